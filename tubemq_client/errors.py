@@ -1,0 +1,308 @@
+"""Every exception this client raises, and the table from TubeMQ codes to classes.
+
+The tree says whose fault it is; each class carries data that callers may act on::
+
+    TubeMQError
+    ├── LocalError                 the caller's doing: fix the call
+    │   ├── ConfigError            options; lists every problem at once
+    │   ├── MissingExtraError      an optional dependency is not installed (also an ImportError)
+    │   └── ClosedError            the client was closed
+    ├── ProtocolViolation          the peer sent bytes or values the protocol does not allow
+    ├── NetworkError               connection refused, lost, or silent past its deadline (retriable)
+    │   ├── ConnectError
+    │   ├── ConnectionLost
+    │   └── RpcTimeout
+    ├── ServerError                the server refused; `code` is TubeMQ's
+    │   ├── BadRequest             400      ├── NotRegistered        401, 411
+    │   ├── Forbidden              403      ├── PartitionOccupied    410
+    │   ├── NothingToRead          404      ├── PartitionTaken       412
+    │   ├── DataMoved              301      ├── AuthenticationFailed 415
+    │   ├── Overflow               419      ├── GroupInconsistent    424–430
+    │   ├── UnknownTopic           431      ├── NotAuthorized        450, 455
+    │   ├── RateLimited            452      ├── ServerFailure        500
+    │   └── ServiceUnavailable     503
+    ├── RemoteException            an RPC answered with a Java exception
+    │   └── StandbyMaster          this master is not the active one: try the next
+    └── RangeError                 an exact range cannot be delivered
+        ├── DataLoss               retention has removed part of the range
+        ├── LogTruncated           the broker's log is shorter than the range
+        ├── CorruptRecord          a record's checksum or attribute prefix is wrong
+        └── RangeStalled           no progress within the deadline
+
+Codes are those of upstream's `TErrCodeConstants.java`; see `docs/protocol/errors.md`.
+This module imports nothing of the project.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "AuthenticationFailed",
+    "BadRequest",
+    "ClosedError",
+    "ConfigError",
+    "ConnectError",
+    "ConnectionLost",
+    "CorruptRecord",
+    "DataLoss",
+    "DataMoved",
+    "Forbidden",
+    "GroupInconsistent",
+    "LocalError",
+    "LogTruncated",
+    "MissingExtraError",
+    "NetworkError",
+    "NotAuthorized",
+    "NotRegistered",
+    "NothingToRead",
+    "Overflow",
+    "PartitionOccupied",
+    "PartitionTaken",
+    "ProtocolViolation",
+    "RangeError",
+    "RangeStalled",
+    "RateLimited",
+    "RemoteException",
+    "RpcTimeout",
+    "ServerError",
+    "ServerFailure",
+    "ServiceUnavailable",
+    "StandbyMaster",
+    "TubeMQError",
+    "UnknownTopic",
+    "for_code",
+    "require_extra",
+]
+
+
+class TubeMQError(Exception):
+    """Base of everything raised on purpose.
+
+    `retriable`: the same call may succeed later. `fatal`: it never will without a change by a
+    person. `refresh_metadata`: routes are probably stale; fetch them again before retrying.
+    """
+
+    code: int = 0
+    retriable: ClassVar[bool] = False
+    fatal: ClassVar[bool] = False
+    refresh_metadata: ClassVar[bool] = False
+
+
+class LocalError(TubeMQError):
+    """The call or its options are wrong; nothing was sent."""
+
+    fatal = True
+
+
+class ConfigError(LocalError, ValueError):
+    """Options are wrong. `problems` lists all of them, one line each."""
+
+    def __init__(self, problems: list[str] | str, *, subject: str = "options") -> None:
+        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        lines = "".join(f"\n  - {problem}" for problem in self.problems)
+        super().__init__(f"invalid {subject}:{lines}")
+
+
+class MissingExtraError(LocalError, ImportError):
+    """An optional dependency is missing; the message is the install line."""
+
+
+class ClosedError(LocalError):
+    """The client was closed."""
+
+
+class ProtocolViolation(TubeMQError):
+    """The peer broke the protocol; the connection is unusable."""
+
+
+class NetworkError(TubeMQError):
+    """The peer could not be reached or went silent."""
+
+    retriable = True
+
+
+class ConnectError(NetworkError):
+    """No connection could be opened. `refresh_metadata`: the broker may have moved."""
+
+    refresh_metadata = True
+
+
+class ConnectionLost(NetworkError):
+    """The connection broke with calls in flight; whether they took effect is unknown."""
+
+
+class RpcTimeout(NetworkError):
+    """No answer within the deadline; whether the call took effect is unknown."""
+
+
+class ServerError(TubeMQError):
+    """A normal reply with a code other than 200. `code` and `detail` are the server's."""
+
+    def __init__(self, code: int, detail: str = "", *, where: str = "") -> None:
+        self.code = code
+        self.detail = detail
+        self.where = where
+        prefix = f"{where}: " if where else ""
+        super().__init__(f"{prefix}code {code}: {detail or type(self).__name__}")
+
+
+class BadRequest(ServerError):
+    fatal = True
+
+
+class NotRegistered(ServerError):
+    """This client holds no registration (401 on commit, 411 elsewhere): register again."""
+
+    retriable = True
+
+
+class Forbidden(ServerError):
+    """Topic or partition missing on this broker, or closed."""
+
+    refresh_metadata = True
+
+
+class NothingToRead(ServerError):
+    """Nothing to deliver *from here, now*; the position may have moved all the same."""
+
+    retriable = True
+
+
+class DataMoved(ServerError):
+    retriable = True
+
+
+class PartitionOccupied(ServerError):
+    """Another client of the group holds the partition (a lost one for 30 to 35 s)."""
+
+    retriable = True
+
+
+class PartitionTaken(ServerError):
+    """Another client of the group took the partition while we held it."""
+
+    retriable = True
+
+
+class AuthenticationFailed(ServerError):
+    fatal = True
+
+
+class Overflow(ServerError):
+    """The store's memory is full; the record was not stored."""
+
+    retriable = True
+
+
+class GroupInconsistent(ServerError):
+    """The group's other members use another topic set, filter set or consume type."""
+
+    fatal = True
+
+
+class UnknownTopic(ServerError):
+    fatal = True
+
+
+class NotAuthorized(ServerError):
+    fatal = True
+
+
+class RateLimited(ServerError):
+    retriable = True
+
+
+class ServerFailure(ServerError):
+    retriable = True
+
+
+class ServiceUnavailable(ServerError):
+    retriable = True
+
+
+_BY_CODE: dict[int, type[ServerError]] = {
+    301: DataMoved,
+    400: BadRequest,
+    401: NotRegistered,
+    403: Forbidden,
+    404: NothingToRead,
+    410: PartitionOccupied,
+    411: NotRegistered,
+    412: PartitionTaken,
+    415: AuthenticationFailed,
+    419: Overflow,
+    424: GroupInconsistent,
+    425: GroupInconsistent,
+    426: GroupInconsistent,
+    427: GroupInconsistent,
+    428: GroupInconsistent,
+    429: GroupInconsistent,
+    430: GroupInconsistent,
+    431: UnknownTopic,
+    450: NotAuthorized,
+    452: RateLimited,
+    455: NotAuthorized,
+    500: ServerFailure,
+    503: ServiceUnavailable,
+}
+
+
+def for_code(code: int, detail: str = "", *, where: str = "") -> ServerError:
+    """The exception for a server's `errCode`; unknown codes give a plain `ServerError`."""
+    return _BY_CODE.get(code, ServerError)(code, detail, where=where)
+
+
+class RemoteException(TubeMQError):
+    """The RPC layer answered with an exception instead of a reply. `name` is the Java class."""
+
+    retriable = True
+
+    def __init__(self, name: str, detail: str = "", *, where: str = "") -> None:
+        self.name = name
+        self.detail = detail
+        prefix = f"{where}: " if where else ""
+        super().__init__(f"{prefix}{name}: {detail}".rstrip(": "))
+
+
+class StandbyMaster(RemoteException):
+    """The master asked is a stand-by."""
+
+    refresh_metadata = True
+
+
+class RangeError(TubeMQError):
+    """An exact range cannot be delivered. The last line of the message says what to change."""
+
+
+class DataLoss(RangeError):
+    """Retention removed offsets `[start, available)` of the range before they were read."""
+
+    fatal = True
+
+    def __init__(self, message: str, *, start: int, available: int) -> None:
+        self.start = start
+        self.available = available
+        super().__init__(message)
+
+
+class LogTruncated(RangeError):
+    """The broker's log ends before the range does: it lost records after a crash, or was rebuilt."""
+
+    fatal = True
+
+
+class CorruptRecord(RangeError):
+    fatal = True
+
+
+class RangeStalled(RangeError):
+    retriable = True
+
+
+def require_extra(extra: str, error: ImportError) -> MissingExtraError:
+    """The error to raise `from` an `ImportError` of an optional dependency of `extra`."""
+    missing = error.name or "a dependency"
+    return MissingExtraError(
+        f"{missing} is needed here; install it with: pip install 'airflow-provider-tubemq[{extra}]'"
+    )

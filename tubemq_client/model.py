@@ -1,0 +1,183 @@
+"""Plain values that the whole client speaks: partitions, ranges, records, receipts, settings.
+
+No I/O, no pydantic, no protobuf: a Spark executor imports this. What an *offset* means is said
+once, in `OffsetRange`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+__all__ = [
+    "INDEX_ENTRY_BYTES",
+    "PARTITIONS_PER_STORE",
+    "Address",
+    "BrokerNode",
+    "ClientSettings",
+    "Message",
+    "OffsetRange",
+    "Partition",
+    "PartitionEnds",
+    "SendReceipt",
+    "TlsSettings",
+]
+
+INDEX_ENTRY_BYTES = 28
+"""Bytes of one entry of a store's index log; every offset is a multiple of it."""
+
+PARTITIONS_PER_STORE = 10_000
+"""`partition_id = store_id * PARTITIONS_PER_STORE + n`."""
+
+Address = tuple[str, int]
+"""Host and port."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BrokerNode:
+    """A broker as the master announces it. `host` is text, `port` its RPC port."""
+
+    broker_id: int
+    host: str
+    port: int
+
+    @property
+    def address(self) -> Address:
+        return (self.host, self.port)
+
+    def __str__(self) -> str:
+        return f"{self.broker_id}:{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Partition:
+    """One partition of a topic on one broker.
+
+    Partition ids start again on every broker, so `key` (``"<broker_id>:<partition_id>"``) is what
+    documents, options and columns carry; the topic stands outside.
+    """
+
+    broker_id: int
+    topic: str
+    partition_id: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.broker_id}:{self.partition_id}"
+
+    @property
+    def store_id(self) -> int:
+        return self.partition_id // PARTITIONS_PER_STORE
+
+    @property
+    def store_key(self) -> tuple[int, int]:
+        """Broker and store: partitions with equal store keys share one log and its offsets."""
+        return (self.broker_id, self.store_id)
+
+    @classmethod
+    def from_key(cls, topic: str, key: str) -> Partition:
+        """The partition for ``"1:10002"``. Raises `ValueError` for anything else."""
+        broker, _, part = key.partition(":")
+        if not (broker.isdecimal() and part.isdecimal()):
+            raise ValueError(f"partition key {key!r} is not '<broker id>:<partition id>'")
+        return cls(int(broker), topic, int(part))
+
+    def __str__(self) -> str:
+        """TubeMQ's own partition key, ``brokerId:topic:partitionId``."""
+        return f"{self.broker_id}:{self.topic}:{self.partition_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """`[start, end)` of one partition.
+
+    An offset is a byte position in the index log of the partition's *store*: 28 bytes per record of
+    *any* partition of that store. So an offset is a multiple of 28, all partitions of a store share
+    one offset space, and `(end - start) / 28` is an upper bound on the records of this partition.
+    `start` is inclusive, `end` exclusive; either may lie on another partition's record.
+    """
+
+    partition: Partition
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        problems = []
+        for name, value in (("start", self.start), ("end", self.end)):
+            if value < 0 or value % INDEX_ENTRY_BYTES:
+                problems.append(f"{name} {value} is not a multiple of 28 that is >= 0")
+        if self.start > self.end:
+            problems.append(f"start {self.start} is beyond end {self.end}")
+        if problems:
+            raise ValueError(f"range of {self.partition}: " + "; ".join(problems))
+
+    @property
+    def entries(self) -> int:
+        """Index entries in the range: an upper bound on records."""
+        return (self.end - self.start) // INDEX_ENTRY_BYTES
+
+    def __str__(self) -> str:
+        return f"{self.partition}[{self.start},{self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEnds:
+    """What a broker holds of a partition's store: offsets `[min_offset, max_offset)`.
+
+    `stable` says whether `max_offset` is the fsynced end (survives a broker crash) or the end in
+    memory.
+    """
+
+    partition: Partition
+    min_offset: int
+    max_offset: int
+    stable: bool
+
+
+class Message(NamedTuple):
+    """One record, decoded. `offset` is its index offset if that is exactly known, else None."""
+
+    body: bytes
+    attributes: dict[str, str]
+    stream_id: str | None
+    msg_time: str | None
+    message_id: int
+    offset: int | None
+
+
+class SendReceipt(NamedTuple):
+    """What the broker said of a stored record: `offset` is its exact index offset, `time_ms` the
+    broker's receive time (ms since the epoch). A receipt is given before the record is on disk."""
+
+    partition: Partition
+    offset: int
+    message_id: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """PEM files for TLS; `ca` None means the system's store."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = field(default=None, repr=False)
+    server_hostname: str | None = None
+    check_hostname: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """What every shell runs on; `tubemq_client.config` builds it from validated options.
+
+    Times are milliseconds. `masters` are tried in order until one is active.
+    """
+
+    masters: tuple[Address, ...]
+    rpc_timeout_ms: int = 10_000
+    connect_timeout_ms: int = 3_000
+    heartbeat_period_ms: int = 10_000
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: TlsSettings | None = None
+    max_frame_bytes: int = 32 * 1024 * 1024
