@@ -1,0 +1,232 @@
+"""The RPC envelope: three length-delimited messages around one business message.
+
+A payload is ``header, header, body``, each preceded by its length as a varint; the body carries
+the business message as plain bytes. Bytes after the third message are legal (one upstream client
+pads with zeros) and ignored.
+
+Both directions are here: the client's (`encode_request`, `decode_response`) and the server's, for
+the embedded server and tests. The body is taken apart by hand, so a fetch of 1 MiB is copied once
+between the frame and the protobuf parser; headers go through protobuf. What a reply's `errCode`
+means is not looked at: only the RPC layer's own failures are raised.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from tubemq_client import _pb, errors
+from tubemq_client._wire.framing import encode_frame
+from tubemq_client._wire.methods import Method
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "STATUS_ERROR",
+    "STATUS_FATAL",
+    "STATUS_SUCCESS",
+    "Request",
+    "decode_request",
+    "decode_response",
+    "encode_exception",
+    "encode_request",
+    "encode_response",
+]
+
+PROTOCOL_VERSION: Final = 3
+"""Announced by this client and by current servers; lower ones only change exception names."""
+
+STATUS_SUCCESS: Final = 0
+STATUS_ERROR: Final = 1
+STATUS_FATAL: Final = 2
+
+_STANDBY: Final = "StandbyException"
+
+_TAG_METHOD: Final = 0x08  # field 1, varint; the same number in requests and replies
+_TAG_TIMEOUT: Final = b"\x10"  # RequestBody field 2, varint
+_TAG_REQUEST: Final = b"\x1a"  # RequestBody field 3, bytes
+_TAG_DATA: Final = 0x12  # RspResponseBody field 2, bytes
+
+
+class Request(NamedTuple):
+    """A request as a server sees it: `body` is the undecoded business message.
+
+    `timeout_ms` 0 means absent or zero; a real server drops such a request without an answer.
+    """
+
+    method_id: int
+    service: int
+    timeout_ms: int
+    protocol_ver: int
+    body: bytes
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, pos: int) -> tuple[int, int]:
+    """Value of the length (or small integer) at `pos`, and the position after it."""
+    value = shift = 0
+    # Five groups of seven bits hold every uint32, which is the largest legal length.
+    for byte in data[pos : pos + 5]:
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, pos
+        shift += 7
+    raise errors.ProtocolViolation("envelope: a length is cut off or too large")
+
+
+def _read_span(data: bytes, pos: int, what: str) -> tuple[int, int]:
+    """Start and end of the delimited message at `pos`."""
+    size, start = _read_varint(data, pos)
+    stop = start + size
+    if stop > len(data):
+        raise errors.ProtocolViolation(
+            f"envelope: {what} announces {size} bytes, {len(data) - start} are left"
+        )
+    return start, stop
+
+
+def _parse(cls: type[Any], data: bytes, what: str) -> Any:
+    """`cls` parsed from `data`; `ProtocolViolation` if unreadable or lacking required fields."""
+    try:
+        message = cls.FromString(data)
+    except DecodeError as error:
+        raise errors.ProtocolViolation(f"{what}: {error}") from error
+    if not message.IsInitialized():
+        missing = ", ".join(message.FindInitializationErrors())
+        raise errors.ProtocolViolation(f"{what}: required fields are missing: {missing}")
+    return message
+
+
+def _delimited(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return _varint(len(data)) + data
+
+
+_REQUEST_FLAG: Final = _delimited(_pb.RpcConnHeader(flag=0))
+_RESPONSE_FLAG: Final = _delimited(_pb.RpcConnHeader(flag=1))
+_SUCCESS_PREFIX: Final = _RESPONSE_FLAG + _delimited(
+    _pb.ResponseHeader(status=STATUS_SUCCESS, protocolVer=PROTOCOL_VERSION)
+)
+
+
+# ---------------------------------------------------------------------------- client side
+
+
+def encode_request(serial: int, method: Method, request_message: Any, timeout_ms: int) -> bytes:
+    """The whole frame of a call.
+
+    `timeout_ms` is how long the server may take. It must be positive (`ValueError`): a server
+    takes zero or nothing for "already expired" and drops the call without a word.
+    """
+    if timeout_ms <= 0:
+        raise ValueError(f"timeout_ms must be positive, not {timeout_ms}")
+    request: bytes = request_message.SerializeToString()
+    header = _delimited(_pb.RequestHeader(serviceType=method.service, protocolVer=PROTOCOL_VERSION))
+    lead = b"".join(
+        (
+            bytes((_TAG_METHOD,)),
+            _varint(method.id),
+            _TAG_TIMEOUT,
+            _varint(timeout_ms),
+            _TAG_REQUEST,
+            _varint(len(request)),
+        )
+    )
+    size = _varint(len(lead) + len(request))
+    return encode_frame(serial, b"".join((_REQUEST_FLAG, header, size, lead, request)))
+
+
+def decode_response(payload: bytes, method: Method, where: str = "") -> Any:
+    """The reply message (of class `method.response`) in a frame's payload.
+
+    `where` names the peer in error texts. Raises `StandbyMaster` or `RemoteException` when the RPC
+    layer answered with an exception, `ProtocolViolation` when the payload cannot be read or
+    answers another method.
+    """
+    _, pos = _read_span(payload, 0, "connection header")
+    start, stop = _read_span(payload, pos, "response header")
+    status = _parse(_pb.ResponseHeader, payload[start:stop], "response header").status
+    start, stop = _read_span(payload, stop, "response body")
+    if status != STATUS_SUCCESS:
+        raise _remote_exception(payload[start:stop], status, where)
+    method_id, data = _response_body(payload, start, stop)
+    if method_id != method.id:
+        raise errors.ProtocolViolation(f"a reply to method {method_id} came for {method}")
+    return _parse(method.response, data, f"reply to {method}")
+
+
+def _response_body(payload: bytes, start: int, stop: int) -> tuple[int, bytes]:
+    """Method and business message of the body at `payload[start:stop]`.
+
+    Every known server writes exactly the two fields, in order; then the message is one slice.
+    Anything else is left to protobuf.
+    """
+    if stop - start >= 4 and payload[start] == _TAG_METHOD:  # noqa: PLR2004 - 2 tags, 2 varints
+        method_id, pos = _read_varint(payload, start + 1)
+        if pos < stop and payload[pos] == _TAG_DATA:
+            size, pos = _read_varint(payload, pos + 1)
+            if pos + size == stop:
+                return method_id, payload[pos:stop]
+    body = _parse(_pb.RspResponseBody, payload[start:stop], "response body")
+    return body.method, body.data
+
+
+def _remote_exception(data: bytes, status: int, where: str) -> errors.RemoteException:
+    body = _parse(_pb.RspExceptionBody, data, "exception body")
+    # Old protocol versions see other package names, so only the class name is compared. A server
+    # that could not even read the envelope (FATAL) says nothing about its role.
+    standby = status != STATUS_FATAL and _STANDBY in body.exceptionName
+    cls = errors.StandbyMaster if standby else errors.RemoteException
+    return cls(body.exceptionName, body.stackTrace, where=where)
+
+
+# ---------------------------------------------------------------------------- server side
+
+
+def decode_request(payload: bytes) -> Request:
+    """The call in a frame's payload. Raises `ProtocolViolation` if the envelope is unreadable.
+
+    Absent optional fields read as 0 and an empty body; whether service and method fit together is
+    the caller's to check (`methods.is_legal`).
+    """
+    _, pos = _read_span(payload, 0, "connection header")
+    start, stop = _read_span(payload, pos, "request header")
+    header = _parse(_pb.RequestHeader, payload[start:stop], "request header")
+    start, stop = _read_span(payload, stop, "request body")
+    body = _parse(_pb.RequestBody, payload[start:stop], "request body")
+    return Request(body.method, header.serviceType, body.timeout, header.protocolVer, body.request)
+
+
+def encode_response(serial: int, method_id: int, response_message: Any) -> bytes:
+    """The whole frame of a normal reply."""
+    data: bytes = response_message.SerializeToString()
+    lead = b"".join(
+        (bytes((_TAG_METHOD,)), _varint(method_id), bytes((_TAG_DATA,)), _varint(len(data)))
+    )
+    size = _varint(len(lead) + len(data))
+    return encode_frame(serial, b"".join((_SUCCESS_PREFIX, size, lead, data)))
+
+
+def encode_exception(serial: int, name: str, detail: str, fatal: bool = False) -> bytes:
+    """The whole frame of a failed call: `name` is the Java class, `detail` its message.
+
+    `fatal` is for envelopes that could not be read; like a real server it leaves the protocol
+    version out.
+    """
+    if fatal:
+        header = _pb.ResponseHeader(status=STATUS_FATAL)
+    else:
+        header = _pb.ResponseHeader(status=STATUS_ERROR, protocolVer=PROTOCOL_VERSION)
+    body = _pb.RspExceptionBody(exceptionName=name, stackTrace=detail)
+    return encode_frame(serial, _RESPONSE_FLAG + _delimited(header) + _delimited(body))

@@ -1,0 +1,438 @@
+"""The string formats that TubeMQ hides inside protobuf fields, both ways.
+
+There is no escaping anywhere, so formatters refuse names that contain a separator (`ValueError`)
+and parsers refuse what does not fit (`ProtocolViolation` with the offending text). Two formats look
+alike and are not: topic *infos* (to producers) say ``broker:partitions:stores``, topic *metas* (to
+consumers) say ``broker:stores:partitions:status``.
+
+Pure functions on text; looking up brokers or deciding what to do with a status is for `_core`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, NoReturn
+
+from tubemq_client import errors
+from tubemq_client.model import PARTITIONS_PER_STORE, Address, BrokerNode, Partition
+
+__all__ = [
+    "DEFAULT_BROKER_PORT",
+    "DEFAULT_BROKER_TLS_PORT",
+    "DEFAULT_MASTER_PORT",
+    "DEFAULT_MASTER_TLS_PORT",
+    "BrokerMeta",
+    "BrokerRoute",
+    "FailureInfo",
+    "SubscribeInfo",
+    "TopicMeta",
+    "TopicRoutes",
+    "broker_token",
+    "failure_info",
+    "format_broker",
+    "format_masters",
+    "parse_broker",
+    "parse_failure_info",
+    "parse_masters",
+    "parse_part_sub_info",
+    "parse_partition_info",
+    "parse_partition_key",
+    "parse_required_partition",
+    "parse_subscribe_info",
+    "parse_topic_condition",
+    "parse_topic_info",
+    "parse_topic_meta",
+    "part_sub_info",
+    "part_sub_infos",
+    "partition_info",
+    "required_partition",
+    "subscribe_info",
+    "topic_condition",
+    "topic_conditions",
+    "topic_info",
+    "topic_meta",
+]
+
+DEFAULT_MASTER_PORT: Final = 8715
+DEFAULT_MASTER_TLS_PORT: Final = 8716
+DEFAULT_BROKER_PORT: Final = 8123
+DEFAULT_BROKER_TLS_PORT: Final = 8124
+
+_MAX_PORT: Final = 65_535
+_MAX_INT32: Final = (1 << 31) - 1
+_MAX_INT64: Final = (1 << 63) - 1
+_SHOWN_CHARACTERS: Final = 200
+
+_SEPARATOR = re.compile(r"[:#@,;=\s]")
+_FILTER_SEPARATOR = re.compile(r"[#,]")
+
+
+# ---------------------------------------------------------------------------- helpers
+
+
+def _refuse(what: str, text: str, reason: str) -> NoReturn:
+    shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+    raise errors.ProtocolViolation(f"{what} {shown!r}: {reason}")
+
+
+def _number(what: str, text: str, part: str, most: int = _MAX_INT32) -> int:
+    """The decimal `part` of `text`. Blanks around it are allowed, as upstream trims numbers."""
+    digits = part.strip()
+    # 19 digits hold every int64; the check keeps int() from chewing on megabytes of digits.
+    if digits.isascii() and digits.isdecimal() and len(digits) <= 19 and int(digits) <= most:  # noqa: PLR2004
+        return int(digits)
+    _refuse(what, text, f"{part[:_SHOWN_CHARACTERS]!r} is not a number from 0 to {most}")
+
+
+def _cut(what: str, text: str, separator: str, names: str) -> tuple[str, str]:
+    """`text` cut at its first separator; both halves must be there and not blank."""
+    left, found, right = text.partition(separator)
+    if not (found and left.strip() and right.strip()):
+        _refuse(what, text, f"is not '{names}'")
+    return left, right
+
+
+def _name(what: str, text: str) -> str:
+    if not text or _SEPARATOR.search(text):
+        raise ValueError(f"{what} {text!r} is empty or contains one of ': # @ , ; =' or a blank")
+    return text
+
+
+def _items(text: str) -> Iterator[str]:
+    """The non-blank items of a comma list."""
+    return (item for item in text.split(",") if item.strip())
+
+
+# ---------------------------------------------------------------------------- brokers, masters
+
+
+def parse_broker(text: str, default_port: int = DEFAULT_BROKER_PORT) -> BrokerNode:
+    """The broker in ``id:host:port``.
+
+    A blank or missing third part means `default_port`: masters write a single space there for
+    8123 (8124 when the request came over TLS).
+    """
+    what = "broker"
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or not parts[1].strip():
+        _refuse(what, text, "is not 'id:host:port'")
+    blank = len(parts) == 2 or not parts[2].strip()  # noqa: PLR2004
+    port = default_port if blank else _number(what, text, parts[2], _MAX_PORT)
+    return BrokerNode(_number(what, text, parts[0]), parts[1].strip(), port)
+
+
+def format_broker(broker: BrokerNode, default_port: int | None = None) -> str:
+    """``id:host:port``, or ``id:host: `` if the port is `default_port`, as masters write it."""
+    host = _name("broker host", broker.host)
+    port = " " if broker.port == default_port else str(broker.port)
+    return f"{broker.broker_id}:{host}:{port}"
+
+
+def parse_masters(text: str, default_port: int = DEFAULT_MASTER_PORT) -> tuple[Address, ...]:
+    """The addresses in ``host:port[,host:port…]``, in the order given, doubles removed.
+
+    A missing port means `default_port`. This is a user's text: raises `ConfigError` (a
+    `ValueError`) that lists every wrong entry.
+    """
+    addresses: dict[Address, None] = {}
+    problems = []
+    for item in map(str.strip, _items(text)):
+        host, colon, port = item.partition(":")
+        if not host or _SEPARATOR.search(host):
+            problems.append(f"{item!r} has no host name")
+        elif not colon:
+            addresses[host, default_port] = None
+        elif port.isascii() and port.isdecimal() and 0 < int(port[:6]) <= _MAX_PORT:
+            addresses[host, int(port)] = None
+        else:
+            problems.append(f"{item!r} is not 'host:port'")
+    if problems or not addresses:
+        raise errors.ConfigError(problems or "no address given", subject="master list")
+    return tuple(addresses)
+
+
+def format_masters(addresses: Iterable[Address]) -> str:
+    """``host:port[,host:port…]``."""
+    return ",".join(f"{_name('master host', host)}:{port}" for host, port in addresses)
+
+
+def broker_token(user: str, timestamp_ms: int, nonce: int, signature: str) -> str:
+    """The signed token a broker checks: user, time (ms), nonce and signature, parted by blanks."""
+    return f"{_name('user', user)} {timestamp_ms} {nonce} {signature}"
+
+
+# ---------------------------------------------------------------------------- topic routes
+
+
+class BrokerRoute(NamedTuple):
+    """What one broker offers of a topic to producers: `partitions` in each of `stores`."""
+
+    broker_id: int
+    partitions: int
+    stores: int
+
+
+class TopicRoutes(NamedTuple):
+    """Where a topic can be written. `max_message_bytes` None: the cluster's default applies."""
+
+    topic: str
+    routes: tuple[BrokerRoute, ...]
+    max_message_bytes: int | None
+
+    def partitions(self) -> Iterator[Partition]:
+        """Every partition, broker by broker and store by store."""
+        for route in self.routes:
+            yield from _expand(self.topic, route.broker_id, route.stores, route.partitions)
+
+
+class BrokerMeta(NamedTuple):
+    """What one broker offers of a topic to consumers; `subscribable`: may be registered now."""
+
+    broker_id: int
+    stores: int
+    partitions: int
+    subscribable: bool
+
+
+class TopicMeta(NamedTuple):
+    """Where a topic can be read."""
+
+    topic: str
+    brokers: tuple[BrokerMeta, ...]
+
+    def partitions(self) -> dict[Partition, bool]:
+        """Every partition, and whether it is subscribable now."""
+        return {
+            partition: meta.subscribable
+            for meta in self.brokers
+            for partition in _expand(self.topic, meta.broker_id, meta.stores, meta.partitions)
+        }
+
+
+def _expand(topic: str, broker_id: int, stores: int, partitions: int) -> Iterator[Partition]:
+    for store in range(stores):
+        for index in range(partitions):
+            yield Partition(broker_id, topic, store * PARTITIONS_PER_STORE + index)
+
+
+def _numbers(what: str, text: str, item: str, names: str) -> list[int]:
+    parts = item.split(":")
+    if len(parts) != names.count(":") + 1:
+        _refuse(what, text, f"{item!r} is not '{names}'")
+    return [_number(what, text, part) for part in parts]
+
+
+def _check_shape(what: str, text: str, stores: int, partitions: int) -> None:
+    if partitions > PARTITIONS_PER_STORE or stores > _MAX_INT32 // PARTITIONS_PER_STORE:
+        _refuse(what, text, f"{stores} stores of {partitions} partitions cannot be numbered")
+
+
+def parse_topic_info(text: str) -> TopicRoutes:
+    """The routes in ``topic#broker:partitions:stores[,…]#maxBytes``.
+
+    The third segment may be empty or absent. Broker ids are not looked up; the broker list may be
+    older than this text.
+    """
+    what = "topic info"
+    topic, _, rest = text.partition("#")
+    listed, _, limit = rest.partition("#")
+    if not topic.strip() or "#" not in text:
+        _refuse(what, text, "is not 'topic#routes#maxBytes'")
+    routes = []
+    for item in _items(listed):
+        route = BrokerRoute(*_numbers(what, text, item, "broker:partitions:stores"))
+        _check_shape(what, text, route.stores, route.partitions)
+        routes.append(route)
+    limit_bytes = _number(what, text, limit) if limit.strip() else None
+    return TopicRoutes(topic, tuple(routes), limit_bytes)
+
+
+def topic_info(routes: TopicRoutes) -> str:
+    """``topic#broker:partitions:stores[,…]#maxBytes``; the last segment only if there is a limit."""
+    listed = ",".join(f"{r.broker_id}:{r.partitions}:{r.stores}" for r in routes.routes)
+    limit = "" if routes.max_message_bytes is None else f"#{routes.max_message_bytes}"
+    return f"{_name('topic', routes.topic)}#{listed}{limit}"
+
+
+def parse_topic_meta(text: str) -> TopicMeta:
+    """The stores in ``topic#broker:stores:partitions:status[,…]``; status 1 is subscribable."""
+    what = "topic meta"
+    topic, found, listed = text.partition("#")
+    if not (found and topic.strip()):
+        _refuse(what, text, "is not 'topic#broker:stores:partitions:status'")
+    brokers = []
+    for item in _items(listed):
+        numbers = _numbers(what, text, item, "broker:stores:partitions:status")
+        broker_id, stores, partitions, status = numbers
+        _check_shape(what, text, stores, partitions)
+        brokers.append(BrokerMeta(broker_id, stores, partitions, status == 1))
+    return TopicMeta(topic, tuple(brokers))
+
+
+def topic_meta(meta: TopicMeta) -> str:
+    """``topic#broker:stores:partitions:status[,…]``."""
+    listed = ",".join(
+        f"{b.broker_id}:{b.stores}:{b.partitions}:{int(b.subscribable)}" for b in meta.brokers
+    )
+    return f"{_name('topic', meta.topic)}#{listed}"
+
+
+# ---------------------------------------------------------------------------- partitions
+
+
+def parse_partition_key(text: str) -> Partition:
+    """The partition in ``broker:topic:partition``; `str(partition)` is the way back."""
+    what = "partition key"
+    parts = text.split(":")
+    if len(parts) != 3 or not parts[1].strip():  # noqa: PLR2004
+        _refuse(what, text, "is not 'broker:topic:partition'")
+    broker_id, partition_id = _number(what, text, parts[0]), _number(what, text, parts[2])
+    return Partition(broker_id, parts[1], partition_id)
+
+
+def partition_info(broker: BrokerNode, partition: Partition) -> str:
+    """``broker:host:port#topic:partition``. The two must name the same broker (`ValueError`)."""
+    if broker.broker_id != partition.broker_id:
+        raise ValueError(f"partition {partition} does not lie on broker {broker}")
+    topic = _name("topic", partition.topic)
+    return f"{format_broker(broker)}#{topic}:{partition.partition_id}"
+
+
+def parse_partition_info(text: str) -> tuple[BrokerNode, Partition]:
+    """Broker and partition in ``broker:host:port#topic:partition``."""
+    what = "partition info"
+    node, place = _cut(what, text, "#", "broker:host:port#topic:partition")
+    broker = parse_broker(node)
+    topic, number = _cut(what, place, ":", "topic:partition")
+    return broker, Partition(broker.broker_id, topic, _number(what, text, number))
+
+
+class FailureInfo(NamedTuple):
+    """A partition that a broker heartbeat reports as lost, and the error code why."""
+
+    code: int
+    broker: BrokerNode
+    partition: Partition
+
+
+def failure_info(failure: FailureInfo) -> str:
+    """``code:broker:host:port#topic:partition``."""
+    return f"{failure.code}:{partition_info(failure.broker, failure.partition)}"
+
+
+def parse_failure_info(text: str) -> FailureInfo:
+    """The loss in ``code:broker:host:port#topic:partition``."""
+    what = "failure info"
+    code, place = _cut(what, text, ":", "code:broker:host:port#topic:partition")
+    return FailureInfo(_number(what, text, code), *parse_partition_info(place))
+
+
+class SubscribeInfo(NamedTuple):
+    """Which consumer of which group holds (or shall hold) a partition."""
+
+    consumer_id: str
+    group: str
+    broker: BrokerNode
+    partition: Partition
+
+
+def subscribe_info(info: SubscribeInfo) -> str:
+    """``consumer@group#broker:host:port#topic:partition``; the port is always written out."""
+    consumer = _name("consumer id", info.consumer_id)
+    group = _name("group", info.group)
+    return f"{consumer}@{group}#{partition_info(info.broker, info.partition)}"
+
+
+def parse_subscribe_info(text: str) -> SubscribeInfo:
+    """The assignment in ``consumer@group#broker:host:port#topic:partition``."""
+    what = "subscribe info"
+    owner, place = _cut(what, text, "#", "consumer@group#broker:host:port#topic:partition")
+    consumer_id, group = _cut(what, owner, "@", "consumer@group")
+    return SubscribeInfo(consumer_id, group, *parse_partition_info(place))
+
+
+def part_sub_info(topic: str, partitions: Iterable[Partition]) -> str:
+    """``topic#broker:partition[,…]``. Raises `ValueError` for none, or another topic's."""
+    listed = []
+    for partition in partitions:
+        if partition.topic != topic:
+            raise ValueError(f"partition {partition} is not of topic {topic!r}")
+        listed.append(partition.key)
+    if not listed:
+        raise ValueError(f"topic {topic!r} without partitions must be left out of the report")
+    return f"{_name('topic', topic)}#{','.join(listed)}"
+
+
+def part_sub_infos(partitions: Iterable[Partition]) -> list[str]:
+    """One `part_sub_info` a topic, topics and partitions in order."""
+    by_topic: dict[str, list[Partition]] = {}
+    for partition in partitions:
+        by_topic.setdefault(partition.topic, []).append(partition)
+    return [part_sub_info(topic, sorted(by_topic[topic])) for topic in sorted(by_topic)]
+
+
+def parse_part_sub_info(text: str) -> tuple[str, tuple[Partition, ...]]:
+    """Topic and partitions in ``topic#broker:partition[,…]``."""
+    what = "partition report"
+    topic, listed = _cut(what, text, "#", "topic#broker:partition")
+    partitions = []
+    for item in _items(listed):
+        broker_id, partition_id = _numbers(what, text, item, "broker:partition")
+        partitions.append(Partition(broker_id, topic, partition_id))
+    return topic, tuple(partitions)
+
+
+def required_partition(offsets: Mapping[Partition, int]) -> str:
+    """``broker:topic:partition=offset[,…]``: index offsets to start from; empty text for none."""
+    items = []
+    for partition, offset in sorted(offsets.items()):
+        if offset < 0:
+            raise ValueError(f"offset {offset} of {partition} is negative")
+        _name("topic", partition.topic)
+        items.append(f"{partition}={offset}")
+    return ",".join(items)
+
+
+def parse_required_partition(text: str) -> dict[Partition, int]:
+    """The start offsets in ``broker:topic:partition=offset[,…]``."""
+    what = "required partition"
+    offsets = {}
+    for item in _items(text):
+        key, offset = _cut(what, item, "=", "broker:topic:partition=offset")
+        offsets[parse_partition_key(key)] = _number(what, text, offset, _MAX_INT64)
+    return offsets
+
+
+# ---------------------------------------------------------------------------- filters
+
+
+def topic_condition(topic: str, items: Iterable[str]) -> str:
+    """``topic#item[,item…]``, items sorted and single.
+
+    Raises `ValueError` for no items: a server fails on ``topic#``, so unfiltered topics are left
+    out (see `topic_conditions`).
+    """
+    wanted = sorted(set(items))
+    if not wanted:
+        raise ValueError(f"topic {topic!r} without filter items must be left out")
+    for item in wanted:
+        if not item.strip() or _FILTER_SEPARATOR.search(item):
+            raise ValueError(f"filter item {item!r} is blank or contains '#' or ','")
+    return f"{_name('topic', topic)}#{','.join(wanted)}"
+
+
+def topic_conditions(filters: Mapping[str, Iterable[str]]) -> list[str]:
+    """One `topic_condition` for each topic that has filter items, in topic order."""
+    wanted = {topic: set(items) for topic, items in filters.items()}
+    return [topic_condition(topic, wanted[topic]) for topic in sorted(wanted) if wanted[topic]]
+
+
+def parse_topic_condition(text: str) -> tuple[str, frozenset[str]]:
+    """Topic and filter items in ``topic#item[,item…]``."""
+    what = "topic condition"
+    topic, listed = _cut(what, text, "#", "topic#item")
+    items = frozenset(_items(listed))
+    if not items:
+        _refuse(what, text, "has no filter item")
+    return topic, items
