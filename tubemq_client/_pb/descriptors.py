@@ -8,10 +8,12 @@ This module knows protobuf and nothing of TubeMQ; it must not register anything 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["build_classes"]
 

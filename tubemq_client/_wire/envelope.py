@@ -12,13 +12,15 @@ means is not looked at: only the RPC layer's own failures are raised.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from tubemq_client import _pb, errors
 from tubemq_client._wire.framing import encode_frame
-from tubemq_client._wire.methods import Method
+
+if TYPE_CHECKING:
+    from tubemq_client._wire.methods import Method
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -42,6 +44,7 @@ STATUS_FATAL: Final = 2
 
 _STANDBY: Final = "StandbyException"
 
+_LOW_BITS: Final = 0x7F
 _TAG_METHOD: Final = 0x08  # field 1, varint; the same number in requests and replies
 _TAG_TIMEOUT: Final = b"\x10"  # RequestBody field 2, varint
 _TAG_REQUEST: Final = b"\x1a"  # RequestBody field 3, bytes
@@ -62,11 +65,9 @@ class Request(NamedTuple):
 
 
 def _varint(value: int) -> bytes:
-    if value < 0x80:
-        return bytes((value,))
     out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
+    while value > _LOW_BITS:
+        out.append(value & _LOW_BITS | 0x80)
         value >>= 7
     out.append(value)
     return bytes(out)
@@ -78,8 +79,8 @@ def _read_varint(data: bytes, pos: int) -> tuple[int, int]:
     # Five groups of seven bits hold every uint32, which is the largest legal length.
     for byte in data[pos : pos + 5]:
         pos += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
+        value |= (byte & _LOW_BITS) << shift
+        if byte <= _LOW_BITS:
             return value, pos
         shift += 7
     raise errors.ProtocolViolation("envelope: a length is cut off or too large")

@@ -199,23 +199,23 @@ class FrameDecoder:
 
     def _read_whole_blocks(self, view: memoryview, pos: int, end: int) -> int:
         """Blocks that lie completely in this chunk; the loop a large reply spends its time in."""
-        pieces, unpack_from = self._pieces, _LENGTH.unpack_from
+        pieces, unpack_from, width = self._pieces, _LENGTH.unpack_from, _LENGTH.size
         due, room = self._lengths_due, self._max_frame_bytes - self._total
-        while due and end - pos >= 4:
+        while due and end - pos >= width:
             (length,) = unpack_from(view, pos)
-            stop = pos + 4 + length
+            stop = pos + width + length
             if length < _SMALL_PIECE_BYTES or length > room or stop > end:
                 break
-            pieces.append(view[pos + 4 : stop])
+            pieces.append(view[pos + width : stop])
             pos = stop
             room -= length
             due -= 1
         self._lengths_due, self._total = due, self._max_frame_bytes - room
         if not due:
             self._finish_frame()
-        elif end - pos >= 4:
+        elif end - pos >= width:
             self._start_block(unpack_from(view, pos)[0])
-            pos += 4
+            pos += width
         return pos
 
     def _start_block(self, length: int) -> None:

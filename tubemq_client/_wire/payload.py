@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "FLAG_ATTRIBUTES",

@@ -11,11 +11,15 @@ Pure functions on text; looking up brokers or deciding what to do with a status 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from tubemq_client import errors
-from tubemq_client.model import PARTITIONS_PER_STORE, Address, BrokerNode, Partition
+from tubemq_client.model import PARTITIONS_PER_STORE, BrokerNode, Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tubemq_client.model import Address
 
 __all__ = [
     "DEFAULT_BROKER_PORT",
@@ -29,9 +33,16 @@ __all__ = [
     "TopicMeta",
     "TopicRoutes",
     "broker_token",
-    "failure_info",
     "format_broker",
+    "format_failure_info",
     "format_masters",
+    "format_part_sub_info",
+    "format_partition_info",
+    "format_required_partition",
+    "format_subscribe_info",
+    "format_topic_condition",
+    "format_topic_info",
+    "format_topic_meta",
     "parse_broker",
     "parse_failure_info",
     "parse_masters",
@@ -43,15 +54,6 @@ __all__ = [
     "parse_topic_condition",
     "parse_topic_info",
     "parse_topic_meta",
-    "part_sub_info",
-    "part_sub_infos",
-    "partition_info",
-    "required_partition",
-    "subscribe_info",
-    "topic_condition",
-    "topic_conditions",
-    "topic_info",
-    "topic_meta",
 ]
 
 DEFAULT_MASTER_PORT: Final = 8715
@@ -201,13 +203,11 @@ class TopicMeta(NamedTuple):
     topic: str
     brokers: tuple[BrokerMeta, ...]
 
-    def partitions(self) -> dict[Partition, bool]:
+    def partitions(self) -> Iterator[tuple[Partition, bool]]:
         """Every partition, and whether it is subscribable now."""
-        return {
-            partition: meta.subscribable
-            for meta in self.brokers
-            for partition in _expand(self.topic, meta.broker_id, meta.stores, meta.partitions)
-        }
+        for meta in self.brokers:
+            for partition in _expand(self.topic, meta.broker_id, meta.stores, meta.partitions):
+                yield partition, meta.subscribable
 
 
 def _expand(topic: str, broker_id: int, stores: int, partitions: int) -> Iterator[Partition]:
@@ -248,8 +248,8 @@ def parse_topic_info(text: str) -> TopicRoutes:
     return TopicRoutes(topic, tuple(routes), limit_bytes)
 
 
-def topic_info(routes: TopicRoutes) -> str:
-    """``topic#broker:partitions:stores[,…]#maxBytes``; the last segment only if there is a limit."""
+def format_topic_info(routes: TopicRoutes) -> str:
+    """``topic#broker:partitions:stores[,…]#maxBytes``, without the limit if there is none."""
     listed = ",".join(f"{r.broker_id}:{r.partitions}:{r.stores}" for r in routes.routes)
     limit = "" if routes.max_message_bytes is None else f"#{routes.max_message_bytes}"
     return f"{_name('topic', routes.topic)}#{listed}{limit}"
@@ -270,7 +270,7 @@ def parse_topic_meta(text: str) -> TopicMeta:
     return TopicMeta(topic, tuple(brokers))
 
 
-def topic_meta(meta: TopicMeta) -> str:
+def format_topic_meta(meta: TopicMeta) -> str:
     """``topic#broker:stores:partitions:status[,…]``."""
     listed = ",".join(
         f"{b.broker_id}:{b.stores}:{b.partitions}:{int(b.subscribable)}" for b in meta.brokers
@@ -291,7 +291,7 @@ def parse_partition_key(text: str) -> Partition:
     return Partition(broker_id, parts[1], partition_id)
 
 
-def partition_info(broker: BrokerNode, partition: Partition) -> str:
+def format_partition_info(broker: BrokerNode, partition: Partition) -> str:
     """``broker:host:port#topic:partition``. The two must name the same broker (`ValueError`)."""
     if broker.broker_id != partition.broker_id:
         raise ValueError(f"partition {partition} does not lie on broker {broker}")
@@ -316,9 +316,9 @@ class FailureInfo(NamedTuple):
     partition: Partition
 
 
-def failure_info(failure: FailureInfo) -> str:
+def format_failure_info(failure: FailureInfo) -> str:
     """``code:broker:host:port#topic:partition``."""
-    return f"{failure.code}:{partition_info(failure.broker, failure.partition)}"
+    return f"{failure.code}:{format_partition_info(failure.broker, failure.partition)}"
 
 
 def parse_failure_info(text: str) -> FailureInfo:
@@ -337,11 +337,11 @@ class SubscribeInfo(NamedTuple):
     partition: Partition
 
 
-def subscribe_info(info: SubscribeInfo) -> str:
+def format_subscribe_info(info: SubscribeInfo) -> str:
     """``consumer@group#broker:host:port#topic:partition``; the port is always written out."""
     consumer = _name("consumer id", info.consumer_id)
     group = _name("group", info.group)
-    return f"{consumer}@{group}#{partition_info(info.broker, info.partition)}"
+    return f"{consumer}@{group}#{format_partition_info(info.broker, info.partition)}"
 
 
 def parse_subscribe_info(text: str) -> SubscribeInfo:
@@ -352,38 +352,26 @@ def parse_subscribe_info(text: str) -> SubscribeInfo:
     return SubscribeInfo(consumer_id, group, *parse_partition_info(place))
 
 
-def part_sub_info(topic: str, partitions: Iterable[Partition]) -> str:
-    """``topic#broker:partition[,…]``. Raises `ValueError` for none, or another topic's."""
-    listed = []
-    for partition in partitions:
-        if partition.topic != topic:
-            raise ValueError(f"partition {partition} is not of topic {topic!r}")
-        listed.append(partition.key)
-    if not listed:
-        raise ValueError(f"topic {topic!r} without partitions must be left out of the report")
-    return f"{_name('topic', topic)}#{','.join(listed)}"
+def format_part_sub_info(partitions: Iterable[Partition]) -> list[str]:
+    """``topic#broker:partition[,…]``, one text a topic, topics and partitions in order."""
+    by_topic: dict[str, list[str]] = {}
+    for partition in sorted(partitions, key=lambda p: (p.topic, p)):
+        by_topic.setdefault(_name("topic", partition.topic), []).append(partition.key)
+    return [f"{topic}#{','.join(keys)}" for topic, keys in by_topic.items()]
 
 
-def part_sub_infos(partitions: Iterable[Partition]) -> list[str]:
-    """One `part_sub_info` a topic, topics and partitions in order."""
-    by_topic: dict[str, list[Partition]] = {}
-    for partition in partitions:
-        by_topic.setdefault(partition.topic, []).append(partition)
-    return [part_sub_info(topic, sorted(by_topic[topic])) for topic in sorted(by_topic)]
-
-
-def parse_part_sub_info(text: str) -> tuple[str, tuple[Partition, ...]]:
-    """Topic and partitions in ``topic#broker:partition[,…]``."""
+def parse_part_sub_info(text: str) -> tuple[Partition, ...]:
+    """The partitions in ``topic#broker:partition[,…]``, in the order given."""
     what = "partition report"
     topic, listed = _cut(what, text, "#", "topic#broker:partition")
     partitions = []
     for item in _items(listed):
         broker_id, partition_id = _numbers(what, text, item, "broker:partition")
         partitions.append(Partition(broker_id, topic, partition_id))
-    return topic, tuple(partitions)
+    return tuple(partitions)
 
 
-def required_partition(offsets: Mapping[Partition, int]) -> str:
+def format_required_partition(offsets: Mapping[Partition, int]) -> str:
     """``broker:topic:partition=offset[,…]``: index offsets to start from; empty text for none."""
     items = []
     for partition, offset in sorted(offsets.items()):
@@ -407,11 +395,11 @@ def parse_required_partition(text: str) -> dict[Partition, int]:
 # ---------------------------------------------------------------------------- filters
 
 
-def topic_condition(topic: str, items: Iterable[str]) -> str:
+def format_topic_condition(topic: str, items: Iterable[str]) -> str:
     """``topic#item[,item…]``, items sorted and single.
 
     Raises `ValueError` for no items: a server fails on ``topic#``, so unfiltered topics are left
-    out (see `topic_conditions`).
+    out.
     """
     wanted = sorted(set(items))
     if not wanted:
@@ -420,12 +408,6 @@ def topic_condition(topic: str, items: Iterable[str]) -> str:
         if not item.strip() or _FILTER_SEPARATOR.search(item):
             raise ValueError(f"filter item {item!r} is blank or contains '#' or ','")
     return f"{_name('topic', topic)}#{','.join(wanted)}"
-
-
-def topic_conditions(filters: Mapping[str, Iterable[str]]) -> list[str]:
-    """One `topic_condition` for each topic that has filter items, in topic order."""
-    wanted = {topic: set(items) for topic, items in filters.items()}
-    return [topic_condition(topic, wanted[topic]) for topic in sorted(wanted) if wanted[topic]]
 
 
 def parse_topic_condition(text: str) -> tuple[str, frozenset[str]]:
