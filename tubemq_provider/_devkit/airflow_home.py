@@ -1,0 +1,112 @@
+"""Directories and environment of one disposable Airflow.
+
+All configuration goes through `AIRFLOW__SECTION__KEY` variables, so that no `airflow.cfg` has to
+be written or kept in step with Airflow's defaults. Starts nothing; `airflow_stack` does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["AirflowHome", "free_port"]
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass(frozen=True)
+class AirflowHome:
+    """Where one Airflow keeps its files, and the environment its processes run in.
+
+    `connections` maps connection ids to a URI or a mapping (stored as JSON); `environment` is
+    added last and may override any setting. The signing secret is made anew for each home.
+    """
+
+    root: Path
+    database_url: str
+    dags_folder: Path
+    connections: Mapping[str, str | Mapping[str, object]] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    parallelism: int = 2
+    port: int = field(default_factory=free_port)
+    jwt_secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
+
+    @property
+    def url(self) -> str:
+        """Base URL of the API server."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log_folder(self) -> Path:
+        """Where task logs are written, one directory per Dag, run and task."""
+        return self.root / "logs"
+
+    def env(self) -> dict[str, str]:
+        """Environment of every Airflow process: the caller's, without foreign Airflow settings."""
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW_", "AIRFLOW__"))}
+        env["AIRFLOW_HOME"] = str(self.root)
+        env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", "")])
+        env["PYTHONUNBUFFERED"] = "1"
+        for section, options in self._settings().items():
+            for option, value in options.items():
+                env[f"AIRFLOW__{section}__{option}".upper()] = value
+        for name, connection in self.connections.items():
+            text = connection if isinstance(connection, str) else json.dumps(connection)
+            env[f"AIRFLOW_CONN_{name.upper()}"] = text
+        env.update({f"AIRFLOW_VAR_{k.upper()}": v for k, v in self.variables.items()})
+        return {**env, **self.environment}
+
+    def _settings(self) -> dict[str, dict[str, str]]:
+        return {
+            "core": {
+                "dags_folder": str(self.dags_folder),
+                "load_examples": "False",
+                "executor": "LocalExecutor",
+                "parallelism": str(self.parallelism),
+                "simple_auth_manager_all_admins": "True",
+                "execution_api_server_url": f"{self.url}/execution/",
+                "dags_are_paused_at_creation": "True",
+            },
+            "database": {
+                "sql_alchemy_conn": self.database_url,
+                # Only multi-team mode and the endpoint that streams a run's end use the async
+                # engine; empty switches it off, which spares the asyncpg dependency.
+                "sql_alchemy_conn_async": "",
+                "load_default_connections": "False",
+            },
+            "api": {
+                "host": "127.0.0.1",
+                "port": str(self.port),
+                "base_url": self.url,
+                "workers": "1",
+            },
+            "api_auth": {"jwt_secret": self.jwt_secret},
+            "logging": {"base_log_folder": str(self.log_folder)},
+            "scheduler": {
+                "scheduler_idle_sleep_time": "0.3",
+                "task_instance_heartbeat_timeout": "30",
+                "task_instance_heartbeat_timeout_detection_interval": "5",
+                "enable_health_check": "False",
+            },
+            "dag_processor": {
+                "refresh_interval": "3",
+                "min_file_process_interval": "10",
+                "parsing_processes": "1",
+                "print_stats_interval": "0",
+            },
+            "triggerer": {"job_heartbeat_sec": "2"},
+            "usage_data_collection": {"enabled": "False"},
+        }

