@@ -1,0 +1,83 @@
+"""A client for Apache InLong TubeMQ: exact range reads, producing, client-balanced consuming.
+
+Importing the package is light (no asyncio, pydantic, httpx, pyarrow); the public names below are
+loaded when first used. `sync` holds the blocking shell, `config` validated options, `testing` and
+`embedded` servers to develop against.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tubemq_client._core.batch import COLUMNS, CorruptEntry, MessageBatch
+    from tubemq_client._core.master import TopicMetadata
+    from tubemq_client._core.publishing import Record
+    from tubemq_client._core.range_read import Gap, ReadStats
+    from tubemq_client.model import (
+        BrokerNode,
+        ClientSettings,
+        Message,
+        OffsetRange,
+        Partition,
+        PartitionEnds,
+        SendReceipt,
+    )
+    from tubemq_client.sync import AssignedConsumer, Metadata, Producer, RangeReader
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "COLUMNS",
+    "AssignedConsumer",
+    "BrokerNode",
+    "ClientSettings",
+    "CorruptEntry",
+    "Gap",
+    "Message",
+    "MessageBatch",
+    "Metadata",
+    "OffsetRange",
+    "Partition",
+    "PartitionEnds",
+    "Producer",
+    "RangeReader",
+    "ReadStats",
+    "Record",
+    "SendReceipt",
+    "TopicMetadata",
+    "__version__",
+]
+
+_HOMES = {
+    "tubemq_client._core.batch": ("COLUMNS", "CorruptEntry", "MessageBatch"),
+    "tubemq_client._core.master": ("TopicMetadata",),
+    "tubemq_client._core.publishing": ("Record",),
+    "tubemq_client._core.range_read": ("Gap", "ReadStats"),
+    "tubemq_client.model": (
+        "BrokerNode",
+        "ClientSettings",
+        "Message",
+        "OffsetRange",
+        "Partition",
+        "PartitionEnds",
+        "SendReceipt",
+    ),
+    "tubemq_client.sync": ("AssignedConsumer", "Metadata", "Producer", "RangeReader"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

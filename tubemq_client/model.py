@@ -6,7 +6,7 @@ once, in `OffsetRange`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "Partition",
     "PartitionEnds",
     "SendReceipt",
-    "TlsSettings",
 ]
 
 INDEX_ENTRY_BYTES = 28
@@ -156,17 +155,6 @@ class SendReceipt(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TlsSettings:
-    """PEM files for TLS; `ca` None means the system's store."""
-
-    ca: str | None = None
-    cert: str | None = None
-    key: str | None = field(default=None, repr=False)
-    server_hostname: str | None = None
-    check_hostname: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class ClientSettings:
     """What every shell runs on; `tubemq_client.config` builds it from validated options.
 
@@ -177,7 +165,4 @@ class ClientSettings:
     rpc_timeout_ms: int = 10_000
     connect_timeout_ms: int = 3_000
     heartbeat_period_ms: int = 10_000
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    tls: TlsSettings | None = None
     max_frame_bytes: int = 32 * 1024 * 1024

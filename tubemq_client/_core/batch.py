@@ -1,0 +1,288 @@
+"""A fetched batch: a lazy view of one broker reply that becomes messages or Arrow columns.
+
+This is the hot path. Decoding is one loop over the reply that checks every checksum, strips the
+attribute prefix and keeps flat lists; from those, Arrow arrays are filled without an object per
+record. Attribute strings repeat heavily, so each distinct one is parsed once per reader.
+pyarrow is imported only when Arrow is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
+
+from tubemq_client import errors
+from tubemq_client._wire.payload import (
+    ParsedAttributes,
+    parse_attributes,
+    split_payload,
+)
+from tubemq_client.model import INDEX_ENTRY_BYTES, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from tubemq_client.model import Partition
+
+__all__ = ["COLUMNS", "AttributeCache", "CorruptEntry", "DecodePolicy", "MessageBatch", "RawBatch"]
+
+COLUMNS = (
+    "topic",
+    "partition",
+    "offset",
+    "batch_offset",
+    "message_id",
+    "msg_time",
+    "stream_id",
+    "attributes",
+    "value",
+)
+"""Column names a batch can fill, in their customary order."""
+
+_CHECKSUM_MASK = 0x7FFFFFFF
+_NO_ATTRIBUTES = ParsedAttributes({}, None, None)
+_CACHE_LIMIT = 65_536
+
+
+class RawBatch(NamedTuple):
+    """A reply's records before decoding: protobuf messages and the offset the batch starts at."""
+
+    start: int
+    messages: Sequence[Any]
+
+
+class CorruptEntry(NamedTuple):
+    """A record that failed its checksum or whose attribute prefix is malformed."""
+
+    partition: Partition
+    batch_offset: int
+    position: int
+    message_id: int
+    data: bytes
+
+
+class AttributeCache:
+    """Parsed attribute strings by their bytes; emptied when it grows beyond 65 536 entries."""
+
+    def __init__(self) -> None:
+        self._parsed: dict[bytes, ParsedAttributes] = {}
+
+    def __getitem__(self, raw: bytes | None) -> ParsedAttributes:
+        if raw is None:
+            return _NO_ATTRIBUTES
+        parsed = self._parsed.get(raw)
+        if parsed is None:
+            if len(self._parsed) >= _CACHE_LIMIT:
+                self._parsed.clear()
+            parsed = self._parsed[raw] = parse_attributes(raw)
+        return parsed
+
+
+@dataclass(slots=True)
+class DecodePolicy:
+    """What to do with corrupt records, and which stream ids were asked for.
+
+    Brokers filter by a 32-bit hash, so records of other stream ids can slip through; they are
+    dropped here. `corrupt_records` is "fail", "drop" (count) or "quarantine" (hand to the callback).
+    """
+
+    corrupt_records: str = "fail"
+    quarantine: Callable[[CorruptEntry], None] | None = None
+    filters: frozenset[str] = frozenset()
+    cache: AttributeCache = field(default_factory=AttributeCache)
+    corrupt: int = 0
+
+    def reject(self, entry: CorruptEntry) -> None:
+        self.corrupt += 1
+        if self.corrupt_records == "fail":
+            raise errors.CorruptRecord(
+                f"record {entry.position} of the batch at offset {entry.batch_offset} of partition "
+                f"{entry.partition} (message id {entry.message_id}) fails its checksum; set "
+                f"corrupt_records to 'drop' or 'quarantine' to go on without it"
+            )
+        if self.corrupt_records == "quarantine" and self.quarantine is not None:
+            self.quarantine(entry)
+
+
+@dataclass(slots=True)
+class _Columns:
+    bodies: list[bytes] = field(default_factory=list)
+    attributes: list[bytes | None] = field(default_factory=list)
+    message_ids: list[int] = field(default_factory=list)
+    indexes: list[int] | None = None
+    """Positions in the reply, only when some record was dropped."""
+
+
+class MessageBatch:
+    """Records `[start, end)` of one partition, as one broker reply held them.
+
+    `start` is the batch's first index offset and `end` the position after it (records of other
+    partitions may lie between); None while that is unknown. `exact` says that record *i* sits at `start + 28 * i`, which holds
+    only for unfiltered reads of a store with one written partition. Decoded on first use; checksum
+    failures follow the reader's `corrupt_records` policy then.
+    """
+
+    __slots__ = ("_columns", "_count", "_messages", "_policy", "end", "exact", "partition", "start")
+
+    def __init__(
+        self,
+        partition: Partition,
+        raw: RawBatch,
+        *,
+        end: int | None,
+        count: int,
+        exact: bool,
+        policy: DecodePolicy,
+    ) -> None:
+        self.partition = partition
+        self.start = raw.start
+        self.end = end
+        self.exact = exact
+        self._messages = raw.messages
+        self._count = count
+        self._policy = policy
+        self._columns: _Columns | None = None
+
+    def __len__(self) -> int:
+        return len(self.decode().bodies)
+
+    def __repr__(self) -> str:
+        return f"<MessageBatch {self.partition}[{self.start},{self.end}) of {self._count} records>"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all record bodies."""
+        return sum(map(len, self.decode().bodies))
+
+    def decode(self) -> _Columns:
+        """Check and split every record once; later calls answer from memory."""
+        if self._columns is None:
+            self._columns = self._decode()
+        return self._columns
+
+    def messages(self) -> Iterator[Message]:
+        """The records as `Message` tuples, in offset order."""
+        columns = self.decode()
+        cache = self._policy.cache
+        offsets = self._offsets(columns)
+        for body, raw, message_id, offset in zip(
+            columns.bodies, columns.attributes, columns.message_ids, offsets, strict=True
+        ):
+            parsed = cache[raw]
+            yield Message(
+                body, dict(parsed.attributes), parsed.stream_id, parsed.msg_time, message_id, offset
+            )
+
+    def to_arrow(self, schema: pa.Schema) -> pa.RecordBatch:
+        """A record batch with exactly `schema`: any of `COLUMNS`, in any order.
+
+        Raises `errors.ConfigError` for a column a batch does not have.
+        """
+        import pyarrow
+
+        unknown = [name for name in schema.names if name not in COLUMNS]
+        if unknown:
+            raise errors.ConfigError(
+                [f"unknown column {name!r}; known: {', '.join(COLUMNS)}" for name in unknown],
+                subject="columns",
+            )
+        columns = self.decode()
+        arrays = [self._array(item.name, item.type, columns, pyarrow) for item in schema]
+        return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _decode(self) -> _Columns:
+        columns = _Columns()
+        bodies, attributes, ids = columns.bodies, columns.attributes, columns.message_ids
+        for index, record in enumerate(islice(self._messages, self._count)):
+            data = record.payLoadData
+            raw: bytes | None = None
+            sound = crc32(data) & _CHECKSUM_MASK == record.checkSum
+            if sound and record.flag & 1:
+                try:
+                    raw, data = split_payload(data, record.flag)
+                except ValueError:
+                    sound = False
+            if not sound:
+                self._policy.reject(
+                    CorruptEntry(self.partition, self.start, index, record.messageId, data)
+                )
+                _mark_gap(columns, index)
+                continue
+            if columns.indexes is not None:
+                columns.indexes.append(index)
+            bodies.append(data)
+            attributes.append(raw)
+            ids.append(record.messageId)
+        if self._policy.filters:
+            self._drop_hash_collisions(columns)
+        return columns
+
+    def _drop_hash_collisions(self, columns: _Columns) -> None:
+        cache, wanted = self._policy.cache, self._policy.filters
+        keep = [i for i, raw in enumerate(columns.attributes) if cache[raw].stream_id in wanted]
+        if len(keep) == len(columns.attributes):
+            return
+        columns.bodies = [columns.bodies[i] for i in keep]
+        columns.attributes = [columns.attributes[i] for i in keep]
+        columns.message_ids = [columns.message_ids[i] for i in keep]
+
+    def _offsets(self, columns: _Columns) -> list[int] | list[None]:
+        if not self.exact:
+            return [None] * len(columns.bodies)
+        indexes = range(len(columns.bodies)) if columns.indexes is None else columns.indexes
+        return [self.start + INDEX_ENTRY_BYTES * i for i in indexes]
+
+    def _array(self, name: str, type_: Any, columns: _Columns, pa: Any) -> Any:
+        count = len(columns.bodies)
+        if name == "value":
+            return pa.array(columns.bodies, type_)
+        if name == "message_id":
+            return pa.array(columns.message_ids, type_)
+        if name == "offset":
+            return pa.array(self._offsets(columns), type_) if self.exact else pa.nulls(count, type_)
+        constants = {
+            "topic": self.partition.topic,
+            "partition": self.partition.key,
+            "batch_offset": self.start,
+        }
+        if name in constants:
+            return pa.repeat(pa.scalar(constants[name], type_), count)
+        return self._attribute_array(name, type_, columns, pa)
+
+    def _attribute_array(self, name: str, type_: Any, columns: _Columns, pa: Any) -> Any:
+        """Columns that come from the attribute string: build one value per distinct string."""
+        codes: dict[bytes | None, int] = {}
+        indices = [codes.setdefault(raw, len(codes)) for raw in columns.attributes]
+        extract = _EXTRACT[name]
+        cache = self._policy.cache
+        values = pa.array([extract(cache[raw]) for raw in codes], type_)
+        if len(codes) == 1:
+            return pa.repeat(values[0], len(indices))
+        return values.take(pa.array(indices, pa.int32()))
+
+
+def _mark_gap(columns: _Columns, index: int) -> None:
+    if columns.indexes is None:
+        columns.indexes = list(range(index))
+
+
+def _msg_time(parsed: ParsedAttributes) -> datetime | None:
+    """`$msgTime$` (minutes, no zone on the wire) read as UTC; None if absent or not a time."""
+    if parsed.msg_time is None:
+        return None
+    try:
+        return datetime.strptime(parsed.msg_time, "%Y%m%d%H%M").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+_EXTRACT: dict[str, Callable[[ParsedAttributes], Any]] = {
+    "msg_time": _msg_time,
+    "stream_id": lambda parsed: parsed.stream_id,
+    "attributes": lambda parsed: list(parsed.attributes.items()),
+}

@@ -1,0 +1,72 @@
+"""How far a store's log reaches: its first offset, and its stable or in-memory end.
+
+TubeMQ has no RPC for this. A register at offset 0 answers with the offset clamped to the log's
+minimum and with `maxOffset`, and which end that is depends on the query priority: 1 means the
+fsynced end, 303 the end in memory (`docs/protocol/offsets.md`). The scratch registration is given
+back at once and never heart-beats, since a heartbeat would overwrite its priority.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubemq_client import errors
+from tubemq_client._core.identity import end_lookup_client, end_lookup_group
+from tubemq_client._core.registration import (
+    PRIORITY_MEMORY,
+    PRIORITY_STABLE,
+    Registration,
+)
+from tubemq_client.model import PartitionEnds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tubemq_client._core.effects import Conversation
+    from tubemq_client.model import BrokerNode, Partition
+
+__all__ = ["look_up_ends", "store_ends"]
+
+
+def look_up_ends(
+    partition: Partition, broker: BrokerNode, group: str, *, stable: bool, visit_token: int
+) -> Conversation[PartitionEnds]:
+    """`PartitionEnds` of the partition's store: one register and one unregister."""
+    scratch = Registration(
+        broker,
+        partition,
+        end_lookup_group(group),
+        end_lookup_client(group),
+        priority=PRIORITY_STABLE if stable else PRIORITY_MEMORY,
+        visit_token=visit_token,
+    )
+    found = yield from scratch.register(0)
+    try:
+        yield from scratch.unregister()
+    except errors.NotRegistered:
+        pass  # a look-up running side by side, under the same id, has given it back already
+    # Everything below the minimum is gone, so an empty fsynced part still ends at the minimum.
+    return PartitionEnds(partition, found.current, max(found.max_offset, found.current), stable)
+
+
+def store_ends(
+    partitions: Iterable[Partition],
+    brokers: Mapping[int, BrokerNode],
+    group: str,
+    *,
+    stable: bool,
+    visit_token: int,
+) -> Conversation[dict[Partition, PartitionEnds]]:
+    """Ends of many partitions with one look-up per store: its partitions share one log."""
+    by_store: dict[tuple[int, int], PartitionEnds] = {}
+    result: dict[Partition, PartitionEnds] = {}
+    for partition in partitions:
+        ends = by_store.get(partition.store_key)
+        if ends is None:
+            broker = brokers[partition.broker_id]
+            ends = yield from look_up_ends(
+                partition, broker, group, stable=stable, visit_token=visit_token
+            )
+            by_store[partition.store_key] = ends
+        result[partition] = PartitionEnds(partition, ends.min_offset, ends.max_offset, stable)
+    return result

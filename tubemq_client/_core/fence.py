@@ -1,0 +1,88 @@
+"""The fence: identity of the first record of a partition at or after an offset.
+
+A range reader asks for it after it has received a batch that ends beyond its range. Records carry
+no offset, but a store's message ids are unique (not ordered), so the id together with the checksum
+recognises the fence inside the batch. The search gives up once the position has passed the batch:
+then nothing in the batch lies at or after the offset asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tubemq_client import errors
+from tubemq_client._core.effects import Await, Sleep
+
+if TYPE_CHECKING:
+    from tubemq_client._core.effects import Conversation
+    from tubemq_client._core.registration import Registration
+
+__all__ = ["RecordIdentity", "find_fence", "identity"]
+
+_OK = 200
+_NOT_FOUND = 404
+_RETRY_MS = 50
+_MAX_STALLS = 40
+
+
+class RecordIdentity(NamedTuple):
+    """Message id and checksum: compare for equality only, ids jump across broker restarts."""
+
+    message_id: int
+    checksum: int
+
+
+def identity(record: Any) -> RecordIdentity:
+    return RecordIdentity(record.messageId, record.checkSum)
+
+
+def find_fence(probe: Registration, offset: int, upto: int) -> Conversation[RecordIdentity | None]:
+    """First record at or after `offset`, or None if there is none before position `upto`.
+
+    `probe` must use the reader's filters and priority. Raises `errors.PartitionOccupied` when the
+    probe's group is busy, `errors.LogTruncated` or `errors.DataLoss` when `offset` is not there.
+    """
+    found = yield from probe.register(offset)
+    try:
+        _check_offset(probe, offset, found.current)
+        fence = yield from _search(probe, upto)
+    except errors.TubeMQError:
+        yield from _give_back(probe)
+        raise
+    yield from _give_back(probe)
+    return fence
+
+
+def _give_back(probe: Registration) -> Conversation[None]:
+    try:
+        yield from probe.unregister()
+    except (errors.ServerError, errors.NetworkError, errors.RemoteException):
+        pass  # the lease expires by itself; the pool has other slots
+
+
+def _search(probe: Registration, upto: int) -> Conversation[RecordIdentity | None]:
+    stalls = 0
+    while stalls < _MAX_STALLS:
+        reply = yield Await((yield from probe.post_fetch(consumed=True)))
+        if reply.success and reply.errCode == _OK:
+            if reply.messages:
+                return identity(reply.messages[0])
+        elif reply.errCode != _NOT_FOUND:
+            raise errors.for_code(reply.errCode, reply.errMsg, where=f"fence of {probe.where}")
+        if (yield from probe.commit()).current >= upto:
+            return None
+        stalls += 1
+        yield Sleep(_RETRY_MS)
+    raise errors.ServerFailure(500, "no progress while looking for the fence", where=probe.where)
+
+
+def _check_offset(probe: Registration, offset: int, current: int) -> None:
+    if current > offset:
+        raise errors.DataLoss(
+            f"retention passed offset {offset} of {probe.where} while its range was being read; "
+            f"the log now starts at {current}",
+            start=offset,
+            available=current,
+        )
+    if current < offset:
+        raise errors.LogTruncated(f"the log of {probe.where} ends at {current}, before {offset}")

@@ -1,0 +1,38 @@
+"""When to heart-beat: the one place that decides it, with the time as an argument.
+
+Masters forget a client after 30 s of silence and brokers a partition after 30 to 35 s, so the
+period must stay well below half of that. After `max_failures` failures in a row the schedule slows
+down instead of hammering a peer that is ill.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["HeartbeatSchedule"]
+
+
+@dataclass(slots=True)
+class HeartbeatSchedule:
+    """Times in milliseconds on the caller's monotonic clock."""
+
+    period_ms: int = 10_000
+    period_after_failures_ms: int = 60_000
+    max_failures: int = 5
+    _next_at: int = 0
+    _failures: int = 0
+
+    def due(self, now: int) -> bool:
+        return now >= self._next_at
+
+    def wait_ms(self, now: int) -> int:
+        return max(0, self._next_at - now)
+
+    def succeeded(self, now: int) -> None:
+        self._failures = 0
+        self._next_at = now + self.period_ms
+
+    def failed(self, now: int) -> None:
+        self._failures += 1
+        tired = self._failures > self.max_failures
+        self._next_at = now + (self.period_after_failures_ms if tired else self.period_ms)

@@ -1,0 +1,170 @@
+"""Talking to the master: which one is active, and the client-balance conversations (RPC 6, 20–22).
+
+`MasterSession` keeps the list of masters, the one that answered last, and the ids and tokens that
+every request echoes. A request tries each master once: a stand-by or unreachable one means the
+next. Registering is only needed to learn metadata; brokers do not ask for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tubemq_client import _pb, errors
+from tubemq_client._core.effects import Call
+from tubemq_client._core.registration import UNDEFINED
+from tubemq_client._wire import methods, strings
+
+if TYPE_CHECKING:
+    from tubemq_client._core.effects import Conversation
+    from tubemq_client._wire.methods import Method
+    from tubemq_client.model import Address, BrokerNode, Partition
+
+__all__ = ["MasterSession", "TopicMetadata", "fetch_topic_metadata"]
+
+OK = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """Brokers of a topic by id, and its partitions with "may be subscribed now"."""
+
+    topic: str
+    brokers: dict[int, BrokerNode]
+    partitions: dict[Partition, bool]
+
+    @property
+    def subscribable(self) -> list[Partition]:
+        return sorted(p for p, ready in self.partitions.items() if ready)
+
+
+@dataclass(slots=True)
+class MasterSession:
+    """State shared by all conversations of one client with its masters."""
+
+    masters: tuple[Address, ...]
+    host: str = "127.0.0.1"
+    visit_token: int = UNDEFINED
+    active: int = 0
+    brokers: dict[int, BrokerNode] = field(default_factory=dict)
+    broker_config_id: int = UNDEFINED
+
+    def call(self, method: Method, request: Any) -> Conversation[Any]:
+        """Ask the active master, or find it. Raises the last problem when none answers."""
+        problems: list[str] = []
+        failure: errors.TubeMQError | None = None
+        for step in range(len(self.masters)):
+            index = (self.active + step) % len(self.masters)
+            try:
+                reply = yield Call(self.masters[index], method, request)
+            except (errors.NetworkError, errors.StandbyMaster) as error:
+                failure = error
+                problems.append(str(error))
+                continue
+            self.active = index
+            return reply
+        if failure is not None and len(problems) == 1:
+            raise failure
+        raise errors.ConnectError(
+            "no active master answers; check the option 'masters':\n  " + "\n  ".join(problems)
+        ) from failure
+
+    def learn(self, reply: Any) -> None:
+        """Keep what any successful reply may carry: the visit token and the broker list."""
+        if reply.HasField("authorizedInfo"):
+            self.visit_token = reply.authorizedInfo.visitAuthorizedToken
+
+    def learn_brokers(self, reply: Any) -> None:
+        if reply.brokerConfigList:
+            nodes = map(strings.parse_broker, reply.brokerConfigList)
+            self.brokers = {node.broker_id: node for node in nodes}
+        if reply.HasField("brokerConfigId"):
+            self.broker_config_id = reply.brokerConfigId
+
+    # -- client balance -----------------------------------------------------------------------
+
+    def register_consumer(
+        self, client_id: str, group: str, topics: dict[str, tuple[str, ...]]
+    ) -> Conversation[None]:
+        """RPC 20. `topics` maps each topic to its filter items. Raises `errors.UnknownTopic`,
+        `errors.GroupInconsistent` and the like when the master refuses."""
+        request = _pb.RegisterRequestC2MV2(
+            clientId=client_id,
+            groupName=group,
+            hostName=self.host,
+            sourceCount=UNDEFINED,
+            nodeId=UNDEFINED,
+            topicList=sorted(topics),
+            topicCondition=[
+                strings.format_topic_condition(topic, items)
+                for topic, items in sorted(topics.items())
+                if items
+            ],
+            subRepInfo=_pb.ClientSubRepInfo(
+                brokerConfigId=self.broker_config_id if self.brokers else UNDEFINED,
+                topicMetaInfoId=UNDEFINED,
+                reportSubInfo=False,
+            ),
+        )
+        reply = yield from self.call(methods.REGISTER_CONSUMER_V2, request)
+        _check(reply, f"registering group {group!r} for {', '.join(sorted(topics))}")
+        self.learn(reply)
+        self.learn_brokers(reply)
+
+    def partition_meta(
+        self, client_id: str, group: str
+    ) -> Conversation[dict[str, dict[Partition, bool]]]:
+        """RPC 22: every partition of the registered topics, by topic."""
+        request = _pb.GetPartMetaRequestC2M(
+            clientId=client_id,
+            groupName=group,
+            brokerConfigId=self.broker_config_id,
+            topicMetaInfoId=UNDEFINED,
+        )
+        reply = yield from self.call(methods.GET_PARTITION_META, request)
+        _check(reply, f"asking for partitions as group {group!r}")
+        self.learn_brokers(reply)
+        return {
+            meta.topic: {p: s for p, s in meta.partitions() if p.broker_id in self.brokers}
+            for meta in map(strings.parse_topic_meta, reply.topicMetaInfoList)
+        }
+
+    def heartbeat_consumer(
+        self, client_id: str, group: str, held: list[Partition], *, report: bool
+    ) -> Conversation[None]:
+        """RPC 21. Raises `errors.NotRegistered` when the master has forgotten the client."""
+        sub_info = _pb.ClientSubRepInfo(
+            brokerConfigId=self.broker_config_id, topicMetaInfoId=UNDEFINED, reportSubInfo=report
+        )
+        if report:
+            sub_info.partSubInfo.extend(strings.format_part_sub_info(held))
+        request = _pb.HeartRequestC2MV2(clientId=client_id, groupName=group, subRepInfo=sub_info)
+        reply = yield from self.call(methods.HEARTBEAT_CONSUMER_V2, request)
+        _check(reply, f"heartbeat of group {group!r}")
+        self.learn(reply)
+        self.learn_brokers(reply)
+
+    def close_consumer(self, client_id: str, group: str) -> Conversation[None]:
+        request = _pb.CloseRequestC2M(clientId=client_id, groupName=group)
+        yield from self.call(methods.CLOSE_CONSUMER, request)
+
+
+def fetch_topic_metadata(
+    session: MasterSession, topic: str, client_id: str, group: str
+) -> Conversation[TopicMetadata]:
+    """Register, ask, close: what the master knows of a topic. Leaves nothing behind."""
+    yield from session.register_consumer(client_id, group, {topic: ()})
+    found = yield from session.partition_meta(client_id, group)
+    try:
+        yield from session.close_consumer(client_id, group)
+    except (errors.NetworkError, errors.RemoteException):
+        pass  # the master forgets a silent client by itself
+    partitions = found.get(topic, {})
+    ids = {partition.broker_id for partition in partitions}
+    brokers = {i: node for i, node in session.brokers.items() if i in ids}
+    return TopicMetadata(topic, brokers, partitions)
+
+
+def _check(reply: Any, what: str) -> None:
+    if reply.errCode != OK:
+        raise errors.for_code(reply.errCode, reply.errMsg, where=f"master, {what}")

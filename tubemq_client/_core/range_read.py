@@ -1,0 +1,367 @@
+"""The exact range reader: every record of `[start, end)` once, none outside it.
+
+The protocol tells only where a batch *starts*, a batch may overshoot `end`, and records of other
+partitions lie between. The rules, and why each is there, are in `docs/protocol/exact-ranges.md`;
+the short form:
+
+* One batch is always held back until the next start, or a commit reply, says where it ended. So a
+  resume point is always known exactly, and nothing needs to be recognised again after a break.
+* A batch that ends beyond `end` is cut at the *fence*: the first record at or after `end`, found by
+  a second registration **after** the batch was received. Asking later than reading is what makes it
+  airtight while producers run: whatever the batch holds, the fence look-up can see.
+* "Nothing to read" (404) is not the end: it may have moved the position. The end is reached when
+  the position is.
+* Any break (lost lease, lost connection, odd reply) starts over at the resume point under a *new*
+  client id, because a stale fetch of the old id could otherwise move the new position.
+
+This module decides; it does no I/O (see `effects.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tubemq_client import errors
+from tubemq_client._core.batch import DecodePolicy, MessageBatch, RawBatch
+from tubemq_client._core.effects import Await, Deliver, Now, Sleep
+from tubemq_client._core.ends import look_up_ends
+from tubemq_client._core.fence import RecordIdentity, find_fence, identity
+from tubemq_client._core.registration import UNDEFINED, Registration
+from tubemq_client.model import INDEX_ENTRY_BYTES
+
+if TYPE_CHECKING:
+    from tubemq_client._core.effects import Conversation, Ticket
+    from tubemq_client._core.identity import ClientIds, ReaderPool
+    from tubemq_client.model import BrokerNode, OffsetRange
+
+__all__ = ["Gap", "RangeRead", "ReadPolicy", "ReadStats"]
+
+_OK = 200
+_NOT_FOUND = 404
+_FAILURE = 500
+_PAUSE_MS = 100
+_PAUSE_LIMIT_MS = 2_000
+
+_BREAKS = (
+    errors.NotRegistered,
+    errors.PartitionTaken,
+    errors.DataMoved,
+    errors.RateLimited,
+    errors.ServerFailure,
+    errors.ServiceUnavailable,
+    errors.NetworkError,
+    errors.RemoteException,
+)
+"""What starting over at the resume point may cure. Everything else is raised as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets `[start, end)` of a partition that retention removed before they could be read."""
+
+    partition: str
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class ReadStats:
+    """What one reader did. `records` and `bytes` count what was delivered, after any filter."""
+
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0
+    fetches: int = 0
+    empty_fetches: int = 0
+    restarts: int = 0
+    fence_probes: int = 0
+    corrupt: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPolicy:
+    """How a read behaves when it cannot go on. `deadline_ms` counts from the last progress."""
+
+    gap_policy: str = "fail"
+    deadline_ms: int = 60_000
+    visit_token: int = UNDEFINED
+
+
+class RangeRead:
+    """One attempt to deliver one `OffsetRange`. Drive `conversation()`, then `release()`."""
+
+    def __init__(
+        self,
+        range_: OffsetRange,
+        broker: BrokerNode,
+        *,
+        pool: ReaderPool,
+        ids: ClientIds,
+        decode: DecodePolicy,
+        policy: ReadPolicy,
+        stats: ReadStats,
+    ) -> None:
+        self._range = range_
+        self._broker = broker
+        self._pool = pool
+        self._ids = ids
+        self._decode = decode
+        self._policy = policy
+        self._stats = stats
+        self._filters = tuple(sorted(decode.filters))
+        self._slot = pool.first_slot(range_)
+        self._lease: Registration | None = None
+        self._held: RawBatch | None = None
+        self._resume_at = range_.start
+        self._all_exact = True
+        self._intact_from = range_.start
+        self._progress_at = 0
+        self._pause_ms = _PAUSE_MS
+
+    def conversation(self) -> Conversation[None]:
+        """Yields `Deliver` for every batch; returns when the position has reached `end`."""
+        self._progress_at = yield Now()
+        while self._resume_at < self._range.end:
+            try:
+                self._lease = yield from self._acquire()
+                if self._resume_at < self._range.end:
+                    yield from self._read(self._lease)
+            except _BREAKS as error:
+                self._held = None
+                self._stats.restarts += 1
+                yield from self.release()
+                yield from self._pause(error)
+        yield from self._check_retention()
+        yield from self.release()
+
+    def release(self) -> Conversation[None]:
+        """Give the partition back; a broker that cannot be reached will expire the lease itself."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            try:
+                yield from lease.unregister()
+            except (errors.ServerError, errors.NetworkError, errors.RemoteException):
+                pass
+
+    # -- taking the partition -----------------------------------------------------------------
+
+    def _acquire(self) -> Conversation[Registration]:
+        """Register at the resume point in the first free slot of the pool."""
+        while True:
+            for _ in range(self._pool.size):
+                lease = self._registration(self._pool.reader(self._slot))
+                try:
+                    found = yield from lease.register(self._resume_at)
+                except errors.PartitionOccupied as error:
+                    self._slot += 1
+                    occupied = error
+                else:
+                    self._lease = lease
+                    self._check_start(found.current, found.max_offset)
+                    return lease
+            yield from self._pause(occupied)
+
+    def _registration(self, group: str) -> Registration:
+        return Registration(
+            self._broker,
+            self._range.partition,
+            group,
+            self._ids.consumer(group, "Range"),
+            filters=self._filters,
+            visit_token=self._policy.visit_token,
+        )
+
+    def _check_start(self, current: int, max_offset: int) -> None:
+        if max_offset < self._range.end:
+            raise self._truncated(f"the log ends at {max_offset}")
+        if current > self._resume_at:
+            self._lost(current)
+        elif current < self._resume_at:
+            raise self._truncated(f"the broker put the reader back to {current}")
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def _read(self, lease: Registration) -> Conversation[None]:
+        """Fetch until the position reaches `end`. The next fetch is on the wire before a batch is
+        delivered, so decoding and network overlap."""
+        expected: int | None = self._resume_at
+        ticket: Ticket | None = yield from self._fetch(lease, consumed=False)
+        while ticket is not None:
+            reply = yield Await(ticket)
+            ticket = None
+            if reply.success and reply.errCode == _OK:
+                start = reply.currOffset
+                self._check_continuity(start, expected)
+                ready, self._held = self._held, None
+                if reply.messages:
+                    self._held = RawBatch(start, reply.messages)
+                expected = None
+                if self._worth_fetching(start):
+                    ticket = yield from self._fetch(lease, consumed=True)
+                yield from self._passed(ready, start)
+                if ticket is None and self._resume_at < self._range.end:
+                    expected = yield from self._settle(lease)
+            elif reply.errCode == _NOT_FOUND:
+                self._stats.empty_fetches += 1
+                before = self._resume_at
+                expected = yield from self._settle(lease)
+                if expected == before:
+                    self._give_up_if_truncated(reply)
+                    yield from self._pause(errors.for_code(_NOT_FOUND, reply.errMsg))
+            else:
+                # A failed reply may hide records it had already scanned (upstream reports code 0
+                # for an I/O error in mid-batch), so only a fresh registration is safe.
+                code = reply.errCode or _FAILURE
+                raise errors.for_code(code, reply.errMsg, where=f"fetch of {lease.where}")
+            if ticket is None and self._resume_at < self._range.end:
+                ticket = yield from self._fetch(lease, consumed=True)
+
+    def _fetch(self, lease: Registration, *, consumed: bool) -> Conversation[Ticket]:
+        self._stats.fetches += 1
+        return (yield from lease.post_fetch(consumed=consumed))
+
+    def _worth_fetching(self, start: int) -> bool:
+        """Whether more records may lie before `end`; otherwise a commit is the cheaper way to
+        learn where the batch that begins at `start` ended."""
+        count = 0 if self._held is None else len(self._held.messages)
+        return start + INDEX_ENTRY_BYTES * count < self._range.end
+
+    def _settle(self, lease: Registration) -> Conversation[int]:
+        """Commit to learn the position, and deliver the held batch, which ended at or before it."""
+        position = (yield from lease.commit()).current
+        floor = self._resume_at
+        if self._held is not None:
+            floor = self._held.start + INDEX_ENTRY_BYTES * len(self._held.messages)
+        if position < floor:
+            raise self._truncated(f"the broker put the reader back to {position}")
+        ready, self._held = self._held, None
+        yield from self._passed(ready, position)
+        return position
+
+    def _passed(self, ready: RawBatch | None, position: int) -> Conversation[None]:
+        """The position is now `position`; deliver `ready`, which ended at or before it."""
+        if ready is None:
+            self._all_exact = self._all_exact and position == self._resume_at
+        else:
+            yield from self._deliver(ready, position)
+        if position > self._resume_at:
+            self._resume_at = position
+            self._progress_at = yield Now()
+            self._pause_ms = _PAUSE_MS
+
+    def _deliver(self, raw: RawBatch, end: int) -> Conversation[None]:
+        count = len(raw.messages)
+        exact = not self._filters and end - raw.start == INDEX_ENTRY_BYTES * count
+        self._all_exact = self._all_exact and exact
+        if end > self._range.end:
+            if exact:
+                count = max(0, (self._range.end - raw.start) // INDEX_ENTRY_BYTES)
+            elif raw.start >= self._range.end:
+                count = 0
+            else:
+                count = yield from self._cut(raw, end)
+            end = self._range.end
+        # What is delivered must never be read again, whatever happens while the user has it.
+        self._resume_at = max(self._resume_at, end)
+        if count:
+            batch = MessageBatch(
+                self._range.partition, raw, end=end, count=count, exact=exact, policy=self._decode
+            )
+            self._stats.batches += 1
+            yield Deliver(batch)
+
+    def _cut(self, raw: RawBatch, upto: int) -> Conversation[int]:
+        """How many records of the batch lie before `end`: those before the fence."""
+        self._stats.fence_probes += 1
+        fence = yield from self._fence(upto)
+        if fence is not None:
+            for index, record in enumerate(raw.messages):
+                if identity(record) == fence:
+                    return index
+        return len(raw.messages)
+
+    def _fence(self, upto: int) -> Conversation[RecordIdentity | None]:
+        while True:
+            for step in range(self._pool.size):
+                probe = self._registration(self._pool.probe(self._slot + step))
+                try:
+                    return (yield from find_fence(probe, self._range.end, upto))
+                except errors.PartitionOccupied as error:
+                    occupied: errors.TubeMQError = error
+                except _BREAKS as error:
+                    occupied = error
+                    break
+            yield from self._pause(occupied)
+
+    # -- what can go wrong --------------------------------------------------------------------
+
+    def _check_continuity(self, start: int, expected: int | None) -> None:
+        held = self._held
+        floor = self._resume_at
+        if held is not None:
+            floor = held.start + INDEX_ENTRY_BYTES * len(held.messages)
+        if start < floor:
+            raise errors.ConnectionLost(
+                f"{self._range}: the broker went back to {start} after {floor}"
+            )
+        if expected is not None and start > expected:
+            self._lost(start)
+
+    def _check_retention(self) -> Conversation[None]:
+        """If the store's minimum has passed `start` meanwhile, a fetch may have jumped over data.
+
+        Not needed when every batch was seen to begin where the one before it ended.
+        """
+        if self._all_exact:
+            return
+        ends = yield from look_up_ends(
+            self._range.partition,
+            self._broker,
+            self._pool.group,
+            stable=False,
+            visit_token=self._policy.visit_token,
+        )
+        if ends.min_offset > self._intact_from:
+            self._lost(ends.min_offset, start=self._intact_from)
+
+    def _lost(self, available: int, *, start: int | None = None) -> None:
+        start = self._resume_at if start is None else start
+        if self._policy.gap_policy != "skip":
+            raise errors.DataLoss(
+                f"retention has removed offsets [{start}, {min(available, self._range.end)}) of "
+                f"partition {self._range.partition.key} of topic {self._range.partition.topic!r}: "
+                f"the broker's log now starts at {available}. Set gap_policy='skip' "
+                f"(Spark: failOnDataLoss=false) to go on and record the gap",
+                start=start,
+                available=available,
+            )
+        end = min(available, self._range.end)
+        self._stats.gaps.append(Gap(self._range.partition.key, start, end))
+        self._intact_from = end
+        self._resume_at = max(self._resume_at, end)
+
+    def _give_up_if_truncated(self, reply: Any) -> None:
+        if "reached maxOffset" in reply.errMsg:
+            raise self._truncated(f"nothing can be read beyond {self._resume_at}")
+
+    def _truncated(self, why: str) -> errors.LogTruncated:
+        return errors.LogTruncated(
+            f"the log of partition {self._range.partition.key} of topic "
+            f"{self._range.partition.topic!r} is shorter than the planned range "
+            f"[{self._range.start}, {self._range.end}): {why}. The broker lost records after a "
+            f"crash or the topic was rebuilt; plan the window again (on_offset_regression)"
+        )
+
+    def _pause(self, error: errors.TubeMQError) -> Conversation[None]:
+        """Wait a little, longer each time, unless nothing has moved for `deadline_ms`."""
+        now = yield Now()
+        waited = now - self._progress_at
+        if waited >= self._policy.deadline_ms:
+            raise errors.RangeStalled(
+                f"no progress at offset {self._resume_at} of range {self._range} for {waited} ms "
+                f"(deadline_ms={self._policy.deadline_ms}); last problem: {error}"
+            ) from error
+        yield Sleep(self._pause_ms)
+        self._pause_ms = min(self._pause_ms * 2, _PAUSE_LIMIT_MS)

@@ -1,0 +1,126 @@
+"""One registration of one client at one broker: register, fetch, commit, unregister.
+
+This is RPC 15, 17 and 18 of the broker in conversation form. It knows the messages and the codes,
+and nothing of ranges or retries: callers decide what a refusal means (`range_read`, `ends`,
+`assigned`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tubemq_client import _pb, errors
+from tubemq_client._core.effects import Call, Post
+from tubemq_client._wire import methods
+
+if TYPE_CHECKING:
+    from tubemq_client._core.effects import Conversation, Ticket
+    from tubemq_client.model import BrokerNode, Partition
+
+__all__ = [
+    "PRIORITY_MEMORY",
+    "PRIORITY_STABLE",
+    "UNDEFINED",
+    "Registered",
+    "Registration",
+]
+
+UNDEFINED = -2
+"""TubeMQ's "no value" (`META_VALUE_UNDEFINED`)."""
+
+PRIORITY_MEMORY = 303
+"""Read files, back-up and main memory, filtered or not."""
+
+PRIORITY_STABLE = 1
+"""See the fsynced part only. Not 101: the broker compares the whole number with 1 when it picks
+the `maxOffset` of its reply (measured on a genuine broker)."""
+
+OK = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A broker's answer to a register: where reading starts and where the log ends."""
+
+    current: int
+    max_offset: int
+
+
+@dataclass(slots=True)
+class Registration:
+    """The identity under which one client holds one partition.
+
+    `visit_token` is the master's, needed only where clusters check it; -2 before the first one.
+    """
+
+    broker: BrokerNode
+    partition: Partition
+    group: str
+    client_id: str
+    filters: tuple[str, ...] = ()
+    priority: int = PRIORITY_MEMORY
+    visit_token: int = UNDEFINED
+    where: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.where = f"partition {self.partition} at broker {self.broker} as group {self.group}"
+
+    def register(self, offset: int | None, *, read_status: int = 0) -> Conversation[Registered]:
+        """Take the partition, at `offset` if given. Raises `errors.ServerError` when refused."""
+        request = self._register_request(methods.OP_REGISTER, read_status)
+        request.filterCondStr.extend(self.filters)
+        request.qryPriorityId = self.priority
+        if offset is not None:
+            request.currOffset = offset
+        reply = yield Call(self.broker.address, methods.REGISTER_PARTITION, request)
+        self.check(reply, "register")
+        return Registered(reply.currOffset, reply.maxOffset)
+
+    def unregister(self, *, consumed: bool = False) -> Conversation[None]:
+        """Give the partition back; `consumed` False leaves the group's position untouched."""
+        request = self._register_request(methods.OP_UNREGISTER, 0 if consumed else 1)
+        reply = yield Call(self.broker.address, methods.REGISTER_PARTITION, request)
+        self.check(reply, "unregister")
+
+    def post_fetch(self, *, consumed: bool) -> Conversation[Ticket]:
+        """Put a fetch on the wire. `consumed` True first moves past the batch fetched before."""
+        request = _pb.GetMessageRequestC2B(
+            clientId=self.client_id,
+            partitionId=self.partition.partition_id,
+            groupName=self.group,
+            topicName=self.partition.topic,
+            lastPackConsumed=consumed,
+            manualCommitOffset=False,
+            escFlowCtrl=False,
+        )
+        ticket: Ticket = yield Post(self.broker.address, methods.GET_MESSAGES, request)
+        return ticket
+
+    def commit(self, *, consumed: bool = True) -> Conversation[Registered]:
+        """Move the position past the batch in flight (or roll it back) and learn where it is."""
+        request = _pb.CommitOffsetRequestC2B(
+            clientId=self.client_id,
+            topicName=self.partition.topic,
+            partitionId=self.partition.partition_id,
+            groupName=self.group,
+            lastPackConsumed=consumed,
+        )
+        reply = yield Call(self.broker.address, methods.COMMIT_OFFSET, request)
+        self.check(reply, "commit")
+        return Registered(reply.currOffset, reply.maxOffset)
+
+    def check(self, reply: Any, what: str) -> None:
+        if not reply.success or reply.errCode != OK:
+            raise errors.for_code(reply.errCode, reply.errMsg, where=f"{what} of {self.where}")
+
+    def _register_request(self, operation: int, read_status: int) -> Any:
+        return _pb.RegisterRequestC2B(
+            opType=operation,
+            clientId=self.client_id,
+            groupName=self.group,
+            topicName=self.partition.topic,
+            partitionId=self.partition.partition_id,
+            readStatus=read_status,
+            authInfo=_pb.AuthorizedInfo(visitAuthorizedToken=self.visit_token),
+        )

@@ -1,0 +1,154 @@
+"""A blocking connection to one master or broker, shared by any number of threads.
+
+Replies may come in any order and are matched by serial number. There is no reader thread: whichever
+waiting thread finds nobody reading becomes the reader and hands other threads their replies, so a
+single-threaded reader pays nothing for it. Replies nobody waits for any more are dropped.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from tubemq_client import errors
+from tubemq_client._wire.framing import FrameDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tubemq_client.model import Address, ClientSettings
+
+__all__ = ["BlockingConnection", "connect"]
+
+_RECEIVE_BYTES = 512 * 1024
+_SERIAL_MASK = 0x7FFFFFFF
+
+
+def connect(address: Address, settings: ClientSettings) -> BlockingConnection:
+    """Open a TCP connection within `connect_timeout_ms`. Raises `errors.ConnectError`."""
+    try:
+        sock = socket.create_connection(address, settings.connect_timeout_ms / 1000)
+    except OSError as error:
+        host, port = address
+        raise errors.ConnectError(
+            f"cannot connect to {host}:{port}: {error.strerror or error}"
+        ) from error
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return BlockingConnection(sock, f"{address[0]}:{address[1]}", settings.max_frame_bytes)
+
+
+class BlockingConnection:
+    """Frames over one socket. Safe to share between threads."""
+
+    def __init__(self, sock: socket.socket, name: str, max_frame_bytes: int) -> None:
+        self.name = name
+        self._sock = sock
+        self._decoder = FrameDecoder(max_frame_bytes)
+        self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
+        self._serials = itertools.count(1)
+        self._send_lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._reading = False
+        self._wanted: set[int] = set()
+        self._replies: dict[int, bytes] = {}
+        self._failure: errors.TubeMQError | None = None
+
+    def __repr__(self) -> str:
+        state = "failed" if self._failure else "open"
+        return f"<BlockingConnection {self.name} {state}, {len(self._wanted)} in flight>"
+
+    @property
+    def usable(self) -> bool:
+        return self._failure is None
+
+    def post(self, encode: Callable[[int], bytes], timeout_s: float) -> int:
+        """Send the frame that `encode` makes for a fresh serial number, and return that number."""
+        serial = next(self._serials) & _SERIAL_MASK
+        frame = encode(serial)
+        with self._changed:
+            self._raise_failure()
+            self._wanted.add(serial)
+        try:
+            with self._send_lock:
+                self._sock.settimeout(timeout_s)
+                self._sock.sendall(frame)
+        except OSError as error:
+            self._fail(errors.ConnectionLost(f"{self.name}: sending failed: {error}"), error)
+        return serial
+
+    def wait(self, serial: int, deadline: float) -> bytes:
+        """The reply payload for `serial`. `deadline` is on the clock of `time.monotonic`.
+
+        Raises `errors.RpcTimeout`, `errors.ConnectionLost` or `errors.ProtocolViolation`.
+        """
+        while True:
+            with self._changed:
+                while self._reading and serial not in self._replies and self._failure is None:
+                    if not self._changed.wait(max(0.0, deadline - time.monotonic())):
+                        raise self._timed_out(serial)
+                if serial in self._replies:
+                    self._wanted.discard(serial)
+                    return self._replies.pop(serial)
+                self._raise_failure()
+                self._reading = True
+            try:
+                self._read_some(serial, deadline)
+            finally:
+                with self._changed:
+                    self._reading = False
+                    self._changed.notify_all()
+
+    def forget(self, serial: int) -> None:
+        """Nobody will wait for this reply any more; drop it when it comes."""
+        with self._changed:
+            self._wanted.discard(serial)
+            self._replies.pop(serial, None)
+
+    def close(self) -> None:
+        with self._changed:
+            if self._failure is None:
+                self._failure = errors.ConnectionLost(f"{self.name}: closed")
+            self._changed.notify_all()
+        self._sock.close()
+
+    def _read_some(self, serial: int, deadline: float) -> None:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise self._timed_out(serial)
+        try:
+            self._sock.settimeout(remaining)
+            count = self._sock.recv_into(self._buffer)
+        except TimeoutError:
+            raise self._timed_out(serial) from None
+        except OSError as error:
+            self._fail(errors.ConnectionLost(f"{self.name}: receiving failed: {error}"), error)
+        if count == 0:
+            self._fail(errors.ConnectionLost(f"{self.name}: closed by the peer"))
+        try:
+            self._decoder.receive_data(self._buffer[:count])
+            frames = list(iter(self._decoder.next_frame, None))
+        except errors.ProtocolViolation as error:
+            self._fail(errors.ProtocolViolation(f"{self.name}: {error}"), error)
+        with self._changed:
+            for frame in frames:
+                if frame.serial in self._wanted:
+                    self._replies[frame.serial] = frame.payload
+
+    def _timed_out(self, serial: int) -> errors.RpcTimeout:
+        self.forget(serial)
+        return errors.RpcTimeout(f"{self.name}: no answer within the deadline")
+
+    def _fail(self, failure: errors.TubeMQError, cause: BaseException | None = None) -> None:
+        with self._changed:
+            if self._failure is None:
+                self._failure = failure
+            self._changed.notify_all()
+        self._sock.close()
+        raise failure from cause
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise type(self._failure)(*self._failure.args)

@@ -1,0 +1,68 @@
+"""Blocking look-ups: which partitions a topic has, and how far their logs reach.
+
+Reads only; leaves nothing registered. Sensors and planners live on this.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubemq_client import errors
+from tubemq_client._core.ends import store_ends
+from tubemq_client._core.master import TopicMetadata, fetch_topic_metadata
+from tubemq_client.sync._base import BlockingClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tubemq_client.model import Partition, PartitionEnds
+
+__all__ = ["Metadata", "TopicMetadata"]
+
+
+class Metadata(BlockingClient):
+    """Looks up partitions and ends. One per thread or shared; every call blocks."""
+
+    def topic(self, topic: str, group: str | None = None) -> TopicMetadata:
+        """Brokers and partitions of `topic` as the master knows them now.
+
+        Registers for a moment as group `<group>.e` (default group `tubemq_meta_<topic>`). Raises
+        `errors.UnknownTopic`, `errors.ConnectError` and other `errors.TubeMQError`.
+        """
+        name = f"{group}.e" if group else f"tubemq_meta_{topic}"
+        client_id = self._ids.consumer(name, "Meta")
+        return self._driver.run(fetch_topic_metadata(self._session, topic, client_id, name))
+
+    def ends(
+        self,
+        topic: str,
+        group: str,
+        partitions: Iterable[Partition] | None = None,
+        *,
+        stable: bool = True,
+        metadata: TopicMetadata | None = None,
+    ) -> dict[Partition, PartitionEnds]:
+        """Minimum and end offset of each partition: one look-up per store.
+
+        `stable` True gives the fsynced end, which survives a broker crash; False the end in memory,
+        which does not and must not be used to advance a cursor. Raises `errors.ConfigError` for
+        partitions that the topic does not have.
+        """
+        found = metadata or self.topic(topic, group)
+        wanted = sorted(found.partitions) if partitions is None else list(partitions)
+        unknown = [p for p in wanted if p not in found.partitions]
+        if unknown:
+            known = ", ".join(p.key for p in sorted(found.partitions))
+            raise errors.ConfigError(
+                [f"topic {topic!r} has no partition {p.key}; it has {known}" for p in unknown],
+                subject="partitions",
+            )
+        return self._driver.run(
+            store_ends(
+                wanted,
+                found.brokers,
+                group,
+                stable=stable,
+                visit_token=self._session.visit_token,
+            )
+        )
