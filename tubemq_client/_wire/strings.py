@@ -74,8 +74,11 @@ _FILTER_SEPARATOR = re.compile(r"[#,]")
 
 
 def _refuse(what: str, text: str, reason: str) -> NoReturn:
-    shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
-    raise errors.ProtocolViolation(f"{what} {shown!r}: {reason}")
+    raise errors.ProtocolViolation(f"{what} {_shown(text)}: {reason}")
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")
 
 
 def _number(what: str, text: str, part: str, most: int = _MAX_INT32) -> int:
@@ -84,14 +87,14 @@ def _number(what: str, text: str, part: str, most: int = _MAX_INT32) -> int:
     # 19 digits hold every int64; the check keeps int() from chewing on megabytes of digits.
     if digits.isascii() and digits.isdecimal() and len(digits) <= 19 and int(digits) <= most:  # noqa: PLR2004
         return int(digits)
-    _refuse(what, text, f"{part[:_SHOWN_CHARACTERS]!r} is not a number from 0 to {most}")
+    _refuse(what, text, f"{_shown(part)} is not a number from 0 to {most}")
 
 
-def _cut(what: str, text: str, separator: str, names: str) -> tuple[str, str]:
-    """`text` cut at its first separator; both halves must be there and not blank."""
-    left, found, right = text.partition(separator)
+def _cut(what: str, text: str, part: str, separator: str, names: str) -> tuple[str, str]:
+    """`part` of `text` cut at its first separator; both halves must be there and not blank."""
+    left, found, right = part.partition(separator)
     if not (found and left.strip() and right.strip()):
-        _refuse(what, text, f"is not '{names}'")
+        _refuse(what, text, f"{_shown(part)} is not '{names}'")
     return left, right
 
 
@@ -115,10 +118,13 @@ def parse_broker(text: str, default_port: int = DEFAULT_BROKER_PORT) -> BrokerNo
     A blank or missing third part means `default_port`: masters write a single space there for
     8123 (8124 when the request came over TLS).
     """
-    what = "broker"
-    parts = text.split(":")
+    return _broker("broker", text, text, default_port)
+
+
+def _broker(what: str, text: str, part: str, default_port: int) -> BrokerNode:
+    parts = part.split(":")
     if len(parts) not in (2, 3) or not parts[1].strip():
-        _refuse(what, text, "is not 'id:host:port'")
+        _refuse(what, text, f"{_shown(part)} is not 'id:host:port'")
     blank = len(parts) == 2 or not parts[2].strip()  # noqa: PLR2004
     port = default_port if blank else _number(what, text, parts[2], _MAX_PORT)
     return BrokerNode(_number(what, text, parts[0]), parts[1].strip(), port)
@@ -219,7 +225,7 @@ def _expand(topic: str, broker_id: int, stores: int, partitions: int) -> Iterato
 def _numbers(what: str, text: str, item: str, names: str) -> list[int]:
     parts = item.split(":")
     if len(parts) != names.count(":") + 1:
-        _refuse(what, text, f"{item!r} is not '{names}'")
+        _refuse(what, text, f"{_shown(item)} is not '{names}'")
     return [_number(what, text, part) for part in parts]
 
 
@@ -283,10 +289,13 @@ def format_topic_meta(meta: TopicMeta) -> str:
 
 def parse_partition_key(text: str) -> Partition:
     """The partition in ``broker:topic:partition``; `str(partition)` is the way back."""
-    what = "partition key"
-    parts = text.split(":")
+    return _key("partition key", text, text)
+
+
+def _key(what: str, text: str, part: str) -> Partition:
+    parts = part.split(":")
     if len(parts) != 3 or not parts[1].strip():  # noqa: PLR2004
-        _refuse(what, text, "is not 'broker:topic:partition'")
+        _refuse(what, text, f"{_shown(part)} is not 'broker:topic:partition'")
     broker_id, partition_id = _number(what, text, parts[0]), _number(what, text, parts[2])
     return Partition(broker_id, parts[1], partition_id)
 
@@ -301,10 +310,13 @@ def format_partition_info(broker: BrokerNode, partition: Partition) -> str:
 
 def parse_partition_info(text: str) -> tuple[BrokerNode, Partition]:
     """Broker and partition in ``broker:host:port#topic:partition``."""
-    what = "partition info"
-    node, place = _cut(what, text, "#", "broker:host:port#topic:partition")
-    broker = parse_broker(node)
-    topic, number = _cut(what, place, ":", "topic:partition")
+    return _place("partition info", text, text)
+
+
+def _place(what: str, text: str, part: str) -> tuple[BrokerNode, Partition]:
+    node, place = _cut(what, text, part, "#", "broker:host:port#topic:partition")
+    broker = _broker(what, text, node, DEFAULT_BROKER_PORT)
+    topic, number = _cut(what, text, place, ":", "topic:partition")
     return broker, Partition(broker.broker_id, topic, _number(what, text, number))
 
 
@@ -324,8 +336,8 @@ def format_failure_info(failure: FailureInfo) -> str:
 def parse_failure_info(text: str) -> FailureInfo:
     """The loss in ``code:broker:host:port#topic:partition``."""
     what = "failure info"
-    code, place = _cut(what, text, ":", "code:broker:host:port#topic:partition")
-    return FailureInfo(_number(what, text, code), *parse_partition_info(place))
+    code, place = _cut(what, text, text, ":", "code:broker:host:port#topic:partition")
+    return FailureInfo(_number(what, text, code), *_place(what, text, place))
 
 
 class SubscribeInfo(NamedTuple):
@@ -347,9 +359,9 @@ def format_subscribe_info(info: SubscribeInfo) -> str:
 def parse_subscribe_info(text: str) -> SubscribeInfo:
     """The assignment in ``consumer@group#broker:host:port#topic:partition``."""
     what = "subscribe info"
-    owner, place = _cut(what, text, "#", "consumer@group#broker:host:port#topic:partition")
-    consumer_id, group = _cut(what, owner, "@", "consumer@group")
-    return SubscribeInfo(consumer_id, group, *parse_partition_info(place))
+    owner, place = _cut(what, text, text, "#", "consumer@group#broker:host:port#topic:partition")
+    consumer_id, group = _cut(what, text, owner, "@", "consumer@group")
+    return SubscribeInfo(consumer_id, group, *_place(what, text, place))
 
 
 def format_part_sub_info(partitions: Iterable[Partition]) -> list[str]:
@@ -363,7 +375,7 @@ def format_part_sub_info(partitions: Iterable[Partition]) -> list[str]:
 def parse_part_sub_info(text: str) -> tuple[Partition, ...]:
     """The partitions in ``topic#broker:partition[,…]``, in the order given."""
     what = "partition report"
-    topic, listed = _cut(what, text, "#", "topic#broker:partition")
+    topic, listed = _cut(what, text, text, "#", "topic#broker:partition")
     partitions = []
     for item in _items(listed):
         broker_id, partition_id = _numbers(what, text, item, "broker:partition")
@@ -387,8 +399,8 @@ def parse_required_partition(text: str) -> dict[Partition, int]:
     what = "required partition"
     offsets = {}
     for item in _items(text):
-        key, offset = _cut(what, item, "=", "broker:topic:partition=offset")
-        offsets[parse_partition_key(key)] = _number(what, text, offset, _MAX_INT64)
+        key, offset = _cut(what, text, item, "=", "broker:topic:partition=offset")
+        offsets[_key(what, text, key)] = _number(what, text, offset, _MAX_INT64)
     return offsets
 
 
@@ -413,7 +425,7 @@ def format_topic_condition(topic: str, items: Iterable[str]) -> str:
 def parse_topic_condition(text: str) -> tuple[str, frozenset[str]]:
     """Topic and filter items in ``topic#item[,item…]``."""
     what = "topic condition"
-    topic, listed = _cut(what, text, "#", "topic#item")
+    topic, listed = _cut(what, text, text, "#", "topic#item")
     items = frozenset(_items(listed))
     if not items:
         _refuse(what, text, "has no filter item")
