@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -66,7 +67,7 @@ def outcome(chunks, **options) -> tuple[list[Frame], bool]:
 
 def cut(stream: bytes, borders: list[int]) -> list[bytes]:
     points = sorted({0, len(stream), *(border % (len(stream) + 1) for border in borders)})
-    return [stream[a:b] for a, b in zip(points, points[1:], strict=False)]
+    return [stream[a:b] for a, b in pairwise(points)]
 
 
 # Payload sizes around the borders that matter: views or copies, one block or several.

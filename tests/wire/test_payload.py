@@ -68,7 +68,7 @@ def test_every_problem_is_named_at_once():
 
 @pytest.mark.parametrize(
     "msg_time",
-    ["2024010112301", "202413011230", "202402301200", "２０２４０１０１１２３０", "+20240101123"],
+    ["2024010112301", "202413011230", "202402301200", "20240101123\uff10", "+20240101123"],
 )
 def test_msg_time_must_be_a_minute(msg_time):
     with pytest.raises(ValueError, match="msg_time"):
