@@ -1,0 +1,88 @@
+"""Airflow assets of this provider: names, URIs, and the handler of the `tubemq://` scheme.
+
+The *offsets asset* carries progress of one (cluster, topic, group); Airflow keys its state by the
+asset's name, so names are made here and nowhere else. `<cluster>` is an alias, never an address:
+moving masters must not move offsets. Nothing here opens a connection or reads one.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode
+
+from airflow.sdk import Asset
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import JsonValue
+
+__all__ = [
+    "CLUSTER_PATTERN",
+    "create_asset",
+    "offsets_asset",
+    "sanitize_uri",
+    "sink_asset",
+]
+
+CLUSTER_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+"""What a cluster alias may look like."""
+
+
+def offsets_asset(cluster: str, topic: str, group: str) -> Asset:
+    """The asset that carries the progress of `group` on `topic`.
+
+    The ingest task has it as inlet *and* outlet: Airflow lets a task read state and events of
+    inlets only, and wipes the state of assets that are nothing but outlets when a Dag file is
+    missing for a while. Raises `ValueError` for names that TubeMQ or a URI could not carry.
+    """
+    return Asset(name=f"tubemq:{cluster}/{topic}/{group}", uri=_uri(cluster, topic, group))
+
+
+def create_asset(
+    *,
+    cluster: str,
+    topic: str,
+    group: str | None = None,
+    extra: Mapping[str, JsonValue] | None = None,
+) -> Asset:
+    """An asset for a topic, or for a group on it, as hook lineage records it."""
+    name = f"tubemq:{cluster}/{topic}" + (f"/{group}" if group else "")
+    return Asset(name=name, uri=_uri(cluster, topic, group), extra=dict(extra or {}))
+
+
+def sink_asset(path: str) -> Asset:
+    """The asset of a Parquet sink directory, for scheduling what comes after.
+
+    `path` is an absolute local path or a URI. Trailing slashes do not matter.
+    """
+    uri = path if "://" in path else f"file://{PurePosixPath(path)}"
+    return Asset(name=uri.rstrip("/"), uri=uri.rstrip("/"))
+
+
+def sanitize_uri(parts: SplitResult) -> SplitResult:
+    """Normalise `tubemq://<cluster>/<topic>[?group=<group>]`; Airflow calls it for the scheme.
+
+    Raises `ValueError` for anything else. The case of names is kept, as TubeMQ distinguishes it.
+    """
+    topic = parts.path.strip("/")
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    problems = []
+    if not CLUSTER_PATTERN.fullmatch(parts.netloc):
+        problems.append(f"{parts.netloc!r} is not a cluster alias (an address is not one)")
+    if not topic or "/" in topic:
+        problems.append("the path must be exactly one topic")
+    if unknown := sorted(set(query) - {"group"}):
+        problems.append(f"unknown query keys {', '.join(unknown)}")
+    if "group" in query and not query["group"]:
+        problems.append("group is empty")
+    if problems:
+        raise ValueError(f"URI {parts.geturl()!r}: " + "; ".join(problems))
+    return parts._replace(path=f"/{topic}", query=urlencode(query), fragment="")
+
+
+def _uri(cluster: str, topic: str, group: str | None) -> str:
+    query = f"?group={quote(group, safe='')}" if group else ""
+    return f"tubemq://{cluster}/{quote(topic, safe='')}{query}"

@@ -1,0 +1,104 @@
+"""The provider's manifest: what Airflow learns about this distribution at every process start.
+
+Plain data. This module imports nothing and decides nothing, because Airflow calls it from every
+command and dies with it if it raises. A test checks it against the installed schema and checks
+that every module and class named here exists.
+"""
+
+from __future__ import annotations
+
+__all__ = ["get_provider_info"]
+
+_INTEGRATION = "Apache InLong TubeMQ"
+
+
+def get_provider_info() -> dict[str, object]:
+    """The manifest, in the shape of Airflow's `provider_info.schema.json`."""
+    return {
+        "package-name": "airflow-provider-tubemq",
+        "name": "Apache InLong TubeMQ",
+        "description": "Exact, exactly-once windows from Apache InLong TubeMQ, run by Airflow.",
+        "integrations": [
+            {
+                "integration-name": _INTEGRATION,
+                "external-doc-url": "https://inlong.apache.org/docs/modules/tubemq/overview/",
+                "tags": ["service"],
+            }
+        ],
+        "hooks": [
+            {"integration-name": _INTEGRATION, "python-modules": ["tubemq_provider.hooks.tubemq"]}
+        ],
+        "operators": [
+            {
+                "integration-name": _INTEGRATION,
+                "python-modules": ["tubemq_provider.operators.ingest"],
+            }
+        ],
+        "sensors": [
+            {
+                "integration-name": _INTEGRATION,
+                "python-modules": [
+                    "tubemq_provider.sensors.lag",
+                    "tubemq_provider.sensors.ready",
+                ],
+            }
+        ],
+        "asset-uris": [
+            {
+                "schemes": ["tubemq"],
+                "handler": "tubemq_provider.assets.sanitize_uri",
+                "factory": "tubemq_provider.assets.create_asset",
+            }
+        ],
+        "connection-types": [
+            {
+                "connection-type": "tubemq",
+                "hook-class-name": "tubemq_provider.hooks.tubemq.TubeMQHook",
+                "hook-name": "Apache InLong TubeMQ",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["port", "login", "password", "schema"],
+                    "relabeling": {"host": "Masters"},
+                    "placeholders": {"host": "master1:8715,master2:8715"},
+                },
+                "conn-fields": _CONN_FIELDS,
+            }
+        ],
+    }
+
+
+_CONN_FIELDS: dict[str, object] = {
+    "cluster": {
+        "label": "Cluster alias",
+        "description": (
+            "Names the cluster in offsets assets and window ids. Keep it when masters move; "
+            "changing it starts new offsets. Default: the connection id."
+        ),
+        "schema": {"type": ["string", "null"], "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]*$"},
+    },
+    "default_group": {
+        "label": "Default group",
+        "description": "Consumer group for look-ups that are not told one.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "admin_url": {
+        "label": "Master's HTTP address",
+        "description": (
+            "For positions that brokers keep, such as http://master1:8080. "
+            "Default: port 8080 of each master."
+        ),
+        "schema": {"type": ["string", "null"], "format": "url"},
+    },
+    "rpc_timeout_ms": {
+        "label": "Request timeout (ms)",
+        "schema": {
+            "type": ["integer", "null"],
+            "default": 10000,
+            "minimum": 1000,
+            "maximum": 600000,
+        },
+    },
+    "connect_timeout_ms": {
+        "label": "Connect timeout (ms)",
+        "schema": {"type": ["integer", "null"], "default": 3000, "minimum": 100, "maximum": 60000},
+    },
+}

@@ -1,0 +1,75 @@
+"""An Airflow connection of type `tubemq`, validated.
+
+One model holds every field of the form, so that the manifest, the hook and error messages cannot
+drift apart. Opens nothing; the hook does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field
+
+from tubemq_client import errors
+from tubemq_client.config import ClientConfig, validated
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+__all__ = ["ConnectionConfig"]
+
+DEFAULT_ADMIN_PORT = 8080
+
+
+def _http_url(value: object) -> object:
+    parts = urlsplit(value) if isinstance(value, str) else None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{value!r} is not http://host:port")
+    if parts.username or parts.password:
+        raise ValueError("credentials do not belong into a URL")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+class ConnectionConfig(ClientConfig):
+    """What a connection says: how to reach the cluster, and what the cluster is called."""
+
+    cluster: str = Field(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$",
+        description="alias that names the cluster in assets and window ids",
+    )
+    default_group: str | None = Field(None, description="group for look-ups not told one")
+    admin_url: Annotated[str, BeforeValidator(_http_url)] | None = Field(
+        None, description="HTTP address of a master"
+    )
+
+    @classmethod
+    def from_connection(cls, connection: Connection) -> ConnectionConfig:
+        """The model for an Airflow connection; its `cluster` defaults to the connection id.
+
+        Raises `errors.ConfigError` that lists every problem and never repeats a secret.
+        """
+        subject = f"connection {connection.conn_id!r}"
+        if connection.login or connection.password or connection.schema:
+            raise errors.ConfigError(
+                "login, password and schema must be empty: this version does not authenticate",
+                subject=subject,
+            )
+        options: dict[str, Any] = {"cluster": connection.conn_id, "masters": _masters(connection)}
+        options.update({k: v for k, v in connection.extra_dejson.items() if v not in (None, "")})
+        try:
+            return validated(cls, options)
+        except errors.ConfigError as exc:
+            raise errors.ConfigError(exc.problems, subject=subject) from None
+
+    def admin_urls(self) -> tuple[str, ...]:
+        """HTTP addresses to try for administration, in order."""
+        if self.admin_url:
+            return (self.admin_url,)
+        return tuple(f"http://{host}:{DEFAULT_ADMIN_PORT}" for host, _ in self.masters)
+
+
+def _masters(connection: Connection) -> str:
+    """The host field, which may hold a list; a URI with one address puts its port elsewhere."""
+    host = connection.host or ""
+    return f"{host}:{connection.port}" if connection.port and ":" not in host else host

@@ -1,0 +1,178 @@
+"""`TubeMQHook`: an Airflow connection turned into TubeMQ clients and answers.
+
+Each method opens a client, asks and closes it: sensors poke minutes apart and tasks plan once, so
+a connection kept open would mostly be idle. Every request has the connection's deadline. Nothing
+secret is logged or shown by `repr`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+
+from tubemq_client import errors
+from tubemq_client.sync import AssignedConsumer, Metadata, Producer, RangeReader
+from tubemq_provider.hooks.connection import ConnectionConfig
+from tubemq_provider.windows.lag import Lag, lag_between
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tubemq_client import (
+        ClientSettings,
+        Message,
+        OffsetRange,
+        Partition,
+        PartitionEnds,
+        Record,
+        SendReceipt,
+        TopicMetadata,
+    )
+
+__all__ = ["TubeMQHook"]
+
+_PROBE_TOPIC = "tubemq_connection_test"
+
+
+class TubeMQHook(BaseHook):
+    """Reads the connection `tubemq_conn_id` and speaks to its cluster. Methods block.
+
+    :param tubemq_conn_id: id of a connection of type ``tubemq``.
+    """
+
+    conn_name_attr = "tubemq_conn_id"
+    default_conn_name = "tubemq_default"
+    conn_type = "tubemq"
+    hook_name = "Apache InLong TubeMQ"
+
+    def __init__(self, tubemq_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.tubemq_conn_id = tubemq_conn_id
+
+    def __repr__(self) -> str:
+        return f"TubeMQHook({self.tubemq_conn_id!r})"
+
+    @cached_property
+    def config(self) -> ConnectionConfig:
+        """The validated connection. Raises `errors.ConfigError` that lists every problem."""
+        return ConnectionConfig.from_connection(self.get_connection(self.tubemq_conn_id))
+
+    def get_conn(self) -> Metadata:
+        """A client for look-ups; a context manager that the caller closes."""
+        return Metadata(self.get_settings())
+
+    def get_settings(self) -> ClientSettings:
+        """The plain settings that every client of `tubemq_client` runs on."""
+        return self.config.settings()
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's alias: the connection's field, or else the connection id."""
+        return self.config.cluster
+
+    # Looking
+
+    def topic(self, topic: str, group: str | None = None) -> TopicMetadata:
+        """Brokers and partitions of `topic`. Raises `errors.UnknownTopic` and network errors."""
+        with self.get_conn() as client:
+            return client.topic(topic, group or self.config.default_group)
+
+    def partitions(self, topic: str) -> dict[Partition, bool]:
+        """The partitions of `topic`, and whether each may be subscribed now."""
+        return self.topic(topic).partitions
+
+    def ends(
+        self,
+        topic: str,
+        group: str | None = None,
+        partitions: Iterable[Partition] | None = None,
+        *,
+        stable: bool = True,
+    ) -> dict[Partition, PartitionEnds]:
+        """Minimum and end offsets; `stable` ends survive a broker crash. One look-up per store."""
+        with self.get_conn() as client:
+            return client.ends(topic, self._group(group), partitions, stable=stable)
+
+    def lag(
+        self,
+        topic: str,
+        positions: Mapping[Partition, int | None],
+        group: str | None = None,
+        *,
+        stable: bool = True,
+    ) -> Lag:
+        """Index entries between `positions` and the ends: an upper bound on records."""
+        return lag_between(self.ends(topic, group, stable=stable), positions)
+
+    def group_offsets(self, topic: str, group: str) -> dict[Partition, int]:
+        """Positions that brokers keep for `group` (what TubeMQ's own consumers committed).
+
+        Asked over HTTP, without registering, so a running consumer is not disturbed. Partitions
+        without a position are missing; a new group shows up to 5 s late.
+        """
+        from tubemq_client.admin import AdminClient
+
+        config = self.config
+        brokers = self.topic(topic, group).brokers
+        with AdminClient(config.admin_urls(), timeout_ms=config.rpc_timeout_ms) as client:
+            return client.group_offsets(topic, group, brokers)
+
+    def commit_group_offsets(
+        self, topic: str, group: str, offsets: Mapping[Partition, int]
+    ) -> None:
+        """Tell brokers that `group` has read up to `offsets`, for TubeMQ's own dashboards.
+
+        Registers as the group's only consumer for a moment: raises `errors.PartitionOccupied`
+        where another consumer of the group is at work.
+        """
+        with AssignedConsumer(self.get_settings(), group, {topic: ()}) as consumer:
+            for partition, offset in sorted(offsets.items()):
+                consumer.assign(partition, offset)
+                consumer.release(partition)
+
+    # Moving records
+
+    def read_range(
+        self, range_: OffsetRange, *, group: str | None = None, **policy: Any
+    ) -> Iterator[Message]:
+        """Every record of `range_` once. `policy` is what `RangeReader` takes: filters …"""
+        settings = self.get_settings()
+        with RangeReader(settings, group=self._group(group), **policy) as reader:
+            for batch in reader.read(range_):
+                yield from batch.messages()
+
+    def produce(self, topic: str, records: Iterable[Record]) -> Iterator[SendReceipt]:
+        """Send records, yielding receipts in their order; a receipt precedes the disk."""
+        with Producer(self.get_settings()) as producer:
+            yield from producer.send_many(topic, records)
+
+    def spark_options(self) -> dict[str, str]:
+        """Options of the connection for ``spark.read.format("tubemq").options(**…)``."""
+        config = self.config
+        return {
+            "masters": ",".join(f"{host}:{port}" for host, port in config.masters),
+            "rpcTimeoutMs": str(config.rpc_timeout_ms),
+            "connectTimeoutMs": str(config.connect_timeout_ms),
+        }
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Ask the masters for a topic that need not exist; any answer of theirs is success."""
+        try:
+            with self.get_conn() as client:
+                client.topic(_PROBE_TOPIC)
+        except (errors.UnknownTopic, errors.Forbidden, errors.BadRequest):
+            pass
+        except errors.TubeMQError as exc:
+            return False, str(exc)
+        return True, f"a master of {self.cluster} answered"
+
+    def _group(self, group: str | None) -> str:
+        name = group or self.config.default_group
+        if name is None:
+            raise errors.ConfigError(
+                f"name a group, or set 'default_group' in connection {self.tubemq_conn_id!r}",
+                subject="group",
+            )
+        return name
