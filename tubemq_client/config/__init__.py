@@ -9,7 +9,10 @@ from tubemq_client.config.models import (
     ClientConfig,
     CommonOptions,
     ConsumerConfig,
+    FilterItem,
+    GroupName,
     ProducerConfig,
+    TopicName,
     from_url,
     validated,
 )
@@ -18,7 +21,10 @@ __all__ = [
     "ClientConfig",
     "CommonOptions",
     "ConsumerConfig",
+    "FilterItem",
+    "GroupName",
     "ProducerConfig",
+    "TopicName",
     "from_url",
     "validated",
 ]

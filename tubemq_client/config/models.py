@@ -20,7 +20,10 @@ __all__ = [
     "ClientConfig",
     "CommonOptions",
     "ConsumerConfig",
+    "FilterItem",
+    "GroupName",
     "ProducerConfig",
+    "TopicName",
     "from_url",
     "validated",
 ]
