@@ -1,0 +1,27 @@
+"""A complete TubeMQ in one process: a master, brokers, and their HTTP administration.
+
+For development, demonstrations and tests; loopback only, no authentication, no replication. It
+speaks the same bytes as a real cluster and imitates what a client can notice; `docs/embedded.md`
+says where it does not. Importing this package imports neither starlette nor uvicorn.
+
+    with EmbeddedTubeMQ(brokers=2, topics=[TopicSpec("demo", stores=2, partitions=3)]) as mq:
+        print(mq.masters)
+"""
+
+from __future__ import annotations
+
+from tubemq_client.embedded.runtime import Ports
+from tubemq_client.embedded.server import BrokerHandle, EmbeddedTubeMQ, StoreHandle
+from tubemq_client.embedded.store import Ends
+from tubemq_client.embedded.switches import ReadLimits, Switches, TopicSpec
+
+__all__ = [
+    "BrokerHandle",
+    "EmbeddedTubeMQ",
+    "Ends",
+    "Ports",
+    "ReadLimits",
+    "StoreHandle",
+    "Switches",
+    "TopicSpec",
+]

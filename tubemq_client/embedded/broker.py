@@ -1,0 +1,188 @@
+"""One broker's state and what can be done to it from outside: its stores, positions and leases.
+
+`broker_rpc` puts the RPCs on top, `http_broker` the administration. Nothing here waits, listens or
+locks: the server calls it from one thread, a test may call it directly with a clock of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tubemq_client.embedded.checks import Refused
+from tubemq_client.embedded.cluster import Cluster, Deployment
+from tubemq_client.embedded.leases import Lease, Leases
+from tubemq_client.embedded.persistence import DataDirectory
+from tubemq_client.embedded.positions import PositionKey, Positions
+from tubemq_client.embedded.storage import Storage, Store
+from tubemq_client.embedded.store import Ends
+from tubemq_client.embedded.switches import Switches
+from tubemq_client.model import PARTITIONS_PER_STORE
+
+__all__ = ["Broker", "Clock", "Faults"]
+
+Clock = Callable[[], int]
+"""Milliseconds since the epoch."""
+
+EMPTY_STORE = Ends(0, 0, 0, 0)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Faults:
+    """Misbehaviour on demand. `silent` holds ids of methods that are never answered,
+    `overflow_every` n > 0 refuses every n-th send with 419, `corrupt_next` is the number of
+    delivered records still to get a wrong checksum (the stored ones stay sound)."""
+
+    reading: bool = True
+    writing: bool = True
+    overflow_every: int = 0
+    corrupt_next: int = 0
+    silent: set[int] = field(default_factory=set)
+    sends: int = 0
+
+    def overflows(self) -> bool:
+        """Count one send; whether it is to be refused."""
+        self.sends += 1
+        return self.overflow_every > 0 and self.sends % self.overflow_every == 0
+
+    def spoil(self, checksum: int) -> int:
+        """`checksum`, or a wrong one if the fault is on."""
+        if self.corrupt_next <= 0:
+            return checksum
+        self.corrupt_next -= 1
+        return checksum ^ 1
+
+
+class Broker:
+    """State of one broker. Offsets are index offsets, times ms of `clock`."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        cluster: Cluster,
+        switches: Switches,
+        clock: Clock,
+        directory: DataDirectory | None = None,
+    ) -> None:
+        self.broker_id = broker_id
+        self.cluster = cluster
+        self.switches = switches
+        self.clock = clock
+        self.faults = Faults()
+        self.running = True
+        self.leases = Leases(switches.lease_ms)
+        self.positions = Positions(reset_beyond_max=switches.reset_beyond_max)
+        self.storage = Storage(broker_id, directory, switches)
+        self._directory = directory
+        self._saved_version = 0
+        if directory is not None:
+            self.positions.load(directory.load_positions(broker_id))
+            self._saved_version = self.positions.version
+        self._saved_positions = self.positions.dump()
+
+    # ------------------------------------------------------------------ look-ups
+
+    def deployment(self, topic: str) -> Deployment:
+        """The topic's deployment here. Raises `Refused` 403 if there is none."""
+        record = self.cluster.deployment(topic, self.broker_id)
+        if record is None:
+            raise Refused(403, f"topicName {topic} not existed, please check your configure")
+        return record
+
+    def store_for(self, topic: str, partition_id: int) -> Store | None:
+        """The store of a partition, opened if need be; None if the partition cannot exist."""
+        props = self.deployment(topic).props
+        store_id, partition = divmod(partition_id, PARTITIONS_PER_STORE)
+        if partition_id < 0 or partition >= props.partitions:
+            return None
+        if store_id >= props.stores and not self.switches.create_undeclared_stores:
+            return None
+        return self.storage.open(topic, store_id)
+
+    def ends(self, topic: str, partition_id: int) -> Ends:
+        """Marks of a partition's store; all 0 if it was never opened."""
+        store = self.storage.get(topic, partition_id // PARTITIONS_PER_STORE)
+        return store.log.ends if store else EMPTY_STORE
+
+    def query_priority(self, lease: Lease) -> int:
+        """The priority in force for a registration: its own, else the cluster's."""
+        if lease.query_priority > 0:
+            return lease.query_priority
+        return self.switches.default_query_priority
+
+    def max_offset(self, lease: Lease, ends: Ends) -> int:
+        """The end that a registration or commit reply announces.
+
+        The whole priority number is compared with 1, so 1 means fsynced, 101 does not.
+        """
+        return ends.stable if self.query_priority(lease) <= 1 else ends.memory
+
+    # ------------------------------------------------------------------ time
+
+    def tick(self) -> None:
+        """What the broker does by timer: flush, save positions."""
+        self.storage.tick(self.clock())
+        self.save_positions()
+
+    def sweep_leases(self) -> list[PositionKey]:
+        """End leases whose time is over; their batches in flight will be read again."""
+        expired = self.leases.sweep(self.clock())
+        for key in expired:
+            self.positions.drop_in_flight(key)
+        return expired
+
+    def save_positions(self) -> None:
+        """Keep confirmed offsets safe from a crash."""
+        if self.positions.version == self._saved_version:
+            return
+        self._saved_positions = self.positions.dump()
+        self._saved_version = self.positions.version
+        if self._directory is not None:
+            self._directory.save_positions(self.broker_id, self._saved_positions)
+
+    # ------------------------------------------------------------------ hooks
+
+    def release_lease(self, key: PositionKey) -> bool:
+        """Make the owner's next call fail with 411; whether there was an owner."""
+        released = self.leases.release(key) is not None
+        if released:
+            self.positions.drop_in_flight(key)
+        return released
+
+    def steal_lease(self, key: PositionKey, client_id: str) -> None:
+        """Give the partition to another client: the owner's next call fails with 412."""
+        self.release_lease(key)
+        self.leases.grant(key, Lease(client_id), self.clock())
+
+    def crash(self, *, lose_unflushed: bool = True, lose_positions: bool = False) -> int:
+        """Stop as a hard kill does; the number of records lost.
+
+        `lose_positions` also takes confirmed offsets back to the last save.
+        """
+        self.running = False
+        lost = self.storage.crash(lose_unflushed=lose_unflushed)
+        self.leases.clear()
+        self.positions.drop_all_in_flight()
+        if lose_positions:
+            self.positions.load(self._saved_positions)
+        _log.info("broker %d crashed, %d records lost", self.broker_id, lost)
+        return lost
+
+    def stop(self) -> None:
+        """Stop in order: everything becomes stable, batches in flight count as consumed."""
+        self.running = False
+        self.storage.flush()
+        self.positions.commit_all()
+        self.positions.drop_all_in_flight()
+        self.leases.clear()
+        self.save_positions()
+
+    def start(self) -> None:
+        self.running = True
+
+    def close(self) -> None:
+        """Release files."""
+        self.storage.close()

@@ -1,0 +1,297 @@
+"""What the master knows: brokers, topics and their deployment, with who changed them when.
+
+Pure state shared by the master, the brokers and both HTTP sides of one embedded server. It answers
+who may publish and subscribe where, at a given time (ms). It starts no listener and sends nothing;
+persistence saves it whenever `version` has grown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from tubemq_client.embedded.switches import Switches
+
+__all__ = [
+    "UNDEFINED",
+    "Audit",
+    "BrokerRecord",
+    "Cluster",
+    "Deployment",
+    "ManageStatus",
+    "TopicProps",
+    "TopicRecord",
+]
+
+UNDEFINED = -2
+"""TubeMQ's "no value" for ids and numbers."""
+
+HEADER_ALLOWANCE_BYTES = 10 * 1024
+"""A record may exceed its topic's size setting by this much, for attributes."""
+
+
+class ManageStatus(IntEnum):
+    """A broker's administrative status; decides what of it is published to clients."""
+
+    DRAFT = 1
+    ONLINE = 5
+    ONLY_READ = 6
+    ONLY_WRITE = 7
+    OFFLINE = 9
+
+    @property
+    def label(self) -> str:
+        return self.name.lower().replace("_", "-")
+
+    @property
+    def publishes(self) -> bool:
+        return self in (ManageStatus.ONLINE, ManageStatus.ONLY_WRITE)
+
+    @property
+    def subscribes(self) -> bool:
+        return self in (ManageStatus.ONLINE, ManageStatus.ONLY_READ)
+
+
+@dataclass(slots=True)
+class Audit:
+    """Who created and last changed a record; times are ms since the epoch."""
+
+    create_user: str
+    created_ms: int
+    modify_user: str
+    modified_ms: int
+    serial_id: int
+    data_version_id: int = UNDEFINED
+
+    @classmethod
+    def new(cls, user: str, now_ms: int) -> Audit:
+        return cls(user, now_ms, user, now_ms, now_ms)
+
+    def touch(self, user: str, now_ms: int) -> None:
+        self.modify_user, self.modified_ms, self.serial_id = user, now_ms, now_ms
+
+
+@dataclass(slots=True)
+class TopicProps:
+    """The settable properties of a topic on a broker, with TubeMQ's defaults."""
+
+    stores: int = 1
+    partitions: int = 1
+    unflush_threshold: int = 1000
+    unflush_interval: int = 10_000
+    unflush_data_hold: int = 0
+    cache_mb: int = 3
+    cache_count_k: int = 10
+    cache_flush_ms: int = 20_000
+    accept_publish: bool = True
+    accept_subscribe: bool = True
+    delete_policy: str = "delete,168h"
+    store_type: int = UNDEFINED
+    data_path: str = ""
+
+
+@dataclass(slots=True)
+class BrokerRecord:
+    """A broker as configured at the master. `alive`: its process runs and reports;
+    `lost_ms`: when it stopped reporting, None if it never ran or runs."""
+
+    broker_id: int
+    host: str
+    port: int
+    web_port: int
+    tls_port: int
+    audit: Audit
+    status: ManageStatus = ManageStatus.DRAFT
+    region_id: int = 0
+    props: TopicProps = field(default_factory=TopicProps)
+    alive: bool = False
+    lost_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Deployment:
+    """A topic on one broker. `status` 0 is normal, 1 soft deleted, 2 and 3 being removed."""
+
+    topic: str
+    broker_id: int
+    props: TopicProps
+    audit: Audit
+    status: int = 0
+
+
+@dataclass(slots=True)
+class TopicRecord:
+    """Topic-wide settings. `max_message_mb` None means the cluster's."""
+
+    name: str
+    audit: Audit
+    max_message_mb: int | None = None
+    topic_name_id: int = UNDEFINED
+    auth_control: bool = False
+
+
+class Cluster:
+    """Brokers and topics of one server."""
+
+    def __init__(self, switches: Switches) -> None:
+        self._switches = switches
+        self.brokers: dict[int, BrokerRecord] = {}
+        self.topics: dict[str, TopicRecord] = {}
+        self._deployments: dict[str, dict[int, Deployment]] = {}
+        self.version = 0
+        self.broker_list_id = 1
+        """Changes whenever the list of broker addresses does."""
+
+    # ------------------------------------------------------------------ brokers
+
+    def put_broker(self, record: BrokerRecord) -> None:
+        """Add or replace a broker's record."""
+        self.brokers[record.broker_id] = record
+        self._broker_list_changed(record.audit.serial_id)
+
+    def set_status(self, broker_id: int, status: ManageStatus, user: str, now_ms: int) -> None:
+        record = self.brokers[broker_id]
+        record.status = status
+        record.audit.touch(user, now_ms)
+        self.version += 1
+
+    def broker_started(self, broker_id: int) -> None:
+        record = self.brokers[broker_id]
+        record.alive, record.lost_ms = True, None
+
+    def broker_stopped(self, broker_id: int) -> None:
+        """The broker has said good-bye; it is offline at once."""
+        record = self.brokers[broker_id]
+        record.alive, record.lost_ms = False, None
+
+    def broker_lost(self, broker_id: int, now_ms: int) -> None:
+        """The broker went away without a word; it counts as online until its timeout."""
+        record = self.brokers[broker_id]
+        record.alive, record.lost_ms = False, now_ms
+
+    def is_online(self, broker_id: int, now_ms: int) -> bool:
+        """Whether the master believes that the broker runs."""
+        record = self.brokers[broker_id]
+        if record.alive:
+            return True
+        timeout = self._switches.broker_timeout_ms
+        return record.lost_ms is not None and now_ms - record.lost_ms < timeout
+
+    # ------------------------------------------------------------------ topics
+
+    def deploy(
+        self, topic: str, broker_id: int, props: TopicProps, user: str, now_ms: int
+    ) -> Deployment:
+        """Put a topic on a broker; the pair must be new."""
+        record = Deployment(topic, broker_id, props, Audit.new(user, now_ms))
+        self._deployments.setdefault(topic, {})[broker_id] = record
+        if topic not in self.topics:
+            self.topics[topic] = TopicRecord(topic, Audit.new("systemSelf", now_ms))
+        self.version += 1
+        return record
+
+    def changed(self) -> None:
+        """Tell that a record was edited in place."""
+        self.version += 1
+
+    def deployment(self, topic: str, broker_id: int) -> Deployment | None:
+        return self._deployments.get(topic, {}).get(broker_id)
+
+    def deployments(self, topic: str) -> list[Deployment]:
+        """Where `topic` is, by broker id."""
+        return [record for _, record in sorted(self._deployments.get(topic, {}).items())]
+
+    def on_broker(self, broker_id: int) -> list[Deployment]:
+        return [record for record in self.all_deployments() if record.broker_id == broker_id]
+
+    def all_deployments(self) -> Iterator[Deployment]:
+        for topic in sorted(self._deployments):
+            yield from self.deployments(topic)
+
+    def topic_names(self) -> list[str]:
+        return sorted(self._deployments)
+
+    def is_deployed(self, topic: str) -> bool:
+        return bool(self._deployments.get(topic))
+
+    def message_limit(self, topic: str) -> int:
+        """Most bytes of one encoded record of `topic`."""
+        return self.message_mb(topic) * 1024 * 1024 + HEADER_ALLOWANCE_BYTES
+
+    def message_mb(self, topic: str) -> int:
+        """The topic's size setting in MiB."""
+        record = self.topics.get(topic)
+        own = record.max_message_mb if record else None
+        return own or self._switches.max_message_mb
+
+    # ------------------------------------------------------------------ views of clients
+
+    def publishable(self, record: Deployment, now_ms: int) -> bool:
+        """Whether producers are sent to this deployment now."""
+        return (
+            record.props.accept_publish
+            and self._usable(record, now_ms, self._switches.publish_delay_ms)
+            and self.brokers[record.broker_id].status.publishes
+        )
+
+    def subscribable(self, record: Deployment, now_ms: int) -> bool:
+        """Whether consumers may subscribe to this deployment now."""
+        return (
+            record.props.accept_subscribe
+            and self._usable(record, now_ms, self._switches.subscribe_delay_ms)
+            and self.brokers[record.broker_id].status.subscribes
+        )
+
+    def _usable(self, record: Deployment, now_ms: int, delay_ms: int) -> bool:
+        return (
+            record.status == 0
+            and record.broker_id in self.brokers
+            and self.is_online(record.broker_id, now_ms)
+            and now_ms >= record.audit.modified_ms + delay_ms
+        )
+
+    def _broker_list_changed(self, candidate: int) -> None:
+        # Ids are times on real masters; they only have to differ, and to stay above former ones.
+        self.broker_list_id = max(candidate, self.broker_list_id + 1)
+        self.version += 1
+
+    # ------------------------------------------------------------------ persistence
+
+    def dump(self) -> dict[str, Any]:
+        """Everything as plain JSON values."""
+        return {
+            "broker_list_id": self.broker_list_id,
+            "brokers": [asdict(record) for record in self.brokers.values()],
+            "topics": [asdict(record) for record in self.topics.values()],
+            "deployments": [asdict(record) for record in self.all_deployments()],
+        }
+
+    def load(self, document: dict[str, Any]) -> None:
+        """Replace everything by what `dump` gave. No broker is alive afterwards."""
+        self.broker_list_id = document["broker_list_id"]
+        self.brokers = {row["broker_id"]: _broker(row) for row in document["brokers"]}
+        self.topics = {
+            row["name"]: TopicRecord(**{**row, "audit": Audit(**row["audit"])})
+            for row in document["topics"]
+        }
+        self._deployments = {}
+        for row in document["deployments"]:
+            props, audit = TopicProps(**row["props"]), Audit(**row["audit"])
+            record = Deployment(**{**row, "props": props, "audit": audit})
+            self._deployments.setdefault(record.topic, {})[record.broker_id] = record
+        self.version += 1
+
+
+def _broker(row: dict[str, Any]) -> BrokerRecord:
+    return BrokerRecord(
+        **{
+            **row,
+            "audit": Audit(**row["audit"]),
+            "props": TopicProps(**row["props"]),
+            "status": ManageStatus(row["status"]),
+            "alive": False,
+            "lost_ms": None,
+        }
+    )

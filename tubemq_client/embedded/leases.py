@@ -1,0 +1,83 @@
+"""Who may read a partition: a broker's registrations, one client per (group, topic, partition).
+
+Pure state; time is an argument (ms). A lease is renewed by fetches and heartbeats, never by commits,
+and ends by silence or by unregistering. What happens to a position then is the caller's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tubemq_client.embedded.positions import PositionKey
+
+__all__ = ["UNDEFINED_PRIORITY", "Lease", "Leases"]
+
+UNDEFINED_PRIORITY = -2
+
+
+@dataclass(slots=True)
+class Lease:
+    """One registration. `query_priority` <= 0 means "the cluster's"; `warmed`: it has had a
+    successful fetch, so the full byte budget applies. Byte counts are totals of records sent."""
+
+    client_id: str
+    filters: tuple[str, ...] = ()
+    key_codes: frozenset[int] = field(default_factory=frozenset)
+    query_priority: int = UNDEFINED_PRIORITY
+    seen_ms: int = 0
+    expires_ms: int = 0
+    warmed: bool = False
+    sent_bytes: int = 0
+
+
+class Leases:
+    """The registrations of one broker."""
+
+    def __init__(self, lease_ms: int) -> None:
+        self._lease_ms = lease_ms
+        self._leases: dict[PositionKey, Lease] = {}
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def items(self) -> Iterator[tuple[PositionKey, Lease]]:
+        return iter(list(self._leases.items()))
+
+    def get(self, key: PositionKey) -> Lease | None:
+        return self._leases.get(key)
+
+    def occupant(self, key: PositionKey, client_id: str) -> str | None:
+        """The other client that holds `key`, None if `client_id` may register."""
+        lease = self._leases.get(key)
+        return lease.client_id if lease is not None and lease.client_id != client_id else None
+
+    def drop_expired(self, key: PositionKey, now_ms: int) -> bool:
+        """Remove the lease of `key` if its time is over; whether it was."""
+        lease = self._leases.get(key)
+        if lease is None or lease.expires_ms > now_ms:
+            return False
+        del self._leases[key]
+        return True
+
+    def grant(self, key: PositionKey, lease: Lease, now_ms: int) -> None:
+        """Install `lease`, replacing an earlier one of the same client."""
+        self._leases[key] = lease
+        self.renew(lease, now_ms)
+
+    def renew(self, lease: Lease, now_ms: int) -> None:
+        lease.seen_ms = now_ms
+        lease.expires_ms = now_ms + self._lease_ms
+
+    def release(self, key: PositionKey) -> Lease | None:
+        return self._leases.pop(key, None)
+
+    def sweep(self, now_ms: int) -> list[PositionKey]:
+        """Remove and return every lease whose time is over."""
+        expired = [key for key, lease in self._leases.items() if lease.expires_ms <= now_ms]
+        for key in expired:
+            del self._leases[key]
+        return expired
+
+    def clear(self) -> None:
+        self._leases.clear()

@@ -1,0 +1,209 @@
+"""The data directory of an embedded server: store files, positions, topology, and a lock.
+
+Layout::
+
+    <data_dir>/lock                            held while a server runs
+    <data_dir>/cluster.json                    brokers with their ports, topics
+    <data_dir>/broker-<id>/positions.json
+    <data_dir>/broker-<id>/<topic>-<store>.log a header, then records end to end
+
+A store's file holds exactly what is *stable*: bytes are written at a flush and at no other time, so
+killing the process loses precisely the unflushed records. A record torn by the kill is cut off on
+opening. JSON documents are replaced in one step. Nothing here decides when to flush.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from tubemq_client.embedded.store import Record
+from tubemq_client.errors import ConfigError
+
+__all__ = ["DataDirectory", "StoreFile", "StoredLog"]
+
+_log = logging.getLogger(__name__)
+
+_MAGIC = b"TMQSTORE"
+_HEADER = struct.Struct(">8sqq")  # magic, offset and data offset of the first record
+_RECORD = struct.Struct(">IiiqqiiiI")  # crc of the rest, then the record's fields, payload length
+
+
+class StoredLog(NamedTuple):
+    """What a store's file holds."""
+
+    base_offset: int
+    base_data_offset: int
+    records: list[Record]
+
+
+class StoreFile:
+    """The file of one store. Create it with `open`, which also gives what the file holds."""
+
+    def __init__(self, path: Path, *, fsync: bool) -> None:
+        self._path = path
+        self._fsync = fsync
+        self._file: IO[bytes] | None = None
+
+    def open(self) -> StoredLog:
+        """Read the file, cut off a torn tail, and stand ready to append."""
+        if not self._path.exists():
+            self.rewrite(StoredLog(0, 0, []))
+        content = self._path.read_bytes()
+        stored, good = _parse(self._path, content)
+        if good < len(content):
+            _log.warning("%s: cut off %d torn bytes", self._path, len(content) - good)
+            os.truncate(self._path, good)
+        self._reopen()
+        return stored
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Write records behind the last one; on return they survive a kill of the process."""
+        assert self._file is not None, "append to a store file that is not open"
+        self._file.write(b"".join(_encode(record) for record in records))
+        self._file.flush()
+        if self._fsync:
+            os.fsync(self._file.fileno())
+
+    def rewrite(self, stored: StoredLog) -> None:
+        """Replace the whole file in one step."""
+        head = _HEADER.pack(_MAGIC, stored.base_offset, stored.base_data_offset)
+        body = b"".join(_encode(record) for record in stored.records)
+        _replace(self._path, head + body, fsync=self._fsync)
+        self._reopen()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _reopen(self) -> None:
+        self.close()
+        self._file = self._path.open("ab")
+
+
+class DataDirectory:
+    """One server's directory. Raises `ConfigError` if another server uses it or it is unreadable."""
+
+    def __init__(self, root: str | os.PathLike[str], *, fsync: bool = False) -> None:
+        self.root = Path(root)
+        self._fsync = fsync
+        self.root.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.root / "lock").open("a")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
+            raise ConfigError(
+                f"{self.root} is in use by another embedded server", subject="data_dir"
+            ) from error
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._lock.close()
+
+    def load_cluster(self) -> dict[str, Any] | None:
+        return _load(self.root / "cluster.json")
+
+    def save_cluster(self, document: dict[str, Any]) -> None:
+        self._save(self.root / "cluster.json", document)
+
+    def load_positions(self, broker_id: int) -> list[list[Any]]:
+        document = _load(self._broker(broker_id) / "positions.json")
+        return document["positions"] if document else []
+
+    def save_positions(self, broker_id: int, rows: list[list[Any]]) -> None:
+        self._save(self._broker(broker_id) / "positions.json", {"positions": rows})
+
+    def store_file(self, broker_id: int, topic: str, store_id: int) -> StoreFile:
+        path = self._broker(broker_id) / f"{topic}-{store_id}.log"
+        return StoreFile(path, fsync=self._fsync)
+
+    def stores(self, broker_id: int) -> Iterator[tuple[str, int]]:
+        """(topic, store id) of every store kept for a broker."""
+        for path in sorted(self._broker(broker_id).glob("*-*.log")):
+            topic, _, store = path.stem.rpartition("-")
+            if store.isdecimal():
+                yield topic, int(store)
+
+    def _broker(self, broker_id: int) -> Path:
+        path = self.root / f"broker-{broker_id}"
+        path.mkdir(exist_ok=True)
+        return path
+
+    def _save(self, path: Path, document: dict[str, Any]) -> None:
+        _replace(path, json.dumps(document, indent=1).encode(), fsync=self._fsync)
+
+
+def _encode(record: Record) -> bytes:
+    tail = _RECORD.pack(
+        0,
+        record.partition_id,
+        record.key_code,
+        record.time_ms,
+        record.message_id,
+        record.checksum,
+        record.flag,
+        record.sent_addr,
+        len(record.payload),
+    )[4:]
+    crc = zlib.crc32(record.payload, zlib.crc32(tail))
+    return b"".join((crc.to_bytes(4, "big"), tail, record.payload))
+
+
+def _parse(path: Path, content: bytes) -> tuple[StoredLog, int]:
+    """What `content` holds, and how many of its bytes are whole."""
+    if len(content) < _HEADER.size or not content.startswith(_MAGIC):
+        raise ConfigError(f"{path} is not a store file of an embedded server", subject="data_dir")
+    _, base_offset, base_data_offset = _HEADER.unpack_from(content)
+    records: list[Record] = []
+    pos, data_offset = _HEADER.size, base_data_offset
+    while (found := _decode(content, pos, data_offset)) is not None:
+        record, pos = found
+        data_offset = record.data_end
+        records.append(record)
+    return StoredLog(base_offset, base_data_offset, records), pos
+
+
+def _decode(content: bytes, pos: int, data_offset: int) -> tuple[Record, int] | None:
+    start = pos + _RECORD.size
+    if start > len(content):
+        return None
+    crc, part, key, time_ms, message_id, checksum, flag, addr, size = _RECORD.unpack_from(
+        content, pos
+    )
+    payload = content[start : start + size]
+    tail = content[pos + 4 : start]
+    if len(payload) < size or zlib.crc32(payload, zlib.crc32(tail)) != crc:
+        return None
+    record = Record(part, key, time_ms, message_id, checksum, flag, addr, data_offset, payload)
+    return record, start + size
+
+
+def _load(path: Path) -> dict[str, Any] | None:
+    try:
+        document = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ConfigError(f"{path} is unreadable: {error}", subject="data_dir") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path} holds no JSON object", subject="data_dir")
+    return document
+
+
+def _replace(path: Path, content: bytes, *, fsync: bool) -> None:
+    fresh = path.with_name(path.name + ".new")
+    with fresh.open("wb") as file:
+        file.write(content)
+        file.flush()
+        if fsync:
+            os.fsync(file.fileno())
+    fresh.replace(path)

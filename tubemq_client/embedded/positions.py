@@ -1,0 +1,221 @@
+"""Group positions at one broker: confirmed offset and what was handed out beyond it.
+
+Pure state. Per (group, topic, partition) a broker keeps a *confirmed* offset and an *in-flight*
+distance (fetched, not confirmed). This module chooses where a registration and a fetch start, and
+books what a fetch handed out; it neither reads records nor checks who may ask (`leases` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tubemq_client.embedded.store import Ends, round_down
+
+__all__ = ["FetchMode", "Position", "PositionKey", "Positions", "Start"]
+
+REACHED_MAX = "The request offset reached maxOffset!"
+REACHED_CACHE_MAX = "Request offset reached cache maxOffset"
+
+
+class PositionKey(NamedTuple):
+    """Whose position, on which partition."""
+
+    group: str
+    topic: str
+    partition_id: int
+
+    def __str__(self) -> str:
+        return f"{self.group}:{self.topic}:{self.partition_id}"
+
+
+@dataclass(slots=True)
+class Position:
+    """`confirmed` is an offset, `in_flight` a distance (may be negative after a lost log).
+
+    `fetched`: the group has read here since the broker started, so its data position is known.
+    """
+
+    confirmed: int
+    in_flight: int = 0
+    fetched: bool = False
+
+    def confirm(self) -> None:
+        self.confirmed += self.in_flight
+        self.in_flight = 0
+
+
+class FetchMode(NamedTuple):
+    """The two flags of a fetch: confirm the previous batch first; keep reading ahead unconfirmed."""
+
+    last_consumed: bool = False
+    manual: bool = False
+
+
+class Start(NamedTuple):
+    """Where a fetch starts; `refusal` is the text of a 404 if there is nothing to read."""
+
+    offset: int
+    refusal: str = ""
+    wait_ms: int = 0
+
+
+class Positions:
+    """All positions at one broker. Offsets only ever move through these methods."""
+
+    def __init__(self, *, reset_beyond_max: bool = True) -> None:
+        self._positions: dict[PositionKey, Position] = {}
+        self._reset_beyond_max = reset_beyond_max
+        self.version = 0
+        """Grows with every change of a confirmed offset, so that savers can tell."""
+
+    def get(self, key: PositionKey) -> Position | None:
+        return self._positions.get(key)
+
+    def items(self) -> Iterator[tuple[PositionKey, Position]]:
+        return iter(list(self._positions.items()))
+
+    def groups(self) -> list[str]:
+        """Names of groups with at least one position, in order of first appearance."""
+        return list(dict.fromkeys(key.group for key in self._positions))
+
+    def open(self, key: PositionKey, ends: Ends, *, read_status: int, requested: int) -> int:
+        """The confirmed offset after a registration; drops what was in flight.
+
+        `read_status`: 0 a new group starts at min, 1 at max, 2 everybody at max. `requested` < 0
+        means none; otherwise it is clamped to `[min, max]` and rounded down, unless `read_status`
+        is 2.
+        """
+        position = self._positions.get(key)
+        if read_status == 2:
+            target: int | None = ends.memory
+        elif requested >= 0:
+            target = round_down(max(ends.min, min(requested, ends.memory)))
+        elif position is None:
+            target = ends.memory if read_status == 1 else ends.min
+        else:
+            target = None
+        if target is not None:
+            self.set(key, target)
+        elif position is not None:
+            position.in_flight = 0
+        return self._positions[key].confirmed
+
+    def begin(self, key: PositionKey, mode: FetchMode, ends: Ends) -> Start:
+        """Where the next fetch of `key` starts; confirms the previous batch if `mode` says so."""
+        position = self._at(key)
+        if mode.manual:
+            start = position.confirmed + round_down(position.in_flight)
+        elif mode.last_consumed:
+            self._confirm(position)
+            start = position.confirmed
+        else:
+            start = position.confirmed
+        if start >= ends.memory:
+            return self._beyond(position, start, mode, ends)
+        if start < ends.min:
+            # Retention: the reader is moved on without an error, only its next start tells.
+            position.confirmed, position.in_flight = ends.min, 0
+            self.version += 1
+            start = ends.min
+        return Start(start)
+
+    def book(self, key: PositionKey, mode: FetchMode, advance: int, *, delivered: bool) -> None:
+        """Record that a fetch scanned `advance` beyond its start.
+
+        Without records to confirm, an automatic fetch moves the confirmed offset at once.
+        """
+        position = self._at(key)
+        position.fetched = True
+        if advance <= 0:
+            return
+        if mode.manual:
+            position.in_flight += advance
+            return
+        position.in_flight = advance
+        if not delivered:
+            self._confirm(position)
+
+    def commit(self, key: PositionKey, *, consumed: bool) -> int:
+        """Confirm what is in flight, or forget it; the confirmed offset afterwards."""
+        position = self._at(key)
+        if consumed:
+            self._confirm(position)
+        else:
+            position.in_flight = 0
+        return position.confirmed
+
+    def drop_in_flight(self, key: PositionKey) -> None:
+        """Forget what is in flight, if the group has a position at all."""
+        position = self._positions.get(key)
+        if position is not None:
+            position.in_flight = 0
+
+    def set(self, key: PositionKey, offset: int) -> int:
+        """Put the confirmed offset at `offset` (rounded down) and drop what is in flight.
+
+        Returns the former offset, or the new one for a new key.
+        """
+        position = self._positions.setdefault(key, Position(round_down(offset)))
+        former = position.confirmed
+        position.confirmed, position.in_flight = round_down(offset), 0
+        self.version += 1
+        return former
+
+    def remove(self, key: PositionKey) -> None:
+        if self._positions.pop(key, None) is not None:
+            self.version += 1
+
+    def ensure(self, key: PositionKey) -> Position:
+        """The position, created at 0 if the group has none."""
+        return self._at(key)
+
+    def commit_all(self) -> None:
+        """Confirm everything in flight, as a broker does when it stops in order."""
+        for position in self._positions.values():
+            self._confirm(position)
+
+    def drop_all_in_flight(self) -> None:
+        """Forget everything in flight, as a crash does."""
+        for position in self._positions.values():
+            position.in_flight = 0
+            position.fetched = False
+
+    def dump(self) -> list[list[Any]]:
+        """Confirmed offsets as plain JSON values."""
+        return [[*key, position.confirmed] for key, position in self._positions.items()]
+
+    def load(self, rows: list[list[Any]]) -> None:
+        """Replace everything by what `dump` gave."""
+        self._positions = {
+            PositionKey(str(group), str(topic), int(part)): Position(int(offset))
+            for group, topic, part, offset in rows
+        }
+        self.version += 1
+
+    def drop_topics(self, keep: Mapping[str, object]) -> None:
+        """Remove positions of topics that are not in `keep`."""
+        for key in [key for key in self._positions if key.topic not in keep]:
+            self.remove(key)
+
+    def _beyond(self, position: Position, start: int, mode: FetchMode, ends: Ends) -> Start:
+        if start == 0 and ends.memory == 0:
+            return Start(start, REACHED_CACHE_MAX)
+        if start > ends.memory and self._reset_beyond_max:
+            position.in_flight = ends.memory - start
+            if not mode.manual:
+                self._confirm(position)
+        return Start(start, REACHED_MAX, wait_ms=-1)
+
+    def _confirm(self, position: Position) -> None:
+        if position.in_flight:
+            self.version += 1
+        position.confirm()
+
+    def _at(self, key: PositionKey) -> Position:
+        position = self._positions.get(key)
+        if position is None:
+            position = self._positions[key] = Position(0)
+            self.version += 1
+        return position

@@ -1,0 +1,177 @@
+"""A TCP listener that speaks TubeMQ's RPC: frames in, one handler call each, frames out.
+
+It knows frames and envelopes, not what the methods mean: a `Service` gets a parsed request and gives
+a reply message. Everything runs on the event loop's thread, so handlers need no locks and must not
+block. It imitates how real servers treat nonsense: a stream that loses framing is neither answered
+nor closed, only forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Any, Protocol
+
+from tubemq_client._wire import envelope, methods
+from tubemq_client._wire.framing import Frame, FrameDecoder
+from tubemq_client.embedded.checks import INVOCATION_FAILURE, RpcFault
+from tubemq_client.errors import ProtocolViolation
+
+__all__ = ["RpcListener", "Service", "answer"]
+
+_log = logging.getLogger(__name__)
+
+_UNREADABLE = "IPC server unable to read call parameters:"
+_UNHANDLED = "IPC server handle request error :"
+_FATAL_NAME = "org.apache.inlong.tubemq.corerpc.exception.UnknownProtocolException"
+
+_PACKAGE = "org.apache.inlong.tubemq."
+_FORMER_PACKAGES = {1: "com.tencent.tubemq.", 2: "com.apache.tubemq."}
+
+
+class Service(Protocol):
+    """What answers on a listener. `handle` gives None for a call to be left unanswered."""
+
+    handlers: dict[int, Any]
+
+    def handle(self, method_id: int, request: Any) -> Any | None: ...
+
+
+def answer(frame: Frame, service: Service) -> bytes | None:
+    """The reply frame to a request frame; None if a real server would stay silent."""
+    try:
+        request = envelope.decode_request(frame.payload)
+    except ProtocolViolation as error:
+        detail = f"{_UNREADABLE} {error}"
+        return envelope.encode_exception(frame.serial, _FATAL_NAME, detail, fatal=True)
+    if request.timeout_ms <= 0:
+        return None
+    try:
+        reply = _dispatch(request, service)
+    except RpcFault as fault:
+        name = fault.name
+        former = _FORMER_PACKAGES.get(request.protocol_ver)
+        if former and name.startswith(_PACKAGE):
+            name = former + name.removeprefix(_PACKAGE)
+        return envelope.encode_exception(frame.serial, name, fault.detail, fatal=fault.fatal)
+    except Exception:  # noqa: BLE001 - a handler's bug must cost one call, not the server
+        _log.exception("method %d failed", request.method_id)
+        return envelope.encode_exception(frame.serial, INVOCATION_FAILURE, "")
+    if reply is None:
+        return None
+    return envelope.encode_response(frame.serial, request.method_id, reply)
+
+
+def _dispatch(request: envelope.Request, service: Service) -> Any | None:
+    method = methods.BY_ID.get(request.method_id)
+    if method is None:
+        raise RpcFault(_FATAL_NAME, f"{_UNHANDLED} unknown method {request.method_id}", fatal=True)
+    legal = methods.is_legal(request.service, request.method_id)
+    if not legal or request.method_id not in service.handlers:
+        raise RpcFault(
+            _FATAL_NAME,
+            f"{_UNHANDLED} method {method} is not served here under service {request.service}",
+        )
+    message = method.request()
+    try:
+        message.MergeFromString(request.body)
+    except Exception as error:
+        raise RpcFault(_FATAL_NAME, f"{_UNHANDLED} {error}") from error
+    if not message.IsInitialized():
+        missing = ", ".join(message.FindInitializationErrors())
+        raise RpcFault(_FATAL_NAME, f"{_UNHANDLED} missing required fields: {missing}")
+    return service.handle(request.method_id, message)
+
+
+class RpcListener:
+    """Listens on one loopback address for one service."""
+
+    def __init__(self, service: Service, name: str) -> None:
+        self._service = service
+        self._name = name
+        self._server: asyncio.Server | None = None
+        self._connections: set[_Connection] = set()
+
+    async def start(self, sock: socket.socket) -> None:
+        """Accept connections on a bound socket, which the listener now owns."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._connected, sock=sock)
+
+    async def stop(self) -> None:
+        """Refuse new connections and drop the open ones at once."""
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in list(self._connections):
+            connection.abort()
+        await self._server.wait_closed()
+        self._server = None
+
+    def _connected(self) -> _Connection:
+        return _Connection(self._service, self._name, self._connections)
+
+
+class _Connection(asyncio.Protocol):
+    """One client. Requests are answered in order; a client that does not read is not read from."""
+
+    def __init__(self, service: Service, name: str, registry: set[_Connection]) -> None:
+        self._service = service
+        self._name = name
+        self._registry = registry
+        self._decoder = FrameDecoder()
+        self._transport: asyncio.Transport | None = None
+        self._full = False
+        self._lost_framing = False
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport), "the listener is a stream server"
+        self._transport = transport
+        self._registry.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._registry.discard(self)
+
+    def pause_writing(self) -> None:
+        self._full = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._answer_waiting()
+        if not self._full and self._transport is not None:
+            self._transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if self._lost_framing:
+            return
+        try:
+            self._decoder.receive_data(data)
+        except ProtocolViolation as error:
+            self._lose_framing(error)
+        else:
+            self._answer_waiting()
+
+    def _answer_waiting(self) -> None:
+        transport = self._transport
+        if transport is None or self._lost_framing:
+            return
+        try:
+            while not self._full and (frame := self._decoder.next_frame()) is not None:
+                reply = answer(frame, self._service)
+                if reply is not None:
+                    transport.write(reply)
+        except ProtocolViolation as error:
+            self._lose_framing(error)
+
+    def _lose_framing(self, error: ProtocolViolation) -> None:
+        # A real server logs and keeps the connection; the client can only time out. The decoder is
+        # dropped with whatever it holds, so a client that goes on talking costs no memory.
+        _log.warning("%s: a client lost framing: %s", self._name, error)
+        self._lost_framing = True
+        self._decoder = FrameDecoder()

@@ -1,0 +1,322 @@
+"""What runs on the embedded server's event loop: listeners, timers and the state behind them.
+
+`server` owns the thread and calls in here; nothing here is safe to call from elsewhere. Start order
+is data directory, brokers, master, web; a failed start undoes itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tubemq_client.embedded.broker import Broker, Clock
+from tubemq_client.embedded.broker_rpc import BrokerRpc
+from tubemq_client.embedded.cluster import (
+    Audit,
+    BrokerRecord,
+    Cluster,
+    ManageStatus,
+    TopicProps,
+)
+from tubemq_client.embedded.master import Master
+from tubemq_client.embedded.persistence import DataDirectory
+from tubemq_client.embedded.rpc import RpcListener
+from tubemq_client.embedded.switches import Switches, TopicSpec
+from tubemq_client.errors import ConfigError
+
+__all__ = ["Ports", "Runtime", "ServedBroker"]
+
+_OWNER = "embedded"
+_DEFAULT_TLS_PORT = 8124
+_REBIND_TRIES = 40
+_REBIND_PAUSE_S = 0.05
+_TICK_BOUNDS_S = (0.02, 0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Ports to listen on, 0 for any free one. Broker n uses the broker ports + n - 1."""
+
+    master: int = 0
+    master_web: int = 0
+    broker: int = 0
+    broker_web: int = 0
+
+
+class ServedBroker:
+    """One broker with its listeners."""
+
+    def __init__(self, broker: Broker, runtime: Runtime, port: int, web_port: int) -> None:
+        self.broker = broker
+        self.host = runtime.host
+        self.port = port
+        self.web_port = web_port
+        self._runtime = runtime
+        self._rpc = RpcListener(BrokerRpc(broker), f"broker {broker.broker_id}")
+        self._web: Any = None
+
+    @property
+    def web_url(self) -> str | None:
+        return self._runtime.web_url(self.web_port)
+
+    async def listen(self) -> None:
+        """Open the listeners and report to the master."""
+        sock = await _bind(self.host, self.port)
+        self.port = sock.getsockname()[1]
+        await self._rpc.start(sock)
+        if self._runtime.http:
+            from tubemq_client.embedded.web import WebListener, broker_app
+
+            web_sock = await _bind(self.host, self.web_port)
+            self.web_port = web_sock.getsockname()[1]
+            self._web = WebListener(broker_app(self.broker))
+            await self._web.start(web_sock)
+
+    async def close(self) -> None:
+        await self._rpc.stop()
+        if self._web is not None:
+            await self._web.stop()
+            self._web = None
+
+    async def crash(self, *, lose_unflushed: bool, lose_positions: bool) -> int:
+        if not self.broker.running:
+            return 0
+        lost = self.broker.crash(lose_unflushed=lose_unflushed, lose_positions=lose_positions)
+        self._runtime.cluster.broker_lost(self.broker.broker_id, self.broker.clock())
+        await self.close()
+        return lost
+
+    async def stop(self) -> None:
+        if not self.broker.running:
+            return
+        self.broker.stop()
+        self._runtime.cluster.broker_stopped(self.broker.broker_id)
+        await self.close()
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.listen()
+        self.broker.start()
+        self._runtime.cluster.broker_started(self.broker.broker_id)
+
+
+class Runtime:
+    """The whole server, seen from its event loop."""
+
+    def __init__(
+        self,
+        *,
+        brokers: int,
+        topics: list[TopicSpec],
+        data_dir: str | os.PathLike[str] | None,
+        host: str,
+        ports: Ports,
+        http: bool,
+        switches: Switches,
+        clock: Clock,
+    ) -> None:
+        self.host = host
+        self.http = http
+        self.ports = ports
+        self.switches = switches
+        self.clock = clock
+        self.cluster = Cluster(switches)
+        self.master = Master(self.cluster, switches, clock)
+        self.served: dict[int, ServedBroker] = {}
+        self._wanted_brokers = brokers
+        self._wanted_topics = topics
+        self._wanted_ports = ports
+        self._data_dir = data_dir
+        self._directory: DataDirectory | None = None
+        self._saved_version = -1
+        self._rpc = RpcListener(self.master, "master")
+        self._web: Any = None
+        self._timers: list[asyncio.Task[None]] = []
+
+    def web_url(self, port: int) -> str | None:
+        return f"http://{self.host}:{port}" if self.http else None
+
+    # ------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Open everything; on failure close what was opened and raise."""
+        try:
+            former = self._load()
+            # Brokers that have run on this directory run again, even if fewer are asked for.
+            count = max([self._wanted_brokers, *former.get("served", [])])
+            for broker_id in range(1, count + 1):
+                await self._start_broker(broker_id)
+            for spec in self._wanted_topics:
+                self.add_topic(spec, None)
+            await self._start_master(former)
+            self._save()
+        except BaseException:
+            await self.stop()
+            raise
+        self._timers = [asyncio.create_task(self._flush_timer())]
+        if self.switches.lease_scan_ms is not None:
+            self._timers.append(asyncio.create_task(self._lease_timer()))
+
+    async def stop(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        await asyncio.gather(*self._timers, return_exceptions=True)
+        self._timers = []
+        await self._rpc.stop()
+        if self._web is not None:
+            await self._web.stop()
+            self._web = None
+        for served in self.served.values():
+            await served.stop()
+            served.broker.close()
+        if self._directory is not None:
+            self._save()
+            self._directory.close()
+            self._directory = None
+        self.served.clear()
+
+    def tick(self) -> None:
+        """One round of every timer."""
+        self._flush_round()
+        self._sweep_round()
+
+    # ------------------------------------------------------------------ topics
+
+    def add_topic(self, spec: TopicSpec, brokers: Iterable[int] | None) -> None:
+        """Deploy `spec`; where it is already, stores and partitions only grow."""
+        now_ms = self.clock()
+        for broker_id in self.served if brokers is None else brokers:
+            if broker_id not in self.cluster.brokers:
+                raise ConfigError(f"there is no broker {broker_id}", subject="topic")
+            found = self.cluster.deployment(spec.name, broker_id)
+            if found is None:
+                props = TopicProps(stores=spec.stores, partitions=spec.partitions)
+                self.cluster.deploy(spec.name, broker_id, props, _OWNER, now_ms)
+            else:
+                found.props.stores = max(found.props.stores, spec.stores)
+                found.props.partitions = max(found.props.partitions, spec.partitions)
+        if spec.max_message_mb is not None:
+            self.cluster.topics[spec.name].max_message_mb = spec.max_message_mb
+        self.cluster.changed()
+
+    # ------------------------------------------------------------------ starting
+
+    def _load(self) -> dict[str, Any]:
+        """Take over what the data directory knows; the whole document, or nothing."""
+        if self._data_dir is None:
+            return {}
+        self._directory = DataDirectory(self._data_dir, fsync=self.switches.fsync)
+        document = self._directory.load_cluster()
+        if document is None:
+            return {}
+        self.cluster.load(document)
+        return document
+
+    async def _start_broker(self, broker_id: int) -> None:
+        known = self.cluster.brokers.get(broker_id)
+        wanted = self._wanted_ports
+        ports = [
+            await self._choose_port(first and first + broker_id - 1, former)
+            for first, former in (
+                (wanted.broker, known.port if known else 0),
+                (wanted.broker_web, known.web_port if known else 0),
+            )
+        ]
+        broker = Broker(broker_id, self.cluster, self.switches, self.clock, self._directory)
+        served = ServedBroker(broker, self, *ports)
+        self.served[broker_id] = served
+        await served.listen()
+        if known is None or (known.port, known.web_port) != (served.port, served.web_port):
+            self.cluster.put_broker(self._record(served))
+        self.cluster.broker_started(broker_id)
+
+    def _record(self, served: ServedBroker) -> BrokerRecord:
+        return BrokerRecord(
+            served.broker.broker_id,
+            self.host,
+            served.port,
+            served.web_port,
+            _DEFAULT_TLS_PORT,
+            Audit.new(_OWNER, self.clock()),
+            ManageStatus.ONLINE,
+        )
+
+    async def _start_master(self, former: dict[str, Any]) -> None:
+        port = await self._choose_port(self._wanted_ports.master, former.get("master_port", 0))
+        sock = await _bind(self.host, port)
+        port, web_port = sock.getsockname()[1], 0
+        self.master.address = f"{self.host}:{port}"
+        await self._rpc.start(sock)
+        if self.http:
+            from tubemq_client.embedded.web import WebListener, master_app
+
+            web_port = await self._choose_port(
+                self._wanted_ports.master_web, former.get("master_web_port", 0)
+            )
+            web_sock = await _bind(self.host, web_port)
+            web_port = web_sock.getsockname()[1]
+            self._web = WebListener(master_app(self.master))
+            await self._web.start(web_sock)
+        wanted = self._wanted_ports
+        self.ports = Ports(port, web_port, wanted.broker, wanted.broker_web)
+
+    async def _choose_port(self, wanted: int, former: int) -> int:
+        """The port asked for; else the one used before, if it is still free; else any."""
+        if wanted or not former:
+            return wanted
+        try:
+            socket.create_server((self.host, former)).close()
+        except OSError:
+            return 0
+        return former
+
+    # ------------------------------------------------------------------ timers
+
+    async def _flush_timer(self) -> None:
+        interval_ms = self.switches.flush_interval_ms or 1_000
+        low, high = _TICK_BOUNDS_S
+        while True:
+            await asyncio.sleep(max(low, min(interval_ms / 5_000, high)))
+            self._flush_round()
+
+    async def _lease_timer(self) -> None:
+        while True:
+            await asyncio.sleep((self.switches.lease_scan_ms or 0) / 1_000)
+            self._sweep_round()
+
+    def _flush_round(self) -> None:
+        for served in self.served.values():
+            if served.broker.running:
+                served.broker.tick()
+        self._save()
+
+    def _sweep_round(self) -> None:
+        self.master.sweep()
+        for served in self.served.values():
+            if served.broker.running:
+                served.broker.sweep_leases()
+
+    def _save(self) -> None:
+        if self._directory is None or self.cluster.version == self._saved_version:
+            return
+        document = self.cluster.dump()
+        document["master_port"] = self.ports.master
+        document["master_web_port"] = self.ports.master_web
+        document["served"] = list(self.served)
+        self._directory.save_cluster(document)
+        self._saved_version = self.cluster.version
+
+
+async def _bind(host: str, port: int) -> socket.socket:
+    """A listening-ready socket; a busy port is tried again for a moment, as after a crash."""
+    for _ in range(_REBIND_TRIES if port else 1):
+        try:
+            return socket.create_server((host, port))
+        except OSError as error:
+            problem = error
+        await asyncio.sleep(_REBIND_PAUSE_S)
+    raise ConfigError(f"cannot listen on {host}:{port}: {problem}", subject="embedded server")

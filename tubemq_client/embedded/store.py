@@ -1,0 +1,238 @@
+"""The log of one store: what TubeMQ keeps for (topic, store id) on one broker, as pure state.
+
+Every record of every partition of the store sits in one sequence; the n-th record ever written has
+offset 28*n. Four marks move along it (see `StoreLog`). The module knows neither files nor sockets
+nor a clock: time comes in with each append, and `storage` decides when to flush. Reading is in
+`reading`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tubemq_client.model import INDEX_ENTRY_BYTES
+
+__all__ = ["NO_KEY", "RECORD_HEADER_BYTES", "Appended", "Ends", "Record", "StoreLog", "round_down"]
+
+RECORD_HEADER_BYTES = 52
+"""Bytes that a record takes in the data log beyond its payload."""
+
+NO_KEY = -1
+"""Key code of a record sent without a stream id."""
+
+
+class Record(NamedTuple):
+    """One stored record. `data_offset` is its byte position in the store's data log."""
+
+    partition_id: int
+    key_code: int
+    time_ms: int
+    message_id: int
+    checksum: int
+    flag: int
+    sent_addr: int
+    data_offset: int
+    payload: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of the record in the data log."""
+        return RECORD_HEADER_BYTES + len(self.payload)
+
+    @property
+    def data_end(self) -> int:
+        """Byte position in the data log behind this record."""
+        return self.data_offset + RECORD_HEADER_BYTES + len(self.payload)
+
+
+class Appended(NamedTuple):
+    """Where a record went."""
+
+    offset: int
+    message_id: int
+    time_ms: int
+
+
+class Ends(NamedTuple):
+    """The marks of a store, in offsets: `min <= stable <= file <= memory`."""
+
+    min: int
+    stable: int
+    file: int
+    memory: int
+
+
+class _Buffer:
+    """Which partitions and key codes a memory buffer holds, each with its last offset."""
+
+    __slots__ = ("last_of_key", "last_of_partition")
+
+    def __init__(self) -> None:
+        self.last_of_partition: dict[int, int] = {}
+        self.last_of_key: dict[int, int] = {}
+
+    def note(self, record: Record, offset: int) -> None:
+        self.last_of_partition[record.partition_id] = offset
+        self.last_of_key[record.key_code] = offset
+
+    def last_match(self, partition_id: int, key_codes: frozenset[int]) -> int:
+        """Last offset that might match, -1 for none.
+
+        A filtered look-up ignores the partition, as the real broker does: it may therefore find
+        only other partitions' records and give an empty success.
+        """
+        if not key_codes:
+            return self.last_of_partition.get(partition_id, -1)
+        return max((self.last_of_key.get(code, -1) for code in key_codes), default=-1)
+
+
+class StoreLog:
+    """Records `[min_offset, end)` with their marks; all offsets are multiples of 28.
+
+    `stable_end`: behind the last record that survives a hard kill. `file_end`: behind the last
+    record written to the file. `[file_end, backup_end)` is the memory buffer being written out
+    (usually empty), `[backup_end, end)` the one that receives. Message ids count up from
+    `first_message_id`; give another one after a crash so that ids of lost records never return.
+    """
+
+    def __init__(
+        self,
+        *,
+        first_message_id: int = 1,
+        base_offset: int = 0,
+        base_data_offset: int = 0,
+        records: Iterable[Record] = (),
+    ) -> None:
+        self._records = list(records)
+        self._next_message_id = first_message_id
+        self.min_offset = base_offset
+        self.min_data_offset = base_data_offset
+        self.stable_end = self.file_end = self.backup_end = self.end
+        self._main = _Buffer()
+        self._backup = _Buffer()
+
+    @property
+    def end(self) -> int:
+        """The offset that the next record gets."""
+        return self.min_offset + INDEX_ENTRY_BYTES * len(self._records)
+
+    @property
+    def data_end(self) -> int:
+        """Byte position in the data log where the next record goes."""
+        return self._records[-1].data_end if self._records else self.min_data_offset
+
+    @property
+    def ends(self) -> Ends:
+        return Ends(self.min_offset, self.stable_end, self.file_end, self.end)
+
+    @property
+    def unflushed(self) -> int:
+        """Number of records that a hard kill would lose now."""
+        return (self.end - self.stable_end) // INDEX_ENTRY_BYTES
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def append(
+        self,
+        partition_id: int,
+        payload: bytes,
+        *,
+        time_ms: int,
+        checksum: int,
+        flag: int = 0,
+        key_code: int = NO_KEY,
+        sent_addr: int = 0,
+    ) -> Appended:
+        """Add one record to the receiving memory buffer. It is not stable before `flush`."""
+        offset = self.end
+        record = Record(
+            partition_id,
+            key_code,
+            time_ms,
+            self._next_message_id,
+            checksum,
+            flag,
+            sent_addr,
+            self.data_end,
+            payload,
+        )
+        self._next_message_id += 1
+        self._records.append(record)
+        self._main.note(record, offset)
+        return Appended(offset, record.message_id, time_ms)
+
+    def slice(self, start: int, end: int) -> Sequence[Record]:
+        """Records with offsets in `[start, end)`, clipped to what exists."""
+        return self._records[self._index(start) : self._index(end)]
+
+    def data_offset_at(self, offset: int) -> int:
+        """Position in the data log that corresponds to `offset`, clipped to what exists."""
+        index = self._index(offset)
+        return self._records[index].data_offset if index < len(self._records) else self.data_end
+
+    def last_in_backup(self, partition_id: int, key_codes: frozenset[int]) -> int:
+        """Last offset in the backup buffer that might match, -1 for none."""
+        return self._backup.last_match(partition_id, key_codes)
+
+    def last_in_main(self, partition_id: int, key_codes: frozenset[int]) -> int:
+        """Last offset in the receiving buffer that might match, -1 for none."""
+        return self._main.last_match(partition_id, key_codes)
+
+    def swap(self) -> None:
+        """Begin to write out: the receiving buffer becomes the backup buffer, the old one is file."""
+        self.file_end = self.backup_end
+        self._backup, self._main = self._main, _Buffer()
+        self.backup_end = self.end
+
+    def write(self) -> None:
+        """Put everything into the file without making it stable."""
+        self._backup, self._main = _Buffer(), _Buffer()
+        self.file_end = self.backup_end = self.end
+
+    def flush(self) -> None:
+        """Make everything stable."""
+        self.write()
+        self.stable_end = self.end
+
+    def expire_to(self, offset: int) -> None:
+        """Forget records below `offset` (rounded down, clipped to `[min, end]`), as retention does.
+
+        Whatever is not flushed yet is flushed first: retention only ever removes closed files.
+        """
+        if self.unflushed:
+            self.flush()
+        target = max(self.min_offset, min(round_down(offset), self.end))
+        self.min_data_offset = self.data_offset_at(target)
+        del self._records[: self._index(target)]
+        self.min_offset = target
+
+    def truncate_to(self, offset: int, *, first_message_id: int) -> int:
+        """Lose all records from `offset` on, so that their offsets are given out again.
+
+        Returns the number of records lost.
+        """
+        target = max(self.min_offset, min(round_down(offset), self.end))
+        lost = (self.end - target) // INDEX_ENTRY_BYTES
+        del self._records[self._index(target) :]
+        self._next_message_id = first_message_id
+        self.flush()
+        return lost
+
+    def corrupt(self, offset: int) -> None:
+        """Spoil the checksum of the record at `offset` for good. Raises `ValueError` if absent."""
+        if not self.min_offset <= offset < self.end or offset % INDEX_ENTRY_BYTES:
+            raise ValueError(f"no record at offset {offset}")
+        index = self._index(offset)
+        record = self._records[index]
+        self._records[index] = record._replace(checksum=record.checksum ^ 1)
+
+    def _index(self, offset: int) -> int:
+        index = (offset - self.min_offset) // INDEX_ENTRY_BYTES
+        return max(0, min(index, len(self._records)))
+
+
+def round_down(offset: int) -> int:
+    """`offset` rounded down to an index entry."""
+    return offset - offset % INDEX_ENTRY_BYTES

@@ -1,0 +1,129 @@
+"""What a user may ask of an embedded TubeMQ: its topics, and where it departs from a real one.
+
+Plain frozen values. They hold no state and do no I/O, so a test can print the exact server it ran
+against. The defaults are fast and give the results a real cluster gives; `docs/embedded.md` has the
+table of what each one imitates.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields
+
+from tubemq_client.errors import ConfigError
+
+__all__ = ["MAX_TRANSFER_BYTES", "ReadLimits", "Switches", "TopicSpec"]
+
+MAX_TRANSFER_BYTES = 1024 * 1024
+"""No fetch carries more than this before its last record, whatever is configured."""
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z]\w+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic to deploy on every broker: `stores` logs of `partitions` partitions each.
+
+    `max_message_mb` is the topic's own size limit in MiB (1 to 20), None for the cluster's.
+    Raises `ConfigError` listing every problem.
+    """
+
+    name: str
+    stores: int = 1
+    partitions: int = 1
+    max_message_mb: int | None = None
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not _TOPIC_NAME.fullmatch(self.name) or len(self.name) > 64:
+            problems.append(
+                f"name {self.name!r}: a letter, then letters, digits or underscores, 2 to 64 in all"
+            )
+        problems += [
+            f"{name} {value} is less than 1"
+            for name, value in (("stores", self.stores), ("partitions", self.partitions))
+            if value < 1
+        ]
+        if self.max_message_mb is not None and not 1 <= self.max_message_mb <= 20:
+            problems.append(f"max_message_mb {self.max_message_mb} is not within 1 to 20")
+        if problems:
+            raise ConfigError(problems, subject=f"topic {self.name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Bounds of one fetch. Record counts are index entries, byte counts include the 52-byte header.
+
+    A scan looks at `index_trans_count` entries for every partition of the store, clamped to the
+    pair of `memory_scan` or `file_scan` (three times as far for a filtered read of a file).
+    """
+
+    index_trans_count: int = 1000
+    memory_scan: tuple[int, int] = (6_000, 10_000)
+    file_scan: tuple[int, int] = (8_000, 13_500)
+    segment_records: int = 786_432
+    first_fetch_bytes: int = 320 * 1024
+    fetch_bytes: int = 512 * 1024
+    half_reads: bool = True
+
+    def memory_window(self, partitions: int) -> int:
+        """Entries that one read of a memory buffer may scan."""
+        return _clamp(self.index_trans_count * partitions, *self.memory_scan)
+
+    def file_window(self, partitions: int) -> int:
+        """Entries that one unfiltered read of the file may consider."""
+        return _clamp(self.index_trans_count * partitions, *self.file_scan)
+
+    def byte_budget(self, *, first: bool) -> int:
+        """Bytes after which a file read stops; smaller until a reader's first success."""
+        return self.first_fetch_bytes if first else self.transfer_bytes
+
+    @property
+    def transfer_bytes(self) -> int:
+        """Bytes after which a read of memory, or a later read of the file, stops."""
+        return min(self.fetch_bytes, MAX_TRANSFER_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switches:
+    """Behaviour of an embedded server. Times are ms; None where allowed means "only by hand".
+
+    The stable end follows the end in memory after `flush_interval_ms` or `unflushed_records`
+    acknowledged records, whichever comes first. `fsync` additionally forces each flush to the
+    device, so that data survives a power cut and not only a killed process.
+    """
+
+    flush_interval_ms: int | None = 500
+    unflushed_records: int | None = 1000
+    fsync: bool = False
+    reads: ReadLimits = field(default_factory=ReadLimits)
+    advance_on_404: bool = True
+    reset_beyond_max: bool = True
+    create_undeclared_stores: bool = False
+    default_query_priority: int = 300
+    lease_ms: int = 30_000
+    lease_scan_ms: int | None = 1_000
+    member_timeout_ms: int = 30_000
+    broker_timeout_ms: int = 25_000
+    publish_delay_ms: int = 0
+    subscribe_delay_ms: int = 0
+    meta_refresh_ms: int = 180_000
+    max_message_mb: int = 1
+    admin_token: str = field(default="abc", repr=False)
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{spec.name} {value} is negative"
+            for spec in fields(self)
+            if isinstance(value := getattr(self, spec.name), int) and value < 0
+        ]
+        if self.unflushed_records == 0:
+            problems.append("unflushed_records 0: use 1 to flush every record, None for by hand")
+        if not 1 <= self.max_message_mb <= 20:
+            problems.append(f"max_message_mb {self.max_message_mb} is not within 1 to 20")
+        if problems:
+            raise ConfigError(problems, subject="switches")
+
+
+def _clamp(value: int, low: int, high: int) -> int:
+    return max(low, min(value, high))
