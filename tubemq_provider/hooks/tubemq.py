@@ -154,7 +154,6 @@ class TubeMQHook(BaseHook):
         return {
             "masters": ",".join(f"{host}:{port}" for host, port in config.masters),
             "rpcTimeoutMs": str(config.rpc_timeout_ms),
-            "connectTimeoutMs": str(config.connect_timeout_ms),
         }
 
     def test_connection(self) -> tuple[bool, str]:

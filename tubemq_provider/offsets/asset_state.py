@@ -1,0 +1,183 @@
+"""Progress in Airflow's own metadata: asset state, task state and asset events.
+
+The default `OffsetStore`. It maps the four places of the protocol onto what a running task is
+handed: cursor and plans are keys of the offsets asset's state, the task plan is task state, commit
+events are outlet events of the offsets asset. It decides nothing and never combines two writes:
+Airflow's stores are plain upserts without a version, and `WindowRun` is built for that.
+
+The accessors come from the task's context and are used by shape only, so this module imports
+nothing of Airflow. Every method is one request to the API server, some milliseconds each; a try
+that Airflow has given up on cannot write (its requests answer 404).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from tubemq_client import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tubemq_provider.windows.protocols import Document
+
+__all__ = ["EVENT_KEY", "AssetStateOffsetStore"]
+
+EVENT_KEY = "tubemq"
+"""Commit events nest under this key of an event's extra, so that users' own extras fit beside."""
+
+_CURSOR = "cursor"
+_PLAN = "win/"
+_TASK_PLAN = "plan"
+_FIRST_PAGE = 20
+_PAGE_GROWTH = 10
+
+
+class StateAccessor(Protocol):
+    """What Airflow's asset and task state accessors have in common."""
+
+    def get(self, key: str, default: Any = None) -> Any: ...
+
+    def set(self, key: str, value: Any) -> None: ...
+
+    def delete(self, key: str) -> None: ...
+
+
+class InletEvents(Protocol):
+    """Airflow's accessor of one inlet's events: configure, then iterate."""
+
+    def ascending(self, ascending: bool = True) -> InletEvents: ...
+
+    def limit(self, limit: int) -> InletEvents: ...
+
+    def __iter__(self) -> Any: ...
+
+
+class OutletEvent(Protocol):
+    """Airflow's accessor of the event this task will emit on one outlet."""
+
+    extra: dict[str, Any]
+
+
+class AssetStateOffsetStore:
+    """The store of one try of one task; see `OffsetStore` for what each method promises."""
+
+    def __init__(
+        self,
+        *,
+        asset_state: StateAccessor,
+        task_state: StateAccessor,
+        inlet_events: InletEvents,
+        outlet_event: OutletEvent,
+        writer: str,
+    ) -> None:
+        self._asset_state = asset_state
+        self._task_state = task_state
+        self._inlet_events = inlet_events
+        self._outlet_event = outlet_event
+        self._writer = writer
+
+    @classmethod
+    def from_context(cls, context: Mapping[str, Any], asset: Any) -> Self:
+        """The store for the running task, which must have `asset` as inlet and as outlet."""
+        ti = context["ti"]
+        return cls(
+            asset_state=context["asset_state_store"][asset],
+            task_state=context["task_state_store"],
+            inlet_events=context["inlet_events"][asset],
+            outlet_event=context["outlet_events"][asset],
+            writer=f"{ti.dag_id}|{ti.run_id}|{ti.task_id}|{ti.map_index}",
+        )
+
+    @property
+    def writer(self) -> str:
+        """`<dag>|<run>|<task>|<map index>`."""
+        return self._writer
+
+    def load_cursor(self) -> Document | None:
+        """The cursor, or None. Raises `errors.ConfigError` if somebody stored something else."""
+        return _document(self._asset_state.get(_CURSOR), _CURSOR)
+
+    def store_cursor(self, document: Document) -> None:
+        """Replace the cursor, in one write."""
+        self._asset_state.set(_CURSOR, _checked(document))
+
+    def load_plan(self, window_id: str) -> Document | None:
+        """The plan stored for a window, or None."""
+        key = _PLAN + window_id
+        return _document(self._asset_state.get(key), key)
+
+    def store_plan(self, window_id: str, document: Document) -> None:
+        """Replace the plan stored for a window."""
+        self._asset_state.set(_PLAN + window_id, _checked(document))
+
+    def forget_plan(self, window_id: str) -> None:
+        """Remove the plan stored for a window, if there is one."""
+        self._asset_state.delete(_PLAN + window_id)
+
+    def load_task_plan(self) -> Document | None:
+        """The plan that an earlier try of this task run kept, or None."""
+        return _document(self._task_state.get(_TASK_PLAN), _TASK_PLAN)
+
+    def store_task_plan(self, document: Document) -> None:
+        """Keep the plan for later tries of this task run."""
+        self._task_state.set(_TASK_PLAN, _checked(document))
+
+    def newest_position(self) -> Document | None:
+        """The newest commit event that has a position, or None if no event has one.
+
+        Normally one request for a few events; only a long row of events without a position makes
+        it ask for more, ten times as many each time.
+        """
+        page = _FIRST_PAGE
+        while True:
+            events = list(self._inlet_events.ascending(False).limit(page))
+            for event in events:
+                document = _commit_event(event.extra)
+                if document is not None and document.get("position") is not None:
+                    return document
+            if len(events) < page:
+                return None
+            page *= _PAGE_GROWTH
+
+    def emit(self, document: Document) -> None:
+        """Give the commit event; Airflow records it in the transaction of the task's success."""
+        self._outlet_event.extra = {**self._outlet_event.extra, EVENT_KEY: _checked(document)}
+
+
+def _commit_event(extra: Mapping[str, Any] | None) -> Document | None:
+    document = (extra or {}).get(EVENT_KEY)
+    return document if isinstance(document, dict) else None
+
+
+def _document(value: Any, key: str) -> Document | None:
+    if value is None or isinstance(value, dict):
+        return value
+    raise errors.ConfigError(
+        f"key {key!r} holds {type(value).__name__}, not a document: it was edited by hand; "
+        "delete the key, and progress is rebuilt from commit events and the sink",
+        subject="offsets asset state",
+    )
+
+
+def _checked(document: Document) -> Document:
+    """The document itself. Raises `TypeError` for values that Airflow would change silently."""
+    bad = sorted(_unstorable(document, ""))
+    if bad:
+        raise TypeError(
+            "offset documents hold strings, integers, lists and objects only: " + ", ".join(bad)
+        )
+    return document
+
+
+def _unstorable(value: object, path: str) -> Iterable[str]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                yield f"{path}.{key!r} (key)"
+            yield from _unstorable(item, f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _unstorable(item, f"{path}[{index}]")
+    elif value is not None and not isinstance(value, str | int):
+        yield f"{path.lstrip('.')} is {type(value).__name__}"

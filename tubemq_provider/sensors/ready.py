@@ -1,0 +1,146 @@
+"""`TubeMQPartitionReadySensor`: wait until partitions can be read, up to given offsets.
+
+The natural guard before a time window with known boundaries: data is there, on a live broker, and
+(with stable ends) on its disk. It reads nothing and moves no position.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import PokeReturnValue
+
+from tubemq_client.config import GroupName, TopicName
+from tubemq_client.model import Partition
+from tubemq_provider.arguments import (
+    GivenOffsets,
+    PartitionKeys,
+    TaskArguments,
+    check_literals,
+    of_topic,
+    parse,
+)
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
+from tubemq_provider.windows.lag import lag_between
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from tubemq_client import PartitionEnds
+
+__all__ = ["TubeMQPartitionReadySensor"]
+
+_LOOKUP_GROUP = "tubemq_ready"
+
+
+class ReadyArguments(TaskArguments):
+    """Arguments of `TubeMQPartitionReadySensor`."""
+
+    topic: TopicName
+    partitions: PartitionKeys | None = None
+    until_offsets: GivenOffsets | None = None
+    group: GroupName | None = None
+    end: End = "stable"
+
+
+class TubeMQPartitionReadySensor(TubeMQSensor):
+    """Succeed when every named partition is subscribable on a live broker and reaches its offset.
+
+    :param topic: topic to look at.
+    :param partitions: partition keys such as ``["1:0", "2:0"]`` (or ``"1:0,2:0"``). Default: those
+        of `until_offsets`, or else all that the master announces, at least one.
+    :param until_offsets: ``{"1:0": 2800}`` or ``{"<topic>": {"1:0": 2800}}``, also as JSON: the
+        partition's end must be at or beyond the offset.
+    :param end: ``stable`` (on the broker's disk; what windows plan with) or ``latest`` (in its
+        memory; a broker crash can take it back).
+    :param group: consumer group for the look-ups (``<group>.e`` is used). Default: the
+        connection's default group, or ``tubemq_ready``.
+    :param tubemq_conn_id: the connection.
+
+    XCom: ``{"topic", "end", "ends": {"1:0": 2800}, "lag", "lag_by_store"}``; here lag counts from
+    the start of the logs: index entries a new group would find, an upper bound on records.
+    """
+
+    template_fields: Sequence[str] = ("topic", "partitions", "until_offsets", "group")
+    ui_color = "#d6eef2"
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        partitions: Sequence[str] | str | None = None,
+        until_offsets: Mapping[str, Any] | str | None = None,
+        end: End = "stable",
+        group: str | None = None,
+        tubemq_conn_id: str = TubeMQHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(tubemq_conn_id=tubemq_conn_id, end=end, **kwargs)
+        self.topic = topic
+        self.partitions = partitions
+        self.until_offsets = until_offsets
+        self.group = group
+        check_literals(ReadyArguments, self._arguments(), static={})
+
+    def look(self, context: Context) -> PokeReturnValue:
+        """One look at partitions and ends."""
+        arguments = parse(ReadyArguments, self._arguments())
+        hook = self.hook
+        group = arguments.group or hook.config.default_group or _LOOKUP_GROUP
+        until = of_topic(arguments.until_offsets or {}, arguments.topic)
+        with hook.get_conn() as client:
+            found = client.topic(arguments.topic, group)
+            wanted = _wanted(arguments, until, found.partitions)
+            missing = [p for p in wanted if not found.partitions.get(p)]
+            if missing or not wanted:
+                names = ", ".join(p.key for p in missing) or "no partition announced yet"
+                self.log.info("not yet: %s of %s not subscribable", names, arguments.topic)
+                return PokeReturnValue(is_done=False)
+            ends = client.ends(
+                arguments.topic, group, wanted, stable=arguments.end == "stable", metadata=found
+            )
+        short = _short(ends, until)
+        if short:
+            self.log.info("not yet: %s", "; ".join(short))
+        return PokeReturnValue(is_done=not short, xcom_value=self._report(arguments, ends))
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partitions": self.partitions,
+            "until_offsets": self.until_offsets,
+            "group": self.group,
+            "end": self.end,
+        }
+
+    @staticmethod
+    def _report(arguments: ReadyArguments, ends: dict[Partition, PartitionEnds]) -> dict[str, Any]:
+        lag = lag_between(ends, {})
+        return {
+            "topic": arguments.topic,
+            "end": arguments.end,
+            "ends": ends_document(ends),
+            "lag": lag.total,
+            "lag_by_store": dict(lag.stores),
+        }
+
+
+def _wanted(
+    arguments: ReadyArguments, until: Mapping[str, int], known: Mapping[Partition, bool]
+) -> list[Partition]:
+    keys = {*(arguments.partitions or ()), *until}
+    if not keys:
+        return sorted(known)
+    return sorted(Partition.from_key(arguments.topic, key) for key in keys)
+
+
+def _short(ends: Mapping[Partition, PartitionEnds], until: Mapping[str, int]) -> list[str]:
+    """A sentence for each partition whose end is below its offset."""
+    return [
+        f"{partition.key} ends at {found.max_offset}, {until[partition.key]} is wanted"
+        for partition, found in sorted(ends.items())
+        if partition.key in until and found.max_offset < until[partition.key]
+    ]
