@@ -116,6 +116,18 @@ class _Columns:
     message_ids: list[int] = field(default_factory=list)
     indexes: list[int] | None = None
     """Positions in the reply, only when some record was dropped."""
+    distinct: list[bytes | None] | None = None
+    codes: list[int] | None = None
+    """Distinct attribute strings, and for each record which one it has; see `code`."""
+
+    def code(self) -> list[bytes | None]:
+        """Find the distinct attribute strings once, for all columns made from them."""
+        if self.distinct is None:
+            known: dict[bytes | None, int] = {}
+            if any(self.attributes):
+                self.codes = [known.setdefault(raw, len(known)) for raw in self.attributes]
+            self.distinct = list(known) or [None]
+        return self.distinct
 
 
 class MessageBatch:
@@ -256,14 +268,13 @@ class MessageBatch:
 
     def _attribute_array(self, name: str, type_: Any, columns: _Columns, pa: Any) -> Any:
         """Columns that come from the attribute string: build one value per distinct string."""
-        codes: dict[bytes | None, int] = {}
-        indices = [codes.setdefault(raw, len(codes)) for raw in columns.attributes]
+        distinct = columns.code()
         extract = _EXTRACT[name]
         cache = self._policy.cache
-        values = pa.array([extract(cache[raw]) for raw in codes], type_)
-        if len(codes) == 1:
-            return pa.repeat(values[0], len(indices))
-        return values.take(pa.array(indices, pa.int32()))
+        values = pa.array([extract(cache[raw]) for raw in distinct], type_)
+        if len(distinct) == 1:
+            return pa.repeat(values[0], len(columns.bodies))
+        return values.take(pa.array(columns.codes, pa.int32()))
 
 
 def _mark_gap(columns: _Columns, index: int) -> None:

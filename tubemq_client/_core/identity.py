@@ -7,9 +7,8 @@ Nothing here reads a clock or a process id; the shell hands them in.
 
 from __future__ import annotations
 
-import itertools
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,7 +25,10 @@ _DEFAULT_POOL = 32
 
 @dataclass(slots=True)
 class ClientIds:
-    """Makes client ids that are unique in a process: `<group>_<ip>-<pid>-<ms>-<n>-<kind>-py-<version>`.
+    """Makes client ids: `<group>_<ip>-<pid>-<ms>-<n>-<kind>-py-<version>`.
+
+    Unique as long as all clients of a process share `numbers`: an id used twice would make one
+    client silently replace the other at the master.
 
     Everything after the last underscore has TubeMQ's `ip-pid-…` shape, from which brokers take the
     peer's address for their statistics; ids never contain `@` or `#` (master node keys do).
@@ -35,7 +37,7 @@ class ClientIds:
     host: str
     pid: int
     started_ms: int
-    _counter: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    numbers: Iterator[int]
 
     def consumer(self, group: str, kind: str) -> str:
         return f"{group}_{self._suffix(kind)}"
@@ -44,7 +46,7 @@ class ClientIds:
         return self._suffix("Producer")
 
     def _suffix(self, kind: str) -> str:
-        number = next(self._counter)
+        number = next(self.numbers)
         return f"{self.host}-{self.pid}-{self.started_ms}-{number}-{kind}-py-{CLIENT_VERSION}"
 
 

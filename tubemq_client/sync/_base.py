@@ -5,6 +5,7 @@ Private to `sync`. Process id and wall clock are read here, once, so that `_core
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import time
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["BlockingClient"]
 
 
+_NUMBERS = itertools.count(1)
+"""Shared by all clients of the process; a forked child differs by its process id."""
+
+
 def local_ipv4() -> str:
     """An IPv4 address of this machine in text form; loopback if the name does not resolve."""
     try:
@@ -37,7 +42,7 @@ class BlockingClient:
         self._settings = settings
         self._driver = BlockingDriver(settings)
         host = local_ipv4()
-        self._ids = ClientIds(host, os.getpid(), time.time_ns() // 1_000_000)
+        self._ids = ClientIds(host, os.getpid(), time.time_ns() // 1_000_000, _NUMBERS)
         self._session = MasterSession(settings.masters, host)
 
     def __enter__(self) -> Self:

@@ -1,0 +1,319 @@
+"""What can go wrong while a range is read: each gives the right records, or one clear error."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from tubemq_client import ClientSettings, OffsetRange, Partition, RangeReader, errors
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.sync import Metadata
+from tests.ranges.suite import Feeder, Ledger, check_window, settings_for
+
+PARTITION = Partition(1, "t_one", 1)
+
+
+@pytest.fixture
+def filled(by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger) -> OffsetRange:
+    """A range over everything of one partition, all of it stable."""
+    Feeder(settings, "t_one", ledger, 1).produce(1_200)
+    by_hand.broker(1).flush()
+    return OffsetRange(PARTITION, 0, ledger.settled_end(PARTITION))
+
+
+def bodies(reader: RangeReader, range_: OffsetRange) -> list[bytes]:
+    return [m.body for batch in reader.read(range_) for m in batch.messages()]
+
+
+# -- breaks that are survived ---------------------------------------------------------------------
+
+
+def after_two_batches(reader: RangeReader, range_: OffsetRange, act: object) -> list[bytes]:
+    got = []
+    for number, batch in enumerate(reader.read(range_)):
+        got += [m.body for m in batch.messages()]
+        if number == 1:
+            act()  # type: ignore[operator]
+    return got
+
+
+def held_group(server: EmbeddedTubeMQ) -> str:
+    return next(g for g in server.broker(1).groups() if ".r" in g)
+
+
+def test_a_revoked_lease_costs_nothing(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger, filled: OffsetRange
+) -> None:
+    broker = by_hand.broker(1)
+    with RangeReader(settings, group="revoked") as reader:
+        got = after_two_batches(
+            reader, filled, lambda: broker.revoke_lease(held_group(by_hand), "t_one", 1)
+        )
+        assert reader.stats.restarts >= 1
+    assert got == ledger.expected(filled, ())
+
+
+def test_a_stolen_lease_costs_nothing(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger, filled: OffsetRange
+) -> None:
+    broker = by_hand.broker(1)
+    with RangeReader(settings, group="stolen") as reader:
+        got = after_two_batches(
+            reader, filled, lambda: broker.steal_lease(held_group(by_hand), "t_one", 1)
+        )
+    assert got == ledger.expected(filled, ())
+
+
+def test_a_broker_restart_in_the_middle_costs_nothing(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger, filled: OffsetRange
+) -> None:
+    with RangeReader(settings, group="restart") as reader:
+        got = after_two_batches(reader, filled, by_hand.broker(1).restart)
+    assert got == ledger.expected(filled, ())
+
+
+def test_a_crash_that_loses_records_behind_the_range_costs_nothing(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger, filled: OffsetRange
+) -> None:
+    """Stable ends: what was planned is on disk, so lost and reused offsets lie beyond it."""
+    before = dict(ledger.rows)
+    Feeder(settings, "t_one", Ledger(), 2).produce(300)
+    broker = by_hand.broker(1)
+
+    def crash() -> None:
+        assert broker.crash() > 0
+        broker.restart()
+        Feeder(settings, "t_one", Ledger(), 3).produce(300)
+
+    with RangeReader(settings, group="crash") as reader:
+        got = after_two_batches(reader, filled, crash)
+    assert got == Ledger(before).expected(filled, ())
+
+
+# -- losses that are named ------------------------------------------------------------------------
+
+
+def test_retention_past_the_start_names_topic_partition_range_and_option(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+) -> None:
+    by_hand.broker(1).expire_to("t_one", 5_600)
+    with (
+        RangeReader(settings, group="lost") as reader,
+        pytest.raises(errors.DataLoss) as failure,
+    ):
+        bodies(reader, filled)
+    text = str(failure.value)
+    for word in ("'t_one'", "1:1", "[0, 5600)", "gap_policy"):
+        assert word in text
+
+
+def test_gap_policy_skip_goes_on_and_records_the_gap(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger, filled: OffsetRange
+) -> None:
+    by_hand.broker(1).expire_to("t_one", 5_600)
+    with RangeReader(settings, group="skip", gap_policy="skip") as reader:
+        got = bodies(reader, filled)
+        assert [(g.partition, g.start, g.end) for g in reader.stats.gaps] == [("1:1", 0, 5_600)]
+    rest = OffsetRange(PARTITION, 5_600, filled.end)
+    assert got == ledger.expected(rest, ())
+
+
+def test_retention_that_overtakes_a_running_read_is_noticed(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+) -> None:
+    end = filled.end - 280
+    with RangeReader(settings, group="race") as reader, pytest.raises(errors.DataLoss):
+        after_two_batches(reader, filled, lambda: by_hand.broker(1).expire_to("t_one", end))
+
+
+def test_a_truncated_log_is_an_error_not_a_short_window(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger, filled: OffsetRange
+) -> None:
+    Feeder(settings, "t_one", ledger, 2).produce(100)
+    unsafe = OffsetRange(PARTITION, 0, ledger.settled_end(PARTITION))
+    broker = by_hand.broker(1)
+    assert broker.crash() > 0
+    broker.restart()
+    with RangeReader(settings, group="short") as reader, pytest.raises(errors.LogTruncated):
+        bodies(reader, unsafe)
+
+
+def test_stable_and_latest_ends_differ_by_what_a_crash_would_lose(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger, filled: OffsetRange
+) -> None:
+    Feeder(settings, "t_one", ledger, 2).produce(90, [PARTITION])
+    with Metadata(settings) as metadata:
+        stable = metadata.ends("t_one", "ends", [PARTITION])[PARTITION]
+        latest = metadata.ends("t_one", "ends", [PARTITION], stable=False)[PARTITION]
+    assert (stable.stable, latest.stable) == (True, False)
+    assert latest.max_offset - stable.max_offset == 90 * 28
+    lost = by_hand.broker(1).crash()
+    assert lost == 90
+
+
+# -- corrupt records ------------------------------------------------------------------------------
+
+
+def test_a_corrupt_checksum_fails_by_default_and_names_the_option(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+) -> None:
+    by_hand.broker(1).corrupt_next(1)
+    with (
+        RangeReader(settings, group="bad") as reader,
+        pytest.raises(errors.CorruptRecord, match="corrupt_records"),
+    ):
+        bodies(reader, filled)
+
+
+def test_corrupt_records_can_be_dropped_and_counted_or_quarantined(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger, filled: OffsetRange
+) -> None:
+    by_hand.broker(1).corrupt_next(3)
+    kept = []
+    with RangeReader(
+        settings, group="bad", corrupt_records="quarantine", quarantine=kept.append
+    ) as reader:
+        got = bodies(reader, filled)
+        assert reader.stats.corrupt == len(kept) == 3
+    assert len(got) == len(ledger.expected(filled, ())) - 3
+    assert all(entry.partition == PARTITION for entry in kept)
+
+
+# -- endings --------------------------------------------------------------------------------------
+
+
+def test_stopping_early_gives_the_partition_back(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+) -> None:
+    with RangeReader(settings, group="early", pool_size=1) as reader:
+        with closing(reader.read(filled)) as batches:
+            next(batches)
+    # With a pool of one group, a partition that was not given back would answer 410 for 30 s.
+    with RangeReader(settings, group="early", pool_size=1, deadline_ms=1_000) as reader:
+        assert bodies(reader, filled)
+
+
+def test_a_reader_without_progress_gives_up_and_says_where(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+) -> None:
+    by_hand.broker(1).stop_reading()
+    with (
+        RangeReader(settings, group="stalled", deadline_ms=1_000) as reader,
+        pytest.raises(errors.RangeStalled) as failure,
+    ):
+        bodies(reader, filled)
+    assert str(filled) in str(failure.value)
+    assert "deadline_ms" in str(failure.value)
+
+
+def test_an_empty_range_asks_no_broker(settings: ClientSettings, by_hand: EmbeddedTubeMQ) -> None:
+    with RangeReader(settings, group="empty") as reader:
+        assert list(reader.read(OffsetRange(PARTITION, 56, 56))) == []
+        assert reader.stats.fetches == 0
+
+
+# -- bad input ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "words"),
+    [(56, 28, "beyond end"), (1, 56, "multiple of 28"), (-28, 0, "multiple of 28")],
+)
+def test_impossible_ranges_are_refused_when_made(start: int, end: int, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        OffsetRange(PARTITION, start, end)
+
+
+def test_an_unknown_topic_is_one_clear_error(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings
+) -> None:
+    with Metadata(settings) as metadata, pytest.raises(errors.UnknownTopic, match="nowhere"):
+        metadata.topic("nowhere")
+
+
+def test_an_unknown_partition_lists_those_there_are(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings
+) -> None:
+    ghost = Partition(1, "t_one", 7)
+    with Metadata(settings) as metadata, pytest.raises(errors.ConfigError, match="1:0, 1:1, 1:2"):
+        metadata.ends("t_one", "ghost", [ghost])
+
+
+def test_a_wrong_master_address_names_the_address(by_hand: EmbeddedTubeMQ) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with (
+        Metadata(settings_for(f"127.0.0.1:{port}")) as metadata,
+        pytest.raises(errors.ConnectError, match=str(port)),
+    ):
+        metadata.topic("t_one")
+
+
+def test_a_dead_broker_is_an_error_within_the_deadline(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+) -> None:
+    by_hand.broker(1).stop()
+    with (
+        RangeReader(settings, group="dead", deadline_ms=1_000) as reader,
+        pytest.raises(errors.RangeStalled, match="cannot connect"),
+    ):
+        bodies(reader, filled)
+
+
+def test_a_silent_master_is_an_error_that_names_the_option(by_hand: EmbeddedTubeMQ) -> None:
+    by_hand.silence_master(20)
+    settings = settings_for(by_hand.masters, rpc_timeout_ms=1_000)
+    with (
+        Metadata(settings) as metadata,
+        pytest.raises(errors.RpcTimeout, match="rpc_timeout_ms"),
+    ):
+        metadata.topic("t_one")
+
+
+@contextmanager
+def impostor(reply: bytes) -> Iterator[str]:
+    """A server that answers anything with `reply`."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with server.accept()[0] as peer:
+                peer.recv(65_536)
+                peer.sendall(reply)
+                peer.recv(65_536)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        thread.join(5)
+
+
+def test_a_peer_that_does_not_speak_tubemq_is_a_protocol_violation() -> None:
+    with (
+        impostor(b"HTTP/1.1 400 Bad Request\r\n\r\n") as masters,
+        Metadata(settings_for(masters)) as metadata,
+        pytest.raises(errors.ProtocolViolation, match=masters),
+    ):
+        metadata.topic("t_one")
+
+
+def test_filters_are_checked_again_by_the_client(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger
+) -> None:
+    """Brokers filter by Java's string hash: "Aa" and "BB" collide and must not be mixed up."""
+    from tubemq_client import Producer, Record
+
+    with Producer(settings) as producer:
+        records = [
+            Record(b"%d" % n, None, stream, None, PARTITION)
+            for n, stream in enumerate(("Aa", "BB") * 50)
+        ]
+        for record, receipt in zip(records, producer.send_many("t_one", records), strict=True):
+            ledger.add(PARTITION, receipt.offset, record.body, record.stream_id)
+    ledger.settle()
+    range_ = OffsetRange(PARTITION, 0, ledger.settled_end(PARTITION))
+    assert check_window(settings, "hash", ledger, range_, ("Aa",)) == 50
