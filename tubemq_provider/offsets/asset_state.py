@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from tubemq_client import errors
+from tubemq_provider.windows.errors import DocumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -95,7 +95,7 @@ class AssetStateOffsetStore:
         return self._writer
 
     def load_cursor(self) -> Document | None:
-        """The cursor, or None. Raises `errors.ConfigError` if somebody stored something else."""
+        """The cursor, or None. Raises `DocumentError` if somebody stored something else."""
         return _document(self._asset_state.get(_CURSOR), _CURSOR)
 
     def store_cursor(self, document: Document) -> None:
@@ -153,20 +153,16 @@ def _commit_event(extra: Mapping[str, Any] | None) -> Document | None:
 def _document(value: Any, key: str) -> Document | None:
     if value is None or isinstance(value, dict):
         return value
-    raise errors.ConfigError(
-        f"key {key!r} holds {type(value).__name__}, not a document: it was edited by hand; "
-        "delete the key, and progress is rebuilt from commit events and the sink",
-        subject="offsets asset state",
-    )
+    problem = f"holds {type(value).__name__}, not a document: it was edited by hand"
+    remedy = "delete the key; progress is rebuilt from commit events and the sink"
+    raise DocumentError(f"offsets asset state key {key!r}", [problem, remedy])
 
 
 def _checked(document: Document) -> Document:
-    """The document itself. Raises `TypeError` for values that Airflow would change silently."""
-    bad = sorted(_unstorable(document, ""))
-    if bad:
-        raise TypeError(
-            "offset documents hold strings, integers, lists and objects only: " + ", ".join(bad)
-        )
+    """The document itself. Raises `DocumentError` for values that Airflow would alter silently."""
+    problems = sorted(_unstorable(document, ""))
+    if problems:
+        raise DocumentError("offset document", problems)
     return document
 
 
@@ -180,4 +176,4 @@ def _unstorable(value: object, path: str) -> Iterable[str]:
         for index, item in enumerate(value):
             yield from _unstorable(item, f"{path}[{index}]")
     elif value is not None and not isinstance(value, str | int):
-        yield f"{path.lstrip('.')} is {type(value).__name__}"
+        yield f"{path.lstrip('.')} is {type(value).__name__}, not text, an integer, list or object"

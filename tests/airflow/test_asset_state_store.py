@@ -1,0 +1,154 @@
+"""The asset-state store against stand-ins of Airflow's accessors that keep state as Airflow does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tubemq_provider.offsets.asset_state import EVENT_KEY, AssetStateOffsetStore
+from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.protocols import OffsetStore
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+
+class State(dict[str, str]):
+    """State that goes through JSON, as Airflow's does."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return json.loads(self[key]) if key in self else default
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = json.dumps(value)
+
+    def delete(self, key: str) -> None:
+        self.pop(key, None)
+
+
+class Event:
+    def __init__(self, extra: dict[str, Any]) -> None:
+        self.extra = extra
+
+
+class Inlet:
+    """Events of one asset, oldest first, with Airflow's fluent order and limit."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self.events = events
+        self.requests: list[int] = []
+
+    def ascending(self, ascending: bool = True) -> Inlet:
+        assert not ascending
+        return self
+
+    def limit(self, limit: int) -> Inlet:
+        self.requests.append(limit)
+        return self
+
+    def __iter__(self) -> Any:
+        return iter(self.events[::-1][: self.requests[-1]])
+
+
+class Task:
+    """One offsets asset and the tries of one task on it."""
+
+    def __init__(self) -> None:
+        self.asset_state = State()
+        self.task_state = State()
+        self.inlet = Inlet([])
+
+    def store(self) -> tuple[AssetStateOffsetStore, Event]:
+        outlet = Event({})
+        store = AssetStateOffsetStore(
+            asset_state=self.asset_state,
+            task_state=self.task_state,
+            inlet_events=self.inlet,
+            outlet_event=outlet,
+            writer="dag|run|task|-1",
+        )
+        return store, outlet
+
+    def succeed(self, document: dict[str, Any]) -> None:
+        store, outlet = self.store()
+        store.emit(document)
+        self.inlet.events.append(outlet)
+
+
+def test_it_is_an_offset_store() -> None:
+    assert isinstance(Task().store()[0], OffsetStore)
+
+
+def test_cursor_plans_and_task_plan_come_back_in_a_later_try() -> None:
+    task = Task()
+    store, _ = task.store()
+    assert store.load_cursor() is None
+    assert store.load_plan("c-1-aa") is None
+    assert store.load_task_plan() is None
+    store.store_cursor({"next": {"1:0": 2**53 + 28}})
+    store.store_plan("c-1-aa", {"ranges": {"1:0": [0, 28]}})
+    store.store_task_plan({"id": "c-1-aa"})
+    later, _ = task.store()
+    assert later.load_cursor() == {"next": {"1:0": 2**53 + 28}}
+    assert later.load_plan("c-1-aa") == {"ranges": {"1:0": [0, 28]}}
+    assert later.load_plan("c-2-aa") is None
+    assert later.load_task_plan() == {"id": "c-1-aa"}
+
+
+def test_keys_are_those_that_people_will_look_for() -> None:
+    task = Task()
+    store, _ = task.store()
+    store.store_cursor({})
+    store.store_plan("c-1-aa", {})
+    assert set(task.asset_state) == {"cursor", "win/c-1-aa"}
+    store.forget_plan("c-1-aa")
+    store.forget_plan("c-1-aa")
+    assert set(task.asset_state) == {"cursor"}
+
+
+def test_the_event_nests_under_one_key_and_leaves_others_alone() -> None:
+    store, outlet = Task().store()
+    outlet.extra = {"mine": 1}
+    store.emit({"window": "c-1-aa"})
+    assert outlet.extra == {"mine": 1, EVENT_KEY: {"window": "c-1-aa"}}
+
+
+def test_an_event_is_seen_only_after_success() -> None:
+    task = Task()
+    task.store()[0].emit({"position": {"seq": 1}})
+    assert task.store()[0].newest_position() is None
+    task.succeed({"position": {"seq": 1}})
+    assert task.store()[0].newest_position() == {"position": {"seq": 1}}
+
+
+def test_newest_position_passes_over_events_without_one() -> None:
+    task = Task()
+    task.succeed({"position": {"seq": 7}})
+    for _ in range(150):
+        task.succeed({"window": "t-1"})
+    task.inlet.events += [Event({}), Event({"other": 1}), Event({EVENT_KEY: "text"})]
+    assert task.store()[0].newest_position() == {"position": {"seq": 7}}
+    assert task.inlet.requests == [20, 200]
+
+
+def test_normally_one_request_finds_the_position() -> None:
+    task = Task()
+    for seq in range(500):
+        task.succeed({"position": {"seq": seq}})
+    assert task.store()[0].newest_position() == {"position": {"seq": 499}}
+    assert task.inlet.requests == [20]
+
+
+def test_a_value_edited_by_hand_is_refused_with_the_key() -> None:
+    task = Task()
+    task.asset_state.set("cursor", "oops")
+    with pytest.raises(DocumentError, match="cursor.*\n.*str, not a document"):
+        task.store()[0].load_cursor()
+
+
+@pytest.mark.parametrize("value", [1.5, float("nan"), (1, 2), b"x"])
+def test_values_that_airflow_would_alter_are_refused(value: Any) -> None:
+    store, _ = Task().store()
+    with pytest.raises(DocumentError, match=r"a\.b\[1\]"):
+        store.store_cursor({"a": {"b": [1, value]}})

@@ -1,0 +1,125 @@
+"""Arguments of the ingest operator as one model: the only place where they are judged.
+
+Field rules first, then the rules between fields; every problem is listed at once. What combines
+into silence (an option that would have no effect) is refused rather than ignored. Opens nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import AwareDatetime, BeforeValidator, Field, model_validator
+
+from tubemq_client.config import FilterItem, GroupName, TopicName
+from tubemq_provider.arguments import ClusterAlias, GivenOffsets, TaskArguments, of_topic
+
+__all__ = ["IngestArguments"]
+
+Mode = Literal["cursor", "time"]
+
+_CURSOR_ONLY = {
+    "initial_position": None,
+    "max_records": None,
+    "on_offset_regression": "fail",
+    "new_partition_position": None,
+}
+_TIME_ONLY = ("start", "end", "resolver", "boundaries", "starting_offsets", "ending_offsets")
+
+
+def _blank_is_none(value: object) -> object:
+    """Templates render to text; an empty one means "not given"."""
+    return None if isinstance(value, str) and value.strip() in ("", "None") else value
+
+
+Instant = Annotated[AwareDatetime | None, BeforeValidator(_blank_is_none)]
+
+
+class IngestArguments(TaskArguments):
+    """Arguments of `TubeMQSparkIngestOperator`; its docstring says what each means."""
+
+    topic: TopicName
+    group: GroupName
+    path: str = Field(min_length=1)
+    cluster: ClusterAlias
+    mode: Mode = "cursor"
+    engine: Literal["session", "inline"] = "session"
+    spark_conf: dict[str, str] = Field(default_factory=dict)
+    filters: tuple[FilterItem, ...] = Field((), max_length=500)
+
+    start: Instant = None
+    end: Instant = None
+    resolver: Literal["boundaries", "explicit"] | None = None
+    boundaries: dict[str, GivenOffsets] | str | None = None
+    starting_offsets: GivenOffsets | None = None
+    ending_offsets: GivenOffsets | None = None
+
+    initial_position: Literal["earliest", "latest"] | GivenOffsets | None = None
+    max_records: int | None = Field(None, ge=1)
+    on_offset_regression: Literal["fail", "reset_to_end", "reset_to_start"] = "fail"
+    new_partition_position: Literal["earliest", "latest"] | None = None
+
+    gap_policy: Literal["fail", "skip"] = "fail"
+    corrupt_records: Literal["fail", "drop", "quarantine"] = "fail"
+    on_clear: Literal["verify", "rewrite"] = "verify"
+    commit_to_broker: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        problems = [*self._of_mode(), *self._of_resolver(), *self._of_window()]
+        if self.spark_conf and self.engine != "session":
+            problems.append(f"spark_conf has no effect with engine={self.engine!r}")
+        for name in ("starting_offsets", "ending_offsets", "initial_position"):
+            value = getattr(self, name)
+            if isinstance(value, dict):
+                try:
+                    of_topic(value, self.topic)
+                except ValueError as exc:
+                    problems.append(f"{name}: {exc}")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @property
+    def by(self) -> Literal["boundaries", "explicit"]:
+        """The resolver of a time window: as named, or told by what is given."""
+        if self.resolver:
+            return self.resolver
+        return "explicit" if self.starting_offsets or self.ending_offsets else "boundaries"
+
+    def _of_mode(self) -> list[str]:
+        if self.mode == "cursor":
+            return [
+                f"{name} has no effect with mode='cursor'"
+                for name in _TIME_ONLY
+                if getattr(self, name) is not None
+            ]
+        return [
+            f"{name} has no effect with mode='time'"
+            for name, default in _CURSOR_ONLY.items()
+            if getattr(self, name) != default
+        ]
+
+    def _of_resolver(self) -> list[str]:
+        if self.mode != "time":
+            return []
+        if self.by == "explicit":
+            missing = [n for n in ("starting_offsets", "ending_offsets") if not getattr(self, n)]
+            problems = [f"{name} is needed by resolver='explicit'" for name in missing]
+            if self.boundaries is not None:
+                problems.append("boundaries has no effect with resolver='explicit'")
+            return problems
+        if self.boundaries is None:
+            return ["boundaries is needed by resolver='boundaries': a mapping, or the file's path"]
+        return []
+
+    def _of_window(self) -> list[str]:
+        if (self.start is None) != (self.end is None):
+            return ["give both start and end, or neither"]
+        if self.start and self.end and self.start >= self.end:
+            return [f"start {_text(self.start)} is not before end {_text(self.end)}"]
+        return []
+
+
+def _text(instant: datetime) -> str:
+    return instant.isoformat()
