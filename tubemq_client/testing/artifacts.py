@@ -196,8 +196,19 @@ def _fetch(maven: str, env: dict[str, str], directory: Path, timeout_s: float) -
     pom = directory / "pom.xml"
     pom.write_text(_pom())
     command = [
-        *(maven, "--batch-mode", "--no-transfer-progress", "--quiet", "--file", str(pom)),
-        *("dependency:copy-dependencies", "dependency:copy", f"-DoutputDirectory={directory}"),
+        *(
+            maven,
+            "--batch-mode",
+            "--no-transfer-progress",
+            "--quiet",
+            "--file",
+            str(pom),
+        ),
+        *(
+            "dependency:copy-dependencies",
+            "dependency:copy",
+            f"-DoutputDirectory={directory}",
+        ),
     ]
     try:
         answer = subprocess.run(

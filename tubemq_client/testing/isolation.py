@@ -68,7 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     inside = words[:1] == [_INSIDE]
     command = words[inside:]
     if command[:1] != ["--"] or len(command) < 2:
-        print("usage: python -m tubemq_client.testing.isolation -- COMMAND …", file=sys.stderr)
+        print(
+            "usage: python -m tubemq_client.testing.isolation -- COMMAND …",
+            file=sys.stderr,
+        )
         return 2
     command = command[1:]
     if inside or is_isolated():

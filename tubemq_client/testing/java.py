@@ -22,7 +22,13 @@ from pathlib import Path
 from tubemq_client.errors import LocalError
 from tubemq_client.testing.cache import cache_root
 
-__all__ = ["MINIMUM_VERSION", "JavaRuntime", "JavaUnavailable", "find_java", "wrap_runtime"]
+__all__ = [
+    "MINIMUM_VERSION",
+    "JavaRuntime",
+    "JavaUnavailable",
+    "find_java",
+    "wrap_runtime",
+]
 
 MINIMUM_VERSION = 17
 """PySpark 4 and the genuine servers (as tried) run on Java 17 and newer."""

@@ -1,0 +1,141 @@
+"""Server processes of the launcher: start, look at, stop, and never leave behind.
+
+A `ServerProcess` is one JVM with one log file; a `Reaper` makes sure it dies with this process. All
+waits are bounded and all signals go to a pid that was started here. What the servers mean, and in
+which order they run, is not known here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tubemq_client.testing import _reaper
+
+__all__ = ["Reaper", "ServerProcess", "tail"]
+
+
+class Reaper:
+    """A helper process that kills the processes it was told of when this one is gone."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", str(Path(_reaper.__file__))],
+            stdin=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def watch(self, pid: int) -> None:
+        self._tell(f"+{pid}\n")
+
+    def forget(self, pid: int) -> None:
+        self._tell(f"-{pid}\n")
+
+    def close(self) -> None:
+        """Ends the helper; what it still watches is killed."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        self._process.wait(timeout=10)
+
+    def _tell(self, line: str) -> None:
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(line)
+                self._process.stdin.flush()
+
+
+class ServerProcess:
+    """One server that can be started, stopped, killed and started again. Not thread-safe."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], *, cwd: Path, log: Path, reaper: Reaper
+    ) -> None:
+        self.name = name
+        self.log = log
+        self._command = list(command)
+        self._cwd = cwd
+        self._reaper = reaper
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+
+    def __repr__(self) -> str:
+        return f"<ServerProcess {self.name} pid={self.pid} returncode={self.returncode}>"
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
+    def returncode(self) -> int | None:
+        """None while running or never started; negative for a signal."""
+        return self._process.poll() if self._process else None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Starts the program; its output is appended to `log`."""
+        if self.running:
+            return
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as output:
+            # A session of its own: Ctrl-C must reach the launcher, which then stops in order.
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=self._cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._reaper.watch(self._process.pid)
+
+    def said(self, text: str) -> bool:
+        """Whether `text` is in what this run (not earlier ones) has logged."""
+        with self.log.open("rb") as handle:
+            handle.seek(self._log_start)
+            return text.encode() in handle.read()
+
+    def stop(self, grace_s: float) -> None:
+        """SIGTERM, wait at most `grace_s`, then SIGKILL. Nothing if it does not run."""
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(timeout=grace_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self._collect(process)
+
+    def kill(self) -> None:
+        """SIGKILL: what was only in memory is lost. Nothing if it does not run."""
+        process = self._process
+        if process is not None:
+            process.kill()
+            self._collect(process)
+
+    def _collect(self, process: subprocess.Popen[bytes]) -> None:
+        process.wait(timeout=30)
+        self._reaper.forget(process.pid)
+
+
+def tail(log: Path, lines: int = 12) -> str:
+    """The last `lines` of a log, indented; a placeholder if there are none."""
+    try:
+        with log.open("rb") as handle:
+            handle.seek(0, 2)
+            handle.seek(max(0, handle.tell() - 64 * 1024))
+            text = handle.read().decode(errors="replace")
+    except OSError:
+        text = ""
+    chosen = [line for line in text.splitlines() if line.strip()][-lines:]
+    return "\n".join(f"    {line}" for line in chosen) or "    (no output)"
