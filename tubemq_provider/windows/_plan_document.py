@@ -1,0 +1,237 @@
+"""Reading and checking plan documents: every problem is listed, nothing is guessed.
+
+Works on plain values so that `plan` can use it without a cycle; holds the kinds of windows because
+what is valid depends on them. This module must not do I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from tubemq_client.model import INDEX_ENTRY_BYTES
+from tubemq_provider.windows.canonical import parse_instant
+from tubemq_provider.windows.errors import DocumentError
+
+__all__ = [
+    "PLAN_VERSION",
+    "Range",
+    "WindowKind",
+    "offset_problem",
+    "plan_problems",
+    "read_members",
+    "valid_key",
+]
+
+PLAN_VERSION: Final = 1
+"""The `v` of plan documents this code writes and reads."""
+
+Range = tuple[int, int]
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_KEY = re.compile(r"(0|[1-9][0-9]*):(0|[1-9][0-9]*)")
+_H = re.compile(r"[0-9a-f]{10}")
+
+
+class WindowKind(StrEnum):
+    """Where a window's ends come from; its first letter (x for explicit) begins the window id."""
+
+    TIME = "time"
+    CURSOR = "cursor"
+    EXPLICIT = "explicit"
+
+
+_PREFIX = {WindowKind.TIME: "t-", WindowKind.CURSOR: "c-", WindowKind.EXPLICIT: "x-"}
+
+
+def valid_key(key: object) -> bool:
+    """Whether `key` is a partition key like ``"1:10002"``."""
+    return isinstance(key, str) and _KEY.fullmatch(key) is not None
+
+
+def offset_problem(offset: object) -> str | None:
+    """What is wrong with an offset, or None."""
+    if isinstance(offset, bool) or not isinstance(offset, int):
+        return f"{offset!r} is not an integer"
+    if offset < 0 or offset % INDEX_ENTRY_BYTES:
+        return f"{offset} is not a multiple of {INDEX_ENTRY_BYTES} that is >= 0"
+    return None
+
+
+def plan_problems(
+    window_id: str,
+    kind: WindowKind,
+    h: str,
+    ranges: Mapping[str, Range],
+    seq: int | None,
+    time: tuple[str, str] | None,
+    gaps: Mapping[str, tuple[Range, ...]],
+) -> list[str]:
+    """Everything that is wrong with the members of a plan."""
+    problems = _identity_problems(window_id, kind, h, seq, time)
+    if not ranges:
+        problems.append("ranges: there is no partition")
+    for key, value in ranges.items():
+        problems += _range_problems(f"range of {key}", key, value)
+    for key, lost in gaps.items():
+        if key not in ranges:
+            problems.append(f"gaps name {key}, which has no range")
+            continue
+        for gap in lost:
+            problems += _range_problems(f"gap of {key}", key, gap)
+            if gap[0] < ranges[key][0] or gap[1] > ranges[key][1]:
+                problems.append(f"gap {list(gap)} of {key} lies outside its range")
+    return problems
+
+
+def _identity_problems(
+    window_id: str,
+    kind: WindowKind,
+    h: str,
+    seq: int | None,
+    time: tuple[str, str] | None,
+) -> list[str]:
+    problems = []
+    if not _ID.fullmatch(window_id) or not window_id.startswith(_PREFIX[kind]):
+        problems.append(f"id {window_id!r} is not an id of a {kind} window")
+    if not _H.fullmatch(h):
+        problems.append(f"h {h!r} is not ten hex digits")
+    if (seq is not None) != (kind is WindowKind.CURSOR):
+        problems.append(f"seq {seq} does not fit a {kind} window")
+    elif seq is not None and (seq < 1 or window_id != f"c-{seq}-{h}"):
+        problems.append(f"seq {seq} does not fit id {window_id!r}")
+    if (time is not None) != (kind is WindowKind.TIME):
+        problems.append(f"time {time} does not fit a {kind} window")
+    elif time is not None and not parse_instant(time[0]) < parse_instant(time[1]):
+        problems.append(f"time {time[0]} is not before {time[1]}")
+    return problems
+
+
+def _range_problems(name: str, key: object, value: Range) -> list[str]:
+    if not valid_key(key):
+        return [f"{name}: the key is not '<broker id>:<partition id>'"]
+    start, end = value
+    problems = [f"{name}: {bad}" for bad in map(offset_problem, value) if bad]
+    if not problems and start > end:
+        problems.append(f"{name}: start {start} is beyond end {end}")
+    return problems
+
+
+def read_members(document: object, where: str) -> tuple[dict[str, Any], str]:
+    """Constructor arguments of a plan, and the stored hash, from a document.
+
+    Raises `DocumentError` with every missing or ill-typed member, or if the version is unknown
+    (nothing else is looked at then: a newer release may mean something else by it).
+    """
+    if not isinstance(document, dict):
+        raise DocumentError(where, [f"it is {type(document).__name__}, not an object"])
+    if document.get("v") != PLAN_VERSION:
+        raise DocumentError(
+            where,
+            [
+                f"version {document.get('v')!r} is unknown here; this release reads {PLAN_VERSION}"
+            ],
+        )
+    problems: list[str] = []
+    arguments = {
+        name: _member(document, member, convert, required, problems)
+        for name, (member, convert, required) in _MEMBERS.items()
+    }
+    stored_hash = _member(document, "hash", _text, True, problems)
+    if problems:
+        raise DocumentError(where, problems)
+    return {
+        name: value for name, value in arguments.items() if value is not None
+    }, stored_hash
+
+
+def _member(
+    document: Mapping[str, Any],
+    member: str,
+    convert: Any,
+    required: bool,
+    problems: list[str],
+) -> Any:
+    if document.get(member) is None:
+        if required:
+            problems.append(f"{member} is missing")
+        return None
+    try:
+        return convert(document[member])
+    except (TypeError, ValueError) as exc:
+        problems.append(f"{member}: {exc}")
+        return None
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a string")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r} is not an integer")
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is not a list")
+    return tuple(map(_text, value))
+
+
+def _pair(value: Any) -> Range:
+    if not isinstance(value, list) or len(value) != 2:
+        raise TypeError(f"{value!r} is not [start, end]")
+    return _integer(value[0]), _integer(value[1])
+
+
+def _interval(value: Any) -> tuple[str, str]:
+    texts = _texts(value)
+    if len(texts) != 2:
+        raise ValueError(f"{value!r} is not [start, end]")
+    start, end = texts
+    parse_instant(start)
+    parse_instant(end)
+    return start, end
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is not an object")
+    return value
+
+
+def _ranges(value: Any) -> dict[str, Range]:
+    return {key: _pair(pair) for key, pair in _object(value).items()}
+
+
+def _gaps(value: Any) -> dict[str, tuple[Range, ...]]:
+    return {key: tuple(map(_pair, pairs)) for key, pairs in _object(value).items()}
+
+
+def _offsets(value: Any) -> dict[str, int]:
+    return {key: _integer(offset) for key, offset in _object(value).items()}
+
+
+_MEMBERS: Final[Mapping[str, tuple[str, Any, bool]]] = {
+    "window_id": ("id", _text, True),
+    "kind": ("kind", WindowKind, True),
+    "cluster": ("cluster", _text, True),
+    "topic": ("topic", _text, True),
+    "group": ("group", _text, True),
+    "h": ("h", _text, True),
+    "filters": ("filters", _texts, True),
+    "epoch": ("epoch", _text, True),
+    "ranges": ("ranges", _ranges, True),
+    "seq": ("seq", _integer, False),
+    "time": ("time", _interval, False),
+    "gaps": ("gaps", _gaps, False),
+    "resets": ("resets", _offsets, False),
+    "joined": ("joined", _texts, False),
+    "absent": ("absent", _texts, False),
+    "has_more": ("more", lambda value: _integer(value) != 0, False),
+}

@@ -1,0 +1,75 @@
+"""One spelling for everything that is hashed, named or stored: JSON, digests, instants.
+
+Window ids, plan hashes and boundary names must come out the same in Airflow, Spark, Dagster and the
+command line, today and in a year. This module must not do I/O or read a clock; it knows nothing of
+windows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+__all__ = ["basic_instant", "canonical_json", "parse_instant", "rfc3339", "sha256_hex"]
+
+
+def canonical_json(value: object) -> str:
+    """One text per value: sorted keys, no spaces, ASCII; only strings, integers, lists, objects.
+
+    Raises `TypeError` for anything else (floats, booleans and nulls have more than one spelling in
+    the stores a plan passes through).
+    """
+    _refuse_inexact(value, "$")
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def sha256_hex(value: object) -> str:
+    """Lower-case hex sha256 of the canonical JSON of `value`."""
+    return hashlib.sha256(canonical_json(value).encode("ascii")).hexdigest()
+
+
+def _refuse_inexact(value: object, where: str) -> None:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{where}: key {key!r} is not a string")
+            _refuse_inexact(item, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _refuse_inexact(item, f"{where}[{index}]")
+    elif isinstance(value, bool) or not isinstance(value, str | int):
+        raise TypeError(
+            f"{where}: {value!r} is neither string nor integer, list or object"
+        )
+
+
+def parse_instant(text: str) -> datetime:
+    """An RFC 3339 instant with an offset, as UTC. Raises `ValueError` with the text in it."""
+    try:
+        instant = datetime.fromisoformat(text)
+    except (TypeError, ValueError) as exc:
+        raise ValueError(f"{text!r} is not an RFC 3339 instant") from exc
+    if instant.tzinfo is None or len(text) < len("2026-01-01T00:00Z"):
+        raise ValueError(f"{text!r} is not an RFC 3339 instant with a UTC offset")
+    return instant.astimezone(UTC)
+
+
+def rfc3339(instant: datetime) -> str:
+    """The one spelling of an instant in documents: UTC, ``Z``, fraction only where there is one."""
+    _require_aware(instant)
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def basic_instant(instant: datetime) -> str:
+    """An instant for ids and file names: ``20261121T081500Z``, with a fraction only if present."""
+    _require_aware(instant)
+    utc = instant.astimezone(UTC)
+    fraction = f".{utc.microsecond:06d}" if utc.microsecond else ""
+    return utc.strftime("%Y%m%dT%H%M%S") + fraction + "Z"
+
+
+def _require_aware(instant: datetime) -> None:
+    if instant.tzinfo is None:
+        raise ValueError(f"{instant!r} has no time zone")

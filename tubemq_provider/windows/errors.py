@@ -1,0 +1,82 @@
+"""What a window run refuses to do, and why; each message ends with what to change.
+
+Lost data and truncated logs use the client's own `DataLoss` and `LogTruncated`, so that callers
+catch one class whether the loss is seen at planning or while reading. This module must not import
+anything but the client's errors.
+"""
+
+from __future__ import annotations
+
+from tubemq_client.errors import TubeMQError
+
+__all__ = [
+    "CountMismatch",
+    "DocumentError",
+    "IdentityMismatch",
+    "MarkerConflict",
+    "NoInitialPosition",
+    "SinkDamaged",
+    "SinkHistoryLost",
+    "WindowError",
+    "WindowNotReady",
+]
+
+
+class WindowError(TubeMQError):
+    """Base of what `windows`, `offsets` and `sinks` raise on purpose."""
+
+
+class DocumentError(WindowError, ValueError):
+    """A stored document (plan, cursor, marker, event) is not valid. `problems` lists everything."""
+
+    fatal = True
+
+    def __init__(self, subject: str, problems: list[str]) -> None:
+        self.subject = subject
+        self.problems = list(problems)
+        lines = "".join(f"\n  - {problem}" for problem in self.problems)
+        super().__init__(f"invalid {subject}:{lines}")
+
+
+class NoInitialPosition(WindowError):
+    """The group has no progress anywhere and no `initial_position` was given."""
+
+    fatal = True
+
+
+class IdentityMismatch(WindowError):
+    """Stored progress belongs to another cluster, topic, group, filter set, epoch or sink."""
+
+    fatal = True
+
+
+class MarkerConflict(WindowError):
+    """The sink holds this window with other ranges that do not continue the same position."""
+
+    fatal = True
+
+
+class SinkHistoryLost(WindowError):
+    """The window counts as published, but the sink no longer has its marker: writing it again
+    could store records twice."""
+
+    fatal = True
+
+
+class SinkDamaged(WindowError):
+    """The sink holds something under a window's name that is not a published window."""
+
+    fatal = True
+
+
+class CountMismatch(WindowError):
+    """Records staged, records counted by the engine and the plan do not agree. Nothing was made
+    visible; a retry ingests again."""
+
+    retriable = True
+
+
+class WindowNotReady(WindowError):
+    """The window's end lies beyond what the brokers have on disk; try again later."""
+
+    retriable = True

@@ -1,0 +1,330 @@
+"""Window plans: the frozen statement of which offsets a window consists of.
+
+A plan is the whole contract between planning, engines and sinks. It is immutable once stored, has
+one canonical JSON form and one hash, and never says who made it, when, or in which try. This module
+must not do I/O, read a clock, or import airflow, pyspark or pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from tubemq_client.model import OffsetRange, Partition
+from tubemq_provider.windows._plan_document import (
+    PLAN_VERSION,
+    Range,
+    WindowKind,
+    plan_problems,
+    read_members,
+    valid_key,
+)
+from tubemq_provider.windows.canonical import (
+    basic_instant,
+    canonical_json,
+    rfc3339,
+    sha256_hex,
+)
+from tubemq_provider.windows.errors import DocumentError
+
+__all__ = [
+    "PLAN_VERSION",
+    "WindowKind",
+    "WindowPlan",
+    "WindowScope",
+    "cursor_window_id",
+    "key_order",
+    "time_window_id",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowScope:
+    """What windows belong to; two scopes never share a window id or a cursor.
+
+    `cluster` is the alias of the connection (changing masters changes nothing), `filters` are
+    stream ids (order and repetition do not matter), `epoch` names the life of the topic that
+    offsets refer to, `sink` is `Sink.identity`.
+    """
+
+    cluster: str
+    topic: str
+    group: str
+    sink: str
+    filters: tuple[str, ...] = ()
+    epoch: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "filters", tuple(sorted(set(self.filters))))
+
+    @property
+    def h(self) -> str:
+        """Ten hex digits that tell this scope from others."""
+        return sha256_hex(
+            [
+                self.cluster,
+                self.topic,
+                self.group,
+                list(self.filters),
+                self.epoch,
+                self.sink,
+            ]
+        )[:10]
+
+
+def cursor_window_id(seq: int, h: str) -> str:
+    """The id of the `seq`-th cursor window, counted from 1."""
+    return f"c-{seq}-{h}"
+
+
+def time_window_id(start: datetime, end: datetime, h: str) -> str:
+    """The id of the window of `[start, end)`."""
+    return f"t-{basic_instant(start)}-{basic_instant(end)}-{h}"
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlan:
+    """`[start, end)` offsets for every partition of one window. Immutable; never mutate `ranges`.
+
+    - `ranges`: by partition key ``"1:0"``; a range may be empty (the partition is carried along).
+    - `gaps`: parts of `ranges` that retention had already removed at planning, skipped on request.
+    - `resets`: position a partition had before `on_offset_regression` moved it to its range start.
+    - `joined`: partitions that the position before this window did not know.
+    - `absent`: partitions of the position that no broker offers now; their range is empty.
+    - `has_more`: a cap cut the window short.
+    - `time`: the interval, `seq`: the number in the chain; each only for its kind.
+
+    `hash` covers id, topic, group, filters, epoch and ranges, nothing else: equal hashes mean the
+    same records. Made with `cursor`, `for_time`, `explicit` or `from_document`, which validate.
+    """
+
+    window_id: str
+    kind: WindowKind
+    cluster: str
+    topic: str
+    group: str
+    h: str
+    ranges: Mapping[str, Range]
+    filters: tuple[str, ...] = ()
+    epoch: str = ""
+    seq: int | None = None
+    time: tuple[str, str] | None = None
+    gaps: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
+    resets: Mapping[str, int] = field(default_factory=dict)
+    joined: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    has_more: bool = False
+
+    def __post_init__(self) -> None:
+        ordered = dict(sorted(self.ranges.items(), key=key_order))
+        object.__setattr__(self, "ranges", ordered)
+        problems = plan_problems(
+            self.window_id,
+            self.kind,
+            self.h,
+            self.ranges,
+            self.seq,
+            self.time,
+            self.gaps,
+        )
+        for name, keys in (
+            ("resets", self.resets),
+            ("joined", self.joined),
+            ("absent", self.absent),
+        ):
+            problems += [
+                f"{name} names {key}, which has no range"
+                for key in set(keys) - self.ranges.keys()
+            ]
+        if problems:
+            raise DocumentError(f"window plan {self.window_id!r}", problems)
+
+    # -- making -------------------------------------------------------------------------------
+
+    @classmethod
+    def cursor(
+        cls, scope: WindowScope, seq: int, ranges: Mapping[str, Range], **notes: Any
+    ) -> WindowPlan:
+        """The plan of cursor window `seq`; `notes` are the informative members."""
+        window_id = cursor_window_id(seq, scope.h)
+        return cls._of(scope, window_id, WindowKind.CURSOR, ranges, seq=seq, **notes)
+
+    @classmethod
+    def for_time(
+        cls,
+        scope: WindowScope,
+        start: datetime,
+        end: datetime,
+        ranges: Mapping[str, Range],
+        **notes: Any,
+    ) -> WindowPlan:
+        """The plan of the time window `[start, end)`."""
+        window_id = time_window_id(start, end, scope.h)
+        interval = (rfc3339(start), rfc3339(end))
+        return cls._of(
+            scope, window_id, WindowKind.TIME, ranges, time=interval, **notes
+        )
+
+    @classmethod
+    def explicit(
+        cls, scope: WindowScope, ranges: Mapping[str, Range], **notes: Any
+    ) -> WindowPlan:
+        """The plan of ranges given by hand; its id is ``x-`` and its hash."""
+        digest = _plan_hash(
+            f"x-{scope.h}", scope.topic, scope.group, scope.filters, scope.epoch, ranges
+        )
+        return cls._of(scope, f"x-{digest}", WindowKind.EXPLICIT, ranges, **notes)
+
+    @classmethod
+    def _of(
+        cls,
+        scope: WindowScope,
+        window_id: str,
+        kind: WindowKind,
+        ranges: Mapping[str, Range],
+        **rest: Any,
+    ) -> WindowPlan:
+        return cls(
+            window_id=window_id,
+            kind=kind,
+            cluster=scope.cluster,
+            topic=scope.topic,
+            group=scope.group,
+            h=scope.h,
+            filters=scope.filters,
+            epoch=scope.epoch,
+            ranges=ranges,
+            **rest,
+        )
+
+    # -- meaning ------------------------------------------------------------------------------
+
+    @property
+    def hash(self) -> str:
+        """Hex sha256 over id, topic, group, filters, epoch and ranges."""
+        # An explicit window's id is made from this hash, so there the scope stands for the id.
+        named = f"x-{self.h}" if self.kind is WindowKind.EXPLICIT else self.window_id
+        return _plan_hash(
+            named, self.topic, self.group, self.filters, self.epoch, self.ranges
+        )
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """Where every partition stands after this window."""
+        return {key: end for key, (_, end) in self.ranges.items()}
+
+    @property
+    def bases(self) -> dict[str, int]:
+        """The position that this window continues, by partition it knew. Range starts, except
+        where a reset moved the start; without joined partitions."""
+        return {
+            key: self.resets.get(key, start)
+            for key, (start, _) in self.ranges.items()
+            if key not in self.joined
+        }
+
+    @property
+    def entries(self) -> int:
+        """Index entries over all ranges (gaps not counted): an upper bound on records."""
+        return sum(range_.entries for range_ in self.reads())
+
+    def reads(self) -> Iterator[OffsetRange]:
+        """The ranges an engine has to read: non-empty, with gaps taken out, in key order."""
+        for key, (start, end) in self.ranges.items():
+            partition = Partition.from_key(self.topic, key)
+            for low, high in _without(start, end, self.gaps.get(key, ())):
+                yield OffsetRange(partition, low, high)
+
+    def continues(self, position: Mapping[str, int]) -> bool:
+        """Whether this window begins exactly where `position` (next start by key) ends."""
+        return self.bases == dict(position)
+
+    # -- documents ----------------------------------------------------------------------------
+
+    def to_document(self) -> dict[str, Any]:
+        """The JSON object that stores keep; `from_document` gives an equal plan back."""
+        document: dict[str, Any] = {
+            "v": PLAN_VERSION,
+            "id": self.window_id,
+            "kind": str(self.kind),
+            "cluster": self.cluster,
+            "topic": self.topic,
+            "group": self.group,
+            "h": self.h,
+            "filters": list(self.filters),
+            "epoch": self.epoch,
+            "ranges": {key: list(value) for key, value in self.ranges.items()},
+            "hash": self.hash,
+        }
+        optional: dict[str, Any] = {
+            "seq": self.seq,
+            "time": list(self.time) if self.time else None,
+            "gaps": {
+                key: [list(gap) for gap in gaps] for key, gaps in self.gaps.items()
+            },
+            "resets": dict(self.resets),
+            "joined": list(self.joined),
+            "absent": list(self.absent),
+            "more": 1 if self.has_more else 0,
+        }
+        document.update({name: value for name, value in optional.items() if value})
+        return document
+
+    @classmethod
+    def from_document(
+        cls, document: object, *, where: str = "window plan"
+    ) -> WindowPlan:
+        """The plan in a stored document. Raises `DocumentError` listing every problem: unknown
+        version, missing or wrong members, or a hash that does not fit the content."""
+        arguments, stored_hash = read_members(document, where)
+        plan = cls(**arguments)
+        if plan.hash != stored_hash:
+            raise DocumentError(
+                where, [f"hash {stored_hash!r} does not fit the content"]
+            )
+        return plan
+
+    def canonical(self) -> str:
+        """The canonical JSON of the whole document."""
+        return canonical_json(self.to_document())
+
+
+def key_order(item: str | tuple[str, Any]) -> tuple[int, int]:
+    """Sort key for partition keys (or items of a mapping by partition key): numeric; what is no
+    key comes first."""
+    key = item if isinstance(item, str) else item[0]
+    if not valid_key(key):
+        return -1, -1
+    broker, _, partition = key.partition(":")
+    return int(broker), int(partition)
+
+
+def _plan_hash(
+    named: str,
+    topic: str,
+    group: str,
+    filters: tuple[str, ...],
+    epoch: str,
+    ranges: Mapping[str, Range],
+) -> str:
+    return sha256_hex(
+        {
+            "id": named,
+            "topic": topic,
+            "group": group,
+            "filters": list(filters),
+            "epoch": epoch,
+            "ranges": {key: list(value) for key, value in ranges.items()},
+        }
+    )
+
+
+def _without(start: int, end: int, gaps: tuple[Range, ...]) -> Iterator[Range]:
+    for low, high in sorted(gaps):
+        if start < low:
+            yield start, low
+        start = max(start, high)
+    if start < end:
+        yield start, end

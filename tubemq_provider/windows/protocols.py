@@ -1,0 +1,269 @@
+"""The three ways out of a window run, the observer of its steps, and the values they exchange.
+
+`WindowRun` (`windows/run.py`) decides *what* happens in which order; an `OffsetStore` keeps
+progress, a `Sink` keeps records together with a marker, an `Engine` moves records. Implementations
+are dumb on purpose: they store and return documents and files, and never decide whether a window
+is written, replayed or replaced.
+
+This module must not import airflow, pyspark or pyarrow, and holds no logic beyond checking values.
+Documents are plain JSON objects: strings, integers, lists and objects. No floats (Airflow's asset
+state turns a nested NaN into null), no secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from tubemq_provider.windows.plan import WindowPlan
+
+__all__ = [
+    "BoundaryBook",
+    "Document",
+    "Engine",
+    "IngestCounts",
+    "Marker",
+    "OffsetStore",
+    "Progress",
+    "Publication",
+    "Sink",
+    "Staging",
+    "Step",
+    "StepObserver",
+]
+
+Document = dict[str, Any]
+"""A JSON object of strings, integers, lists and objects. Partition keys are ``"1:10002"``."""
+
+Progress = Callable[[str], None]
+"""Called by engines and sinks from inside a long step with a short name of what was just done.
+
+It is a crash point for the tests and a sign of life for the operator; it may raise to stop the
+step (a killed task), so whoever calls it must be safe to abandon at that moment."""
+
+
+class Step(StrEnum):
+    """The eight steps of a window run, in order."""
+
+    LOAD = "load"
+    PLAN = "plan"
+    CHECK = "check_marker"
+    INGEST = "ingest"
+    PUBLISH = "publish"
+    ADVANCE = "advance"
+    COMMIT = "commit_event"
+    MIRROR = "mirror"
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """A private directory of one try for the files of one window; nothing in it is visible yet.
+
+    `path` is an absolute local path of a directory that exists and is empty. Engines write Parquet
+    files *directly into it* (any names that start with neither ``_`` nor ``.``; subdirectories such
+    as ``partition=1%3A0/`` are fine). There is no ``data/`` level. Spark writes with
+    ``mode("append")``, as the directory exists; the ``_SUCCESS``, ``_temporary`` and ``.crc``
+    files it leaves are removed by the sink. Engines neither fsync nor rename nor write the marker.
+    """
+
+    window_id: str
+    attempt: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class IngestCounts:
+    """What an engine wrote for one plan.
+
+    `records` has an entry for **every** key of ``plan.ranges`` (0 where nothing was there); `bytes`
+    counts message bodies. `gaps` are offset ranges per partition key that retention took while
+    reading under ``gap_policy="skip"``; `corrupt` counts records left out under
+    ``corrupt_records="drop"|"quarantine"``. `pieces` are the sub-ranges actually read per key, if
+    the engine knows them: the run checks that they tile the plan.
+    """
+
+    records: Mapping[str, int]
+    bytes: int = 0
+    gaps: Mapping[str, list[list[int]]] = field(default_factory=dict)
+    corrupt: int = 0
+    pieces: Mapping[str, list[list[int]]] | None = None
+
+    @property
+    def total(self) -> int:
+        """Records over all partitions."""
+        return sum(self.records.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Proof, kept with the data, that a window is written: its whole plan, counts and files.
+
+    `ref` names the published data for people and downstream tasks (a path or a version). `files`
+    are relative to it.
+    """
+
+    plan: WindowPlan
+    counts: IngestCounts
+    ref: str
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """Outcome of `Sink.publish`: the marker that is now in the sink, and whether it is ours.
+
+    `won` False means another run published the same window id first; `marker` is then theirs.
+    """
+
+    won: bool
+    marker: Marker
+
+
+@runtime_checkable
+class BoundaryBook(Protocol):
+    """Where a boundary between time windows is fixed once, outside anything Airflow can wipe."""
+
+    def read(self, key: str) -> Document | None:
+        """The boundary fixed under `key` (``<instant>-<h>``), or None."""
+
+    def fix(self, key: str, document: Document) -> Document:
+        """Store `document` under `key` only if nothing is there; returns what is there now."""
+
+
+@runtime_checkable
+class OffsetStore(Protocol):
+    """Progress of one (cluster, topic, group), seen by one try of one task.
+
+    Four places with different lifetimes: the *cursor* (one document), *stored plans* (one document
+    per window id), the *task plan* (one document that survives retries and clears of the same task
+    run, and is not shared with other runs), and *commit events* (append only).
+
+    Every method is one remote action and may be followed by the death of the process. Reads return
+    what was written, unchanged, or None; a store never interprets documents, except that
+    `newest_position` looks for the member ``position``. No method is a compare-and-set: the last
+    writer wins, and `WindowRun` is built for that.
+
+    Under Airflow: cursor and plans are keys ``cursor`` and ``win/<window id>`` of the offsets
+    asset's state, the task plan is task state, events are outlet events of the offsets asset.
+    """
+
+    @property
+    def writer(self) -> str:
+        """Who writes: ``<dag>|<run>|<task>|<map index>`` or similar. Recorded in the cursor."""
+
+    def load_cursor(self) -> Document | None:
+        """The cursor, or None if there is none (never stored, or wiped)."""
+
+    def store_cursor(self, document: Document) -> None:
+        """Replace the cursor, in one write."""
+
+    def load_plan(self, window_id: str) -> Document | None:
+        """The plan stored under ``win/<window id>``, or None."""
+
+    def store_plan(self, window_id: str, document: Document) -> None:
+        """Replace the plan under ``win/<window id>``."""
+
+    def forget_plan(self, window_id: str) -> None:
+        """Remove ``win/<window id>`` if present (only ever called for windows long published)."""
+
+    def load_task_plan(self) -> Document | None:
+        """The plan that an earlier try of this very task run kept, or None."""
+
+    def store_task_plan(self, document: Document) -> None:
+        """Keep the plan for later tries of this task run."""
+
+    def newest_position(self) -> Document | None:
+        """The newest commit event whose ``position`` is present (not missing, not null), or None.
+
+        The whole event document as it was given to `emit`. Only events of *successful* runs
+        count. Events without a position (time windows) are passed over.
+        """
+
+    def emit(self, document: Document) -> None:
+        """Give the run's commit event. It becomes visible together with the task's success.
+
+        At most one per try; called before the last step. Where success and event cannot be one
+        transaction (files, memory), it is stored at once.
+        """
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Where records end up, each window with its marker, whole or not at all."""
+
+    @property
+    def kind(self) -> str:
+        """A word: ``parquet``."""
+
+    @property
+    def identity(self) -> str:
+        """What makes this sink this sink (kind and normalised place); part of every window id."""
+
+    @property
+    def exactly_once(self) -> bool:
+        """False only for sinks that append without a marker; the result says so."""
+
+    @property
+    def boundaries(self) -> BoundaryBook | None:
+        """Where time boundaries are fixed beside the data, or None if the sink has no place."""
+
+    def marker(self, window_id: str) -> Marker | None:
+        """The marker published under this id, or None. Raises `SinkDamaged` if unreadable."""
+
+    def window_ids(self) -> Iterable[str]:
+        """Ids of all published windows, in no particular order."""
+
+    def begin(self, plan: WindowPlan, attempt: str) -> Staging:
+        """A fresh, empty staging place that no other try, live or dead, uses."""
+
+    def publish(
+        self,
+        staging: Staging,
+        plan: WindowPlan,
+        counts: IngestCounts,
+        progress: Progress,
+    ) -> Publication:
+        """Check that the staged files hold exactly `counts`, then make data and marker visible in
+        one atomic step. If the id is already published, nothing changes and the marker found is
+        returned with ``won=False``. Raises `CountMismatch` before anything becomes visible."""
+
+    def discard(self, staging: Staging) -> None:
+        """Drop a staging place that will not be published. Never raises for missing files."""
+
+    def tidy(self, window_id: str) -> None:
+        """Drop what dead tries of a *published* window left in staging. Best effort."""
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Moves exactly the records of a plan into a staging place."""
+
+    @property
+    def name(self) -> str:
+        """``inline``, ``session``, …; recorded in results."""
+
+    def ingest(
+        self, plan: WindowPlan, staging: Staging, progress: Progress
+    ) -> IngestCounts:
+        """Write every record of ``plan.reads()`` once, none outside, as Parquet files into
+        ``staging.path``; returns counts. Raises on the first doubt; leaves files lying about.
+
+        Columns (a subset is allowed, but keep ``partition``: the sink counts by it): topic,
+        partition (``"1:0"``), offset, batch_offset, message_id, msg_time, stream_id, attributes,
+        value.
+        """
+
+    def cancel(self) -> None:
+        """Ask a running `ingest` to stop soon; called from a signal handler or another thread."""
+
+
+@runtime_checkable
+class StepObserver(Protocol):
+    """Told about every point between two actions of a run. Tests stop or kill runs here; the
+    operator logs. It may raise: the run then ends as if the process had died at that point."""
+
+    def at(self, step: Step, point: str) -> None:
+        """`point` is ``begin``, ``end``, or the name of the action just completed."""
