@@ -1,0 +1,129 @@
+"""What a user sees of option checking: everything at once, by name, before anything is contacted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.spark.options import OPTIONS, parse_options
+from tubemq_provider.spark.rows import COLUMN_NAMES
+
+GOOD = {"masters": "m1:8715,m2", "topic": "demo", "group": "etl"}
+
+
+def problems(**given: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse_options({**GOOD, **given})
+    return caught.value.problems
+
+
+def test_the_least_that_works_reads_the_whole_topic_up_to_the_stable_end() -> None:
+    options = parse_options(GOOD)
+    assert options.masters == (("m1", 8715), ("m2", 8715))
+    assert (options.topic, options.group, options.filters) == ("demo", "etl", ())
+    assert (options.start, options.end) == ("earliest", "stable")
+    assert options.partitions is None
+    assert options.columns == COLUMN_NAMES
+    assert (options.gap_policy, options.corrupt_records) == ("fail", "fail")
+    assert options.batch_bytes == 4 * 1024 * 1024
+
+
+def test_names_are_case_insensitive_and_have_aliases() -> None:
+    lowered = {"tubemq.MASTERS": "m1:9", "TOPIC": "demo", "group": "g", "streamids": "b, a"}
+    options = parse_options({**lowered, "startingoffsets": "earliest", "failondataloss": "False"})
+    assert options.masters == (("m1", 9),)
+    assert options.filters == ("a", "b")
+    assert options.gap_policy == "skip"
+
+
+def test_all_problems_are_listed_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options(
+            {
+                "topik": "demo",
+                "batchBytes": "many",
+                "startingOffsets": "{oops",
+                "corruptRecords": "shrug",
+                "columns": "offset,valeu",
+            }
+        )
+    named = [problem.split(":")[0] for problem in caught.value.problems]
+    assert sorted(named) == sorted(
+        [
+            "topik",
+            "masters",
+            "topic",
+            "group",
+            "startingOffsets",
+            "columns",
+            "corruptRecords",
+            "batchBytes",
+        ]
+    )
+    assert str(caught.value).count("\n") == len(named)
+
+
+def test_an_unknown_option_suggests_the_one_that_was_meant() -> None:
+    assert problems(startingOffset="earliest") == [
+        "startingOffset: unknown option; did you mean 'startingOffsets'?"
+    ]
+    assert "known are" in problems(zzz="1")[0]
+
+
+def test_kafka_habits_get_an_answer() -> None:
+    assert "'masters'" in problems(**{"kafka.bootstrap.servers": "b:9092"})[0]
+    assert "'topic'" in problems(subscribe="demo")[0]
+    assert "load() takes no argument" in problems(path="demo")[0]
+
+
+def test_a_password_is_refused_and_never_repeated() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options({**GOOD, "password": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"startingOffsets": "{oops"}, "startingOffsets: not valid JSON"),
+        ({"startingOffsets": "soon"}, "'soon' is neither an offset nor one of 'earliest'"),
+        ({"startingOffsets": "latest"}, "'latest' makes no sense here"),
+        ({"endingOffsets": "earliest"}, "'earliest' makes no sense here"),
+        ({"startingOffsets": '{"other": {"1:0": 28}}'}, "names 'other', but the topic read is"),
+        ({"startingOffsets": '{"demo": [1]}'}, "topic 'demo' needs an object"),
+        ({"startingOffsets": '{"demo": {"0": 28}}'}, "partition key '0' is not"),
+        ({"startingOffsets": '{"demo": {"1:0": 2.5}}'}, "2.5 is neither an offset"),
+        ({"startingOffsets": '{"demo": {"1:0": true}}'}, "True is neither an offset"),
+        ({"startingOffsets": '{"demo": {"1:0": -28}}'}, "offset -28 is not a multiple of 28"),
+        ({"endingOffsets": '{"demo": {"1:0": 100}}'}, "the nearest below is 84"),
+        ({"endingOffsets": '{"demo": {"1:0": 28, "1:0": 56}}'}, "'1:0' occurs twice"),
+        ({"partitions": "1:0,one"}, "partitions: partition key 'one' is not"),
+        ({"masters": "m1:port"}, "masters: 'm1:port' is not '<host>:<port>'"),
+        ({"minPartitions": "0"}, "minPartitions: '0' is not a whole number between 1 and"),
+        ({"failOnDataLoss": "maybe"}, "failOnDataLoss: 'maybe' is neither 'true' nor 'false'"),
+        ({"columns": "offset,offset"}, "columns: names a column twice"),
+        ({"tubemq.masters": "m3"}, "masters: given twice"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_option(given: dict[str, str], sentence: str) -> None:
+    found = problems(**given)
+    assert len(found) == 1
+    assert found[0].startswith(next(iter(given)).removeprefix("tubemq."))
+    assert sentence in found[0]
+
+
+def test_a_start_beyond_the_end_names_the_partition() -> None:
+    found = problems(
+        startingOffsets='{"demo": {"1:0": 2800, "1:1": "earliest"}}',
+        endingOffsets='{"demo": {"1:0": 28, "1:1": 28}}',
+    )
+    assert found == ["startingOffsets 2800 of partition 1:0 is beyond endingOffsets 28"]
+
+
+def test_an_ipv6_master_is_understood() -> None:
+    assert parse_options({**GOOD, "masters": "[::1]:8000"}).masters == (("::1", 8000),)
+
+
+def test_every_default_is_valid_when_written_out() -> None:
+    spelled_out = {option.name: option.default for option in OPTIONS if option.default}
+    assert parse_options({**GOOD, **spelled_out}) == parse_options(GOOD)

@@ -1,0 +1,140 @@
+"""Typed access to option strings that collects problems instead of stopping at the first.
+
+Knows names, aliases, defaults and value shapes; knows nothing of what an option is for. A value
+that is wrong is reported in `problems` and replaced by something harmless, so that checking can go
+on. Used by `options` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tubemq_client.model import Address
+
+__all__ = ["Option", "OptionValues"]
+
+_TRUE = ("true", "1", "yes")
+_FALSE = ("false", "0", "no")
+
+
+class Option(NamedTuple):
+    """One option: its name as documented, other names it answers to, its default as text."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    default: str | None = None
+
+
+class OptionValues:
+    """The given options under their documented names, and the list of `problems` so far.
+
+    `refused` maps names to why they are not taken; their values are never repeated in a message,
+    since one of them is a password.
+    """
+
+    def __init__(
+        self, known: Sequence[Option], given: Mapping[str, str], *, refused: Mapping[str, str]
+    ) -> None:
+        self.problems: list[str] = []
+        self._defaults = {option.name: option.default for option in known}
+        self._values: dict[str, str] = {}
+        self._names = {name.lower(): o.name for o in known for name in (o.name, *o.aliases)}
+        for key, value in given.items():
+            self._take(key, value, refused)
+
+    def text(self, name: str) -> str | None:
+        """The value as given, stripped; None if missing or blank."""
+        return self._values.get(name)
+
+    def value(self, name: str) -> str:
+        """The value, or the option's default."""
+        return self._values.get(name) or self._defaults[name] or ""
+
+    def words(self, name: str) -> list[str]:
+        """A comma-separated list without blanks."""
+        return [word.strip() for word in self.value(name).split(",") if word.strip()]
+
+    def integer(self, name: str, *, low: int, high: int | None = None) -> int | None:
+        """A whole number in `[low, high]`, or None if missing (or wrong, then reported)."""
+        text = self.value(name)
+        if not text:
+            return None
+        number = int(text) if text.isascii() and text.isdecimal() else -1
+        if number < low or (high is not None and number > high):
+            limits = f">= {low}" if high is None else f"between {low} and {high}"
+            self.problems.append(f"{name}: {text!r} is not a whole number {limits}")
+            return None
+        return number
+
+    def number(self, name: str, *, low: int, high: int | None = None) -> int:
+        """Like `integer`, for an option that has a default."""
+        found = self.integer(name, low=low, high=high)
+        return low if found is None else found
+
+    def flag(self, name: str) -> bool:
+        """True or false, in any case."""
+        text = self.value(name).lower()
+        if text not in _TRUE + _FALSE:
+            self.problems.append(f"{name}: {self.value(name)!r} is neither 'true' nor 'false'")
+        return text in _TRUE
+
+    def choice(self, name: str, allowed: Sequence[str]) -> str:
+        """One of `allowed`."""
+        text = self.value(name).lower()
+        if text not in allowed:
+            self.problems.append(f"{name}: {text!r} is not one of {_listing(allowed)}")
+            return allowed[0]
+        return text
+
+    def choices(self, name: str, allowed: Sequence[str]) -> tuple[str, ...]:
+        """Several of `allowed` in the order given, each once."""
+        words = self.words(name)
+        for word in words:
+            if word not in allowed:
+                self.problems.append(f"{name}: {word!r} is not one of {_listing(allowed)}")
+        if len(set(words)) != len(words):
+            self.problems.append(f"{name}: names a column twice")
+        return tuple(words)
+
+    def addresses(self, name: str, *, default_port: int) -> tuple[Address, ...]:
+        """``host:port,host``; the port may be left out."""
+        words = self.words(name)
+        if not words:
+            self.problems.append(f"{name}: is needed, for example 'master1:{default_port}'")
+        return tuple(self._address(name, word, default_port) for word in words)
+
+    def _address(self, name: str, text: str, default_port: int) -> Address:
+        host, colon, port = text.rpartition(":")
+        if not colon:
+            host, port = text, str(default_port)
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65_536:
+            self.problems.append(f"{name}: {text!r} is not '<host>:<port>'")
+            return ("", 0)
+        return (host, int(port))
+
+    def _take(self, key: str, value: str, refused: Mapping[str, str]) -> None:
+        lowered = key.lower()
+        if lowered in refused:
+            self.problems.append(f"{key}: {refused[lowered]}")
+            return
+        name = self._names.get(lowered)
+        if name is None:
+            self.problems.append(self._unknown(key))
+        elif name in self._values:
+            self.problems.append(f"{name}: given twice, under two names")
+        elif str(value).strip():
+            self._values[name] = str(value).strip()
+
+    def _unknown(self, key: str) -> str:
+        close = get_close_matches(key.lower(), self._names, n=1, cutoff=0.6)
+        if close:
+            return f"{key}: unknown option; did you mean {self._names[close[0]]!r}?"
+        return f"{key}: unknown option; known are {', '.join(sorted(self._defaults))}"
+
+
+def _listing(words: Iterable[str]) -> str:
+    return ", ".join(repr(word) for word in words)

@@ -1,0 +1,92 @@
+"""What a task tells about its read: a log line, and a small file if a directory was named.
+
+Spark gives Python sources no way to send metrics to the driver, and gaps or dropped records must
+not be silent. Reports say what was *read*; whether it reached a sink only the sink can say.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tubemq_provider.spark.splits import Split
+
+__all__ = ["SplitReport", "load_reports", "report_read"]
+
+log = logging.getLogger(__name__)
+
+_PREFIX = "split-"
+
+
+class Stats(Protocol):
+    """What is taken from the reader's `ReadStats`."""
+
+    records: int
+    bytes: int
+    corrupt: int
+
+    @property
+    def gaps(self) -> Sequence[Any]:
+        """Each has `start` and `end`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitReport:
+    """One finished split: its sub-range, and what came out of it. `bytes` counts bodies."""
+
+    index: int
+    partition: str
+    start: int
+    end: int
+    records: int
+    bytes: int
+    corrupt: int
+    gaps: list[list[int]]
+
+
+def report_read(split: Split, stats: Stats, directory: str | None) -> None:
+    """Log the end of a split, and leave its report in `directory` if that is given.
+
+    A retried task replaces the report of the attempt before it, which is never half written.
+    """
+    report = SplitReport(
+        index=split.index,
+        partition=split.range.partition.key,
+        start=split.range.start,
+        end=split.range.end,
+        records=stats.records,
+        bytes=stats.bytes,
+        corrupt=stats.corrupt,
+        gaps=[[gap.start, gap.end] for gap in stats.gaps],
+    )
+    text = json.dumps(asdict(report))
+    odd = report.gaps or report.corrupt
+    log.log(logging.WARNING if odd else logging.INFO, "tubemq split of %s: %s", split.range, text)
+    if directory is not None:
+        _write(Path(directory), f"{_PREFIX}{split.index}.json", text)
+
+
+def load_reports(directory: Path) -> Iterator[SplitReport]:
+    """The reports in `directory`, in the order of their splits."""
+    documents: list[Mapping[str, Any]] = [
+        json.loads(path.read_text(encoding="utf-8")) for path in directory.glob(f"{_PREFIX}*.json")
+    ]
+    for document in sorted(documents, key=lambda found: int(found["index"])):
+        yield SplitReport(**document)
+
+
+def _write(directory: Path, name: str, text: str) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(dir=directory, prefix=".draft-")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    Path(draft).replace(directory / name)

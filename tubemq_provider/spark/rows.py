@@ -1,0 +1,119 @@
+"""The columns of the source, and the way from fetched batches to Arrow batches of a good size.
+
+Spark checks the schema of a task's first Arrow batch to the letter and the later ones not at all,
+so one schema object, built from what Spark asked for, is used for every batch. pyspark and pyarrow
+are imported inside functions: option checking and the zip on a cluster import this module too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Protocol
+
+from tubemq_client.errors import ConfigError, require_extra
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["COLUMNS", "COLUMN_NAMES", "arrow_batches", "arrow_schema", "check_schema", "ddl"]
+
+COLUMNS = {
+    "topic": "string",
+    "partition": "string",
+    "offset": "bigint",
+    "batch_offset": "bigint",
+    "message_id": "bigint",
+    "msg_time": "timestamp",
+    "stream_id": "string",
+    "attributes": "map<string,string>",
+    "value": "binary",
+}
+"""Column name to Spark SQL type, in the order of the full schema. All columns are nullable."""
+
+COLUMN_NAMES = tuple(COLUMNS)
+
+
+class Batch(Protocol):
+    """What is needed of a fetched batch; `tubemq_client` calls it `MessageBatch`."""
+
+    def to_arrow(self, schema: pa.Schema) -> pa.RecordBatch:
+        """The records with exactly `schema`."""
+
+
+def ddl(columns: Sequence[str] = COLUMN_NAMES) -> str:
+    """The schema of `columns` as Spark SQL writes it."""
+    return ", ".join(f"{name} {COLUMNS[name]}" for name in columns)
+
+
+def check_schema(schema: StructType) -> None:
+    """Raises `ConfigError` unless `schema` is a subset of the columns, in any order.
+
+    A user who names fewer columns saves building the others. Types must be the source's own, and
+    columns nullable: Spark would not convert or check anything.
+    """
+    problems = [] if schema.fields else ["the schema has no column"]
+    for field in schema.fields:
+        expected = COLUMNS.get(field.name)
+        if expected is None:
+            problems.append(_unknown_column(field.name))
+        elif field.dataType.simpleString() != expected:
+            found = field.dataType.simpleString()
+            problems.append(
+                f"column {field.name!r} is {expected}, not {found}; cast it after load()"
+            )
+        elif not field.nullable:
+            problems.append(f"column {field.name!r} must be nullable")
+    if len(set(schema.names)) != len(schema.names):
+        problems.append("a column is named twice")
+    if problems:
+        raise ConfigError(problems, subject='schema of format("tubemq")')
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark compares the first batch with."""
+    try:
+        import pyarrow  # noqa: F401
+        from pyspark.sql.pandas.types import to_arrow_schema
+    except ImportError as error:
+        raise require_extra("spark", error) from error
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def arrow_batches(
+    batches: Iterable[Batch], schema: pa.Schema, batch_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """`batches` as Arrow, several joined into one until it has about `batch_bytes`.
+
+    A broker's reply is some hundred KiB; Spark moves batches of 1 to 10 MiB fastest.
+    """
+    pending: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        converted = batch.to_arrow(schema)
+        if converted.num_rows == 0:
+            continue
+        pending.append(converted)
+        size += converted.nbytes
+        if size >= batch_bytes:
+            yield from _join(pending)
+            pending, size = [], 0
+    if pending:
+        yield from _join(pending)
+
+
+def _join(pending: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if len(pending) == 1:
+        return pending
+    import pyarrow
+
+    joined = pyarrow.Table.from_batches(pending).combine_chunks()
+    batches: list[pa.RecordBatch] = joined.to_batches()
+    return batches
+
+
+def _unknown_column(name: str) -> str:
+    close = get_close_matches(name.lower(), COLUMN_NAMES, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(COLUMN_NAMES)}"
+    return f"unknown column {name!r}; {hint}"

@@ -1,0 +1,114 @@
+"""Helpers for whoever holds a Spark session: options for a plan, registration, and the zip.
+
+Driver-side only. Nothing here starts a session (`tubemq_provider.engines.session` does) or moves a
+record. pyspark is imported inside functions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.spark.options import parse_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tubemq_client.model import Address, ClientSettings
+    from tubemq_provider.spark.planning import PlannedRead
+    from tubemq_provider.windows.plan import WindowPlan
+
+__all__ = ["freeze", "register", "spark_artifacts", "spark_options"]
+
+_PACKAGES = ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def spark_options(settings: ClientSettings, plan: WindowPlan) -> dict[str, str]:
+    """The options that read exactly `plan`: ``spark.read.format("tubemq").options(**these)``."""
+    return {
+        "masters": ",".join(map(_address, settings.masters)),
+        "window": plan.canonical(),
+        "rpcTimeoutMs": str(settings.rpc_timeout_ms),
+    }
+
+
+def freeze(options: Mapping[str, str]) -> dict[str, str]:
+    """`options` with words such as "stable" replaced by the offsets they mean now.
+
+    Asks the master and brokers. A `load()` freezes by itself; this is for ranges that several
+    loads, or a record in some other system, must share.
+    """
+    from tubemq_provider.spark.planning import plan_read
+
+    parsed = parse_options(options)
+    if parsed.window is not None:
+        return dict(options)
+    planned: PlannedRead = plan_read(parsed, parsed.settings())
+    fixed = planned.options()
+    replaced = {name.lower() for name in fixed}
+    kept = {name: value for name, value in options.items() if name.lower() not in replaced}
+    return {**kept, **fixed}
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("tubemq")` known to this session.
+
+    Not needed where the package is installed in the driver's Python: Spark finds it by itself.
+    Needed where it arrived as a zip (`spark_artifacts`), and always harmless.
+    """
+    try:
+        from tubemq_provider.spark.source import TubeMQDataSource
+    except ImportError as error:
+        raise require_extra("spark", error) from error
+    spark.dataSource.register(TubeMQDataSource)
+
+
+def spark_artifacts(directory: str | Path | None = None) -> Path:
+    """A zip of the pure-Python packages, for ``--py-files`` or ``spark.addArtifacts(.., pyfile=True)``.
+
+    Executors need protobuf and pyarrow installed besides; call `register` after adding it. The name
+    carries a hash of the content, so an existing file is reused. A wheel would not do: Spark does
+    not put wheels on the path.
+    """
+    files = dict(_sources())
+    digest = hashlib.sha256()
+    for name, data in files.items():
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    folder = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="tubemq-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"tubemq-spark-{digest.hexdigest()[:12]}.zip"
+    if not target.exists():
+        _write_zip(target, files)
+    return target
+
+
+def _sources() -> Iterator[tuple[str, bytes]]:
+    for package in _PACKAGES:
+        spec = find_spec(package)
+        places = spec.submodule_search_locations if spec is not None else None
+        if not places:
+            raise ConfigError(f"package {package} is not installed", subject="artifacts")
+        root = Path(next(iter(places)))
+        for path in sorted(root.rglob("*.py")):
+            yield str(path.relative_to(root.parent)), path.read_bytes()
+
+
+def _write_zip(target: Path, files: Mapping[str, bytes]) -> None:
+    """All or nothing, and the same bytes for the same sources."""
+    draft = target.with_suffix(".draft")
+    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
+    draft.replace(target)
+
+
+def _address(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,142 @@
+"""The `tubemq` batch data source as Spark sees it: options in, Arrow batches out.
+
+Spark runs the pieces in different processes (constructor, planner, tasks) and pickles them in
+between, so nothing here holds a connection, and anything heavy is imported where it is used. Spark
+also imports this module when it looks for formats: it must stay light. `pushFilters` is left out
+on purpose; Spark 4.3 lets a pushed filter leak into other scans of the same frame and lose rows.
+
+Delivery: every action on a loaded frame reads the same ranges, each record once. Offsets are never
+confirmed to the broker from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from tubemq_provider.spark.options import parse_options
+from tubemq_provider.spark.rows import ddl
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from tubemq_client.model import BrokerNode, OffsetRange
+    from tubemq_provider.spark.options import ReadOptions
+    from tubemq_provider.spark.planning import PlannedRead
+    from tubemq_provider.spark.splits import Split
+
+__all__ = ["EmptyPartition", "SplitPartition", "TubeMQBatchReader", "TubeMQDataSource"]
+
+
+@dataclass(frozen=True)
+class SplitPartition(InputPartition):
+    """What one task reads: a sub-range, the broker that has it, and its place in the read."""
+
+    split: Split
+    broker: BrokerNode
+
+
+class EmptyPartition(InputPartition):
+    """Stands for a window without offsets: Spark calls `read` even when there is nothing to read."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+
+class TubeMQDataSource(DataSource):
+    """`spark.read.format("tubemq")`: bounded reads of a TubeMQ topic. Options: `docs/spark.md`.
+
+    Options are checked when the frame is loaded. The ranges are resolved at that moment too, or at
+    the first action if the user gave a schema, and never again.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._read_options = parse_options(options)
+        self._planned: PlannedRead | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "tubemq"
+
+    def schema(self) -> str:
+        """The selected columns; freezes the ranges. Spark skips it when the user gave a schema."""
+        self.planned()
+        return ddl(self._read_options.columns)
+
+    def reader(self, schema: StructType) -> TubeMQBatchReader:
+        """A reader of `schema`, which may be any subset of the columns in any order."""
+        from tubemq_provider.spark.rows import check_schema
+
+        check_schema(schema)
+        return TubeMQBatchReader(self._read_options, self.planned(), schema)
+
+    def planned(self) -> PlannedRead:
+        """The frozen ranges, resolved against the cluster on first use."""
+        if self._planned is None:
+            from tubemq_provider.spark.planning import plan_read
+
+            self._planned = plan_read(self._read_options, self._read_options.settings())
+        return self._planned
+
+
+class TubeMQBatchReader(DataSourceReader):
+    """Plans splits on the driver and reads them in tasks."""
+
+    def __init__(self, options: ReadOptions, planned: PlannedRead, schema: StructType) -> None:
+        self._options = options
+        self._planned = planned
+        self._schema = schema
+
+    @property
+    def planned_ranges(self) -> tuple[OffsetRange, ...]:
+        """The ranges that every action on the frame reads."""
+        return self._planned.ranges
+
+    def partitions(self) -> list[InputPartition]:
+        """One partition per split, longest first; an `EmptyPartition` if there is nothing."""
+        from tubemq_provider.spark.splits import split_ranges
+
+        splits = split_ranges(
+            self._planned.ranges,
+            max_entries=self._options.max_entries,
+            min_partitions=self._options.min_partitions,
+        )
+        brokers = self._planned.brokers
+        found = [SplitPartition(s, brokers[s.range.partition.broker_id]) for s in splits]
+        return list(found) or [EmptyPartition()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one split. Spark's own placeholder for "no partitions" reads as empty."""
+        if not isinstance(partition, SplitPartition):
+            return iter(())
+        return self._read(partition)
+
+    def _read(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
+        from tubemq_client.sync import RangeReader
+        from tubemq_provider.spark.reports import report_read
+        from tubemq_provider.spark.rows import arrow_batches, arrow_schema
+
+        options, split = self._options, partition.split
+        schema = arrow_schema(self._schema)
+        with RangeReader(
+            options.settings(),
+            group=options.group,
+            filters=options.filters,
+            brokers={partition.broker.broker_id: partition.broker},
+            pool_size=options.pool_size,
+            slot_seed=f"{self._planned.seed}/{split.index}",
+            corrupt_records="fail" if options.corrupt_records == "fail" else "drop",
+            gap_policy="fail" if options.fail_on_data_loss else "skip",
+            deadline_ms=options.read_timeout_ms,
+        ) as reader:
+            # Closing early (`limit`, a failed task) must reach the reader, which gives up its lease.
+            with closing(reader.read(split.range)) as batches:  # type: ignore[type-var]
+                yield from arrow_batches(batches, schema, options.batch_bytes)
+            report_read(split, reader.stats, options.report_dir)
