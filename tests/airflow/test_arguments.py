@@ -1,0 +1,111 @@
+"""What a Dag author may write, when mistakes show, and that they show together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.arguments import check_literals, is_template, of_topic, parse
+from tubemq_provider.operators.arguments import IngestArguments
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+BASE: dict[str, Any] = {"topic": "orders", "group": "lake", "path": "/lake", "cluster": "prod"}
+BOUNDARIES = {"2026-01-01T00:00:00Z": {"1:0": 0}, "2026-01-01T01:00:00Z": {"1:0": 280}}
+
+
+def problems(**arguments: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse(IngestArguments, {**BASE, **arguments})
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"initial_position": "earliest", "max_records": 1000, "filters": ["paid"]},
+        {"initial_position": {"orders": {"1:0": 28}}},
+        {"mode": "time", "boundaries": BOUNDARIES},
+        {"mode": "time", "boundaries": "/data/boundaries.json"},
+        {"mode": "time", "boundaries": BOUNDARIES, "start": "", "end": "None"},
+        {"mode": "time", "starting_offsets": {"1:0": 0}, "ending_offsets": '{"1:0": 28}'},
+        {"engine": "session", "spark_conf": {"spark.master": "local[2]"}},
+    ],
+)
+def test_accepted(arguments: dict[str, Any]) -> None:
+    assert parse(IngestArguments, {**BASE, **arguments}).topic == "orders"
+
+
+def test_the_resolver_follows_from_what_is_given() -> None:
+    by_time = parse(IngestArguments, {**BASE, "mode": "time", "boundaries": BOUNDARIES})
+    given = {"mode": "time", "starting_offsets": {"1:0": 0}, "ending_offsets": {"1:0": 28}}
+    assert by_time.by == "boundaries"
+    assert parse(IngestArguments, {**BASE, **given}).by == "explicit"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"mode": "cursor", "boundaries": BOUNDARIES}, "boundaries has no effect"),
+        ({"mode": "time"}, "boundaries is needed"),
+        ({"mode": "time", "boundaries": {}, "max_records": 5}, "max_records has no effect"),
+        ({"mode": "time", "starting_offsets": {"1:0": 0}}, "ending_offsets is needed"),
+        ({"engine": "inline", "spark_conf": {"a": "b"}}, "spark_conf has no effect"),
+        ({"initial_position": {"1:0": 29}}, "not a multiple of 28"),
+        ({"initial_position": {"0": 28}}, "not '<broker id>:<partition id>'"),
+        ({"initial_position": {"other": {"1:0": 28}}}, "topic 'other', not 'orders'"),
+        ({"initial_position": "{"}, "not valid JSON"),
+        ({"mode": "time", "boundaries": BOUNDARIES, "start": "2026-01-01T00:00:00Z"}, "both start"),
+        (
+            {
+                "mode": "time",
+                "boundaries": BOUNDARIES,
+                "start": "2026-01-02T00:00:00Z",
+                "end": "2026-01-01T00:00:00Z",
+            },
+            "is not before end",
+        ),
+        ({"mode": "time", "boundaries": BOUNDARIES, "start": "2026-01-02"}, "start"),
+        ({"max_records": 0}, "max_records"),
+        ({"topic": "9 lives"}, "topic"),
+        ({"cluster": "a/b"}, "cluster"),
+        ({"gap": "skip"}, "gap: unknown option"),
+    ],
+)
+def test_refused_with_the_reason(arguments: dict[str, Any], said: str) -> None:
+    assert said in problems(**arguments)
+
+
+def test_every_mistake_is_listed_at_once() -> None:
+    text = problems(topic="", group="", mode="hourly", engine="spark", gap_policy="ignore")
+    assert all(name in text for name in ("topic", "group", "mode", "engine", "gap_policy"))
+
+
+def test_templates_are_judged_later_but_literals_beside_them_now() -> None:
+    arguments = {**BASE, "path": "{{ var.value.lake }}", "mode": "time", "start": "{{ ts }}"}
+    check_literals(IngestArguments, arguments, static={})
+    with pytest.raises(ConfigError, match="engine"):
+        check_literals(IngestArguments, {**arguments, "engine": "flink"}, static={})
+
+
+def test_identity_may_not_be_a_template() -> None:
+    with pytest.raises(ConfigError, match="topic: cannot be a template, it names an asset"):
+        check_literals(
+            IngestArguments,
+            {**BASE, "topic": "{{ params.topic }}"},
+            static={"topic": "it names an asset"},
+        )
+
+
+@pytest.mark.parametrize("value", ["{{ ds }}", ["a", "{{ ds }}"], {"1:0": "{% if x %}"}])
+def test_templates_are_found_inside_values(value: object) -> None:
+    assert is_template(value)
+    assert not is_template("plain")
+
+
+def test_offsets_may_stand_bare_or_below_their_topic() -> None:
+    assert of_topic({"1:0": 28}, "orders") == {"1:0": 28}
+    assert of_topic({"orders": {"1:0": 28}}, "orders") == {"1:0": 28}
