@@ -89,9 +89,9 @@ def test_a_wrapper_in_java_home_stays_chosen(tmp_path: Path) -> None:
 def test_wrapping_again_keeps_the_script(tmp_path: Path) -> None:
     real = fake_java(tmp_path / "real", "25")
     home = wrap_runtime(real, tmp_path / "wrapped")
-    before = os.stat(home / "bin" / "java").st_mtime_ns
+    before = (home / "bin" / "java").stat().st_mtime_ns
     assert wrap_runtime(real, tmp_path / "wrapped") == home
-    assert os.stat(home / "bin" / "java").st_mtime_ns == before
+    assert (home / "bin" / "java").stat().st_mtime_ns == before
     assert [entry.name for entry in (home / "bin").iterdir()] == ["java"]
 
 

@@ -46,7 +46,7 @@ CLIENT_VERSION = "1.13.0"
 Progress = Callable[[str], None]
 
 _STAMP = "complete"
-# Every 3.x release insists on the parent pom of a jar it copies, and the server's was not published.
+# Every 3.x release insists on the parent pom of a jar it copies; the server's was not published.
 _DEPENDENCY_PLUGIN = "2.8"
 _ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -145,7 +145,7 @@ def resolve_artifacts(
     cache_dir: Path | None = None,
     java: JavaRuntime | None = None,
     env: Mapping[str, str] | None = None,
-    progress: Progress = lambda line: None,
+    progress: Progress = lambda _line: None,
     timeout_s: float = 900.0,
 ) -> Artifacts:
     """The jars, fetched with `mvn` if the cache lacks them. Safe from several processes at once.

@@ -1,8 +1,8 @@
 """Where the test kit keeps what is expensive to get again: jars and a wrapped Java home.
 
-`TUBEMQ_CACHE` decides; without it a source checkout uses its own git-ignored `.cache/tubemq`, and an
-installed package the user's cache directory. Deleting the directory is always safe: everything in it
-can be made again. This module creates nothing; whoever writes makes the directory.
+`TUBEMQ_CACHE` decides; without it a source checkout uses its own git-ignored `.cache/tubemq`, an
+installed package the user's cache directory. Deleting the directory is always safe: everything in
+it can be made again. This module creates nothing; whoever writes makes the directory.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class GenuineFailed(TubeMQError):
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic to create: `stores` × `partitions` partitions on the broker.
+    """A topic to create: `stores` times `partitions` partitions on the broker.
 
     `options` are TubeMQ's own topic properties, for instance ``{"unflushThreshold": 1,
     "memCacheFlushIntvl": 4000, "deletePolicy": "delete,168h"}``.
@@ -115,7 +115,7 @@ class GenuineTubeMQ:
         broker_defaults: Mapping[str, str | int] | None = None,
         master_options: Mapping[str, str] | None = None,
         master_sections: Sections | None = None,
-        progress: Progress = lambda line: None,
+        progress: Progress = lambda _line: None,
     ) -> None:
         self.topics: dict[str, TopicSpec] = {spec.name: spec for spec in topics}
         self._workdir = Path(workdir).absolute() if workdir is not None else None
