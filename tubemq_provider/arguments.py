@@ -93,11 +93,12 @@ ClusterAlias = Annotated[str, Field(pattern=rf"^{CLUSTER_PATTERN.pattern}$")]
 
 
 def of_topic(offsets: Mapping[str, Any], topic: str) -> dict[str, int]:
-    """`GivenOffsets` of `topic` by partition key. Raises `ValueError` if they name another topic."""
-    if all(isinstance(item, Mapping) for item in offsets.values()):
-        if set(offsets) != {topic}:
-            raise ValueError(f"offsets are those of topic {next(iter(offsets))!r}, not {topic!r}")
-        return dict(offsets[topic])
+    """`GivenOffsets` by partition key. Raises `ValueError` if they are those of another topic."""
+    for name, item in offsets.items():
+        if isinstance(item, Mapping):
+            if name != topic:
+                raise ValueError(f"offsets are those of topic {name!r}, not {topic!r}")
+            return dict(item)
     return dict(offsets)
 
 

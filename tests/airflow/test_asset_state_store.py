@@ -1,4 +1,4 @@
-"""The asset-state store against stand-ins of Airflow's accessors that keep state as Airflow does."""
+"""The asset-state store on stand-ins of Airflow's accessors that keep state as Airflow does."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_normally_one_request_finds_the_position() -> None:
 def test_a_value_edited_by_hand_is_refused_with_the_key() -> None:
     task = Task()
     task.asset_state.set("cursor", "oops")
-    with pytest.raises(DocumentError, match="cursor.*\n.*str, not a document"):
+    with pytest.raises(DocumentError, match=r"cursor.*\n.*str, not a document"):
         task.store()[0].load_cursor()
 
 

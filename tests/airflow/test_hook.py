@@ -25,7 +25,9 @@ def produce(hook: TubeMQHook, count: int, key: str = "1:0") -> None:
 
 def test_partitions_of_every_broker(hook: TubeMQHook) -> None:
     found = hook.partitions(TOPIC)
-    assert {p.key for p in found} == {f"{b}:{s}{n}" for b in "12" for s in ("", "1000") for n in "01"}
+    assert {p.key for p in found} == {
+        f"{b}:{s}{n}" for b in "12" for s in ("", "1000") for n in "01"
+    }
     assert all(found.values())
 
 

@@ -60,7 +60,7 @@ def test_every_listed_module_exists_and_every_module_is_listed() -> None:
         classes = {
             f"tubemq_provider.{kind}.{file.stem}"
             for file in (ROOT / kind).glob("*.py")
-            if re.search(r"^class TubeMQ\w+\((?!Base)", file.read_text(), re.M)
+            if re.search(r"^class TubeMQ\w+\((?!Base)", file.read_text(), re.MULTILINE)
             and not file.stem.startswith("_")
         }
         assert classes <= listed

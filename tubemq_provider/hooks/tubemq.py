@@ -72,6 +72,19 @@ class TubeMQHook(BaseHook):
         """The cluster's alias: the connection's field, or else the connection id."""
         return self.config.cluster
 
+    def expect_cluster(self, cluster: str) -> None:
+        """Raise `errors.ConfigError` unless the connection's cluster is `cluster`.
+
+        Assets are named when a Dag is parsed, before any connection may be read; this is where the
+        two are compared, so that offsets never end up under another cluster's name.
+        """
+        if self.cluster != cluster:
+            raise errors.ConfigError(
+                f"connection {self.tubemq_conn_id!r} says cluster {self.cluster!r}, the task says "
+                f"{cluster!r}: pass cluster={self.cluster!r} to the task",
+                subject="cluster",
+            )
+
     # Looking
 
     def topic(self, topic: str, group: str | None = None) -> TopicMetadata:

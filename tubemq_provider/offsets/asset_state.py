@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tubemq_provider.windows.protocols import Document
 
-__all__ = ["EVENT_KEY", "AssetStateOffsetStore"]
+__all__ = ["EVENT_KEY", "AssetProgress", "AssetStateOffsetStore"]
 
 EVENT_KEY = "tubemq"
 """Commit events nest under this key of an event's extra, so that users' own extras fit beside."""
@@ -46,7 +46,7 @@ class StateAccessor(Protocol):
 class InletEvents(Protocol):
     """Airflow's accessor of one inlet's events: configure, then iterate."""
 
-    def ascending(self, ascending: bool = True) -> InletEvents: ...
+    def ascending(self, ascending: bool = ...) -> InletEvents: ...  # noqa: FBT001
 
     def limit(self, limit: int) -> InletEvents: ...
 
@@ -59,7 +59,52 @@ class OutletEvent(Protocol):
     extra: dict[str, Any]
 
 
-class AssetStateOffsetStore:
+class AssetProgress:
+    """What any task may read that has the offsets asset as inlet: cursor and commit events."""
+
+    def __init__(self, asset_state: StateAccessor, inlet_events: InletEvents) -> None:
+        self._asset_state = asset_state
+        self._inlet_events = inlet_events
+
+    @classmethod
+    def of_inlet(cls, context: Mapping[str, Any], asset: Any) -> AssetProgress:
+        """The progress kept on `asset`, an inlet of the running task."""
+        return AssetProgress(context["asset_state_store"][asset], context["inlet_events"][asset])
+
+    def load_cursor(self) -> Document | None:
+        """The cursor, or None. Raises `DocumentError` if somebody stored something else."""
+        return _document(self._asset_state.get(_CURSOR), _CURSOR)
+
+    def newest_position(self) -> Document | None:
+        """The newest commit event that has a position, or None if no event has one.
+
+        Normally one request for a few events; only a long row of events without a position makes
+        it ask for more, ten times as many each time.
+        """
+        page = _FIRST_PAGE
+        while True:
+            events = list(self._inlet_events.ascending(ascending=False).limit(page))
+            for event in events:
+                document = _commit_event(event.extra)
+                if document is not None and document.get("position") is not None:
+                    return document
+            if len(events) < page:
+                return None
+            page *= _PAGE_GROWTH
+
+    def position(self) -> dict[str, int]:
+        """Next start by partition key, from the newer of cursor and event; empty if neither is.
+
+        Windows that are published but not yet accepted are not known here; only a run, which asks
+        the sink as well, moves past them.
+        """
+        event = self.newest_position()
+        known = [self.load_cursor(), event["position"] if event else None]
+        newest = max((k for k in known if k), key=lambda k: int(k["seq"]), default=None)
+        return {str(key): int(offset) for key, offset in newest["next"].items()} if newest else {}
+
+
+class AssetStateOffsetStore(AssetProgress):
     """The store of one try of one task; see `OffsetStore` for what each method promises."""
 
     def __init__(
@@ -71,9 +116,8 @@ class AssetStateOffsetStore:
         outlet_event: OutletEvent,
         writer: str,
     ) -> None:
-        self._asset_state = asset_state
+        super().__init__(asset_state, inlet_events)
         self._task_state = task_state
-        self._inlet_events = inlet_events
         self._outlet_event = outlet_event
         self._writer = writer
 
@@ -93,10 +137,6 @@ class AssetStateOffsetStore:
     def writer(self) -> str:
         """`<dag>|<run>|<task>|<map index>`."""
         return self._writer
-
-    def load_cursor(self) -> Document | None:
-        """The cursor, or None. Raises `DocumentError` if somebody stored something else."""
-        return _document(self._asset_state.get(_CURSOR), _CURSOR)
 
     def store_cursor(self, document: Document) -> None:
         """Replace the cursor, in one write."""
@@ -122,23 +162,6 @@ class AssetStateOffsetStore:
     def store_task_plan(self, document: Document) -> None:
         """Keep the plan for later tries of this task run."""
         self._task_state.set(_TASK_PLAN, _checked(document))
-
-    def newest_position(self) -> Document | None:
-        """The newest commit event that has a position, or None if no event has one.
-
-        Normally one request for a few events; only a long row of events without a position makes
-        it ask for more, ten times as many each time.
-        """
-        page = _FIRST_PAGE
-        while True:
-            events = list(self._inlet_events.ascending(False).limit(page))
-            for event in events:
-                document = _commit_event(event.extra)
-                if document is not None and document.get("position") is not None:
-                    return document
-            if len(events) < page:
-                return None
-            page *= _PAGE_GROWTH
 
     def emit(self, document: Document) -> None:
         """Give the commit event; Airflow records it in the transaction of the task's success."""

@@ -85,7 +85,7 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
         self.group = group
         check_literals(ReadyArguments, self._arguments(), static={})
 
-    def look(self, context: Context) -> PokeReturnValue:
+    def look(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - no state is needed here
         """One look at partitions and ends."""
         arguments = parse(ReadyArguments, self._arguments())
         hook = self.hook

@@ -29,7 +29,7 @@ class Lag:
 def lag_between(
     ends: Mapping[Partition, PartitionEnds], positions: Mapping[Partition, int | None]
 ) -> Lag:
-    """Σ over stores of max over the store's partitions of (end − position) / 28.
+    """Σ over stores of max over the store's partitions of (end - position) / 28.
 
     A partition without a position (missing or None) counts from the store's minimum offset. A
     position below the minimum counts what retention removed as well, so that a loss is not taken

@@ -1,0 +1,165 @@
+"""What makes the sensors go on, wait or fail, one look at a time, on an embedded cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tubemq_client import Partition, Record
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.errors import ConfigError
+from tubemq_provider.assets import offsets_asset
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.asset_state import EVENT_KEY
+from tubemq_provider.sensors.lag import TubeMQLagSensor
+from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60), pytest.mark.usefixtures("hook")]
+
+TOPIC = "orders"
+ASSET = offsets_asset("test", TOPIC, "lake")
+
+
+def ready(**arguments: Any) -> TubeMQPartitionReadySensor:
+    return TubeMQPartitionReadySensor(task_id="ready", topic=TOPIC, **arguments)
+
+
+def lag(**arguments: Any) -> TubeMQLagSensor:
+    return TubeMQLagSensor(task_id="lag", topic=TOPIC, group="lake", cluster="test", **arguments)
+
+
+def produce(hook: TubeMQHook, count: int, key: str = "1:0") -> None:
+    partition = Partition.from_key(TOPIC, key)
+    list(hook.produce(TOPIC, [Record(b"x", partition=partition)] * count))
+
+
+class Events(list[Any]):
+    def ascending(self, ascending: bool = True) -> Events:
+        return self
+
+    def limit(self, limit: int) -> Events:
+        return self
+
+
+class Event:
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.extra = {EVENT_KEY: document}
+
+
+def context(cursor: Any = None, *events: dict[str, Any]) -> Any:
+    """The part of a task's context that holds progress."""
+    state = {} if cursor is None else {"cursor": cursor}
+    return {
+        "asset_state_store": {ASSET: state},
+        "inlet_events": {ASSET: Events(map(Event, events))},
+    }
+
+
+class TestReady:
+    def test_all_partitions_of_the_topic_by_default(self) -> None:
+        found = ready().poke({})
+        assert found.is_done
+        assert set(found.xcom_value["ends"]) == {
+            f"{b}:{s}{n}" for b in "12" for s in ("", "1000") for n in "01"
+        }
+
+    def test_waits_for_offsets_to_reach_the_disk(
+        self, hook: TubeMQHook, mq: EmbeddedTubeMQ
+    ) -> None:
+        produce(hook, 3)
+        sensor = ready(until_offsets={TOPIC: {"1:0": 84}})
+        assert not sensor.poke({}).is_done
+        assert ready(until_offsets='{"1:0": 84}', end="latest").poke({}).is_done
+        mq.broker(1).store(TOPIC, 0).flush()
+        found = sensor.poke({})
+        assert found.is_done
+        assert found.xcom_value == {
+            "topic": TOPIC,
+            "end": "stable",
+            "ends": {"1:0": 84},
+            "lag": 3,
+            "lag_by_store": {"1/0": 3},
+        }
+
+    def test_waits_while_a_named_partition_has_no_live_broker(self, mq: EmbeddedTubeMQ) -> None:
+        mq.broker(2).crash()
+        assert not ready(partitions="2:0").poke({}).is_done
+        assert ready(partitions=["1:0"]).poke({}).is_done
+        mq.broker(2).restart()
+        assert ready(partitions="2:0").poke({}).is_done
+
+    def test_waits_for_a_topic_that_does_not_exist_yet(self, mq: EmbeddedTubeMQ) -> None:
+        sensor = TubeMQPartitionReadySensor(task_id="ready", topic="later")
+        assert not sensor.poke({}).is_done
+        mq.add_topic("later")
+        assert sensor.poke({}).is_done
+
+    def test_waits_while_no_master_answers(self, mq: EmbeddedTubeMQ) -> None:
+        mq.stop()
+        assert not ready().poke({}).is_done
+
+    def test_a_partition_that_never_was_keeps_it_waiting(self) -> None:
+        assert not ready(partitions=["9:0"]).poke({}).is_done
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ({"until_offsets": {"1:0": 29}}, "until_offsets: offset 29"),
+            ({"partitions": "first"}, "partitions: .*'first'"),
+            ({"end": "memory"}, "end:"),
+        ],
+    )
+    def test_mistakes_show_when_the_dag_is_parsed(
+        self, arguments: dict[str, Any], said: str
+    ) -> None:
+        with pytest.raises(ConfigError, match=said):
+            ready(**arguments)
+
+    def test_templates_are_checked_once_rendered(self) -> None:
+        sensor = ready(until_offsets="{{ params.until }}")
+        sensor.until_offsets = '{"1:0": 29}'
+        with pytest.raises(ConfigError, match="until_offsets: offset 29"):
+            sensor.poke({})
+
+
+class TestLag:
+    def test_without_any_position_everything_is_lag(self, hook: TubeMQHook) -> None:
+        produce(hook, 3, "1:0")
+        produce(hook, 2, "1:1")
+        found = lag(end="latest", min_lag=5).poke(context())
+        assert found.is_done
+        assert found.xcom_value["lag"] == 5
+        assert found.xcom_value["positions"] == {}
+        assert not lag(end="latest", min_lag=6).poke(context()).is_done
+
+    def test_records_not_yet_on_disk_do_not_ring(
+        self, hook: TubeMQHook, mq: EmbeddedTubeMQ
+    ) -> None:
+        produce(hook, 3)
+        assert not lag().poke(context()).is_done
+        mq.broker(1).store(TOPIC, 0).flush()
+        assert lag().poke(context()).is_done
+
+    def test_the_newer_of_cursor_and_event_counts(self, hook: TubeMQHook) -> None:
+        produce(hook, 4)
+        cursor = {"seq": 2, "next": {"1:0": 56, "1:1": 56}}
+        older = {"position": {"seq": 1, "next": {"1:0": 28, "1:1": 28}}}
+        newer = {"position": {"seq": 3, "next": {"1:0": 84, "1:1": 84}}}
+        look = lag(end="latest")
+        assert look.poke(context(cursor, older)).xcom_value["lag"] == 2
+        assert look.poke(context(cursor, newer)).xcom_value["lag"] == 1
+        assert look.poke(context(None, older)).xcom_value["lag"] == 3
+
+    def test_a_wrong_alias_is_refused_with_the_right_one(self) -> None:
+        sensor = TubeMQLagSensor(task_id="lag", topic=TOPIC, group="lake")
+        with pytest.raises(ConfigError, match="pass cluster='test'"):
+            sensor.poke(context())
+
+    def test_the_offsets_asset_is_its_inlet(self) -> None:
+        assert lag().inlets == [ASSET]
+        assert lag(of="broker").inlets == []
+
+    def test_identity_cannot_be_a_template(self) -> None:
+        with pytest.raises(ConfigError, match="group: cannot be a template"):
+            TubeMQLagSensor(task_id="lag", topic=TOPIC, group="{{ ds }}")

@@ -1,0 +1,144 @@
+"""`TubeMQLagSensor`: wait until a group is at least so far behind.
+
+The natural guard before a cursor window: it looks at the same ends and the same position as the
+ingest task would, and reads nothing. Positions are either those that Airflow keeps on the offsets
+asset, or those that brokers keep for TubeMQ's own consumers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import PokeReturnValue
+from pydantic import Field
+
+from tubemq_client.config import GroupName, TopicName
+from tubemq_client.model import Partition
+from tubemq_provider.arguments import ClusterAlias, TaskArguments, check_literals, parse
+from tubemq_provider.assets import offsets_asset
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.asset_state import AssetProgress
+from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
+from tubemq_provider.windows.lag import lag_between
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from tubemq_client import PartitionEnds
+
+__all__ = ["TubeMQLagSensor"]
+
+Of = Literal["cursor", "broker"]
+
+
+class LagArguments(TaskArguments):
+    """Arguments of `TubeMQLagSensor`."""
+
+    topic: TopicName
+    group: GroupName
+    cluster: ClusterAlias
+    of: Of = "cursor"
+    min_lag: int = Field(1, ge=1)
+    end: End = "stable"
+
+
+class TubeMQLagSensor(TubeMQSensor):
+    """Succeed when `group` is at least `min_lag` index entries behind on `topic`.
+
+    Lag is Σ over stores of max(end - position) / 28: an upper bound on records, since partitions
+    of a store share its log and filters leave records out.
+
+    :param topic: topic to look at.
+    :param group: whose position counts.
+    :param of: ``cursor``: the position that the ingest task keeps on the offsets asset (the newer
+        of cursor and commit event); without any, everything in the logs is lag. ``broker``: the
+        position that brokers keep for the group, asked over HTTP (see the connection's admin URL).
+    :param min_lag: index entries to wait for.
+    :param end: ``stable`` (on the broker's disk; what windows plan with) or ``latest`` (in its
+        memory; a window may not take it yet, so expect empty ones).
+    :param tubemq_conn_id: the connection.
+    :param cluster: the connection's cluster alias; needed where that is not the connection id.
+
+    XCom: ``{"topic", "group", "of", "end", "ends": {"1:0": 2800}, "positions", "lag",
+    "lag_by_store"}``.
+    """
+
+    template_fields: Sequence[str] = ("min_lag",)
+    ui_color = "#d6eef2"
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        group: str,
+        of: Of = "cursor",
+        min_lag: int | str = 1,
+        end: End = "stable",
+        tubemq_conn_id: str = TubeMQHook.default_conn_name,
+        cluster: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(tubemq_conn_id=tubemq_conn_id, end=end, **kwargs)
+        self.topic = topic
+        self.group = group
+        self.of = of
+        self.min_lag = min_lag
+        self.cluster = cluster or tubemq_conn_id
+        reason = "it names the offsets asset, which Airflow must know before a run"
+        static = dict.fromkeys(("topic", "group", "cluster"), reason)
+        check_literals(LagArguments, self._arguments(), static=static)
+        if of == "cursor":
+            # Only the state and events of a task's inlets can be read.
+            self.inlets = [*self.inlets, offsets_asset(self.cluster, topic, group)]
+
+    def look(self, context: Context) -> PokeReturnValue:
+        """One look at positions and ends."""
+        arguments = parse(LagArguments, self._arguments())
+        hook = self.hook
+        hook.expect_cluster(arguments.cluster)
+        positions = self._positions(arguments, hook, context)
+        ends = hook.ends(arguments.topic, arguments.group, stable=arguments.end == "stable")
+        report = _report(arguments, ends, positions)
+        self.log.info("lag %s of at least %s", report["lag"], arguments.min_lag)
+        return PokeReturnValue(is_done=report["lag"] >= arguments.min_lag, xcom_value=report)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "group": self.group,
+            "cluster": self.cluster,
+            "of": self.of,
+            "min_lag": self.min_lag,
+            "end": self.end,
+        }
+
+    @staticmethod
+    def _positions(
+        arguments: LagArguments, hook: TubeMQHook, context: Context
+    ) -> dict[Partition, int]:
+        topic, group = arguments.topic, arguments.group
+        if arguments.of == "broker":
+            return hook.group_offsets(topic, group)
+        asset = offsets_asset(arguments.cluster, topic, group)
+        kept = AssetProgress.of_inlet(context, asset).position()
+        return {Partition.from_key(topic, key): offset for key, offset in kept.items()}
+
+
+def _report(
+    arguments: LagArguments,
+    ends: dict[Partition, PartitionEnds],
+    positions: Mapping[Partition, int],
+) -> dict[str, Any]:
+    lag = lag_between(ends, positions)
+    return {
+        "topic": arguments.topic,
+        "group": arguments.group,
+        "of": arguments.of,
+        "end": arguments.end,
+        "ends": ends_document(ends),
+        "positions": {p.key: offset for p, offset in sorted(positions.items())},
+        "lag": lag.total,
+        "lag_by_store": dict(lag.stores),
+    }
