@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Encoded", "ProducerSession", "Record"]
 
 _OK = 200
+_MIB = 2**20
+_LARGEST_LIMIT = 20 * _MIB
 _OVERFLOW_RETRIES = 60
 _OVERFLOW_PAUSE_MS = 50
 
@@ -63,6 +65,8 @@ class ProducerSession:
     topics: set[str] = field(default_factory=set)
     routes: dict[str, list[Partition]] = field(default_factory=dict)
     limits: dict[str, int | None] = field(default_factory=dict)
+    default_limit: int = _MIB
+    """Bytes of an encoded record, for topics without a limit of their own."""
     _turn: itertools.count[int] = field(default_factory=itertools.count)
 
     def register(self) -> Conversation[None]:
@@ -113,8 +117,8 @@ class ProducerSession:
         data, flag = encode_payload(
             record.body, record.attributes, stream_id=record.stream_id, msg_time=record.msg_time
         )
-        limit = self.limits.get(topic)
-        if limit is not None and len(data) > limit:
+        limit = self.limits.get(topic) or self.default_limit
+        if len(data) > limit:
             raise errors.ConfigError(
                 f"record of {len(data)} bytes exceeds the limit of topic {topic!r}, {limit} bytes",
                 subject="record",
@@ -200,6 +204,9 @@ class ProducerSession:
             nodes = map(strings.parse_broker, reply.brokerInfos)
             self.brokers = {node.broker_id: node for node in nodes}
         self.broker_checksum = reply.brokerCheckSum
+        if reply.HasField("appdConfig") and reply.appdConfig.HasField("maxMsgSize"):
+            announced = reply.appdConfig.maxMsgSize
+            self.default_limit = min(max(announced, _MIB), _LARGEST_LIMIT)
 
     def _learn_routes(self, infos: Any) -> None:
         """Replace all routes: every heartbeat carries the full list."""

@@ -1,0 +1,57 @@
+"""Options: every problem at once, by name; nothing unknown; nothing secret in texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tubemq_client import errors
+from tubemq_client.config import ClientConfig, ConsumerConfig, from_url
+
+
+def test_all_problems_are_listed_at_once_by_option_name() -> None:
+    with pytest.raises(errors.ConfigError) as failure:
+        ConsumerConfig.parse(
+            {"masters": "m1:x", "topic": "1bad", "group": "g g", "rpc_timeout_ms": 1, "colour": 1}
+        )
+    names = [problem.split(":")[0] for problem in failure.value.problems]
+    assert names == ["masters", "rpc_timeout_ms", "topic", "group", "colour"]
+    assert "unknown option" in failure.value.problems[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("m1", (("m1", 8715),)),
+        ("m1:1,m2:2", (("m1", 1), ("m2", 2))),
+        (" m1:1 , m2 ", (("m1", 1), ("m2", 8715))),
+        ("[::1]:8715", (("::1", 8715),)),
+    ],
+)
+def test_master_lists(text: str, addresses: tuple[tuple[str, int], ...]) -> None:
+    assert ClientConfig.parse({"masters": text}).settings().masters == addresses
+
+
+@pytest.mark.parametrize("text", ["", "m1:0", "m1:70000", ":8715", "m1:port"])
+def test_master_lists_that_are_none(text: str) -> None:
+    with pytest.raises(errors.ConfigError, match="masters"):
+        ClientConfig.parse({"masters": text})
+
+
+def test_a_url_carries_topic_group_filters_and_options() -> None:
+    config = ConsumerConfig.parse(
+        from_url("tubemq://m1:1,m2/orders?group=grp&filters=a&filters=b&rpc_timeout_ms=5000")
+    )
+    assert (config.topic, config.group, config.filters) == ("orders", "grp", ("a", "b"))
+    assert config.settings().rpc_timeout_ms == 5_000
+
+
+def test_a_url_with_credentials_is_refused_without_repeating_them() -> None:
+    with pytest.raises(errors.ConfigError) as failure:
+        from_url("tubemq://user:hunter2@m1/orders")
+    assert "hunter2" not in str(failure.value)
+
+
+def test_values_in_problems_are_not_echoed_by_pydantic() -> None:
+    with pytest.raises(errors.ConfigError) as failure:
+        ClientConfig.parse({"masters": "m1", "secret": "hunter2"})
+    assert "hunter2" not in str(failure.value)

@@ -1,0 +1,24 @@
+"""When heartbeats are due: time is an argument, so these tests need no clock."""
+
+from __future__ import annotations
+
+from tubemq_client._core.leases import HeartbeatSchedule
+
+
+def test_the_first_beat_is_due_at_once_and_then_every_period() -> None:
+    schedule = HeartbeatSchedule(10_000)
+    assert schedule.due(5)
+    schedule.succeeded(5)
+    assert not schedule.due(10_004)
+    assert schedule.due(10_005)
+    assert schedule.wait_ms(5) == 10_000
+
+
+def test_beats_slow_down_after_many_failures_and_recover() -> None:
+    schedule = HeartbeatSchedule(10_000, period_after_failures_ms=60_000, max_failures=2)
+    for expected in (10_000, 10_000, 60_000):
+        schedule.failed(0)
+        assert schedule.wait_ms(0) == expected
+    schedule.succeeded(0)
+    schedule.failed(0)
+    assert schedule.wait_ms(0) == 10_000
