@@ -19,8 +19,9 @@ __all__ = [
     "PLAN_VERSION",
     "Range",
     "WindowKind",
+    "identity_problems",
     "offset_problem",
-    "plan_problems",
+    "range_problems",
     "read_members",
     "valid_key",
 ]
@@ -60,39 +61,10 @@ def offset_problem(offset: object) -> str | None:
     return None
 
 
-def plan_problems(
-    window_id: str,
-    kind: WindowKind,
-    h: str,
-    ranges: Mapping[str, Range],
-    seq: int | None,
-    time: tuple[str, str] | None,
-    gaps: Mapping[str, tuple[Range, ...]],
+def identity_problems(
+    window_id: str, kind: WindowKind, h: str, seq: int | None, time: tuple[str, str] | None
 ) -> list[str]:
-    """Everything that is wrong with the members of a plan."""
-    problems = _identity_problems(window_id, kind, h, seq, time)
-    if not ranges:
-        problems.append("ranges: there is no partition")
-    for key, value in ranges.items():
-        problems += _range_problems(f"range of {key}", key, value)
-    for key, lost in gaps.items():
-        if key not in ranges:
-            problems.append(f"gaps name {key}, which has no range")
-            continue
-        for gap in lost:
-            problems += _range_problems(f"gap of {key}", key, gap)
-            if gap[0] < ranges[key][0] or gap[1] > ranges[key][1]:
-                problems.append(f"gap {list(gap)} of {key} lies outside its range")
-    return problems
-
-
-def _identity_problems(
-    window_id: str,
-    kind: WindowKind,
-    h: str,
-    seq: int | None,
-    time: tuple[str, str] | None,
-) -> list[str]:
+    """What is wrong with how a plan is named and numbered."""
     problems = []
     if not _ID.fullmatch(window_id) or not window_id.startswith(_PREFIX[kind]):
         problems.append(f"id {window_id!r} is not an id of a {kind} window")
@@ -106,6 +78,22 @@ def _identity_problems(
         problems.append(f"time {time} does not fit a {kind} window")
     elif time is not None and not parse_instant(time[0]) < parse_instant(time[1]):
         problems.append(f"time {time[0]} is not before {time[1]}")
+    return problems
+
+
+def range_problems(ranges: Mapping[str, Range], gaps: Mapping[str, tuple[Range, ...]]) -> list[str]:
+    """What is wrong with the ranges of a plan, and with the gaps inside them."""
+    problems = [] if ranges else ["ranges: there is no partition"]
+    for key, value in ranges.items():
+        problems += _range_problems(f"range of {key}", key, value)
+    for key, lost in gaps.items():
+        if key not in ranges:
+            problems.append(f"gaps name {key}, which has no range")
+            continue
+        for gap in lost:
+            problems += _range_problems(f"gap of {key}", key, gap)
+            if gap[0] < ranges[key][0] or gap[1] > ranges[key][1]:
+                problems.append(f"gap {list(gap)} of {key} lies outside its range")
     return problems
 
 
@@ -130,39 +118,20 @@ def read_members(document: object, where: str) -> tuple[dict[str, Any], str]:
     if document.get("v") != PLAN_VERSION:
         raise DocumentError(
             where,
-            [
-                f"version {document.get('v')!r} is unknown here; this release reads {PLAN_VERSION}"
-            ],
+            [f"version {document.get('v')!r} is unknown here; this release reads {PLAN_VERSION}"],
         )
-    problems: list[str] = []
-    arguments = {
-        name: _member(document, member, convert, required, problems)
-        for name, (member, convert, required) in _MEMBERS.items()
-    }
-    stored_hash = _member(document, "hash", _text, True, problems)
+    problems = [f"{name} is missing" for name in _REQUIRED if document.get(name) is None]
+    arguments: dict[str, Any] = {}
+    for name, (member, convert) in _MEMBERS.items():
+        if document.get(member) is None:
+            continue
+        try:
+            arguments[name] = convert(document[member])
+        except (TypeError, ValueError) as exc:
+            problems.append(f"{member}: {exc}")
     if problems:
         raise DocumentError(where, problems)
-    return {
-        name: value for name, value in arguments.items() if value is not None
-    }, stored_hash
-
-
-def _member(
-    document: Mapping[str, Any],
-    member: str,
-    convert: Any,
-    required: bool,
-    problems: list[str],
-) -> Any:
-    if document.get(member) is None:
-        if required:
-            problems.append(f"{member} is missing")
-        return None
-    try:
-        return convert(document[member])
-    except (TypeError, ValueError) as exc:
-        problems.append(f"{member}: {exc}")
-        return None
+    return arguments, str(document["hash"])
 
 
 def _text(value: Any) -> str:
@@ -217,21 +186,27 @@ def _offsets(value: Any) -> dict[str, int]:
     return {key: _integer(offset) for key, offset in _object(value).items()}
 
 
-_MEMBERS: Final[Mapping[str, tuple[str, Any, bool]]] = {
-    "window_id": ("id", _text, True),
-    "kind": ("kind", WindowKind, True),
-    "cluster": ("cluster", _text, True),
-    "topic": ("topic", _text, True),
-    "group": ("group", _text, True),
-    "h": ("h", _text, True),
-    "filters": ("filters", _texts, True),
-    "epoch": ("epoch", _text, True),
-    "ranges": ("ranges", _ranges, True),
-    "seq": ("seq", _integer, False),
-    "time": ("time", _interval, False),
-    "gaps": ("gaps", _gaps, False),
-    "resets": ("resets", _offsets, False),
-    "joined": ("joined", _texts, False),
-    "absent": ("absent", _texts, False),
-    "has_more": ("more", lambda value: _integer(value) != 0, False),
+_MEMBERS: Final[Mapping[str, tuple[str, Any]]] = {
+    "window_id": ("id", _text),
+    "kind": ("kind", WindowKind),
+    "cluster": ("cluster", _text),
+    "topic": ("topic", _text),
+    "group": ("group", _text),
+    "h": ("h", _text),
+    "filters": ("filters", _texts),
+    "epoch": ("epoch", _text),
+    "ranges": ("ranges", _ranges),
+    "seq": ("seq", _integer),
+    "time": ("time", _interval),
+    "gaps": ("gaps", _gaps),
+    "resets": ("resets", _offsets),
+    "joined": ("joined", _texts),
+    "absent": ("absent", _texts),
+    "has_more": ("more", lambda value: _integer(value) != 0),
 }
+"""Constructor argument to document member and its reading."""
+
+_REQUIRED: Final = (
+    *("id", "kind", "cluster", "topic", "group", "h", "filters", "epoch", "ranges"),
+    "hash",
+)

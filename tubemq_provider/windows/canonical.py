@@ -40,9 +40,7 @@ def _refuse_inexact(value: object, where: str) -> None:
         for index, item in enumerate(value):
             _refuse_inexact(item, f"{where}[{index}]")
     elif isinstance(value, bool) or not isinstance(value, str | int):
-        raise TypeError(
-            f"{where}: {value!r} is neither string nor integer, list or object"
-        )
+        raise TypeError(f"{where}: {value!r} is neither string nor integer, list or object")
 
 
 def parse_instant(text: str) -> datetime:

@@ -17,7 +17,8 @@ from tubemq_provider.windows._plan_document import (
     PLAN_VERSION,
     Range,
     WindowKind,
-    plan_problems,
+    identity_problems,
+    range_problems,
     read_members,
     valid_key,
 )
@@ -120,23 +121,15 @@ class WindowPlan:
     def __post_init__(self) -> None:
         ordered = dict(sorted(self.ranges.items(), key=key_order))
         object.__setattr__(self, "ranges", ordered)
-        problems = plan_problems(
-            self.window_id,
-            self.kind,
-            self.h,
-            self.ranges,
-            self.seq,
-            self.time,
-            self.gaps,
-        )
+        problems = identity_problems(self.window_id, self.kind, self.h, self.seq, self.time)
+        problems += range_problems(self.ranges, self.gaps)
         for name, keys in (
             ("resets", self.resets),
             ("joined", self.joined),
             ("absent", self.absent),
         ):
             problems += [
-                f"{name} names {key}, which has no range"
-                for key in set(keys) - self.ranges.keys()
+                f"{name} names {key}, which has no range" for key in set(keys) - self.ranges.keys()
             ]
         if problems:
             raise DocumentError(f"window plan {self.window_id!r}", problems)
@@ -163,14 +156,10 @@ class WindowPlan:
         """The plan of the time window `[start, end)`."""
         window_id = time_window_id(start, end, scope.h)
         interval = (rfc3339(start), rfc3339(end))
-        return cls._of(
-            scope, window_id, WindowKind.TIME, ranges, time=interval, **notes
-        )
+        return cls._of(scope, window_id, WindowKind.TIME, ranges, time=interval, **notes)
 
     @classmethod
-    def explicit(
-        cls, scope: WindowScope, ranges: Mapping[str, Range], **notes: Any
-    ) -> WindowPlan:
+    def explicit(cls, scope: WindowScope, ranges: Mapping[str, Range], **notes: Any) -> WindowPlan:
         """The plan of ranges given by hand; its id is ``x-`` and its hash."""
         digest = _plan_hash(
             f"x-{scope.h}", scope.topic, scope.group, scope.filters, scope.epoch, ranges
@@ -206,9 +195,7 @@ class WindowPlan:
         """Hex sha256 over id, topic, group, filters, epoch and ranges."""
         # An explicit window's id is made from this hash, so there the scope stands for the id.
         named = f"x-{self.h}" if self.kind is WindowKind.EXPLICIT else self.window_id
-        return _plan_hash(
-            named, self.topic, self.group, self.filters, self.epoch, self.ranges
-        )
+        return _plan_hash(named, self.topic, self.group, self.filters, self.epoch, self.ranges)
 
     @property
     def ends(self) -> dict[str, int]:
@@ -261,9 +248,7 @@ class WindowPlan:
         optional: dict[str, Any] = {
             "seq": self.seq,
             "time": list(self.time) if self.time else None,
-            "gaps": {
-                key: [list(gap) for gap in gaps] for key, gaps in self.gaps.items()
-            },
+            "gaps": {key: [list(gap) for gap in gaps] for key, gaps in self.gaps.items()},
             "resets": dict(self.resets),
             "joined": list(self.joined),
             "absent": list(self.absent),
@@ -273,17 +258,13 @@ class WindowPlan:
         return document
 
     @classmethod
-    def from_document(
-        cls, document: object, *, where: str = "window plan"
-    ) -> WindowPlan:
+    def from_document(cls, document: object, *, where: str = "window plan") -> WindowPlan:
         """The plan in a stored document. Raises `DocumentError` listing every problem: unknown
         version, missing or wrong members, or a hash that does not fit the content."""
         arguments, stored_hash = read_members(document, where)
         plan = cls(**arguments)
         if plan.hash != stored_hash:
-            raise DocumentError(
-                where, [f"hash {stored_hash!r} does not fit the content"]
-            )
+            raise DocumentError(where, [f"hash {stored_hash!r} does not fit the content"])
         return plan
 
     def canonical(self) -> str:

@@ -245,9 +245,7 @@ class Engine(Protocol):
     def name(self) -> str:
         """``inline``, ``session``, …; recorded in results."""
 
-    def ingest(
-        self, plan: WindowPlan, staging: Staging, progress: Progress
-    ) -> IngestCounts:
+    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
         """Write every record of ``plan.reads()`` once, none outside, as Parquet files into
         ``staging.path``; returns counts. Raises on the first doubt; leaves files lying about.
 

@@ -1,0 +1,104 @@
+"""The `boundaries` resolver: instants and offsets as the user supplies them.
+
+Whoever produces the data (or measures it) knows best where an hour ends; this resolver takes their
+word, from a dict, a JSON file or a URL that fsspec can open, and answers for exactly the instants
+in it. It never rounds and never interpolates. fsspec is imported only for URLs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.windows.canonical import parse_instant, rfc3339
+from tubemq_provider.windows.policies import parse_offsets
+
+__all__ = ["Boundaries"]
+
+_NEAREST = 2
+
+
+class Boundaries:
+    """Offsets by instant: ``{"2026-11-21T08:00:00Z": {"<topic>": {"1:0": 2800}}}``.
+
+    Instants are RFC 3339 with any offset from UTC; other topics in the same mapping are ignored.
+    All problems of the mapping are listed in one `ConfigError`.
+    """
+
+    name = "boundaries"
+    exact = True
+
+    def __init__(self, mapping: Mapping[str, Any], topic: str) -> None:
+        self._topic = topic
+        self._offsets: dict[datetime, dict[str, int]] = {}
+        problems: list[str] = []
+        for text, topics in mapping.items():
+            try:
+                self._add(text, topics)
+            except ConfigError as exc:
+                problems += [f"{text}: {problem}" for problem in exc.problems]
+            except ValueError as exc:
+                problems.append(str(exc))
+        if problems:
+            raise ConfigError(problems, subject="boundaries")
+
+    @classmethod
+    def load(cls, source: Mapping[str, Any] | str | PathLike[str], topic: str) -> Boundaries:
+        """From a mapping, a path of a JSON file, or a URL (needs fsspec).
+
+        The file is read now, once; call it again to see what was added.
+        """
+        if isinstance(source, Mapping):
+            return cls(source, topic)
+        try:
+            mapping = json.loads(_read(source))
+        except (OSError, ValueError) as exc:
+            raise ConfigError(f"{source} cannot be read: {exc}", subject="boundaries") from exc
+        if not isinstance(mapping, dict):
+            raise ConfigError(f"{source} holds no JSON object", subject="boundaries")
+        return cls(mapping, topic)
+
+    def offsets_at(self, instant: datetime) -> Mapping[str, int]:
+        """The offsets given for exactly `instant`; else `ConfigError` with the nearest known."""
+        found = self._offsets.get(instant)
+        if found is None:
+            nearest = sorted(self._offsets, key=lambda known: abs(known - instant))[:_NEAREST]
+            known = ", ".join(map(rfc3339, sorted(nearest))) or "none"
+            raise ConfigError(
+                f"no boundary of topic {self._topic!r} at {rfc3339(instant)}; nearest known: "
+                f"{known}",
+                subject="boundaries",
+            )
+        return found
+
+    def _add(self, text: str, topics: object) -> None:
+        instant = parse_instant(text)
+        if not isinstance(topics, Mapping):
+            raise ConfigError(f"{topics!r} is not an object of topics", subject="boundary")
+        if self._topic not in topics:
+            return
+        offsets = parse_offsets(
+            {self._topic: topics[self._topic]}, self._topic, subject="boundary", words=False
+        )
+        if self._offsets.setdefault(instant, offsets) != offsets:  # type: ignore[arg-type]
+            raise ValueError(f"{text}: the same instant is given twice with different offsets")
+
+
+def _read(source: str | PathLike[str]) -> str:
+    text = str(source)
+    if "://" not in text or text.startswith("file://"):
+        return Path(text.removeprefix("file://")).read_text(encoding="utf-8")
+    try:
+        import fsspec
+    except ImportError as exc:
+        raise ConfigError(
+            f"{text} is a URL; install fsspec (and its driver) to read it, or give a local path",
+            subject="boundaries",
+        ) from exc
+    with fsspec.open(text, "rt", encoding="utf-8") as file:
+        return str(file.read())

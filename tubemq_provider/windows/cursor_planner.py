@@ -1,0 +1,232 @@
+"""Planning the next cursor window: from the position to the stable end, capped.
+
+Pure decisions over one look-up of ends. What happens when partitions appear, vanish, lose data to
+retention or regress is said by `Policies`; every such decision is recorded in the plan. This module
+must not do I/O of its own and never touches stores or sinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tubemq_client.errors import ConfigError
+from tubemq_client.model import INDEX_ENTRY_BYTES, PartitionEnds
+from tubemq_provider.windows.cursor import Position
+from tubemq_provider.windows.errors import NoInitialPosition
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.policies import (
+    EARLIEST,
+    LATEST,
+    NewPartitionPosition,
+    Policies,
+    RegressionPolicy,
+    parse_offsets,
+)
+from tubemq_provider.windows.retention import EndsLookup, by_key, lost_starts, truncated
+
+__all__ = ["CursorPlanner"]
+
+Range = tuple[int, int]
+
+
+@dataclass
+class CursorPlanner:
+    """Plans cursor windows of one scope. Make one per run: it looks ends up at most once.
+
+    - `ends` gives *stable* ends (the end in memory can be taken back by a broker crash).
+    - `initial_position`: where a group without any progress begins: ``"earliest"``, ``"latest"``,
+      or ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` for all partitions. There is no default.
+    - `max_entries` caps a window, in index entries over all stores: an upper bound on records.
+    - `serialised` says that runs of this group never overlap; ``latest`` needs that, as two
+      first runs would resolve it differently and lose what lies between.
+    """
+
+    scope: WindowScope
+    ends: EndsLookup
+    initial_position: str | Mapping[str, Any] | None = None
+    max_entries: int | None = None
+    policies: Policies = field(default_factory=Policies)
+    serialised: bool = True
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.max_entries is not None and self.max_entries < 1:
+            problems.append(f"max_entries {self.max_entries} is not >= 1")
+        if isinstance(self.initial_position, str):
+            if self.initial_position not in {EARLIEST, LATEST}:
+                problems.append(
+                    f"initial_position {self.initial_position!r} is neither earliest nor latest"
+                )
+        elif self.initial_position is not None:
+            parse_offsets(self.initial_position, self.scope.topic, subject="initial_position")
+        if not self.serialised and LATEST in self._initial_words():
+            problems.append(
+                "initial_position 'latest' needs serialised runs (max_active_tis_per_dag=1)"
+            )
+        if problems:
+            raise ConfigError(problems, subject="cursor window")
+
+    def initial(self) -> Position:
+        """Position 0 of a group that has no progress anywhere. Raises `NoInitialPosition`."""
+        wanted = self.initial_position
+        if wanted is None:
+            raise NoInitialPosition(
+                f"group {self.scope.group!r} has no progress on topic {self.scope.topic!r}; set "
+                f"initial_position to 'earliest', 'latest' or offsets for its first window"
+            )
+        if isinstance(wanted, str):
+            offsets: dict[str, int | str] = dict.fromkeys(self._known, wanted)
+        else:
+            offsets = parse_offsets(wanted, self.scope.topic, subject="initial_position")
+        self._check_initial(offsets)
+        return Position(0, {key: self._resolve(key, offset) for key, offset in offsets.items()})
+
+    def plan(self, position: Position) -> WindowPlan | None:
+        """The window after `position`, or None if there is nothing to read and nothing to fix.
+
+        Raises `DataLoss` or `LogTruncated` where the policies say so.
+        """
+        starts, resets, joined = self._starts(position.next)
+        absent = tuple(key for key in starts if key not in self._known)
+        full = {
+            key: (start, self._known[key].max_offset if key in self._known else start)
+            for key, start in starts.items()
+        }
+        gaps = lost_starts(self.scope.topic, full, self._known, self.policies.gap_policy)
+        ranges = _capped(full, gaps, self.max_entries, turn=position.seq)
+        # A reset, or where a partition joins at its end, is lost again unless a window says so.
+        fixes = bool(resets) or (
+            bool(joined) and self.policies.new_partition_position is NewPartitionPosition.LATEST
+        )
+        if not fixes and all(start == end for start, end in ranges.values()):
+            return None
+        return WindowPlan.cursor(
+            self.scope,
+            position.seq + 1,
+            ranges,
+            gaps={key: lost for key, lost in _clipped(gaps, ranges).items() if lost},
+            resets=resets,
+            joined=joined,
+            absent=absent,
+            has_more=ranges != full,
+        )
+
+    @cached_property
+    def _known(self) -> dict[str, PartitionEnds]:
+        return by_key(self.scope.topic, self.ends())
+
+    def _initial_words(self) -> set[object]:
+        wanted = self.initial_position
+        if isinstance(wanted, Mapping):
+            return set(wanted[self.scope.topic].values())
+        return {wanted}
+
+    def _check_initial(self, offsets: Mapping[str, int | str]) -> None:
+        problems = [f"partition {key} is not named" for key in self._known if key not in offsets]
+        for key, offset in offsets.items():
+            if key not in self._known:
+                problems.append(f"partition {key}: no broker offers it")
+            elif isinstance(offset, int) and offset > self._known[key].max_offset:
+                problems.append(
+                    f"partition {key}: {offset} is beyond the end {self._known[key].max_offset}"
+                )
+        if problems:
+            raise ConfigError(problems, subject="initial_position")
+
+    def _resolve(self, key: str, offset: int | str) -> int:
+        if offset == EARLIEST:
+            return self._known[key].min_offset
+        if offset == LATEST:
+            return self._known[key].max_offset
+        return int(offset)
+
+    def _starts(
+        self, position: Mapping[str, int]
+    ) -> tuple[dict[str, int], dict[str, int], tuple[str, ...]]:
+        """Range starts, positions that a reset replaced, and partitions that join."""
+        starts = dict(position)
+        resets: dict[str, int] = {}
+        policy = self.policies.on_offset_regression
+        error = truncated(self.scope.topic, position, self._known)
+        if error and policy is RegressionPolicy.FAIL:
+            raise error
+        joined = tuple(key for key in self._known if key not in position)
+        for key, known in self._known.items():
+            if key in joined:
+                starts[key] = self._resolve(key, self.policies.new_partition_position)
+            elif known.max_offset < position[key]:
+                to_end = policy is RegressionPolicy.RESET_TO_END
+                starts[key] = known.max_offset if to_end else known.min_offset
+                resets[key] = position[key]
+        return starts, resets, joined
+
+
+def _capped(
+    full: Mapping[str, Range],
+    gaps: Mapping[str, tuple[Range, ...]],
+    max_entries: int | None,
+    *,
+    turn: int,
+) -> dict[str, Range]:
+    """`full` with ends moved down so that at most `max_entries` index entries are read.
+
+    Partitions of a store share its log, so entries are counted per store: each store gets a share
+    of the cap in proportion to what it has, and all its partitions end at the same offset.
+    """
+    readable = {
+        key: (gaps[key][0][1] if key in gaps else start, end) for key, (start, end) in full.items()
+    }
+    stores: dict[str, tuple[int, int]] = {}
+    for key, (start, end) in readable.items():
+        if start < end:
+            low, high = stores.get(_store(key), (start, end))
+            stores[_store(key)] = (min(low, start), max(high, end))
+    available = {name: (high - low) // INDEX_ENTRY_BYTES for name, (low, high) in stores.items()}
+    if max_entries is None or sum(available.values()) <= max_entries:
+        return dict(full)
+    shares = _shares(available, max_entries, turn)
+    capped = {}
+    for key, (start, end) in full.items():
+        if _store(key) in stores:
+            limit = stores[_store(key)][0] + shares[_store(key)] * INDEX_ENTRY_BYTES
+            end = min(end, max(limit, readable[key][0])) if shares[_store(key)] else start  # noqa: PLW2901
+        capped[key] = (start, end)
+    return capped
+
+
+def _store(key: str) -> str:
+    broker, _, partition = key.partition(":")
+    return f"{broker}/{int(partition) // 10_000}"
+
+
+def _shares(available: Mapping[str, int], cap: int, turn: int) -> dict[str, int]:
+    """`cap` split in proportion to `available`, at least one each while the cap lasts.
+
+    A cap smaller than the number of stores goes round with `turn`, so that none starves.
+    """
+    names = sorted(available)
+    first = turn % len(names)
+    order = names[first:] + names[:first]
+    shares = {name: int(index < cap) for index, name in enumerate(order)}
+    left = cap - sum(shares.values())
+    rest = sum(available.values()) - len(names)
+    for name in order:
+        if rest > 0 and left > 0:
+            shares[name] += left * (available[name] - 1) // rest
+    for name in order:
+        spare = cap - sum(shares.values())
+        shares[name] += max(0, min(spare, available[name] - shares[name]))
+    return shares
+
+
+def _clipped(
+    gaps: Mapping[str, tuple[Range, ...]], ranges: Mapping[str, Range]
+) -> dict[str, tuple[Range, ...]]:
+    """The gaps as far as they lie in `ranges`."""
+    return {
+        key: tuple((low, min(high, ranges[key][1])) for low, high in lost if low < ranges[key][1])
+        for key, lost in gaps.items()
+    }

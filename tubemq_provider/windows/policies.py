@@ -1,0 +1,139 @@
+"""What a window run does when the world is not as planned; every default fails loudly.
+
+Values are enums so that a misspelt option is caught before anything is read, together with every
+other misspelt option. This module must not do I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, Final
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.windows._plan_document import offset_problem, valid_key
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "CorruptRecords",
+    "GapPolicy",
+    "NewPartitionPosition",
+    "OnClear",
+    "Policies",
+    "RegressionPolicy",
+    "parse_offsets",
+]
+
+EARLIEST: Final = "earliest"
+"""The first offset a broker still holds."""
+
+LATEST: Final = "latest"
+"""The end at planning; for cursor windows that is the *stable* end."""
+
+
+class GapPolicy(StrEnum):
+    """Retention removed offsets that the window should contain: raise `DataLoss`, or go on and
+    record the lost range in plan, result and event."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class RegressionPolicy(StrEnum):
+    """A log now ends before the position (truncated, or rebuilt): raise `LogTruncated`, or go on
+    from its end (skips what is there) or its start (may read records twice)."""
+
+    FAIL = "fail"
+    RESET_TO_END = "reset_to_end"
+    RESET_TO_START = "reset_to_start"
+
+
+class NewPartitionPosition(StrEnum):
+    """Where a partition begins that appeared after the group's first window."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class CorruptRecords(StrEnum):
+    """A record fails its checksum: raise, leave it out and count it, or hand it to quarantine."""
+
+    FAIL = "fail"
+    DROP = "drop"
+    QUARANTINE = "quarantine"
+
+
+class OnClear(StrEnum):
+    """A cleared task finds its window written: leave it (`verify`), or write it again where the
+    sink can replace a window in one step."""
+
+    VERIFY = "verify"
+    REWRITE = "rewrite"
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """One value per policy. `Policies.of` takes the options' texts and lists all problems."""
+
+    gap_policy: GapPolicy = GapPolicy.FAIL
+    on_offset_regression: RegressionPolicy = RegressionPolicy.FAIL
+    new_partition_position: NewPartitionPosition = NewPartitionPosition.EARLIEST
+    corrupt_records: CorruptRecords = CorruptRecords.FAIL
+    on_clear: OnClear = OnClear.VERIFY
+
+    @classmethod
+    def of(cls, **options: str) -> Policies:
+        """Policies from texts; the rest keep their defaults. Raises `ConfigError`."""
+        kinds: dict[str, type[StrEnum]] = {
+            item.name: type(item.default)  # type: ignore[misc]
+            for item in fields(cls)
+        }
+        problems: list[str] = []
+        values: dict[str, Any] = {}
+        for name, text in options.items():
+            kind = kinds.get(name)
+            if kind is None:
+                problems.append(f"unknown policy {name!r}; known: {', '.join(kinds)}")
+            elif text not in list(kind):
+                problems.append(f"{name} {text!r} is none of {', '.join(kind)}")
+            else:
+                values[name] = kind(text)
+        if problems:
+            raise ConfigError(problems, subject="policies")
+        return cls(**values)
+
+
+def parse_offsets(
+    value: object, topic: str, *, subject: str, words: bool = True
+) -> dict[str, int | str]:
+    """Offsets by partition key from what a user types: ``{"<topic>": {"1:0": 2800, "1:1":
+    "earliest"}}``. Raises `ConfigError` listing every problem; `words` allows earliest and latest.
+    """
+    if not isinstance(value, Mapping) or set(value) != {topic}:
+        raise ConfigError(
+            f'expected {{"{topic}": {{"<broker id>:<partition id>": offset}}}}, not {value!r}',
+            subject=subject,
+        )
+    offsets = value[topic]
+    if not isinstance(offsets, Mapping) or not offsets:
+        raise ConfigError(f"{topic}: {offsets!r} names no partition", subject=subject)
+    problems = [
+        bad for key, offset in offsets.items() for bad in _problems(key, offset, words=words)
+    ]
+    if problems:
+        raise ConfigError(problems, subject=subject)
+    return dict(offsets)
+
+
+def _problems(key: object, offset: object, *, words: bool) -> list[str]:
+    if not valid_key(key):
+        return [f"{key!r} is not '<broker id>:<partition id>'"]
+    if isinstance(offset, str):
+        if words and offset in (EARLIEST, LATEST):
+            return []
+        allowed = "an offset, 'earliest' or 'latest'" if words else "an offset"
+        return [f"{key}: {offset!r} is not {allowed}"]
+    problem = offset_problem(offset)
+    return [f"{key}: {problem}"] if problem else []

@@ -1,0 +1,217 @@
+"""From what a user means to the plan of a window that stands alone: time windows, explicit ranges.
+
+A `TimeResolver` turns an instant into offsets. What it says is fixed once per instant, beside the
+data, so that neighbouring windows share the boundary: no gap and no overlap, whatever is asked
+later. Neither kind of window touches the cursor. This module must not import airflow or pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+from tubemq_client.errors import ConfigError
+from tubemq_client.model import PartitionEnds
+from tubemq_provider.windows._plan_document import offset_problem, valid_key
+from tubemq_provider.windows.canonical import basic_instant, rfc3339
+from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.plan import WindowPlan, WindowScope, key_order, time_window_id
+from tubemq_provider.windows.policies import EARLIEST, LATEST, NewPartitionPosition, Policies
+from tubemq_provider.windows.protocols import BoundaryBook, Document
+from tubemq_provider.windows.retention import EndsLookup, by_key, check_reachable, lost_starts
+
+__all__ = ["ExplicitPlanner", "TimePlanner", "TimeResolver", "fixed_boundary"]
+
+Range = tuple[int, int]
+Words = Mapping[str, int | str]
+
+
+@runtime_checkable
+class TimeResolver(Protocol):
+    """Turns an instant into one offset per partition."""
+
+    @property
+    def name(self) -> str:
+        """The word users choose it by: ``boundaries``."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether it gives the same answer for ever. Others need a place to fix their answer."""
+
+    def offsets_at(self, instant: datetime) -> Mapping[str, int]:
+        """Offset by partition key; records before it belong to earlier windows. Raises
+        `ConfigError` if the instant cannot be resolved."""
+
+
+def fixed_boundary(
+    resolver: TimeResolver, instant: datetime, scope: WindowScope, book: BoundaryBook | None
+) -> dict[str, int]:
+    """The one boundary at `instant`: what the book has, else what the resolver says, fixed now."""
+    if book is None:
+        if not resolver.exact:
+            raise ConfigError(
+                f"resolver {resolver.name!r} may answer differently later, and this sink has no "
+                f"place to fix a boundary; use the 'boundaries' resolver",
+                subject="time window",
+            )
+        return dict(resolver.offsets_at(instant))
+    key = f"{basic_instant(instant)}-{scope.h}"
+    found = book.read(key)
+    if found is None:
+        offsets = dict(sorted(resolver.offsets_at(instant).items(), key=key_order))
+        found = book.fix(
+            key,
+            {
+                "v": 1,
+                "instant": rfc3339(instant),
+                "topic": scope.topic,
+                "h": scope.h,
+                "resolver": resolver.name,
+                "offsets": offsets,
+            },
+        )
+    return _boundary_offsets(found, key, scope)
+
+
+def _boundary_offsets(document: Document, key: str, scope: WindowScope) -> dict[str, int]:
+    problems = []
+    if document.get("v") != 1:
+        problems.append(f"version {document.get('v')!r} is unknown here; this release reads 1")
+    if document.get("h") != scope.h:
+        problems.append(f"h {document.get('h')!r} is not {scope.h!r}")
+    offsets = document.get("offsets")
+    if not isinstance(offsets, dict) or not offsets:
+        problems.append("offsets are missing")
+        offsets = {}
+    for partition, offset in offsets.items():
+        if not valid_key(partition):
+            problems.append(f"{partition!r} is not '<broker id>:<partition id>'")
+        elif bad := offset_problem(offset):
+            problems.append(f"{partition}: {bad}")
+    if problems:
+        raise DocumentError(f"boundary {key}", problems)
+    return dict(offsets)
+
+
+@dataclass
+class TimePlanner:
+    """Plans the window `[start, end)` of time. Independent of other windows and of the cursor."""
+
+    scope: WindowScope
+    start: datetime
+    end: datetime
+    resolver: TimeResolver
+    ends: EndsLookup
+    book: BoundaryBook | None = None
+    policies: Policies = field(default_factory=Policies)
+
+    def __post_init__(self) -> None:
+        if not self.start < self.end:
+            raise ConfigError(
+                f"start {rfc3339(self.start)} is not before end {rfc3339(self.end)}",
+                subject="time window",
+            )
+
+    @property
+    def window_id(self) -> str:
+        """Known before planning: it names the interval."""
+        return time_window_id(self.start, self.end, self.scope.h)
+
+    def plan(self) -> WindowPlan:
+        """Fix both boundaries and plan what lies between, even if that is nothing.
+
+        Raises `WindowNotReady` while a boundary lies beyond what brokers have on disk, and
+        `DataLoss` as `gap_policy` says.
+        """
+        before = fixed_boundary(self.resolver, self.start, self.scope, self.book)
+        after = fixed_boundary(self.resolver, self.end, self.scope, self.book)
+        known = by_key(self.scope.topic, self.ends())
+        ranges, joined = self._ranges(before, after, known)
+        check_reachable(self.scope.topic, ranges, known)
+        gaps = lost_starts(self.scope.topic, ranges, known, self.policies.gap_policy)
+        return WindowPlan.for_time(
+            self.scope, self.start, self.end, ranges, gaps=gaps, joined=joined
+        )
+
+    def _ranges(
+        self,
+        before: Mapping[str, int],
+        after: Mapping[str, int],
+        known: Mapping[str, PartitionEnds],
+    ) -> tuple[dict[str, Range], tuple[str, ...]]:
+        problems = [
+            f"partition {key} is known at {rfc3339(self.start)} but not at {rfc3339(self.end)}"
+            for key in before
+            if key not in after
+        ]
+        joined = tuple(key for key in after if key not in before)
+        ranges = {}
+        for key, end in after.items():
+            start = before.get(key, self._joining(known.get(key), end))
+            if start > end:
+                problems.append(f"partition {key}: start {start} is beyond end {end}")
+            ranges[key] = (start, end)
+        if problems:
+            raise ConfigError(problems, subject=f"boundaries of window {self.window_id}")
+        return ranges, joined
+
+    def _joining(self, known: PartitionEnds | None, end: int) -> int:
+        """Where a partition begins that no earlier boundary knows."""
+        latest = self.policies.new_partition_position is NewPartitionPosition.LATEST
+        return end if latest or known is None else min(known.min_offset, end)
+
+
+@dataclass
+class ExplicitPlanner:
+    """Plans ranges given by hand: `starting` and `ending` by partition key, offsets or words.
+
+    Offsets are taken as they are; ``"earliest"`` and ``"latest"`` are resolved when planned.
+    """
+
+    scope: WindowScope
+    starting: Words
+    ending: Words
+    ends: EndsLookup
+    policies: Policies = field(default_factory=Policies)
+
+    def __post_init__(self) -> None:
+        problems = [f"partition {key} has no start" for key in self.ending.keys() - self.starting]
+        problems += [f"partition {key} has no end" for key in self.starting.keys() - self.ending]
+        for key in self.starting.keys() & self.ending.keys():
+            start, end = self.starting[key], self.ending[key]
+            if isinstance(start, int) and isinstance(end, int) and start > end:
+                problems.append(f"partition {key}: start {start} is beyond end {end}")
+        if problems:
+            raise ConfigError(sorted(problems), subject="offsets")
+
+    @property
+    def window_id(self) -> None:
+        """Only known once planned: the id is the hash of the ranges."""
+        return
+
+    def plan(self) -> WindowPlan:
+        """The plan of these ranges. Raises `WindowNotReady` and `DataLoss` like a time window."""
+        known = by_key(self.scope.topic, self.ends())
+        unknown = [key for key in self.starting if key not in known]
+        if unknown:
+            raise ConfigError(
+                [f"topic {self.scope.topic!r} has no partition {key}" for key in unknown],
+                subject="offsets",
+            )
+        ranges = {
+            key: (_offset(self.starting[key], known[key]), _offset(self.ending[key], known[key]))
+            for key in self.starting
+        }
+        check_reachable(self.scope.topic, ranges, known)
+        gaps = lost_starts(self.scope.topic, ranges, known, self.policies.gap_policy)
+        return WindowPlan.explicit(self.scope, ranges, gaps=gaps)
+
+
+def _offset(value: int | str, known: PartitionEnds) -> int:
+    if value == EARLIEST:
+        return known.min_offset
+    if value == LATEST:
+        return known.max_offset
+    return int(value)

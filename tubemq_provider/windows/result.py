@@ -1,0 +1,123 @@
+"""What a run says about its window: to the caller, and to everybody else in the commit event.
+
+Both are JSON. The result goes to XCom or a terminal; the event is progress, and the only record of
+"accepted" (it becomes visible with the task's success). This module must not do I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tubemq_provider.windows.cursor import CURSOR_VERSION, Position
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.protocols import Marker
+
+__all__ = ["WindowResult", "event_document", "merged_gaps"]
+
+Gaps = Mapping[str, list[list[int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowResult:
+    """One run's outcome.
+
+    - `window_id`, `hash`, `ranges`: the window, as the sink has it; None and {} for an empty cursor
+      run, which leaves no window.
+    - `records`, `bytes`: by partition key, and body bytes in all; from the marker when `replayed`.
+    - `empty`: there was nothing to read. `replayed`: the window was already written, by an earlier
+      try or another run. `has_more`: a cap cut it short.
+    - `position`: up to where all cursor windows are published; None for other kinds.
+    - `recovered`: ids of windows published by runs that never came to say so.
+    - `gaps`: offset ranges that retention took and `gap_policy="skip"` accepted.
+    - `warnings`: for people.
+    """
+
+    kind: str
+    topic: str
+    group: str
+    window_id: str | None = None
+    hash: str | None = None
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    records: Mapping[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    corrupt: int = 0
+    gaps: Gaps = field(default_factory=dict)
+    has_more: bool = False
+    empty: bool = False
+    replayed: bool = False
+    exactly_once: bool = True
+    engine: str = ""
+    sink_kind: str = ""
+    sink_ref: str | None = None
+    position: Position | None = None
+    recovered: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """Records over all partitions."""
+        return sum(self.records.values())
+
+    def to_document(self) -> dict[str, Any]:
+        """A JSON object with every member, `total` included."""
+        position = self.position
+        return {
+            "kind": self.kind,
+            "topic": self.topic,
+            "group": self.group,
+            "window_id": self.window_id,
+            "hash": self.hash,
+            "ranges": {key: list(value) for key, value in self.ranges.items()},
+            "records": dict(self.records),
+            "total": self.total,
+            "bytes": self.bytes,
+            "corrupt": self.corrupt,
+            "gaps": {key: [list(gap) for gap in gaps] for key, gaps in self.gaps.items()},
+            "has_more": self.has_more,
+            "empty": self.empty,
+            "replayed": self.replayed,
+            "exactly_once": self.exactly_once,
+            "engine": self.engine,
+            "sink_kind": self.sink_kind,
+            "sink_ref": self.sink_ref,
+            "position": {"seq": position.seq, "next": dict(position.next)} if position else None,
+            "recovered": list(self.recovered),
+            "warnings": list(self.warnings),
+        }
+
+
+def merged_gaps(plan: WindowPlan, marker: Marker) -> dict[str, list[list[int]]]:
+    """Gaps known at planning and gaps met while reading, by partition key."""
+    gaps = {key: [list(gap) for gap in lost] for key, lost in plan.gaps.items()}
+    for key, lost in marker.counts.gaps.items():
+        gaps.setdefault(key, []).extend(list(gap) for gap in lost)
+    return gaps
+
+
+def event_document(scope: WindowScope, result: WindowResult) -> dict[str, Any]:
+    """The commit event of a run: strings, integers, lists and objects only; what does not apply is
+    left out (an empty run has no window, a time window no position)."""
+    document: dict[str, Any] = {
+        "v": CURSOR_VERSION,
+        "cluster": scope.cluster,
+        "topic": scope.topic,
+        "group": scope.group,
+        "kind": result.kind,
+    }
+    if result.window_id is not None:
+        document |= {
+            "window_id": result.window_id,
+            "hash": result.hash,
+            "ranges": {key: list(value) for key, value in result.ranges.items()},
+            "records": dict(result.records),
+            "bytes": result.bytes,
+            "gaps": {key: [list(gap) for gap in gaps] for key, gaps in result.gaps.items()},
+            "sink": {"kind": result.sink_kind, "ref": result.sink_ref or ""},
+            "replayed": int(result.replayed),
+        }
+    if result.position is not None:
+        document["position"] = result.position.to_document(scope.h)
+        document["recovered"] = list(result.recovered)
+    return document

@@ -1,0 +1,101 @@
+"""Ranges against what brokers still hold: lost starts, ends that are not there yet, truncated logs.
+
+Pure functions over ends that a caller looked up. Errors name topic, partition, the range in
+question and the option that decides. This module must not do I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tubemq_client.errors import ConfigError, DataLoss, LogTruncated
+from tubemq_client.model import Partition, PartitionEnds
+from tubemq_provider.windows.errors import WindowNotReady
+from tubemq_provider.windows.plan import key_order
+from tubemq_provider.windows.policies import GapPolicy
+
+__all__ = ["EndsLookup", "by_key", "check_reachable", "lost_starts", "truncated"]
+
+EndsLookup = Callable[[], Mapping[Partition, PartitionEnds]]
+"""Asks the brokers for the ends of every partition of the topic, stable ends for cursor windows."""
+
+Range = tuple[int, int]
+
+
+def by_key(topic: str, ends: Mapping[Partition, PartitionEnds]) -> dict[str, PartitionEnds]:
+    """Ends by partition key, in key order. Raises `ConfigError` if the topic has no partition."""
+    found = {partition.key: end for partition, end in ends.items() if partition.topic == topic}
+    if not found:
+        raise ConfigError(f"topic {topic!r} has no partition on any broker", subject="topic")
+    return dict(sorted(found.items(), key=key_order))
+
+
+def lost_starts(
+    topic: str,
+    ranges: Mapping[str, Range],
+    ends: Mapping[str, PartitionEnds],
+    policy: GapPolicy,
+) -> dict[str, tuple[Range, ...]]:
+    """The part of each range below the broker's minimum offset.
+
+    Under `GapPolicy.FAIL` any such part raises `DataLoss` naming all of them.
+    """
+    gaps: dict[str, tuple[Range, ...]] = {
+        key: ((start, min(end, ends[key].min_offset)),)
+        for key, (start, end) in ranges.items()
+        if key in ends and start < min(end, ends[key].min_offset)
+    }
+    if gaps and policy is GapPolicy.FAIL:
+        lines = "".join(
+            f"\n  - partition {key}: offsets [{gap[0][0]}, {gap[0][1]}) are gone, the broker holds "
+            f"data from {ends[key].min_offset}"
+            for key, gap in gaps.items()
+        )
+        first = next(iter(gaps))
+        raise DataLoss(
+            f"retention has removed data of topic {topic!r} before it was read:{lines}\n"
+            f"set gap_policy='skip' to go on without it; the lost ranges are then recorded",
+            start=gaps[first][0][0],
+            available=ends[first].min_offset,
+        )
+    return gaps
+
+
+def check_reachable(
+    topic: str, ranges: Mapping[str, Range], ends: Mapping[str, PartitionEnds]
+) -> None:
+    """Whether every range ends within what brokers have on disk; raises `WindowNotReady`."""
+    problems = []
+    for key, (_, end) in ranges.items():
+        if key not in ends:
+            problems.append(f"partition {key}: no broker offers it")
+        elif end > ends[key].max_offset:
+            kind = "stable end" if ends[key].stable else "end"
+            problems.append(
+                f"partition {key}: the window ends at {end}, the {kind} is {ends[key].max_offset}"
+            )
+    if problems:
+        lines = "".join(f"\n  - {problem}" for problem in problems)
+        raise WindowNotReady(
+            f"the window of topic {topic!r} is not there yet:{lines}\n"
+            f"wait for it first, e.g. with TubeMQPartitionReadySensor(until_offsets=...)"
+        )
+
+
+def truncated(
+    topic: str, position: Mapping[str, int], ends: Mapping[str, PartitionEnds]
+) -> LogTruncated | None:
+    """The error for partitions whose log ends before the position, or None if there are none."""
+    lines = "".join(
+        f"\n  - partition {key}: the position is {offset}, the log ends at {ends[key].max_offset}"
+        for key, offset in position.items()
+        if key in ends and ends[key].max_offset < offset
+    )
+    if not lines:
+        return None
+    return LogTruncated(
+        f"topic {topic!r} has less data than was read already; a broker lost records or the topic "
+        f"was made anew:{lines}\n"
+        f"set on_offset_regression='reset_to_end' (skip what is there) or 'reset_to_start' (read "
+        f"all of it, records may come twice) to go on"
+    )

@@ -1,0 +1,106 @@
+"""Checks between the parts: engine against plan, staged files against engine, window after window.
+
+Each check raises with every disagreement in the message, before anything becomes visible. This
+module must not do I/O; who reads files or documents passes what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+from tubemq_provider.windows.errors import CountMismatch
+from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.protocols import IngestCounts
+
+__all__ = ["chain_problems", "check_counts", "check_staged"]
+
+
+def check_counts(plan: WindowPlan, counts: IngestCounts) -> None:
+    """Whether an engine's counts can be those of `plan`; raises `CountMismatch`.
+
+    Every partition must be counted, and none may have more records than its ranges have index
+    entries (fewer is normal: partitions of a store share the log, and filters leave records out).
+    Where the engine reports the pieces it read, they must tile the plan's ranges.
+    """
+    room = dict.fromkeys(plan.ranges, 0)
+    for range_ in plan.reads():
+        room[range_.partition.key] += range_.entries
+    problems = [f"{key} was not counted" for key in plan.ranges if key not in counts.records]
+    for key, found in counts.records.items():
+        if key not in room:
+            problems.append(f"{key} is not in the plan, but {found} records were counted")
+        elif not 0 <= found <= room[key]:
+            problems.append(f"{key} has {found} records, but at most {room[key]} fit its range")
+    if counts.pieces is not None:
+        problems += _tiling_problems(plan, counts.pieces)
+    _raise(plan, problems)
+
+
+def check_staged(
+    plan: WindowPlan, counts: IngestCounts, staged: Mapping[str, int] | None, total: int
+) -> None:
+    """Whether staged files hold what the engine counted; raises `CountMismatch`.
+
+    `staged` is records by partition key as the files say it, or None where they do not carry the
+    partition: then only `total` can be compared.
+    """
+    problems = []
+    if staged is not None:
+        for key in sorted(staged.keys() | counts.records.keys()):
+            in_files, counted = staged.get(key, 0), counts.records.get(key, 0)
+            if in_files != counted:
+                problems.append(f"{key}: {in_files} records in files, {counted} counted")
+    if total != counts.total:
+        problems.append(f"{total} records in files, {counts.total} counted")
+    _raise(plan, problems)
+
+
+def _tiling_problems(plan: WindowPlan, pieces: Mapping[str, list[list[int]]]) -> list[str]:
+    wanted: dict[str, list[tuple[int, int]]] = {}
+    for range_ in plan.reads():
+        wanted.setdefault(range_.partition.key, []).append((range_.start, range_.end))
+    problems = []
+    for key in sorted(wanted.keys() | pieces.keys()):
+        read = _joined((start, end) for start, end in pieces.get(key, []))
+        if read != _joined(wanted.get(key, [])):
+            problems.append(f"{key}: read {read}, planned {wanted.get(key, [])}")
+    return problems
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Adjacent ranges as one; overlapping ones stay apart and so never equal a plan."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if start == end:
+            continue
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _raise(plan: WindowPlan, problems: list[str]) -> None:
+    if problems:
+        lines = "".join(f"\n  - {problem}" for problem in problems)
+        raise CountMismatch(f"window {plan.window_id} of topic {plan.topic!r}:{lines}")
+
+
+def chain_problems(plans: Iterable[WindowPlan]) -> list[str]:
+    """Where cursor windows do not follow each other: numbers left out, gaps, overlaps.
+
+    `plans` may come in any order; an empty list means that every window begins where the one
+    before it ended.
+    """
+    ordered = sorted(plans, key=lambda plan: plan.seq or 0)
+    problems = []
+    for earlier, later in pairwise(ordered):
+        if (later.seq or 0) != (earlier.seq or 0) + 1:
+            problems.append(f"{later.window_id} follows {earlier.window_id}")
+        elif not later.continues(earlier.ends):
+            problems.append(
+                f"{later.window_id} begins at {later.bases}, {earlier.window_id} ends at "
+                f"{earlier.ends}"
+            )
+    return problems
