@@ -16,9 +16,9 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tubemq_client import errors
-from tubemq_client.config import validated
-from tubemq_client.model import INDEX_ENTRY_BYTES, Partition
+from tubemq_client.model import Partition
 from tubemq_provider.assets import CLUSTER_PATTERN
+from tubemq_provider.windows.policies import parse_offsets
 
 __all__ = [
     "ClusterAlias",
@@ -59,47 +59,28 @@ def _keys(value: object) -> object:
     return value
 
 
-def _offsets(value: object) -> object:
-    value = _json(value)
-    for key, offset in _innermost(value).items():
-        Partition.from_key("", str(key))
-        if not isinstance(offset, int) or offset < 0 or offset % INDEX_ENTRY_BYTES:
-            raise ValueError(
-                f"offset {offset!r} of partition {key} is not a multiple of "
-                f"{INDEX_ENTRY_BYTES} that is >= 0"
-            )
-    return value
-
-
-def _innermost(value: object) -> Mapping[str, object]:
-    """Offsets by partition key, out of `{"1:0": 28}` or `{"<topic>": {"1:0": 28}}`."""
-    if not isinstance(value, Mapping):
-        return {}
-    nested = [item for item in value.values() if isinstance(item, Mapping)]
-    if nested and len(value) > 1:
-        raise ValueError("names more than one topic")
-    return nested[0] if nested else value
-
-
 PartitionKeys = Annotated[tuple[str, ...], BeforeValidator(_keys), Field(min_length=1)]
 """Partition keys: a list, `"1:0,1:1"`, or a JSON list."""
 
-GivenOffsets = Annotated[
-    dict[str, int] | dict[str, dict[str, int]], BeforeValidator(_offsets), Field(min_length=1)
-]
-"""Offsets by partition key, bare or below the topic's name: a mapping or JSON."""
+GivenOffsets = Annotated[dict[str, Any], BeforeValidator(_json), Field(min_length=1)]
+"""Offsets by partition key, bare or below the topic's name: a mapping or JSON. The topic and the
+offsets themselves are judged by `of_topic`, since a field does not know its neighbours."""
 
 ClusterAlias = Annotated[str, Field(pattern=rf"^{CLUSTER_PATTERN.pattern}$")]
 
 
-def of_topic(offsets: Mapping[str, Any], topic: str) -> dict[str, int]:
-    """`GivenOffsets` by partition key. Raises `ValueError` if they are those of another topic."""
-    for name, item in offsets.items():
-        if isinstance(item, Mapping):
-            if name != topic:
-                raise ValueError(f"offsets are those of topic {name!r}, not {topic!r}")
-            return dict(item)
-    return dict(offsets)
+def of_topic(
+    given: Mapping[str, Any], topic: str, name: str, *, words: bool = False
+) -> dict[str, int | str]:
+    """`GivenOffsets` by partition key; `words` allows ``earliest`` and ``latest`` for an offset.
+
+    Raises `ValueError` with every problem, each beginning with the argument's `name`.
+    """
+    nested = any(isinstance(item, Mapping) for item in given.values())
+    try:
+        return parse_offsets(given if nested else {topic: given}, topic, subject=name, words=words)
+    except errors.ConfigError as exc:
+        raise ValueError("\n".join(f"{name}: {problem}" for problem in exc.problems)) from None
 
 
 def is_template(value: object) -> bool:
@@ -130,19 +111,28 @@ def check_literals(
     try:
         model.model_validate(dict(arguments))
     except ValidationError as exc:
-        problems += [
-            _problem(item) for item in exc.errors() if not templates & {*map(str, item["loc"][:1])}
-        ]
+        for item in exc.errors():
+            if not templates & set(map(str, item["loc"][:1])):
+                problems += _problems(item, model)
     if problems:
         raise errors.ConfigError(sorted(set(problems)), subject="arguments")
 
 
 def parse(model: type[Model], arguments: Mapping[str, Any]) -> Model:
     """The model for rendered `arguments`. Raises `errors.ConfigError` with every problem."""
-    return validated(model, arguments)
+    try:
+        return model.model_validate(dict(arguments))
+    except ValidationError as exc:
+        problems = [problem for item in exc.errors() for problem in _problems(item, model)]
+        raise errors.ConfigError(problems, subject="arguments") from None
 
 
-def _problem(item: Any) -> str:
-    name = str(item["loc"][0]) if item["loc"] else "arguments"
+def _problems(item: Any, model: type[BaseModel]) -> list[str]:
+    """One line per problem; rules between fields name their fields themselves, a line each."""
     message = item["msg"].removeprefix("Value error, ")
-    return f"{name}: {message[0].lower()}{message[1:]}"
+    if not item["loc"]:
+        return list(message.splitlines())
+    name = str(item["loc"][0])
+    if item["type"] == "extra_forbidden":
+        return [f"{name}: unknown argument; known: {', '.join(sorted(model.model_fields))}"]
+    return [f"{name}: {message[0].lower()}{message[1:]}"]

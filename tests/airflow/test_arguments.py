@@ -27,7 +27,7 @@ def problems(**arguments: Any) -> str:
     [
         {},
         {"initial_position": "earliest", "max_records": 1000, "filters": ["paid"]},
-        {"initial_position": {"orders": {"1:0": 28}}},
+        {"initial_position": {"orders": {"1:0": 28, "1:1": "earliest"}}},
         {"mode": "time", "boundaries": BOUNDARIES},
         {"mode": "time", "boundaries": "/data/boundaries.json"},
         {"mode": "time", "boundaries": BOUNDARIES, "start": "", "end": "None"},
@@ -56,7 +56,7 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ({"engine": "inline", "spark_conf": {"a": "b"}}, "spark_conf has no effect"),
         ({"initial_position": {"1:0": 29}}, "not a multiple of 28"),
         ({"initial_position": {"0": 28}}, "not '<broker id>:<partition id>'"),
-        ({"initial_position": {"other": {"1:0": 28}}}, "topic 'other', not 'orders'"),
+        ({"initial_position": {"other": {"1:0": 28}}}, 'initial_position: expected {"orders"'),
         ({"initial_position": "{"}, "not valid JSON"),
         ({"mode": "time", "boundaries": BOUNDARIES, "start": "2026-01-01T00:00:00Z"}, "both start"),
         (
@@ -72,7 +72,7 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ({"max_records": 0}, "max_records"),
         ({"topic": "9 lives"}, "topic"),
         ({"cluster": "a/b"}, "cluster"),
-        ({"gap": "skip"}, "gap: unknown option"),
+        ({"gap": "skip"}, "gap: unknown argument"),
     ],
 )
 def test_refused_with_the_reason(arguments: dict[str, Any], said: str) -> None:
@@ -82,6 +82,16 @@ def test_refused_with_the_reason(arguments: dict[str, Any], said: str) -> None:
 def test_every_mistake_is_listed_at_once() -> None:
     text = problems(topic="", group="", mode="hourly", engine="spark", gap_policy="ignore")
     assert all(name in text for name in ("topic", "group", "mode", "engine", "gap_policy"))
+
+
+def test_so_is_every_mistake_between_arguments() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(IngestArguments, {**BASE, "end": "2026-01-01T00:00:00Z", "resolver": "explicit"})
+    assert caught.value.problems == [
+        "end has no effect with mode='cursor'",
+        "resolver has no effect with mode='cursor'",
+        "give both start and end, or neither",
+    ]
 
 
 def test_templates_are_judged_later_but_literals_beside_them_now() -> None:
@@ -107,5 +117,5 @@ def test_templates_are_found_inside_values(value: object) -> None:
 
 
 def test_offsets_may_stand_bare_or_below_their_topic() -> None:
-    assert of_topic({"1:0": 28}, "orders") == {"1:0": 28}
-    assert of_topic({"orders": {"1:0": 28}}, "orders") == {"1:0": 28}
+    assert of_topic({"1:0": 28}, "orders", "until_offsets") == {"1:0": 28}
+    assert of_topic({"orders": {"1:0": 28}}, "orders", "until_offsets") == {"1:0": 28}

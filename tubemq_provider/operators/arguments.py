@@ -69,15 +69,9 @@ class IngestArguments(TaskArguments):
         problems = [*self._of_mode(), *self._of_resolver(), *self._of_window()]
         if self.spark_conf and self.engine != "session":
             problems.append(f"spark_conf has no effect with engine={self.engine!r}")
-        for name in ("starting_offsets", "ending_offsets", "initial_position"):
-            value = getattr(self, name)
-            if isinstance(value, dict):
-                try:
-                    of_topic(value, self.topic)
-                except ValueError as exc:
-                    problems.append(f"{name}: {exc}")
+        problems += self._of_offsets()
         if problems:
-            raise ValueError("; ".join(problems))
+            raise ValueError("\n".join(problems))
         return self
 
     @property
@@ -86,6 +80,17 @@ class IngestArguments(TaskArguments):
         if self.resolver:
             return self.resolver
         return "explicit" if self.starting_offsets or self.ending_offsets else "boundaries"
+
+    def _of_offsets(self) -> list[str]:
+        problems = []
+        for name in ("starting_offsets", "ending_offsets", "initial_position"):
+            value = getattr(self, name)
+            if isinstance(value, dict):
+                try:
+                    of_topic(value, self.topic, name, words=name == "initial_position")
+                except ValueError as exc:
+                    problems.append(str(exc))
+        return problems
 
     def _of_mode(self) -> list[str]:
         if self.mode == "cursor":

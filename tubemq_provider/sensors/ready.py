@@ -6,9 +6,10 @@ The natural guard before a time window with known boundaries: data is there, on 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from airflow.sdk import PokeReturnValue
+from pydantic import model_validator
 
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.model import Partition
@@ -44,6 +45,18 @@ class ReadyArguments(TaskArguments):
     until_offsets: GivenOffsets | None = None
     group: GroupName | None = None
     end: End = "stable"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.until()
+        return self
+
+    def until(self) -> dict[str, int]:
+        """Offsets to wait for, by partition key."""
+        if self.until_offsets is None:
+            return {}
+        offsets = of_topic(self.until_offsets, self.topic, "until_offsets")
+        return {key: int(offset) for key, offset in offsets.items()}
 
 
 class TubeMQPartitionReadySensor(TubeMQSensor):
@@ -90,7 +103,7 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
         arguments = parse(ReadyArguments, self._arguments())
         hook = self.hook
         group = arguments.group or hook.config.default_group or _LOOKUP_GROUP
-        until = of_topic(arguments.until_offsets or {}, arguments.topic)
+        until = arguments.until()
         with hook.get_conn() as client:
             found = client.topic(arguments.topic, group)
             wanted = _wanted(arguments, until, found.partitions)
