@@ -59,7 +59,6 @@ __all__ = [
 
 _OPERATOR = "docker"  # The servers want at least two characters, the first a letter.
 _POLL_S = 0.25
-_STOP_GRACE_S = 30.0
 _REGISTRATION_FAILED = "Register to master failed"
 _FAST_HEARTBEAT = {"heartbeatPeriodMs": "1000"}
 
@@ -97,7 +96,8 @@ class GenuineTubeMQ:
     a later cluster on it continues with its ports, topics and messages. `broker_options` and
     `master_options` are keys of the main section of broker.ini and master.ini, the `…_sections`
     whole further sections, `broker_defaults` topic properties for topics that do not say otherwise.
-    The broker beats every second unless `broker_options` says otherwise. Not thread-safe.
+    The broker beats every second unless `broker_options` says otherwise. A server that ignores
+    SIGTERM for `stop_grace_s` is killed. Not thread-safe.
     """
 
     def __init__(
@@ -115,6 +115,7 @@ class GenuineTubeMQ:
         broker_defaults: Mapping[str, str | int] | None = None,
         master_options: Mapping[str, str] | None = None,
         master_sections: Sections | None = None,
+        stop_grace_s: float = 30.0,
         progress: Progress = lambda _line: None,
     ) -> None:
         self.topics: dict[str, TopicSpec] = {spec.name: spec for spec in topics}
@@ -131,6 +132,7 @@ class GenuineTubeMQ:
             master_sections=dict(master_sections or {}),
         )
         self._broker_defaults = dict(broker_defaults or {})
+        self._stop_grace_s = stop_grace_s
         self._progress = progress
         self._cluster: _Cluster | None = None
 
@@ -234,7 +236,10 @@ class GenuineTubeMQ:
                     waiting.discard(name)
             return not waiting
 
-        cluster.wait(cluster.servers.broker, "accept its topics", accepted, _Deadline(timeout_s))
+        def goal() -> str:
+            return f"accept {', '.join(sorted(waiting))}"
+
+        cluster.wait(cluster.servers.broker, goal, accepted, _Deadline(timeout_s))
         self._progress("all topics accept")
 
     def add_topics(self, *specs: TopicSpec) -> None:
@@ -260,8 +265,8 @@ class GenuineTubeMQ:
         return self._running.broker_api.query(method, **parameters)
 
     def stop_broker(self) -> None:
-        """SIGTERM: the broker writes everything to disk (about 5 s). Killed after 30 s."""
-        self._running.servers.broker.stop(_STOP_GRACE_S)
+        """SIGTERM: the broker writes everything to disk (about 5 s), or is killed at last."""
+        self._running.servers.broker.stop(self._stop_grace_s)
 
     def kill_broker(self) -> None:
         """SIGKILL: acknowledged messages that are not on disk are lost, their offsets reused."""
@@ -282,7 +287,7 @@ class GenuineTubeMQ:
                 raise GenuineFailed(f"the broker could not register\n{tail(broker.log)}")
             return _listens(self.broker_address)
 
-        cluster.wait(broker, "serve", serving, _Deadline(timeout_s))
+        cluster.wait(broker, lambda: "serve", serving, _Deadline(timeout_s))
 
     def restart_broker(self, *, timeout_s: float = 60.0) -> None:
         """`stop_broker` (if it runs), then `start_broker`."""
@@ -290,7 +295,7 @@ class GenuineTubeMQ:
         self.start_broker(timeout_s=timeout_s)
 
     def stop(self) -> None:
-        """Stops broker, master and ZooKeeper in this order, each within 30 s. Safe to repeat."""
+        """Stops broker, master and ZooKeeper in this order. Safe to repeat."""
         cluster, self._cluster = self._cluster, None
         if cluster is None:
             return
@@ -298,7 +303,7 @@ class GenuineTubeMQ:
             for server in reversed(cluster.servers.in_order):
                 if server.running:
                     self._progress(f"stopping {server.name}")
-                server.stop(_STOP_GRACE_S)
+                server.stop(self._stop_grace_s)
         finally:
             cluster.reaper.close()
             if self._workdir is None:
@@ -330,7 +335,7 @@ class GenuineTubeMQ:
         servers.zookeeper.start()
         cluster.wait(
             servers.zookeeper,
-            "answer",
+            lambda: "answer",
             lambda: _zookeeper_ok(ports.zookeeper),
             deadline,
         )
@@ -338,7 +343,7 @@ class GenuineTubeMQ:
         servers.master.start()
         cluster.wait(
             servers.master,
-            "answer over HTTP",
+            lambda: "answer over HTTP",
             lambda: _is_master(cluster.master_api),
             deadline,
         )
@@ -369,7 +374,7 @@ class _Deadline:
     """A point in monotonic time, at least a moment in the future."""
 
     def __init__(self, timeout_s: float) -> None:
-        self.timeout_s = timeout_s
+        self.timeout_s = round(timeout_s, 1)
         self._end = time.monotonic() + timeout_s
 
     @property
@@ -400,11 +405,14 @@ class _Cluster:
     def wait(
         self,
         server: ServerProcess,
-        what: str,
+        goal: Callable[[], str],
         probe: Callable[[], bool],
         deadline: _Deadline,
     ) -> None:
-        """Polls `probe` until it is true; a dead server or the deadline raises `GenuineFailed`."""
+        """Polls `probe` until it is true; a dead server or the deadline raises `GenuineFailed`.
+
+        `goal` says what `server` has not done yet.
+        """
         while not probe():
             for started in self.servers.in_order:
                 if started.returncode is not None:
@@ -414,7 +422,7 @@ class _Cluster:
                     )
             if deadline.left_s <= 0:
                 raise GenuineFailed(
-                    f"the {server.name} did not {what} within {deadline.timeout_s:.0f} s\n"
+                    f"the {server.name} did not {goal()} within {deadline.timeout_s:g} s\n"
                     f"{tail(server.log)}"
                 )
             time.sleep(_POLL_S)
