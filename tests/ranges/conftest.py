@@ -6,13 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.ranges.suite import Ledger, settings_for
 from tubemq_client import ClientSettings
 from tubemq_client.embedded import EmbeddedTubeMQ, ReadLimits, Switches, TopicSpec
-from tests.ranges.suite import Ledger, settings_for
 
 # Small segments and fetches, so that a few thousand records cross every boundary there is.
 SMALL_READS = ReadLimits(
-    segment_records=700, first_fetch_bytes=8_000, fetch_bytes=20_000, memory_scan=(60, 100),
+    segment_records=700,
+    first_fetch_bytes=8_000,
+    fetch_bytes=20_000,
+    memory_scan=(60, 100),
     file_scan=(80, 135),
 )
 

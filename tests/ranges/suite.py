@@ -102,7 +102,7 @@ class Feeder:
                         if self._stop.wait(0.01):
                             return
                         self._produce(producer, batch, partitions)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised again by stop()
                 self.failure = error
 
         self._thread = threading.Thread(target=run, name=f"feeder-{self._topic}")

@@ -1,12 +1,14 @@
-"""Windows equal receipts, on the embedded server: shared stores, filters, producers, many readers."""
+"""Windows equal receipts, on the embedded server: shared stores, filters, many readers."""
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
+from tests.ranges.suite import Feeder, Ledger, check_window, run_parallel, run_windows
 from tubemq_client import ClientSettings, OffsetRange, Partition
 from tubemq_client.embedded import EmbeddedTubeMQ
-from tests.ranges.suite import Feeder, Ledger, check_window, run_parallel, run_windows
 
 TOPICS = ["t_one", "t_two", "t_single"]
 
@@ -76,6 +78,6 @@ def test_a_split_range_delivers_what_the_whole_delivers(
     cuts = [0, 28, end // 3 // 28 * 28, end // 2 // 28 * 28, end - 28, end]
     parts = [
         check_window(settings, "split", ledger, OffsetRange(partition, a, b))
-        for a, b in zip(cuts, cuts[1:], strict=False)
+        for a, b in itertools.pairwise(cuts)
     ]
     assert sum(parts) == check_window(settings, "split", ledger, OffsetRange(partition, 0, end))

@@ -9,10 +9,10 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from tests.ranges.suite import Feeder, Ledger, check_window, settings_for
 from tubemq_client import ClientSettings, OffsetRange, Partition, RangeReader, errors
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.sync import Metadata
-from tests.ranges.suite import Feeder, Ledger, check_window, settings_for
 
 PARTITION = Partition(1, "t_one", 1)
 
@@ -189,9 +189,11 @@ def test_corrupt_records_can_be_dropped_and_counted_or_quarantined(
 def test_stopping_early_gives_the_partition_back(
     by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
 ) -> None:
-    with RangeReader(settings, group="early", pool_size=1) as reader:
-        with closing(reader.read(filled)) as batches:
-            next(batches)
+    with (
+        RangeReader(settings, group="early", pool_size=1) as reader,
+        closing(reader.read(filled)) as batches,
+    ):
+        next(batches)
     # With a pool of one group, a partition that was not given back would answer 410 for 30 s.
     with RangeReader(settings, group="early", pool_size=1, deadline_ms=1_000) as reader:
         assert bodies(reader, filled)

@@ -88,7 +88,7 @@ class DecodePolicy:
     """What to do with corrupt records, and which stream ids were asked for.
 
     Brokers filter by a 32-bit hash, so records of other stream ids can slip through; they are
-    dropped here. `corrupt_records` is "fail", "drop" (count) or "quarantine" (hand to the callback).
+    dropped here. `corrupt_records` is "fail", "drop" (count) or "quarantine" (call back).
     """
 
     corrupt_records: str = "fail"
@@ -134,9 +134,9 @@ class MessageBatch:
     """Records `[start, end)` of one partition, as one broker reply held them.
 
     `start` is the batch's first index offset and `end` the position after it (records of other
-    partitions may lie between); None while that is unknown. `exact` says that record *i* sits at `start + 28 * i`, which holds
-    only for unfiltered reads of a store with one written partition. Decoded on first use; checksum
-    failures follow the reader's `corrupt_records` policy then.
+    partitions may lie between); None while that is unknown. `exact` says that record *i* sits at
+    `start + 28 * i`, which holds only for unfiltered reads of a store with one written partition.
+    Decoded on first use; checksum failures follow the reader's `corrupt_records` policy then.
     """
 
     __slots__ = ("_columns", "_count", "_messages", "_policy", "end", "exact", "partition", "start")
