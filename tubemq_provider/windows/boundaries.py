@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def _read(source: str | PathLike[str]) -> str:
     if "://" not in text or text.startswith("file://"):
         return Path(text.removeprefix("file://")).read_text(encoding="utf-8")
     try:
-        import fsspec
+        fsspec: Any = import_module("fsspec")
     except ImportError as exc:
         raise ConfigError(
             f"{text} is a URL; install fsspec (and its driver) to read it, or give a local path",

@@ -114,6 +114,19 @@ class CursorPlanner:
             has_more=ranges != full,
         )
 
+    def readable(self, plan: WindowPlan) -> bool:
+        """Whether a plan made earlier may still be read whole.
+
+        Asked only where a regression is not an error: a plan beyond the end of a truncated log is
+        then made anew instead of failing for ever.
+        """
+        if self.policies.on_offset_regression is RegressionPolicy.FAIL:
+            return True
+        known = self._known
+        return all(
+            end <= known[key].max_offset for key, (_, end) in plan.ranges.items() if key in known
+        )
+
     @cached_property
     def _known(self) -> dict[str, PartitionEnds]:
         return by_key(self.scope.topic, self.ends())

@@ -211,7 +211,8 @@ class Sink(Protocol):
         """Where time boundaries are fixed beside the data, or None if the sink has no place."""
 
     def marker(self, window_id: str) -> Marker | None:
-        """The marker published under this id, or None. Raises `SinkDamaged` if unreadable."""
+        """The marker published under this id, or None; what is reported survives a crash of the
+        machine. Raises `SinkDamaged` if something unreadable is in its place."""
 
     def window_ids(self) -> Iterable[str]:
         """Ids of all published windows, in no particular order."""

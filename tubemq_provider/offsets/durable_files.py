@@ -1,0 +1,85 @@
+"""Files that are whole and on disk, or not there: the ground under file stores and file sinks.
+
+POSIX only gives atomicity to `rename` and `link`, and durability to `fsync` of the file *and* of
+the directory that names it. These few functions are the only place that knows so. This module must
+not know what the files mean.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from uuid import uuid4
+
+from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.protocols import Document
+
+__all__ = ["create_document", "ensure_directory", "fsync_path", "read_document", "replace_document"]
+
+
+def fsync_path(path: Path) -> None:
+    """Force a file's bytes, or a directory's names, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def ensure_directory(path: Path) -> None:
+    """Make `path` and its parents; every directory that is new is on disk on return."""
+    missing = []
+    current = path
+    while not current.exists():
+        missing.append(current)
+        current = current.parent
+    for directory in reversed(missing):
+        directory.mkdir(exist_ok=True)
+        fsync_path(directory.parent)
+
+
+def read_document(path: Path) -> Document | None:
+    """The JSON object in `path`, or None if there is no such file. Raises `DocumentError`."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        document = json.loads(text)
+    except ValueError as exc:
+        raise DocumentError(path.name, [f"it is not JSON: {exc}"]) from exc
+    if not isinstance(document, dict):
+        raise DocumentError(path.name, [f"it is {type(document).__name__}, not an object"])
+    return document
+
+
+def replace_document(path: Path, document: Document) -> None:
+    """Put `document` in place of what `path` held, in one step."""
+    ensure_directory(path.parent)
+    temporary = _write_beside(path, document)
+    temporary.replace(path)
+    fsync_path(path.parent)
+
+
+def create_document(path: Path, document: Document) -> bool:
+    """Put `document` at `path` only if nothing is there; False if something is."""
+    ensure_directory(path.parent)
+    temporary = _write_beside(path, document)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    fsync_path(path.parent)
+    return True
+
+
+def _write_beside(path: Path, document: Document) -> Path:
+    temporary = path.parent / f".{path.name}.{uuid4().hex}"
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(document, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    return temporary

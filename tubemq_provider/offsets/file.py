@@ -1,0 +1,97 @@
+"""Progress kept in a directory: for the command line, Dagster on one host, and drills.
+
+One directory per (cluster, topic, group). Every write is a whole file that is fsynced and renamed
+into place, so a kill at any moment leaves the old document or the new one. Layout::
+
+    cursor.json   win/<window id>.json   tasks/<task>.json   events/<number>.json
+
+This module must not import airflow, and knows nothing about what documents mean.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from urllib.parse import quote
+
+from tubemq_provider.offsets.durable_files import create_document, read_document, replace_document
+from tubemq_provider.windows.canonical import canonical_json
+from tubemq_provider.windows.protocols import Document
+
+__all__ = ["FileOffsetStore"]
+
+_EVENT_DIGITS = 12
+_ATTEMPTS = 1000
+
+
+class FileOffsetStore:
+    """The store of one try of task `task`; see `OffsetStore`.
+
+    Events are stored at once: success and event are no single transaction here, which only means
+    that a run killed right after its event counts as accepted. Runs may overlap; the last writer
+    of cursor or plan wins. Files of old tasks and events stay until somebody removes them.
+    """
+
+    def __init__(self, directory: str | PathLike[str], *, task: str) -> None:
+        self._root = Path(directory)
+        self._task = task
+
+    @property
+    def writer(self) -> str:
+        return self._task
+
+    def load_cursor(self) -> Document | None:
+        return read_document(self._root / "cursor.json")
+
+    def store_cursor(self, document: Document) -> None:
+        _replace(self._root / "cursor.json", document)
+
+    def load_plan(self, window_id: str) -> Document | None:
+        return read_document(self._plan(window_id))
+
+    def store_plan(self, window_id: str, document: Document) -> None:
+        _replace(self._plan(window_id), document)
+
+    def forget_plan(self, window_id: str) -> None:
+        self._plan(window_id).unlink(missing_ok=True)
+
+    def load_task_plan(self) -> Document | None:
+        return read_document(self._task_plan())
+
+    def store_task_plan(self, document: Document) -> None:
+        _replace(self._task_plan(), document)
+
+    def newest_position(self) -> Document | None:
+        for number in sorted(self._event_numbers(), reverse=True):
+            event = read_document(self._event(number))
+            if event is not None and event.get("position"):
+                return event
+        return None
+
+    def emit(self, document: Document) -> None:
+        canonical_json(document)
+        number = max(self._event_numbers(), default=0)
+        for candidate in range(number + 1, number + _ATTEMPTS):
+            if create_document(self._event(candidate), document):
+                return
+        raise OSError(f"no free event number after {number} in {self._root}")
+
+    def _plan(self, window_id: str) -> Path:
+        return self._root / "win" / f"{window_id}.json"
+
+    def _task_plan(self) -> Path:
+        return self._root / "tasks" / f"{quote(self._task, safe='')}.json"
+
+    def _event(self, number: int) -> Path:
+        return self._root / "events" / f"{number:0{_EVENT_DIGITS}d}.json"
+
+    def _event_numbers(self) -> list[int]:
+        directory = self._root / "events"
+        if not directory.is_dir():
+            return []
+        return [int(path.stem) for path in directory.glob("[0-9]*.json")]
+
+
+def _replace(path: Path, document: Document) -> None:
+    canonical_json(document)  # refuses what other stores would refuse or change
+    replace_document(path, document)

@@ -1,0 +1,133 @@
+"""What one run knows while it takes its steps: the position it proved, its plan, its marker.
+
+Only `run` uses it. The questions that need several of these facts at once are answered here, as
+pure functions of what was read, so that the steps themselves stay a list of actions. This module
+must not do I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tubemq_provider.windows.cursor import Cursor, Position
+from tubemq_provider.windows.errors import MarkerConflict, SinkHistoryLost
+from tubemq_provider.windows.plan import WindowKind, WindowPlan, cursor_window_id
+from tubemq_provider.windows.protocols import IngestCounts, Marker, Staging
+
+__all__ = ["RECOVERED_LIMIT", "RunProgress", "history_lost", "is_cursor", "same_window"]
+
+RECOVERED_LIMIT = 256
+"""At most so many window ids are listed under `recovered`: a group whose events were all purged
+must not write a document of any size."""
+
+
+@dataclass
+class RunProgress:
+    """Facts of one run, in the order in which its steps learn them.
+
+    - `position`: up to where cursor windows are published, as far as this run can prove.
+    - `announced`: seq of the newest commit event with a position; 0 if there is none.
+    - `proven`: next starts by seq, at every point of the chain this run has seen.
+    - `marker`: what the sink has for `plan`; set once the window is known to be written.
+    """
+
+    position: Position | None = None
+    announced: int = 0
+    proven: dict[int, Mapping[str, int]] = field(default_factory=dict)
+    cursor_missing: bool = False
+    plan: WindowPlan | None = None
+    staging: Staging | None = None
+    counts: IngestCounts | None = None
+    marker: Marker | None = None
+    replayed: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+    def reach(self, position: Position) -> None:
+        """All windows up to `position` are published."""
+        self.position = position
+        self.proven[position.seq] = position.next
+
+    def follow(self, marker: Marker, seq: int) -> None:
+        """Step over the published window `seq`. Raises `MarkerConflict` if it does not begin where
+        the position ends; the first window may begin anywhere."""
+        position = self.position
+        if position is not None and position.seq > 0 and not marker.plan.continues(position.next):
+            raise MarkerConflict(
+                f"the sink holds window {marker.plan.window_id} beginning at {marker.plan.bases}, "
+                f"but windows up to {position.seq} end at {dict(position.next)}; offsets were set "
+                f"by hand, or data was moved: set the position to the end of that window"
+            )
+        self.reach(Position(seq, marker.plan.ends))
+
+    def usable(self, plan: WindowPlan) -> bool:
+        """Whether a stored cursor plan may be used without asking the sink: it begins at the
+        position, or counts as published already (the marker check decides then)."""
+        position, seq = self.position, plan.seq
+        if position is None or seq is None:
+            return True
+        return seq <= position.seq or (seq == position.seq + 1 and plan.continues(position.next))
+
+    def arrive(self) -> None:
+        """The plan's window is in the sink: the position moves on if it is the next one."""
+        plan, position = self.plan, self.position
+        if plan is None or position is None or plan.seq != position.seq + 1:
+            return
+        self.reach(Position(plan.seq, plan.ends))
+
+    def may_advance(self, cursor: Cursor | None) -> bool:
+        """Whether the cursor may move to the position.
+
+        Only forward, and only from a point that this run has proven to lie on the same chain: the
+        plan's start (the usual case), or an earlier end if the cursor had fallen behind.
+        """
+        position = self.position
+        if position is None:
+            return False
+        if cursor is None:
+            return True
+        known = self.proven.get(cursor.seq)
+        return cursor.seq < position.seq and known == cursor.position.next
+
+    def recovered(self, h: str) -> tuple[str, ...]:
+        """Published windows that no event has announced and this run does not announce as its own:
+        the newest ones, at most `RECOVERED_LIMIT`."""
+        position = self.position
+        if position is None:
+            return ()
+        own = self.plan.window_id if self.plan else None
+        first = max(self.announced, position.seq - RECOVERED_LIMIT)
+        ids = (cursor_window_id(seq, h) for seq in range(first + 1, position.seq + 1))
+        return tuple(window_id for window_id in ids if window_id != own)
+
+
+def same_window(mine: WindowPlan, marker: Marker) -> WindowPlan:
+    """The plan to use for a window that is written: the marker's.
+
+    Raises `MarkerConflict` if it has other ranges and does not begin where `mine` does, unless it
+    is the first window of the chain.
+    """
+    found = marker.plan
+    if found.hash == mine.hash or found.bases == mine.bases or mine.seq == 1:
+        return found
+    raise MarkerConflict(
+        f"window {mine.window_id} is in the sink ({marker.ref}) with other ranges: it begins at "
+        f"{found.bases}, this plan begins at {mine.bases}; one of the two was planned from "
+        f"offsets that were changed since"
+    )
+
+
+def history_lost(plan: WindowPlan, seq: int) -> SinkHistoryLost:
+    """The refusal to write a window that counts as published."""
+    return SinkHistoryLost(
+        f"window {plan.window_id} counts as published (all windows up to {seq} are), but the sink "
+        f"has no marker of it; compaction or the sink's own retention may have taken it, and "
+        f"writing it again could store its records twice. Run a new window instead of repeating "
+        f"this one, or write these offsets as an explicit window: "
+        f"{ {key: list(value) for key, value in plan.ranges.items()} }"
+    )
+
+
+def is_cursor(plan: WindowPlan) -> bool:
+    """Whether the plan belongs to the chain of cursor windows."""
+    return plan.kind is WindowKind.CURSOR

@@ -1,0 +1,488 @@
+"""One window, exactly once: the eight steps, and nothing else.
+
+`WindowRun` takes a window from position to commit event over an `OffsetStore`, a `Sink` and an
+`Engine`, its only ways out. It may be killed at any moment and run again, by another try, in
+another process, beside other runs of the same group: every record is in the sink once.
+
+Truth, in this order: the sink's *marker* says whether a window is written; the *commit event*
+whether it was accepted; the *plan* which offsets it is; the *cursor* caches the rest.
+
+Between any two actions the run yields (`steps`), so that tests can stop, interleave or kill it
+there; no flag exists for that. This module must not import airflow, pyspark or pyarrow, and must
+not decide anything without one of the four truths above. See docs/guarantees.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import NamedTuple, Protocol
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.windows._progress import (
+    RunProgress,
+    history_lost,
+    is_cursor,
+    same_window,
+)
+from tubemq_provider.windows.cursor import Cursor, Position, position_of_event
+from tubemq_provider.windows.cursor_planner import CursorPlanner
+from tubemq_provider.windows.errors import DocumentError, SinkHistoryLost
+from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope, cursor_window_id
+from tubemq_provider.windows.policies import OnClear, Policies
+from tubemq_provider.windows.protocols import (
+    Document,
+    Engine,
+    IngestCounts,
+    Marker,
+    OffsetStore,
+    Sink,
+    Step,
+    StepObserver,
+)
+from tubemq_provider.windows.result import WindowResult, event_document, merged_gaps
+from tubemq_provider.windows.verify import check_counts
+
+__all__ = ["PLANS_KEPT", "Mirror", "StandalonePlanner", "StepPoint", "WindowRun"]
+
+PLANS_KEPT = 16
+"""Stored plans of so many published cursor windows stay; older ones are removed. The sink's
+markers keep every plan."""
+
+Mirror = Callable[[Mapping[str, int]], None]
+"""Told the window's end by partition key, to show it as the group's offsets at the brokers."""
+
+
+class StandalonePlanner(Protocol):
+    """Plans a window that depends on no other: `TimePlanner`, `ExplicitPlanner`."""
+
+    scope: WindowScope
+    policies: Policies
+
+    @property
+    def window_id(self) -> str | None:
+        """The id, if it is known before planning."""
+
+    def plan(self) -> WindowPlan:
+        """The plan; the same question may be answered differently later."""
+
+
+class StepPoint(NamedTuple):
+    """A point between two actions: ``begin``, ``end``, or the action just completed."""
+
+    step: Step
+    point: str
+
+
+class WindowRun:
+    """One try to bring one window into a sink. Use it once.
+
+    - `attempt`: unique per try (a task-instance id); names the staging place.
+    - `observer`: told every point, also those inside long steps.
+    - `mirror`: optional; its failure is a warning, never an error.
+    """
+
+    def __init__(
+        self,
+        planner: CursorPlanner | StandalonePlanner,
+        store: OffsetStore,
+        sink: Sink,
+        engine: Engine,
+        *,
+        attempt: str,
+        observer: StepObserver | None = None,
+        mirror: Mirror | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        if planner.policies.on_clear is OnClear.REWRITE:
+            raise ConfigError(
+                f"on_clear='rewrite' needs a sink that replaces a window in one step; the "
+                f"{sink.kind} sink cannot",
+                subject="policies",
+            )
+        if planner.scope.sink != sink.identity:
+            raise ConfigError(
+                f"the plan is for sink {planner.scope.sink!r}, not {sink.identity!r}",
+                subject="window run",
+            )
+        self._planner = planner
+        self._scope = planner.scope
+        self._store = store
+        self._sink = sink
+        self._engine = engine
+        self._attempt = attempt
+        self._observer = observer
+        self._mirror_to = mirror
+        self._clock = clock
+        self._now = RunProgress()
+        self._result: WindowResult | None = None
+
+    def run(self) -> WindowResult:
+        """Take all eight steps. Raises `WindowError` and what engine, store and sink raise."""
+        steps = self.steps()
+        while True:
+            try:
+                step, point = next(steps)
+            except StopIteration as done:
+                result: WindowResult = done.value
+                return result
+            self._observe(step, point)
+
+    def steps(self) -> Generator[StepPoint, None, WindowResult]:
+        """The run as a generator: at most one action on a store, sink or engine between two points.
+
+        Dropping it at any point is what a kill does there.
+        """
+        bodies: dict[Step, Callable[[], Iterator[str]]] = {
+            Step.LOAD: self._load,
+            Step.PLAN: self._plan,
+            Step.CHECK: self._check,
+            Step.INGEST: self._ingest,
+            Step.PUBLISH: self._publish,
+            Step.ADVANCE: self._advance,
+            Step.COMMIT: self._commit,
+            Step.MIRROR: self._mirror,
+        }
+        for step, body in bodies.items():
+            yield StepPoint(step, "begin")
+            for point in body():
+                yield StepPoint(step, point)
+            yield StepPoint(step, "end")
+        return replace(self._made_result(), warnings=tuple(self._now.warnings))
+
+    # -- 1 load -------------------------------------------------------------------------------
+
+    def _load(self) -> Iterator[str]:
+        """Find the position: the higher of cursor and newest event, then along the markers."""
+        if not isinstance(self._planner, CursorPlanner):
+            return
+        now = self._now
+        cursor = self._read_cursor()
+        yield "cursor read"
+        event = self._store.newest_position()
+        yield "event read"
+        now.cursor_missing = cursor is None
+        accepted = position_of_event(event, self._scope) if event else None
+        # The cursor is put on record even where the event is ahead: it may advance from there.
+        if accepted is not None:
+            now.announced = accepted.seq
+            now.reach(accepted)
+        if cursor is not None:
+            now.proven[cursor.seq] = cursor.position.next
+            if accepted is None or cursor.seq >= accepted.seq:
+                now.reach(cursor.position)
+        yield from self._follow_markers()
+        if now.cursor_missing:
+            yield from self._look_for_holes()
+        if now.position is None:
+            now.reach(self._planner.initial())
+            yield "initial position resolved"
+
+    def _follow_markers(self) -> Iterator[str]:
+        """Windows that were published by runs that never came to say so."""
+        now = self._now
+        while True:
+            seq = now.position.seq + 1 if now.position else 1
+            marker = self._sink.marker(cursor_window_id(seq, self._scope.h))
+            yield "marker read"
+            if marker is None:
+                return
+            now.follow(marker, seq)
+
+    def _look_for_holes(self) -> Iterator[str]:
+        """Without a cursor the markers may be all that is left: none may be missing between."""
+        now = self._now
+        suffix = f"-{self._scope.h}"
+        numbers = [
+            int(window_id[2 : -len(suffix)])
+            for window_id in self._sink.window_ids()
+            if window_id.startswith("c-") and window_id.endswith(suffix)
+        ]
+        yield "windows listed"
+        highest = max(numbers, default=0)
+        if highest <= (now.position.seq if now.position else 0):
+            return
+        # Another run may have published them since; a lost marker stays lost.
+        yield from self._follow_markers()
+        reached = now.position.seq if now.position else 0
+        if highest > reached:
+            raise SinkHistoryLost(
+                f"group {self._scope.group!r} has lost its cursor, and the sink has window "
+                f"{cursor_window_id(highest, self._scope.h)} but not "
+                f"{cursor_window_id(reached + 1, self._scope.h)}; set the position by hand, as "
+                f"starting anew could store records twice"
+            )
+
+    # -- 2 plan -------------------------------------------------------------------------------
+
+    def _plan(self) -> Iterator[str]:
+        """Task plan, stored plan, marker, and only then a new plan; copied into the task plan."""
+        now = self._now
+        task_plan = self._read_plan(self._store.load_task_plan(), "task plan")
+        yield "task plan read"
+        if task_plan is not None and self._ours(task_plan):
+            yield from self._consider(task_plan)
+            if now.plan is not None:
+                return
+        window_id = self._window_id()
+        if window_id is not None:
+            yield from self._find_plan(window_id)
+        if now.plan is None:
+            yield from self._create_plan()
+        if now.plan is not None:
+            self._store.store_task_plan(now.plan.to_document())
+            yield "task plan stored"
+
+    def _consider(self, plan: WindowPlan) -> Iterator[str]:
+        """Use a stored plan if it begins at the position or its window is in the sink; else it is
+        replaced."""
+        if self._now.usable(plan) and self._still_there(plan):
+            self._now.plan = plan
+            return
+        marker = self._sink.marker(plan.window_id)
+        yield "marker of stored plan read"
+        if marker is not None:
+            self._now.plan = plan
+
+    def _still_there(self, plan: WindowPlan) -> bool:
+        """Whether an unpublished plan can still be read, as far as a policy asks for more than an
+        error."""
+        planner = self._planner
+        if not isinstance(planner, CursorPlanner) or (plan.seq or 0) <= self._position().seq:
+            return True
+        return planner.readable(plan)
+
+    def _find_plan(self, window_id: str) -> Iterator[str]:
+        stored = self._stored_plan(window_id)
+        yield "stored plan read"
+        if stored is not None:
+            yield from self._consider(stored)
+        if self._now.plan is None:
+            marker = self._sink.marker(window_id)
+            yield "marker asked for plan"
+            if marker is not None:
+                self._now.plan = marker.plan
+
+    def _create_plan(self) -> Iterator[str]:
+        now = self._now
+        if isinstance(self._planner, CursorPlanner):
+            created = self._planner.plan(self._position())
+        else:
+            created = self._planner.plan()
+        yield "plan created"
+        if created is None:
+            return
+        self._store.store_plan(created.window_id, created.to_document())
+        yield "plan stored"
+        # Two runs may have created the window at once; both go on with the plan that stayed.
+        stored = self._stored_plan(created.window_id)
+        yield "plan read back"
+        now.plan = stored if stored is not None and now.usable(stored) else created
+
+    def _window_id(self) -> str | None:
+        if isinstance(self._planner, CursorPlanner):
+            return cursor_window_id(self._position().seq + 1, self._scope.h)
+        return self._planner.window_id
+
+    def _ours(self, plan: WindowPlan) -> bool:
+        """Whether a task plan is for what is asked now (a cleared task may have new options)."""
+        if plan.h != self._scope.h:
+            return False
+        if isinstance(self._planner, CursorPlanner):
+            return is_cursor(plan)
+        wanted = self._planner.window_id
+        return plan.window_id == wanted if wanted else plan.kind is WindowKind.EXPLICIT
+
+    # -- 3 check marker -----------------------------------------------------------------------
+
+    def _check(self) -> Iterator[str]:
+        """A window that is in the sink is not written again; its marker is right about it."""
+        now = self._now
+        if now.plan is None:
+            return
+        marker = self._sink.marker(now.plan.window_id)
+        yield "marker read"
+        if marker is not None:
+            yield from self._adopt(now.plan, marker)
+        elif is_cursor(now.plan) and (now.plan.seq or 0) <= self._position().seq:
+            raise history_lost(now.plan, self._position().seq)
+
+    def _adopt(self, plan: WindowPlan, marker: Marker) -> Iterator[str]:
+        """The marker wins: its plan is used from here on."""
+        now = self._now
+        now.plan = same_window(plan, marker)
+        now.marker = marker
+        now.replayed = True
+        if now.plan.hash != plan.hash:
+            self._store.store_task_plan(now.plan.to_document())
+            yield "task plan replaced"
+
+    # -- 4 ingest, 5 publish ------------------------------------------------------------------
+
+    def _ingest(self) -> Iterator[str]:
+        """Write exactly the plan into a staging place of this try, and check the counts."""
+        now = self._now
+        if now.plan is None or now.marker is not None:
+            return
+        now.staging = self._sink.begin(now.plan, self._attempt)
+        yield "staging ready"
+        try:
+            if now.plan.entries:
+                now.counts = self._engine.ingest(
+                    now.plan, now.staging, lambda point: self._observe(Step.INGEST, point)
+                )
+            else:
+                now.counts = IngestCounts(dict.fromkeys(now.plan.ranges, 0))
+            check_counts(now.plan, now.counts)
+        except Exception as exc:  # noqa: BLE001 (raised again unless the window is written)
+            self._sink.discard(now.staging)
+            yield from self._pardon(now.plan, exc)
+        yield "ingested"
+
+    def _pardon(self, plan: WindowPlan, error: Exception) -> Iterator[str]:
+        """A failed ingest is of no matter if another run has published the window meanwhile (and
+        may have taken this try's staging place away); else the error stands."""
+        marker = self._sink.marker(plan.window_id)
+        if marker is None:
+            raise error
+        self._now.warnings.append(f"another run wrote the window; the ingest here failed: {error}")
+        self._now.staging = None
+        yield from self._adopt(plan, marker)
+
+    def _publish(self) -> Iterator[str]:
+        """Make the window visible with its marker in one step; whoever is second takes step 3."""
+        now = self._now
+        if now.plan is None:
+            return
+        if now.staging is not None and now.counts is not None:
+            yield from self._refuse_if_overtaken(now.plan)
+            won = self._sink.publish(
+                now.staging, now.plan, now.counts, lambda p: self._observe(Step.PUBLISH, p)
+            )
+            yield "published"
+            if won.won:
+                now.marker = won.marker
+            else:
+                self._sink.discard(now.staging)
+                yield "staging discarded"
+                yield from self._adopt(now.plan, won.marker)
+        now.arrive()
+        self._sink.tidy(now.plan.window_id)
+        yield "tidied"
+
+    def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:
+        """A try that slept for long may find its window published and its marker gone again."""
+        if not is_cursor(plan):
+            return
+        cursor = self._read_cursor()
+        yield "cursor read again"
+        if cursor is None or cursor.seq < (plan.seq or 0):
+            return
+        marker = self._sink.marker(plan.window_id)
+        yield "marker read again"
+        if marker is None:
+            raise history_lost(plan, cursor.seq)
+
+    # -- 6 advance ----------------------------------------------------------------------------
+
+    def _advance(self) -> Iterator[str]:
+        """Move the cursor forward, never back, and never over a point it does not know."""
+        now = self._now
+        if now.plan is None or not is_cursor(now.plan):
+            return
+        cursor = self._read_cursor()
+        yield "cursor read"
+        if not now.may_advance(cursor):
+            return
+        advanced = Cursor(self._position(), (cursor.rev if cursor else 0) + 1, self._store.writer)
+        self._store.store_cursor(advanced.to_document(self._scope, self._clock()))
+        yield "cursor stored"
+        old = advanced.seq - PLANS_KEPT
+        if old > 0:
+            self._store.forget_plan(cursor_window_id(old, self._scope.h))
+            yield "old plan forgotten"
+
+    # -- 7 commit event, 8 mirror -------------------------------------------------------------
+
+    def _commit(self) -> Iterator[str]:
+        """Say what was done, in the event that becomes visible with the task's success."""
+        self._result = self._make_result()
+        self._store.emit(event_document(self._scope, self._result))
+        yield "event emitted"
+
+    def _mirror(self) -> Iterator[str]:
+        """Show the window's end as the group's offsets at the brokers, if asked; best effort."""
+        plan = self._now.plan
+        if self._mirror_to is None or plan is None:
+            return
+        try:
+            self._mirror_to(plan.ends)
+        except Exception as exc:  # noqa: BLE001 (nothing depends on it, and any client may raise)
+            self._now.warnings.append(f"group offsets at the brokers were not updated: {exc}")
+        yield "mirrored"
+
+    # -- small helpers ------------------------------------------------------------------------
+
+    def _make_result(self) -> WindowResult:
+        now, sink = self._now, self._sink
+        common = WindowResult(
+            kind=self._kind(),
+            topic=self._scope.topic,
+            group=self._scope.group,
+            engine=self._engine.name,
+            sink_kind=sink.kind,
+            exactly_once=sink.exactly_once,
+            position=now.position,
+            recovered=now.recovered(self._scope.h),
+        )
+        if now.plan is None or now.marker is None:
+            return replace(common, empty=True)
+        counts = now.marker.counts
+        return replace(
+            common,
+            window_id=now.plan.window_id,
+            hash=now.plan.hash,
+            ranges=now.plan.ranges,
+            records=counts.records,
+            bytes=counts.bytes,
+            corrupt=counts.corrupt,
+            gaps=merged_gaps(now.plan, now.marker),
+            has_more=now.plan.has_more,
+            empty=now.plan.entries == 0,
+            replayed=now.replayed,
+            sink_ref=now.marker.ref,
+        )
+
+    def _kind(self) -> str:
+        if isinstance(self._planner, CursorPlanner):
+            return WindowKind.CURSOR
+        return WindowKind.TIME if self._planner.window_id else WindowKind.EXPLICIT
+
+    def _made_result(self) -> WindowResult:
+        if self._result is None:
+            raise RuntimeError("the run has not reached its commit event")
+        return self._result
+
+    def _position(self) -> Position:
+        if self._now.position is None:
+            raise RuntimeError("a cursor window has no position before step 1")
+        return self._now.position
+
+    def _read_cursor(self) -> Cursor | None:
+        document = self._store.load_cursor()
+        return None if document is None else Cursor.from_document(document, self._scope)
+
+    def _read_plan(self, document: Document | None, where: str) -> WindowPlan | None:
+        return None if document is None else WindowPlan.from_document(document, where=where)
+
+    def _stored_plan(self, window_id: str) -> WindowPlan | None:
+        where = f"stored plan {window_id}"
+        plan = self._read_plan(self._store.load_plan(window_id), where)
+        if plan is not None and plan.window_id != window_id:
+            raise DocumentError(where, [f"it is the plan of window {plan.window_id}"])
+        return plan
+
+    def _observe(self, step: Step, point: str) -> None:
+        if self._observer is not None:
+            self._observer.at(step, point)
