@@ -85,6 +85,11 @@ class Broker:
 
     # ------------------------------------------------------------------ look-ups
 
+    @property
+    def host(self) -> str:
+        """The address under which the master announces this broker."""
+        return self.cluster.brokers[self.broker_id].host
+
     def deployment(self, topic: str) -> Deployment:
         """The topic's deployment here. Raises `Refused` 403 if there is none."""
         record = self.cluster.deployment(topic, self.broker_id)

@@ -124,7 +124,11 @@ class BrokerRpc:
             )
         actual = payload.checksum(data)
         if claimed not in (_NO_CHECKSUM, actual):
-            raise Refused(403, f"Checksum msg data failure: expected {claimed}, found {actual}")
+            raise Refused(
+                403,
+                f"Checksum msg data failure: {claimed} of {topic} not equal to the data's "
+                f"checksum of {actual}",
+            )
         return actual
 
     # ------------------------------------------------------------------ registrations
@@ -134,9 +138,7 @@ class BrokerRpc:
         if not broker.running:
             raise Refused(503, "StoreService temporary unavailable!")
         client_id = check_client_id(request.clientId)
-        topic = check_topic(request.topicName)
-        broker.deployment(topic)
-        key = PositionKey(check_group(request.groupName), topic, request.partitionId)
+        key = self._known_key(request)
         if request.opType == methods.OP_REGISTER:
             return self._register(key, client_id, request)
         if request.opType == methods.OP_UNREGISTER:
@@ -193,10 +195,27 @@ class BrokerRpc:
         )
 
     def _unregister(self, key: PositionKey, client_id: str, read_status: int) -> Any:
-        self._owned(key, client_id)
-        self._broker.positions.commit(key, consumed=read_status == 0)
+        lease = self._broker.leases.get(key)
+        if lease is None:
+            raise Refused(411, f"UnRegistered Consumer {client_id}, you have to register firstly!")
+        if lease.client_id != client_id:
+            raise Refused(
+                412,
+                f"[Duplicated Request]Partition {key} has been consumed by {lease.client_id};"
+                f"Current consumer {client_id}, broker={self._broker.host}",
+            )
+        if read_status == 0:
+            self._broker.positions.confirm(key)
+        else:
+            self._broker.positions.drop_in_flight(key)
         self._broker.leases.release(key)
         return _pb.RegisterResponseB2C(success=True, errCode=200, errMsg="OK!", currOffset=-1)
+
+    def _known_key(self, request: Any) -> PositionKey:
+        """The partition and group of a request. Raises `Refused` 400, or 403 for the topic."""
+        topic = check_topic(request.topicName)
+        self._broker.deployment(topic)
+        return PositionKey(check_group(request.groupName), topic, request.partitionId)
 
     def _owned(self, key: PositionKey, client_id: str) -> Lease:
         """The caller's registration. Raises `Refused` 411 or 412."""
@@ -206,8 +225,8 @@ class BrokerRpc:
         if lease.client_id != client_id:
             raise Refused(
                 412,
-                f"[Duplicated Request] Partition={key.topic}-{key.partition_id} of "
-                f"Broker={self._broker.broker_id} has been consumed by {lease.client_id}",
+                f"[Duplicated Request] Partition={key} of Broker={self._broker.broker_id} "
+                f"has been consumed by {lease.client_id};Current consumer {client_id}",
             )
         return lease
 
@@ -248,16 +267,16 @@ class BrokerRpc:
         if not (broker.running and broker.faults.reading):
             raise Refused(503, "Read StoreService temporary unavailable!")
         client_id = check_client_id(request.clientId)
-        key = PositionKey(
-            check_group(request.groupName), check_topic(request.topicName), request.partitionId
-        )
+        key = self._known_key(request)
         lease = self._owned(key, client_id)
         broker.leases.renew(lease, broker.clock())
         if broker.deployment(key.topic).status > _REMOVING:
             raise Refused(403, f"[Partition Closed] Partition has been closed {key}")
         store = broker.store_for(key.topic, key.partition_id)
         if store is None:
-            raise Refused(500, self._wrong_partition(key))
+            raise Refused(
+                500, f"Get the store of topic {key.topic} in partition {key.partition_id} failure!"
+            )
         mode = FetchMode(request.lastPackConsumed, request.manualCommitOffset)
         return self._fetch(key, lease, store, mode)
 
@@ -270,9 +289,11 @@ class BrokerRpc:
         if outcome.code == 200 or broker.switches.advance_on_404:
             broker.positions.book(key, mode, outcome.advance, delivered=bool(outcome.records))
         if outcome.code != 200:
-            return _nothing(outcome.text)
+            # Real brokers leave the end of the data log here, cut to 32 bits.
+            return _nothing(outcome.text, wait_ms=_int32(store.log.data_end))
         lease.warmed = True
-        lease.sent_bytes += sum(record.size for record in outcome.records)
+        broker.positions.note_data(key, store.log.data_end - outcome.data_lag)
+        lease.sent(sum(record.size for record in outcome.records), broker.clock())
         return self._batch(start.offset, outcome)
 
     def _read(self, key: PositionKey, lease: Lease, store: Store, start: int) -> ReadOutcome:
@@ -318,9 +339,7 @@ class BrokerRpc:
         if not broker.running:
             raise Refused(503, "StoreService temporary unavailable!")
         client_id = check_client_id(request.clientId)
-        key = PositionKey(
-            check_group(request.groupName), check_topic(request.topicName), request.partitionId
-        )
+        key = self._known_key(request)
         lease = broker.leases.get(key)
         if lease is None:
             raise Refused(401, "The partition not registered by consumers")
@@ -349,6 +368,11 @@ def _partition_of(group: str, text: str) -> PositionKey:
         raise RpcFault(INVOCATION_FAILURE) from error
 
 
+def _int32(value: int) -> int:
+    """The low 32 bits of `value` as a signed number."""
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
 def _nothing(text: str, *, wait_ms: int = 0) -> Any:
     return _pb.GetMessageResponseB2C(
         success=False,
@@ -362,9 +386,7 @@ def _nothing(text: str, *, wait_ms: int = 0) -> Any:
 
 
 def _refuse_send(refusal: Refused) -> Any:
-    return _pb.SendMessageResponseB2P(
-        success=False, errCode=refusal.code, errMsg=refusal.text, requireAuth=False
-    )
+    return _pb.SendMessageResponseB2P(success=False, errCode=refusal.code, errMsg=refusal.text)
 
 
 def _refuse_register(refusal: Refused) -> Any:
@@ -385,6 +407,7 @@ def _refuse_get(refusal: Refused) -> Any:
         errCode=refusal.code,
         errMsg=refusal.text,
         currOffset=-1,
+        minLimitTime=0,
         escFlowCtrl=False,
         currDataDlt=-1,
     )

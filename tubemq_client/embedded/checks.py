@@ -1,10 +1,12 @@
 """How a handler refuses: TubeMQ's code and text, or an RPC-level exception; and shared checks.
 
-Pure functions and two exceptions, used by the master's and the brokers' RPC handlers. The exceptions
-never leave the embedded server: `rpc` turns them into replies.
+Pure functions and two exceptions, used by the master's and the brokers' RPC handlers. The
+exceptions never leave the embedded server: `rpc` turns them into replies.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 __all__ = [
     "INVOCATION_FAILURE",
@@ -65,16 +67,16 @@ def check_topic(value: str) -> str:
     return _required("topicName", value, MAX_TOPIC_CHARS)
 
 
-def check_topics(values: list[str]) -> frozenset[str]:
-    """A consumer's topics: blank ones are dropped, at least one must be left."""
-    topics = frozenset(topic for value in values if (topic := value.strip()))
+def check_topics(values: Iterable[str]) -> list[str]:
+    """A consumer's topics, in order: blank ones are dropped, at least one must be left."""
+    topics = list(dict.fromkeys(topic for value in values if (topic := value.strip())))
     if not topics:
-        raise Refused(400, "Request miss necessary topic data!")
+        raise Refused(400, "Request miss necessary subscribed topicList data!")
     _check_count(len(topics))
     return topics
 
 
-def check_published_topics(values: list[str]) -> frozenset[str]:
+def check_published_topics(values: Iterable[str]) -> frozenset[str]:
     """A producer's topics: none is fine."""
     topics = frozenset(topic for value in values if (topic := value.strip()))
     _check_count(len(topics))
@@ -97,5 +99,5 @@ def _required(name: str, value: str, limit: int) -> str:
     if not text:
         raise Refused(400, f"Request miss necessary {name} data!")
     if len(text) > limit:
-        raise Refused(400, f"{name}'s length over max value, required max length is {limit}")
+        raise Refused(400, f"{name}'s length over max value, allowed max length is {limit}")
     return text

@@ -95,8 +95,7 @@ class Groups:
         if member is None:
             raise Refused(
                 411,
-                f"Update consumer node exception:Invalid node id:{client_id}@{name}, "
-                "you have to append node first!",
+                f"Not found client {client_id} in group({name})",
             )
         member.seen_ms = now_ms
         return group, member
@@ -165,19 +164,21 @@ def _check_consistency(group: Group, wish: Join) -> None:
         raise Refused(
             426,
             f"{prefix} subscribe with filter condition {_conditions(wish.conditions)} {suffix}, "
-            f"existed is {_conditions(group.conditions)}",
+            f"existed topic conditions is {_conditions(group.conditions)}",
         )
     if wish.source_count != group.source_count:
         raise Refused(
             429,
-            f"{prefix} sourceCount {suffix}, required is {group.source_count}, "
+            f"{prefix}'s sourceCount {suffix}, required is {group.source_count}, "
             f"request is {wish.source_count}",
         )
     if wish.source_count > 0:
         for member in group.members.values():
             if member.node_id == wish.node_id and member.client_id != wish.client_id:
                 raise Refused(
-                    430, f"{prefix} nodeId value({wish.node_id}) is occupied by {member.client_id}"
+                    430,
+                    f"{prefix}'s nodeId value({wish.node_id}) is occupied by {member.client_id}'s "
+                    f"nodeId value({member.node_id}) in the group!",
                 )
 
 

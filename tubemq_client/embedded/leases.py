@@ -1,7 +1,8 @@
 """Who may read a partition: a broker's registrations, one client per (group, topic, partition).
 
-Pure state; time is an argument (ms). A lease is renewed by fetches and heartbeats, never by commits,
-and ends by silence or by unregistering. What happens to a position then is the caller's business.
+Pure state; time is an argument (ms). A lease is renewed by fetches and heartbeats, never by
+commits, and ends by silence or by unregistering. What then happens to a position is the caller's
+business.
 """
 
 from __future__ import annotations
@@ -17,9 +18,27 @@ UNDEFINED_PRIORITY = -2
 
 
 @dataclass(slots=True)
+class SentWindow:
+    """Bytes sent since the window began; it begins again after `length_ms`."""
+
+    length_ms: int
+    start_ms: int = 0
+    sent: int = 0
+
+    def add(self, count: int, now_ms: int) -> None:
+        self.sent = self.total(now_ms) + count
+
+    def total(self, now_ms: int) -> int:
+        """The sum so far, 0 if the window is over."""
+        if now_ms - self.start_ms >= self.length_ms:
+            self.start_ms, self.sent = now_ms, 0
+        return self.sent
+
+
+@dataclass(slots=True)
 class Lease:
     """One registration. `query_priority` <= 0 means "the cluster's"; `warmed`: it has had a
-    successful fetch, so the full byte budget applies. Byte counts are totals of records sent."""
+    successful fetch, so the full byte budget applies."""
 
     client_id: str
     filters: tuple[str, ...] = ()
@@ -28,7 +47,13 @@ class Lease:
     seen_ms: int = 0
     expires_ms: int = 0
     warmed: bool = False
-    sent_bytes: int = 0
+    short_window: SentWindow = field(default_factory=lambda: SentWindow(5_000))
+    long_window: SentWindow = field(default_factory=lambda: SentWindow(60_000))
+
+    def sent(self, count: int, now_ms: int) -> None:
+        """Note bytes of records handed out."""
+        self.short_window.add(count, now_ms)
+        self.long_window.add(count, now_ms)
 
 
 class Leases:

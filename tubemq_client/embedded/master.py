@@ -1,14 +1,14 @@
 """The master's RPCs: producers, client-balanced consumers, topic metadata.
 
-Handlers are plain calls from request message to reply message, with a real master's order of checks,
-codes and string formats. Members and producers live in memory only, as they do there: a master that
-forgets them answers 411 and clients register again. Server-balanced consumers (RPC 4 and 5) are not
-there yet and say so.
+Handlers are plain calls from request message to reply message, with a real master's order of
+checks, codes and string formats. Members and producers live in memory only, as they do there: a
+master that forgets them answers 411 and clients register again. Server-balanced consumers (RPC 4
+and 5) are not there yet and say so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from tubemq_client import _pb
@@ -143,16 +143,20 @@ class Master:
                 if self.cluster.publishable(record, now_ms)
             )
             if routes:
-                texts.append(strings.format_topic_info(self._routes(topic, routes)))
+                texts.append(self._route_text(topic, routes))
         return texts
 
-    def _routes(self, topic: str, routes: tuple[strings.BrokerRoute, ...]) -> strings.TopicRoutes:
+    def _route_text(self, topic: str, routes: tuple[strings.BrokerRoute, ...]) -> str:
         own = self.cluster.topics[topic].max_message_mb
-        return strings.TopicRoutes(topic, routes, own * 1024 * 1024 if own else None)
+        limit = own * 1024 * 1024 if own else None
+        text = strings.format_topic_info(strings.TopicRoutes(topic, routes, limit))
+        # Masters keep the separator when the topic has no limit of its own.
+        return text if limit else f"{text}#"
 
     def _client_config(self, known_id: int) -> Any:
-        config = _pb.ApprovedClientConfig(configId=self._started_ms)
-        if known_id != self._started_ms:
+        # The id of a cluster setting that nobody has made yet is "undefined".
+        config = _pb.ApprovedClientConfig(configId=UNDEFINED)
+        if known_id != UNDEFINED:
             config.maxMsgSize = self.switches.max_message_mb * 1024 * 1024
         return config
 
@@ -170,7 +174,7 @@ class Master:
             client_id,
             group_name,
             request.hostName,
-            topics,
+            frozenset(topics),
             _conditions(request.topicCondition, topics),
             source_count,
             node_id,
@@ -240,8 +244,8 @@ class Master:
         self._check_active(client_id)
         return self.groups.member(group_name, client_id, self.clock())
 
-    def _check_deployed(self, topics: frozenset[str]) -> None:
-        missing = sorted(topic for topic in topics if not self.cluster.is_deployed(topic))
+    def _check_deployed(self, topics: list[str]) -> None:
+        missing = [topic for topic in topics if not self.cluster.is_deployed(topic)]
         if missing:
             raise Refused(431, f"Requested topic [[{', '.join(missing)}]] not deployed!")
 
@@ -290,11 +294,11 @@ def _sources(count: int, node_id: int) -> tuple[int, int]:
     if count <= 0:
         return UNDEFINED, UNDEFINED
     if not 0 <= node_id < count:
-        raise Refused(400, f"Request nodeId value({node_id}) must be between in [0, {count})")
+        raise Refused(400, "Request nodeId value must be between in [0, sourceCount-1]!")
     return count, node_id
 
 
-def _conditions(texts: list[str], topics: frozenset[str]) -> dict[str, frozenset[str]]:
+def _conditions(texts: Iterable[str], topics: list[str]) -> dict[str, frozenset[str]]:
     conditions: dict[str, frozenset[str]] = {}
     for text in texts:
         try:
@@ -302,7 +306,7 @@ def _conditions(texts: list[str], topics: frozenset[str]) -> dict[str, frozenset
         except (TubeMQError, ValueError) as error:
             raise RpcFault(INVOCATION_FAILURE) from error
         conditions[topic] = items
-    strange = sorted(set(conditions) - topics)
+    strange = sorted(set(conditions).difference(topics))
     if strange:
         raise Refused(400, f"Filter's Topic not subscribed :[{', '.join(strange)}]")
     return conditions
@@ -315,7 +319,7 @@ def _reported(text: str) -> tuple[Any, ...]:
         raise RpcFault(INVOCATION_FAILURE) from error
 
 
-def _not_yet(request: Any) -> Any:
+def _not_yet(_request: Any) -> Any:
     raise RpcFault(
         "java.lang.UnsupportedOperationException",
         "server-balanced consumers (RPC 4 and 5) are not implemented by the embedded server yet; "

@@ -90,7 +90,7 @@ class StoreFile:
 
 
 class DataDirectory:
-    """One server's directory. Raises `ConfigError` if another server uses it or it is unreadable."""
+    """One server's directory. Raises `ConfigError` if it is in use or unreadable."""
 
     def __init__(self, root: str | os.PathLike[str], *, fsync: bool = False) -> None:
         self.root = Path(root)

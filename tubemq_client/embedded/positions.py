@@ -7,7 +7,7 @@ books what a fetch handed out; it neither reads records nor checks who may ask (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -34,12 +34,13 @@ class PositionKey(NamedTuple):
 class Position:
     """`confirmed` is an offset, `in_flight` a distance (may be negative after a lost log).
 
-    `fetched`: the group has read here since the broker started, so its data position is known.
+    `data_reached`: where in the data log the last successful fetch ended, None if the group has not
+    read here since the broker started.
     """
 
     confirmed: int
     in_flight: int = 0
-    fetched: bool = False
+    data_reached: int | None = None
 
     def confirm(self) -> None:
         self.confirmed += self.in_flight
@@ -47,7 +48,7 @@ class Position:
 
 
 class FetchMode(NamedTuple):
-    """The two flags of a fetch: confirm the previous batch first; keep reading ahead unconfirmed."""
+    """Flags of a fetch: confirm the previous batch first; read ahead without confirming."""
 
     last_consumed: bool = False
     manual: bool = False
@@ -67,6 +68,8 @@ class Positions:
     def __init__(self, *, reset_beyond_max: bool = True) -> None:
         self._positions: dict[PositionKey, Position] = {}
         self._reset_beyond_max = reset_beyond_max
+        self._online: dict[str, None] = {}
+        self._booked: dict[str, None] = {}
         self.version = 0
         """Grows with every change of a confirmed offset, so that savers can tell."""
 
@@ -76,9 +79,16 @@ class Positions:
     def items(self) -> Iterator[tuple[PositionKey, Position]]:
         return iter(list(self._positions.items()))
 
+    def keys(self) -> list[PositionKey]:
+        return list(self._positions)
+
     def groups(self) -> list[str]:
-        """Names of groups with at least one position, in order of first appearance."""
-        return list(dict.fromkeys(key.group for key in self._positions))
+        """Names of booked groups, those with removed positions included (until a restart)."""
+        return list(dict.fromkeys((*self._booked, *(key.group for key in self._positions))))
+
+    def online_groups(self) -> list[str]:
+        """Names of groups that have used a position since the broker started."""
+        return list(self._online)
 
     def open(self, key: PositionKey, ends: Ends, *, read_status: int, requested: int) -> int:
         """The confirmed offset after a registration; drops what was in flight.
@@ -87,20 +97,20 @@ class Positions:
         means none; otherwise it is clamped to `[min, max]` and rounded down, unless `read_status`
         is 2.
         """
-        position = self._positions.get(key)
+        known = key in self._positions
         if read_status == 2:
             target: int | None = ends.memory
         elif requested >= 0:
             target = round_down(max(ends.min, min(requested, ends.memory)))
-        elif position is None:
-            target = ends.memory if read_status == 1 else ends.min
-        else:
+        elif known:
             target = None
+        else:
+            target = ends.memory if read_status == 1 else ends.min
         if target is not None:
             self.set(key, target)
-        elif position is not None:
-            position.in_flight = 0
-        return self._positions[key].confirmed
+        position = self._at(key)
+        position.in_flight = 0
+        return position.confirmed
 
     def begin(self, key: PositionKey, mode: FetchMode, ends: Ends) -> Start:
         """Where the next fetch of `key` starts; confirms the previous batch if `mode` says so."""
@@ -127,7 +137,6 @@ class Positions:
         Without records to confirm, an automatic fetch moves the confirmed offset at once.
         """
         position = self._at(key)
-        position.fetched = True
         if advance <= 0:
             return
         if mode.manual:
@@ -137,6 +146,10 @@ class Positions:
         if not delivered:
             self._confirm(position)
 
+    def note_data(self, key: PositionKey, data_offset: int) -> None:
+        """Remember where in the data log a fetch of `key` ended."""
+        self._at(key).data_reached = data_offset
+
     def commit(self, key: PositionKey, *, consumed: bool) -> int:
         """Confirm what is in flight, or forget it; the confirmed offset afterwards."""
         position = self._at(key)
@@ -145,6 +158,12 @@ class Positions:
         else:
             position.in_flight = 0
         return position.confirmed
+
+    def confirm(self, key: PositionKey) -> None:
+        """Confirm what is in flight, if the group has a position at all."""
+        position = self._positions.get(key)
+        if position is not None:
+            self._confirm(position)
 
     def drop_in_flight(self, key: PositionKey) -> None:
         """Forget what is in flight, if the group has a position at all."""
@@ -157,14 +176,16 @@ class Positions:
 
         Returns the former offset, or the new one for a new key.
         """
-        position = self._positions.setdefault(key, Position(round_down(offset)))
+        position = self._at(key, round_down(offset))
         former = position.confirmed
         position.confirmed, position.in_flight = round_down(offset), 0
         self.version += 1
         return former
 
     def remove(self, key: PositionKey) -> None:
+        """Drop a position; the group's name stays booked, as it does on a real broker."""
         if self._positions.pop(key, None) is not None:
+            self._booked[key.group] = None
             self.version += 1
 
     def ensure(self, key: PositionKey) -> Position:
@@ -180,7 +201,9 @@ class Positions:
         """Forget everything in flight, as a crash does."""
         for position in self._positions.values():
             position.in_flight = 0
-            position.fetched = False
+            position.data_reached = None
+        self._online.clear()
+        self._booked.clear()
 
     def dump(self) -> list[list[Any]]:
         """Confirmed offsets as plain JSON values."""
@@ -193,11 +216,6 @@ class Positions:
             for group, topic, part, offset in rows
         }
         self.version += 1
-
-    def drop_topics(self, keep: Mapping[str, object]) -> None:
-        """Remove positions of topics that are not in `keep`."""
-        for key in [key for key in self._positions if key.topic not in keep]:
-            self.remove(key)
 
     def _beyond(self, position: Position, start: int, mode: FetchMode, ends: Ends) -> Start:
         if start == 0 and ends.memory == 0:
@@ -213,9 +231,10 @@ class Positions:
             self.version += 1
         position.confirm()
 
-    def _at(self, key: PositionKey) -> Position:
+    def _at(self, key: PositionKey, initial: int = 0) -> Position:
+        self._online[key.group] = None
         position = self._positions.get(key)
         if position is None:
-            position = self._positions[key] = Position(0)
+            position = self._positions[key] = Position(initial)
             self.version += 1
         return position

@@ -79,8 +79,8 @@ def _read_memory(log: StoreLog, request: ReadRequest, limits: ReadLimits) -> Rea
     window = limits.memory_window(request.partitions) * INDEX_ENTRY_BYTES
     entries = log.slice(request.start, min(buffer_end, request.start + window))
     scan = _scan(entries, request, limits.transfer_bytes)
-    # A memory read reports the data lag behind its last *match*; a file read behind its last entry.
-    reached = scan.records[-1].data_end if scan.records else log.data_offset_at(request.start)
+    # A memory read reports the lag behind its last *match*, a file read behind its last entry.
+    reached = scan.records[-1].data_end if scan.records else log.data_end
     return ReadOutcome(
         200,
         "OK!",
@@ -96,8 +96,7 @@ def _nothing_in_buffer(
 ) -> ReadOutcome:
     advance = max(0, buffer_end - request.start)
     if in_backup and not request.key_codes:
-        lag = log.data_end - log.data_offset_at(buffer_end)
-        return ReadOutcome(200, "OK!", (), advance, log.end, lag)
+        return ReadOutcome(200, "OK!", (), advance, log.end, 0)
     return ReadOutcome(404, "Can't found Message by index!", (), advance)
 
 

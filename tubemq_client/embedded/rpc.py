@@ -1,9 +1,9 @@
 """A TCP listener that speaks TubeMQ's RPC: frames in, one handler call each, frames out.
 
-It knows frames and envelopes, not what the methods mean: a `Service` gets a parsed request and gives
-a reply message. Everything runs on the event loop's thread, so handlers need no locks and must not
-block. It imitates how real servers treat nonsense: a stream that loses framing is neither answered
-nor closed, only forgotten.
+It knows frames and envelopes, not what the methods mean: a `Service` gets a parsed request and
+gives a reply message. Everything runs on the event loop's thread, so handlers need no locks and
+must not block. It imitates how real servers treat nonsense: a stream that loses framing is neither
+answered nor closed, only forgotten.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import asyncio
 import logging
 import socket
 from typing import Any, Protocol
+
+from google.protobuf.message import DecodeError
 
 from tubemq_client._wire import envelope, methods
 from tubemq_client._wire.framing import Frame, FrameDecoder
@@ -24,7 +26,14 @@ _log = logging.getLogger(__name__)
 
 _UNREADABLE = "IPC server unable to read call parameters:"
 _UNHANDLED = "IPC server handle request error :"
-_FATAL_NAME = "org.apache.inlong.tubemq.corerpc.exception.UnknownProtocolException"
+_JAVA_EXCEPTION = "java.lang.Exception"
+_BAD_MESSAGE = "com.google.protobuf.InvalidProtocolBufferException"
+
+_SERVICES = (
+    methods.MASTER_SERVICE,
+    methods.BROKER_READ_SERVICE,
+    methods.BROKER_WRITE_SERVICE,
+)
 
 _PACKAGE = "org.apache.inlong.tubemq."
 _FORMER_PACKAGES = {1: "com.tencent.tubemq.", 2: "com.apache.tubemq."}
@@ -44,7 +53,7 @@ def answer(frame: Frame, service: Service) -> bytes | None:
         request = envelope.decode_request(frame.payload)
     except ProtocolViolation as error:
         detail = f"{_UNREADABLE} {error}"
-        return envelope.encode_exception(frame.serial, _FATAL_NAME, detail, fatal=True)
+        return envelope.encode_exception(frame.serial, _BAD_MESSAGE, detail, fatal=True)
     if request.timeout_ms <= 0:
         return None
     try:
@@ -64,24 +73,35 @@ def answer(frame: Frame, service: Service) -> bytes | None:
 
 
 def _dispatch(request: envelope.Request, service: Service) -> Any | None:
-    method = methods.BY_ID.get(request.method_id)
+    """The handler's reply, after the checks of a real server in its order."""
+    method_id = request.method_id
+    method = methods.BY_ID.get(method_id)
     if method is None:
-        raise RpcFault(_FATAL_NAME, f"{_UNHANDLED} unknown method {request.method_id}", fatal=True)
-    legal = methods.is_legal(request.service, request.method_id)
-    if not legal or request.method_id not in service.handlers:
-        raise RpcFault(
-            _FATAL_NAME,
-            f"{_UNHANDLED} method {method} is not served here under service {request.service}",
-        )
+        detail = f"{_UNHANDLED}Unsupported method ID :{method_id}"
+        raise RpcFault(_JAVA_EXCEPTION, detail, fatal=True)
     message = method.request()
     try:
         message.MergeFromString(request.body)
-    except Exception as error:
-        raise RpcFault(_FATAL_NAME, f"{_UNHANDLED} {error}") from error
+    except DecodeError as error:
+        raise RpcFault(_BAD_MESSAGE, f"{_UNHANDLED}{error}", fatal=True) from error
     if not message.IsInitialized():
         missing = ", ".join(message.FindInitializationErrors())
-        raise RpcFault(_FATAL_NAME, f"{_UNHANDLED} missing required fields: {missing}")
-    return service.handle(request.method_id, message)
+        detail = f"{_UNHANDLED}Message missing required fields: {missing}"
+        raise RpcFault(_BAD_MESSAGE, detail, fatal=True)
+    _check_service(request, service)
+    return service.handle(method_id, message)
+
+
+def _check_service(request: envelope.Request, service: Service) -> None:
+    kind = request.service
+    if kind not in _SERVICES:
+        raise RpcFault(_JAVA_EXCEPTION, "Service Type is invalid!")
+    if not methods.is_legal(kind, request.method_id):
+        raise RpcFault(
+            _JAVA_EXCEPTION, f"Unsupported method {request.method_id}in service type {kind}!"
+        )
+    if request.method_id not in service.handlers:
+        raise RpcFault(_JAVA_EXCEPTION, f"No service {kind} found on the server")
 
 
 class RpcListener:
@@ -133,7 +153,7 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
         self._registry.add(self)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio names it
         self._registry.discard(self)
 
     def pause_writing(self) -> None:

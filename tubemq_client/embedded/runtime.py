@@ -60,8 +60,8 @@ class ServedBroker:
         self._web: Any = None
 
     @property
-    def web_url(self) -> str | None:
-        return self._runtime.web_url(self.web_port)
+    def web_address(self) -> str | None:
+        return self._runtime.web_address(self.web_port)
 
     async def listen(self) -> None:
         """Open the listeners and report to the master."""
@@ -137,8 +137,8 @@ class Runtime:
         self._web: Any = None
         self._timers: list[asyncio.Task[None]] = []
 
-    def web_url(self, port: int) -> str | None:
-        return f"http://{self.host}:{port}" if self.http else None
+    def web_address(self, port: int) -> str | None:
+        return f"{self.host}:{port}" if self.http else None
 
     # ------------------------------------------------------------------ life
 

@@ -92,8 +92,7 @@ class Store:
         """What a hard kill does to the store; the number of records lost."""
         if not lose_unflushed:
             self.flush()
-        lost = self.log.truncate_to(self.log.stable_end, first_message_id=new_message_id())
-        return lost
+        return self.log.truncate_to(self.log.stable_end, first_message_id=new_message_id())
 
     def close(self) -> None:
         if self._file is not None:

@@ -181,7 +181,7 @@ class StoreLog:
         return self._main.last_match(partition_id, key_codes)
 
     def swap(self) -> None:
-        """Begin to write out: the receiving buffer becomes the backup buffer, the old one is file."""
+        """Begin to write out: the receiving buffer becomes the backup one, the old one is file."""
         self.file_end = self.backup_end
         self._backup, self._main = self._main, _Buffer()
         self.backup_end = self.end

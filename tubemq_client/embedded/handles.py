@@ -1,0 +1,178 @@
+"""What a test or demo holds of a broker and of a store: addresses, marks, and ways to hurt them.
+
+Handles may be used from any thread; each call runs on the server's own thread and waits for it.
+They keep no state of their own and stay valid across crash and restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tubemq_client.embedded.loop_thread import LoopThread
+from tubemq_client.embedded.positions import PositionKey
+from tubemq_client.embedded.runtime import ServedBroker
+from tubemq_client.embedded.storage import Store
+from tubemq_client.embedded.store import Ends
+
+__all__ = ["BrokerHandle", "StoreHandle"]
+
+T = TypeVar("T")
+
+
+class BrokerHandle:
+    """One broker, with the faults that can be had from it."""
+
+    def __init__(self, thread: LoopThread, served: ServedBroker) -> None:
+        self._thread = thread
+        self._served = served
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.broker_id}, {self.address!r})"
+
+    @property
+    def broker_id(self) -> int:
+        return self._served.broker.broker_id
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of the RPC listener."""
+        return f"{self._served.host}:{self._served.port}"
+
+    @property
+    def web(self) -> str | None:
+        """``host:port`` of the administration (any path), None without HTTP."""
+        return self._served.web_address
+
+    def store(self, topic: str, store_id: int = 0) -> StoreHandle:
+        """A store of this broker, opened if it does not exist yet."""
+        return StoreHandle(self._thread, self._served, topic, store_id)
+
+    def flush(self) -> None:
+        """Make every store's records stable."""
+        self._thread.do(self._served.broker.storage.flush)
+
+    def expire_to(self, topic: str, offset: int, store_id: int = 0) -> Ends:
+        """Move a store's min offset, as retention does; the marks afterwards."""
+        return self.store(topic, store_id).expire_to(offset)
+
+    # ------------------------------------------------------------------ life and death
+
+    def crash(self, *, lose_unflushed: bool = True, lose_positions: bool = False) -> int:
+        """Die like on SIGKILL, connections included; the number of acknowledged records lost.
+
+        Their offsets will be given out again. `lose_positions` also takes confirmed offsets back
+        to the last save. The master believes in the broker for `Switches.broker_timeout_ms` more.
+        """
+        return self._thread.wait(
+            lambda: self._served.crash(lose_unflushed=lose_unflushed, lose_positions=lose_positions)
+        )
+
+    def stop(self) -> None:
+        """Stop in order: everything stable, batches in flight count as consumed."""
+        self._thread.wait(self._served.stop)
+
+    def restart(self) -> None:
+        """Come back on the same port; a running broker is stopped in order first."""
+        self._thread.wait(self._served.restart)
+
+    # ------------------------------------------------------------------ faults
+
+    def stop_reading(self) -> None:
+        """Answer fetches with 503."""
+        self._set("reading", value=False)
+
+    def resume_reading(self) -> None:
+        self._set("reading", value=True)
+
+    def stop_writing(self) -> None:
+        """Answer sends with 503."""
+        self._set("writing", value=False)
+
+    def resume_writing(self) -> None:
+        self._set("writing", value=True)
+
+    def overflow_every(self, sends: int) -> None:
+        """Refuse every n-th send with 419; 0 ends it."""
+        self._set("overflow_every", value=sends)
+
+    def corrupt_next(self, records: int = 1) -> None:
+        """Give the next delivered records a wrong checksum; the stored ones stay sound."""
+        self._set("corrupt_next", value=records)
+
+    def silence(self, *method_ids: int) -> None:
+        """Never answer these methods; none means answer all."""
+        self._set("silent", value=set(method_ids))
+
+    def revoke_lease(self, group: str, topic: str, partition_id: int) -> bool:
+        """Make the owner's next call fail with 411; whether there was an owner."""
+        key = PositionKey(group, topic, partition_id)
+        return self._thread.do(lambda: self._served.broker.release_lease(key))
+
+    def steal_lease(
+        self, group: str, topic: str, partition_id: int, client_id: str = "thief"
+    ) -> None:
+        """Give the partition to `client_id`: the owner's next call fails with 412."""
+        key = PositionKey(group, topic, partition_id)
+        self._thread.do(lambda: self._served.broker.steal_lease(key, client_id))
+
+    # ------------------------------------------------------------------ looking
+
+    def groups(self) -> list[str]:
+        """Every group the broker has booked."""
+        return self._thread.do(self._served.broker.positions.groups)
+
+    def position(self, group: str, topic: str, partition_id: int) -> int | None:
+        """The group's confirmed offset, None if it has none."""
+        key = PositionKey(group, topic, partition_id)
+        found = self._thread.do(lambda: self._served.broker.positions.get(key))
+        return None if found is None else found.confirmed
+
+    def _set(self, name: str, *, value: Any) -> None:
+        self._thread.do(lambda: setattr(self._served.broker.faults, name, value))
+
+
+class StoreHandle:
+    """One store of one broker. Offsets are index offsets, multiples of 28."""
+
+    def __init__(self, thread: LoopThread, served: ServedBroker, topic: str, store_id: int) -> None:
+        self._thread = thread
+        self._storage = served.broker.storage
+        self._topic = topic
+        self._store_id = store_id
+
+    @property
+    def ends(self) -> Ends:
+        """Its marks: min, stable, file, memory."""
+        return self._do(lambda store: store.log.ends)
+
+    def flush(self) -> Ends:
+        """Make everything stable; the marks afterwards."""
+        self._do(Store.flush)
+        return self.ends
+
+    def write(self) -> Ends:
+        """Put everything into the file without making it stable; the marks afterwards."""
+        self._do(lambda store: store.log.write())
+        return self.ends
+
+    def swap(self) -> Ends:
+        """Turn the receiving memory buffer into the backup buffer; the marks afterwards."""
+        self._do(lambda store: store.log.swap())
+        return self.ends
+
+    def expire_to(self, offset: int) -> Ends:
+        """Forget records below `offset`, as retention does; the marks afterwards."""
+        self._do(lambda store: store.expire_to(offset))
+        return self.ends
+
+    def truncate_to(self, offset: int) -> int:
+        """Lose records from `offset` on, so that offsets are reused; the number lost."""
+        return self._do(lambda store: store.truncate_to(offset))
+
+    def corrupt(self, offset: int) -> None:
+        """Spoil the stored checksum of the record at `offset`. Raises `ValueError` if absent."""
+        self._do(lambda store: store.log.corrupt(offset))
+
+    def _do(self, work: Callable[[Store], T]) -> T:
+        return self._thread.do(lambda: work(self._storage.open(self._topic, self._store_id)))

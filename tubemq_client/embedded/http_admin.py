@@ -1,0 +1,456 @@
+"""The master's HTTP administration (``/webapi.htm``): a method name and parameters in, JSON out.
+
+Plain calls without a web framework; `web` puts them on HTTP. Queries need no token, modifications
+need the one of `Switches.admin_token`. Bodies are those of a real master, field by field; errors of
+single records come back under ``result: true``, as there. Topics take effect at once.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tubemq_client.embedded.cluster import (
+    Audit,
+    BrokerRecord,
+    Deployment,
+    ManageStatus,
+    TopicProps,
+)
+from tubemq_client.embedded.http_params import BadParameter, Params
+from tubemq_client.embedded.http_reply import (
+    VERSION,
+    audit_fields,
+    item_result,
+    props_fields,
+    refusal,
+    to_text,
+)
+from tubemq_client.embedded.http_topics import topic_details, topic_row, topic_summary
+from tubemq_client.embedded.master import Master
+
+__all__ = ["MasterAdmin"]
+
+_BAD_REQUEST = "Bad request from client, "
+_CALLBACK = re.compile(r"[_A-Za-z0-9]{1,128}", re.ASCII)
+_DELETE_POLICY = re.compile(r"delete,(\d{1,9})([smh]?)", re.ASCII)
+_UNIT_S = {"s": 1, "m": 60, "h": 3600}
+_MAX_RETENTION_S = 168 * 3600
+_DEFAULT_PORTS = {"brokerPort": 8123, "brokerTLSPort": 8124, "brokerWebPort": 8081}
+
+
+class _Method(NamedTuple):
+    run: Callable[[Params], dict[str, Any]]
+    needs_token: bool
+
+
+class MasterAdmin:
+    """Answers administration requests against one master's state."""
+
+    def __init__(self, master: Master) -> None:
+        self._master = master
+        self._cluster = master.cluster
+        reads = {
+            "admin_query_server_version": self._version,
+            "admin_get_methods": self._list_methods,
+            "admin_query_topic_info": self._topic_info,
+            "admin_query_cluster_topic_view": self._topic_view,
+            "admin_query_broker_configure": self._broker_configure,
+            "admin_query_broker_run_status": self._run_status,
+            "admin_query_sub_info": self._sub_info,
+            "admin_query_consume_group_detail": self._group_detail,
+        }
+        writes = {
+            "admin_add_broker_configure": self._add_broker,
+            "admin_online_broker_configure": self._online_broker,
+            "admin_add_topic_deploy_info": self._add_topic,
+            "admin_add_new_topic_record": self._add_topic,
+            "admin_update_topic_deploy_info": self._update_topic,
+            "admin_modify_topic_info": self._update_topic,
+        }
+        self._methods = {name: _Method(run, needs_token=False) for name, run in reads.items()} | {
+            name: _Method(run, needs_token=True) for name, run in writes.items()
+        }
+
+    def reply(self, values: Mapping[str, str]) -> tuple[str, str | None]:
+        """Body and content type for a request's parameters; errors are bodies too."""
+        params = Params(values)
+        text = to_text(self._answer(params))
+        callback = params.text("callback")
+        if callback is not None and _CALLBACK.fullmatch(callback):
+            return f"{callback}({text})", "text/plain;charset=utf-8"
+        return text, None
+
+    def _answer(self, params: Params) -> dict[str, Any]:
+        try:
+            method = self._authorised(params)
+        except BadParameter as error:
+            return refusal(f"{_BAD_REQUEST}{error}")
+        try:
+            return method.run(params)
+        except BadParameter as error:
+            return refusal(str(error))
+
+    def _authorised(self, params: Params) -> _Method:
+        name = params.text("method")
+        if name is None:
+            raise BadParameter("Please take with method parameter!")
+        method = self._methods.get(name)
+        if method is None:
+            raise BadParameter("unsupported method!")
+        if method.needs_token:
+            token = params.required("confModAuthToken")
+            if token != self._master.switches.admin_token:
+                raise BadParameter("illegal access, unauthorized request!")
+        return method
+
+    # ------------------------------------------------------------------ discovery
+
+    def _version(self, _params: Params) -> dict[str, Any]:
+        return _rows([{"version": VERSION}])
+
+    def _list_methods(self, _params: Params) -> dict[str, Any]:
+        return _rows(
+            [
+                {"method": name, "needAuth": method.needs_token}
+                for name, method in self._methods.items()
+            ]
+        )
+
+    # ------------------------------------------------------------------ topics
+
+    def _wanted_topics(self, params: Params) -> list[str]:
+        named = params.topics()
+        known = self._cluster.topic_names()
+        return [topic for topic in named if topic in known] if named else known
+
+    def _wanted_deployments(self, params: Params, topic: str) -> list[Deployment]:
+        ids = params.broker_ids()
+        return [
+            record
+            for record in self._cluster.deployments(topic)
+            if not ids or record.broker_id in ids
+        ]
+
+    def _topic_info(self, params: Params) -> dict[str, Any]:
+        now_ms = self._master.clock()
+        rows = []
+        for topic in self._wanted_topics(params):
+            records = self._wanted_deployments(params, topic)
+            if records:
+                rows.append(topic_details(self._cluster, topic, records, now_ms))
+        return _rows(rows)
+
+    def _topic_view(self, params: Params) -> dict[str, Any]:
+        now_ms = self._master.clock()
+        rows = []
+        for topic in self._wanted_topics(params):
+            records = self._wanted_deployments(params, topic)
+            if records:
+                rows.append(topic_summary(self._cluster, topic, records, now_ms))
+        return _rows(rows)
+
+    def _add_topic(self, params: Params) -> dict[str, Any]:
+        topics = params.topics(required=True)
+        broker_ids = params.broker_ids(required=True)
+        user = params.user("createUser")
+        props = _changed_props(params, TopicProps())
+        own_mb = params.number("maxMsgSizeInMB", least=1)
+        return _rows(
+            [
+                self._add_one(topic, broker_id, props, own_mb, user)
+                for topic in topics
+                for broker_id in broker_ids
+            ]
+        )
+
+    def _add_one(
+        self, topic: str, broker_id: int, props: TopicProps, own_mb: int | None, user: str
+    ) -> dict[str, Any]:
+        keys = {"brokerId": broker_id, "topicName": topic}
+        if broker_id not in self._cluster.brokers:
+            return item_result(
+                keys,
+                401,
+                f"Not found broker configure record by brokerId={broker_id}, "
+                "please create the broker's configure first!",
+            )
+        if self._cluster.deployment(topic, broker_id) is not None:
+            return item_result(
+                keys, 402, f"Existed record found for brokerId-topicName({broker_id}:{topic})!"
+            )
+        self._cluster.deploy(topic, broker_id, replace(props), user, self._master.clock())
+        if own_mb is not None:
+            self._cluster.topics[topic].max_message_mb = own_mb
+        return item_result(keys)
+
+    def _update_topic(self, params: Params) -> dict[str, Any]:
+        topics = params.topics(required=True)
+        broker_ids = params.broker_ids(required=True)
+        user = params.user("modifyUser")
+        return _rows(
+            [
+                self._update_one(topic, broker_id, params, user)
+                for topic in topics
+                for broker_id in broker_ids
+            ]
+        )
+
+    def _update_one(self, topic: str, broker_id: int, params: Params, user: str) -> dict[str, Any]:
+        keys = {"brokerId": broker_id, "topicName": topic}
+        place = f"brokerId-topicName({broker_id}:{topic})"
+        record = self._cluster.deployment(topic, broker_id)
+        if record is None:
+            return item_result(keys, 401, f"Not found topic deploy configure for {place}!")
+        props = _changed_props(params, record.props)
+        for what, new, old in (
+            ("Partition", props.partitions, record.props.partitions),
+            ("TopicStores", props.stores, record.props.stores),
+        ):
+            if new < old:
+                return item_result(
+                    keys,
+                    407,
+                    f"{what} number less than before, new value is {new}, "
+                    f"current value is {old}in {place} record!",
+                )
+        if props == record.props:
+            return item_result(keys, 403, "Topic deploy configure not changed!")
+        record.props = props
+        record.audit.touch(user, self._master.clock())
+        self._cluster.changed()
+        return item_result(keys)
+
+    # ------------------------------------------------------------------ brokers
+
+    def _wanted_brokers(self, params: Params) -> list[BrokerRecord]:
+        ids, hosts = params.broker_ids(), params.items("brokerIp")
+        return [
+            record
+            for _, record in sorted(self._cluster.brokers.items())
+            if (not ids or record.broker_id in ids) and (not hosts or record.host in hosts)
+        ]
+
+    def _broker_configure(self, params: Params) -> dict[str, Any]:
+        with_topics = params.flag("withTopic")
+        rows = []
+        for record in self._wanted_brokers(params):
+            deployed = self._cluster.on_broker(record.broker_id)
+            row = {
+                "brokerId": record.broker_id,
+                "brokerIp": record.host,
+                "brokerPort": record.port,
+                "brokerTLSPort": record.tls_port,
+                "brokerWebPort": record.web_port,
+                "manageStatus": record.status.label,
+                "isConfChanged": bool(deployed),
+                "isConfLoaded": False,
+                "regionId": record.region_id,
+                "groupId": 0,
+                **props_fields(record.props),
+                **audit_fields(record.audit),
+            }
+            if with_topics:
+                row["topicSet"] = [topic_row(self._cluster, item) for item in deployed]
+            rows.append(row)
+        return _rows(rows)
+
+    def _run_status(self, params: Params) -> dict[str, Any]:
+        now_ms = self._master.clock()
+        return _rows([self._run_row(record, now_ms) for record in self._wanted_brokers(params)])
+
+    def _run_row(self, record: BrokerRecord, now_ms: int) -> dict[str, Any]:
+        managed = record.status not in (ManageStatus.DRAFT, ManageStatus.OFFLINE)
+        running = managed and self._cluster.is_online(record.broker_id, now_ms)
+
+        def text(value: object) -> str:
+            return str(value).lower() if running else "-"
+
+        return {
+            "brokerId": record.broker_id,
+            "brokerIp": record.host,
+            "brokerPort": record.port,
+            "brokerWebPort": record.web_port,
+            "manageStatus": record.status.label,
+            "brokerTLSPort": record.tls_port,
+            "enableTLS": False if running else "-",
+            "isRepAbnormal": False,
+            "isAutoForbidden": False,
+            "runStatus": "running" if running else ("unRegister" if managed else "-"),
+            "subStatus": "idle" if running else "-",
+            "isConfChanged": text(bool(self._cluster.on_broker(record.broker_id))),
+            # A real master says so for good, too: it never counts a first load.
+            "isConfLoaded": text("false"),
+            "isBrokerOnline": text("true"),
+            "brokerVersion": "-",
+            "acceptPublish": text(record.status.publishes),
+            "acceptSubscribe": text(record.status.subscribes),
+        }
+
+    def _add_broker(self, params: Params) -> dict[str, Any]:
+        host = params.required("brokerIp")
+        try:
+            address = ipaddress.IPv4Address(host)
+        except ValueError as error:
+            raise BadParameter(
+                "illegal value for brokerIp, value must matches the IPv4 address regulation"
+            ) from error
+        user = params.user("createUser")
+        ids = params.broker_ids()
+        broker_id = ids[0] if ids and ids[0] > 0 else int(address)
+        if any(record.host == host for record in self._cluster.brokers.values()):
+            raise BadParameter(f"Duplicated broker configure record, query by brokerIp : {host}")
+        if broker_id in self._cluster.brokers:
+            raise BadParameter(
+                f"Duplicated broker configure record, query by brokerId : {broker_id}"
+            )
+        ports = {
+            name: params.number(name, default) or default
+            for name, default in _DEFAULT_PORTS.items()
+        }
+        self._cluster.put_broker(
+            BrokerRecord(
+                broker_id,
+                host,
+                ports["brokerPort"],
+                ports["brokerWebPort"],
+                ports["brokerTLSPort"],
+                Audit.new(user, self._master.clock()),
+                region_id=params.number("regionId", 0) or 0,
+                props=_changed_props(params, TopicProps()),
+            )
+        )
+        return _rows([item_result({"brokerId": broker_id, "brokerIp": host})])
+
+    def _online_broker(self, params: Params) -> dict[str, Any]:
+        broker_ids = params.broker_ids(required=True)
+        user = params.user("modifyUser")
+        return _rows([self._online_one(broker_id, user) for broker_id in broker_ids])
+
+    def _online_one(self, broker_id: int, user: str) -> dict[str, Any]:
+        keys = {"brokerId": broker_id, "brokerIp": ""}
+        record = self._cluster.brokers.get(broker_id)
+        if record is None:
+            return item_result(keys, 401, f"Not found broker configure for brokerId({broker_id})!")
+        if record.status is ManageStatus.ONLINE:
+            return item_result(keys, 403, "Unchanged  manageStatus(online)!")
+        self._cluster.set_status(broker_id, ManageStatus.ONLINE, user, self._master.clock())
+        return item_result(keys)
+
+    # ------------------------------------------------------------------ groups
+
+    def _sub_info(self, params: Params) -> dict[str, Any]:
+        names = params.groups("consumeGroup") or params.groups()
+        topics = set(params.topics())
+        rows = []
+        for name in self._master.groups.names():
+            group = self._master.groups.find(name)
+            if group is None or (names and name not in names):
+                continue
+            if topics and not topics & group.topics:
+                continue
+            rows.append(
+                {
+                    "consumeGroup": name,
+                    "topicSet": sorted(group.topics),
+                    "consumerNum": len(group.members),
+                }
+            )
+        return _rows(rows)
+
+    def _group_detail(self, params: Params) -> dict[str, Any]:
+        name = params.required("consumeGroup")
+        group = self._master.groups.find(name)
+        members = list(group.members.values()) if group else []
+        balance: dict[str, Any] = {"isBandConsume": "unbound"}
+        if group is not None:
+            balance = {
+                "isBandConsume": "client-rebalance",
+                "topicMetaId": group.meta_id,
+                "metaDetails": group.meta,
+            }
+        return {
+            **_wrapper(),
+            "count": len(members),
+            "topicSet": sorted(group.topics) if group else [],
+            "consumeGroup": name,
+            "re-rebalance": {},
+            **balance,
+            "rebInfo": {"isRebalanced": False},
+            "filterConds": {
+                topic: sorted(items)
+                for topic, items in sorted(group.conditions.items() if group else ())
+            },
+            "data": [
+                {
+                    "consumerId": member.client_id,
+                    "receivedFrom": member.host,
+                    "isOverTLS": False,
+                    "sourceCount": member.source_count,
+                    "nodeId": member.node_id,
+                    "parCount": len(member.partitions),
+                    "parInfo": [
+                        {
+                            "partId": partition.partition_id,
+                            "brokerAddr": self._address(partition.broker_id),
+                            "topicName": partition.topic,
+                        }
+                        for partition in member.partitions
+                    ],
+                }
+                for member in members
+            ],
+        }
+
+    def _address(self, broker_id: int) -> str:
+        record = self._cluster.brokers.get(broker_id)
+        return f"{broker_id}:{record.host}:{record.port}" if record else f"{broker_id}: : "
+
+
+def _wrapper() -> dict[str, Any]:
+    return {"result": True, "errCode": 0, "errMsg": "OK"}
+
+
+def _rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {**_wrapper(), "data": rows, "count": len(rows)}
+
+
+def _changed_props(params: Params, props: TopicProps) -> TopicProps:
+    """`props` with what the request names."""
+
+    def number(name: str, current: int, least: int = 0) -> int:
+        value = params.number(name, least=least)
+        return current if value is None else value
+
+    policy = params.text("deletePolicy")
+    return replace(
+        props,
+        stores=number("numTopicStores", props.stores, 1),
+        partitions=number("numPartitions", props.partitions, 1),
+        unflush_threshold=number("unflushThreshold", props.unflush_threshold),
+        unflush_interval=number("unflushInterval", props.unflush_interval),
+        unflush_data_hold=number("unflushDataHold", props.unflush_data_hold),
+        cache_mb=number("memCacheMsgSizeInMB", props.cache_mb, 2),
+        cache_count_k=number("memCacheMsgCntInK", props.cache_count_k, 1),
+        cache_flush_ms=number("memCacheFlushIntvl", props.cache_flush_ms, 4000),
+        accept_publish=params.flag("acceptPublish", default=props.accept_publish),
+        accept_subscribe=params.flag("acceptSubscribe", default=props.accept_subscribe),
+        delete_policy=_policy(policy) if policy else props.delete_policy,
+    )
+
+
+def _policy(text: str) -> str:
+    """The retention policy in normal form; the embedded server stores but does not apply it."""
+    found = _DELETE_POLICY.fullmatch(text.lower())
+    if found is None:
+        raise BadParameter(f"illegal value for deletePolicy: {text}")
+    amount, unit = int(found[1]), found[2] or "h"
+    if not 0 < amount * _UNIT_S[unit] <= _MAX_RETENTION_S:
+        raise BadParameter(
+            "The value of field DELETEPOLICY must be greater than 0 and  less than or equal to"
+            f"{_MAX_RETENTION_S * 1000} seconds!"
+        )
+    return f"delete,{amount}{unit}"

@@ -1,0 +1,159 @@
+"""Parameters of the HTTP administration: long and short names, lists, types, and their complaints.
+
+Pure functions over a mapping of texts; shared by the master's and the brokers' methods. A bad
+value raises `BadParameter` whose text is the `errMsg` of the reply. It knows names and types, not
+methods.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["BadParameter", "Params"]
+
+_SHORT_NAMES = {
+    "acceptPublish": "accPub",
+    "acceptSubscribe": "accSub",
+    "confModAuthToken": "authToken",
+    "consumeGroup": "group",
+    "createUser": "cur",
+    "deletePolicy": "delPolicy",
+    "filterConds": "flts",
+    "groupName": "group",
+    "manualOffset": "offset",
+    "manualSet": "manSet",
+    "memCacheFlushIntvl": "unfMemInt",
+    "memCacheMsgCntInK": "unfMemMsgCnt",
+    "memCacheMsgSizeInMB": "cacheSizeInMB",
+    "modifyUser": "mur",
+    "msgCount": "cnt",
+    "numPartitions": "numPart",
+    "numTopicStores": "numStore",
+    "offsetJsonInfo": "offsetInfo",
+    "onlyMemory": "onlyMem",
+    "partitionId": "pid",
+    "requireRealOffset": "dko",
+    "sourceGroupName": "srcGroup",
+    "targetGroupName": "tgtGroup",
+    "topicName": "topic",
+    "unflushDataHold": "unfDskDataSize",
+    "unflushInterval": "unfDskInt",
+    "unflushThreshold": "unfDskMsgCnt",
+    "withTopic": "wTopic",
+    "divide": "div",
+    "brokerWebPort": "bWebPort",
+}
+
+MAX_ITEMS = 100
+_NAME = re.compile(r"[a-zA-Z]\w+", re.ASCII)
+_GROUP = re.compile(r"[a-zA-Z][\w-]+", re.ASCII)
+_MAX_NAME_CHARS = 64
+_MAX_GROUP_CHARS = 1024
+
+
+class BadParameter(Exception):
+    """A request error; the text goes into the reply."""
+
+
+class Params:
+    """Typed access to one request's parameters."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def text(self, name: str) -> str | None:
+        """The value without blanks and double quotes around it, None if absent or blank."""
+        raw = self._values.get(name)
+        if raw is None and name in _SHORT_NAMES:
+            raw = self._values.get(_SHORT_NAMES[name])
+        if raw is None:
+            return None
+        value = raw.strip().removeprefix('"').removesuffix('"').strip()
+        return value or None
+
+    def required(self, name: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise BadParameter(f"Parameter {name} is missing or value is blank!")
+        return value
+
+    def number(self, name: str, default: int | None = None, *, least: int | None = 0) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return default
+        if not re.fullmatch(r"-?\d{1,18}", value, re.ASCII):
+            raise BadParameter(f"illegal value for {name}, value must only contain numbers")
+        number = int(value)
+        if least is not None and number < least:
+            raise BadParameter(f"Parameter {name} value must >= {least}")
+        return number
+
+    def required_number(self, name: str, *, least: int | None = 0) -> int:
+        self.required(name)
+        number = self.number(name, least=least)
+        assert number is not None, "present by the line above"
+        return number
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """``true`` and ``1`` are true, whatever else is given is false."""
+        value = self.text(name)
+        return default if value is None else value.lower() in ("true", "1")
+
+    def items(self, name: str) -> list[str]:
+        """The parts of a comma list, without doubles; empty if absent."""
+        value = self.text(name)
+        parts = [part for item in (value or "").split(",") if (part := item.strip())]
+        if len(parts) > MAX_ITEMS:
+            raise BadParameter(f"{name}'s item count over max allowed count ({MAX_ITEMS})!")
+        return list(dict.fromkeys(parts))
+
+    def topics(self, *, required: bool = False) -> list[str]:
+        return self._names("topicName", _NAME, _MAX_NAME_CHARS, required=required)
+
+    def groups(self, name: str = "groupName", *, required: bool = False) -> list[str]:
+        return self._names(name, _GROUP, _MAX_GROUP_CHARS, required=required)
+
+    def broker_ids(self, *, required: bool = False) -> list[int]:
+        if required:
+            self.required("brokerId")
+        ids = []
+        for item in self.items("brokerId"):
+            if not re.fullmatch(r"\d{1,10}", item, re.ASCII):
+                raise BadParameter("illegal value for brokerId, value must only contain numbers")
+            ids.append(int(item))
+        return ids
+
+    def user(self, name: str) -> str:
+        """`createUser` or `modifyUser`: a name of at least two characters."""
+        return self._checked(name, self.required(name), _NAME, _MAX_NAME_CHARS)
+
+    def json(self, name: str) -> Any:
+        """A required JSON value."""
+        text = self.required(name)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise BadParameter(
+                f"Parameter {name} value parse failure, error is {error}!"
+            ) from error
+
+    def _names(
+        self, name: str, pattern: re.Pattern[str], limit: int, *, required: bool
+    ) -> list[str]:
+        if required:
+            self.required(name)
+        return [self._checked(name, item, pattern, limit) for item in self.items(name)]
+
+    def _checked(self, name: str, item: str, pattern: re.Pattern[str], limit: int) -> str:
+        if len(item) > limit:
+            raise BadParameter(f"Parameter {name}'s length is over max allowed length ({limit})!")
+        if not pattern.fullmatch(item):
+            raise BadParameter(
+                f"illegal value for {name}, value must begin with a letter, can only contain "
+                f"English letters, numbers, {'hyphens, ' if pattern is _GROUP else ''}"
+                "and underscores"
+            )
+        return item

@@ -1,0 +1,64 @@
+"""Bodies of the HTTP administration: the wrappers and the renderings that both sides share.
+
+Field names, their order and the odd types (booleans as text, dashes for "unknown") are those of
+real servers, because scripts parse them. Pure functions from records to plain JSON values.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from tubemq_client.embedded.cluster import Audit, TopicProps
+
+__all__ = ["VERSION", "audit_fields", "item_result", "props_fields", "refusal", "to_text"]
+
+VERSION = "2.4.0-embedded"
+
+
+def to_text(body: dict[str, Any]) -> str:
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False)
+
+
+def refusal(text: str, code: int = 400) -> dict[str, Any]:
+    return {"result": False, "errCode": code, "errMsg": text}
+
+
+def item_result(keys: dict[str, Any], code: int = 200, text: str = "Ok!") -> dict[str, Any]:
+    """Outcome for one record of a modification."""
+    return {**keys, "success": code == 200, "errCode": code, "errInfo": text}
+
+
+def props_fields(props: TopicProps) -> dict[str, Any]:
+    return {
+        "numTopicStores": props.stores,
+        "numPartitions": props.partitions,
+        "unflushThreshold": props.unflush_threshold,
+        "unflushInterval": props.unflush_interval,
+        "unflushDataHold": props.unflush_data_hold,
+        "memCacheMsgSizeInMB": props.cache_mb,
+        "memCacheMsgCntInK": props.cache_count_k,
+        "memCacheFlushIntvl": props.cache_flush_ms,
+        "acceptPublish": props.accept_publish,
+        "acceptSubscribe": props.accept_subscribe,
+        "deletePolicy": props.delete_policy,
+        "dataStoreType": props.store_type,
+        "dataPath": props.data_path,
+    }
+
+
+def audit_fields(audit: Audit) -> dict[str, Any]:
+    return {
+        "dataVersionId": audit.data_version_id,
+        "serialId": audit.serial_id,
+        "createUser": audit.create_user,
+        "createDate": _date(audit.created_ms),
+        "modifyUser": audit.modify_user,
+        "modifyDate": _date(audit.modified_ms),
+    }
+
+
+def _date(when_ms: int) -> str:
+    """``yyyyMMddHHmmss`` in the server's time zone, as real masters write it."""
+    return time.strftime("%Y%m%d%H%M%S", time.localtime(when_ms / 1000))

@@ -1,0 +1,99 @@
+"""How a master shows topics over HTTP: per-broker rows, per-topic details and summaries.
+
+Pure functions over `Cluster`. The ``runInfo`` part shows what producers can see now and holds
+dashes where they see nothing, as on a real master.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tubemq_client.embedded.cluster import Cluster, Deployment
+from tubemq_client.embedded.http_reply import audit_fields, props_fields
+
+__all__ = ["topic_details", "topic_row", "topic_summary"]
+
+
+def topic_row(cluster: Cluster, record: Deployment) -> dict[str, Any]:
+    """One topic on one broker, as configured."""
+    broker = cluster.brokers[record.broker_id]
+    topic = cluster.topics[record.topic]
+    return {
+        "topicName": record.topic,
+        "brokerId": record.broker_id,
+        "topicNameId": topic.topic_name_id,
+        "brokerIp": broker.host,
+        "brokerPort": broker.port,
+        "topicStatusId": record.status,
+        **props_fields(record.props),
+        **audit_fields(record.audit),
+    }
+
+
+def topic_details(
+    cluster: Cluster, topic: str, records: list[Deployment], now_ms: int
+) -> dict[str, Any]:
+    """A topic with all its rows (``admin_query_topic_info``)."""
+    totals = _totals(cluster, records, now_ms)
+    return {
+        "topicName": topic,
+        "maxMsgSizeInMB": cluster.message_mb(topic),
+        "topicInfo": [
+            {**topic_row(cluster, record), "runInfo": _run_info(cluster, record, now_ms)}
+            for record in records
+        ],
+        "infoCount": len(records),
+        "totalCfgNumPart": totals["configured_partitions"],
+        "isSrvAcceptPublish": totals["publish"],
+        "isSrvAcceptSubscribe": totals["subscribe"],
+        "totalRunNumPartCount": totals["running_partitions"],
+        "authData": {},
+    }
+
+
+def topic_summary(
+    cluster: Cluster, topic: str, records: list[Deployment], now_ms: int
+) -> dict[str, Any]:
+    """A topic's totals (``admin_query_cluster_topic_view``)."""
+    totals = _totals(cluster, records, now_ms)
+    return {
+        "topicName": topic,
+        "totalCfgBrokerCnt": len(records),
+        "totalCfgNumStore": totals["configured_stores"],
+        "totalRunNumStore": totals["running_stores"],
+        "totalCfgNumPart": totals["configured_partitions"],
+        "totalRunNumPartCount": totals["running_partitions"],
+        "isSrvAcceptPublish": totals["publish"],
+        "isSrvAcceptSubscribe": totals["subscribe"],
+        "enableAuthControl": cluster.topics[topic].auth_control,
+    }
+
+
+def _run_info(cluster: Cluster, record: Deployment, now_ms: int) -> dict[str, Any]:
+    if not cluster.publishable(record, now_ms):
+        names = ("acceptPublish", "acceptSubscribe", "numPartitions", "brokerManageStatus")
+        return dict.fromkeys(names, "-")
+    broker = cluster.brokers[record.broker_id]
+    return {
+        "acceptPublish": True,
+        "acceptSubscribe": record.props.accept_subscribe and broker.status.subscribes,
+        "numPartitions": record.props.partitions,
+        "numTopicStores": record.props.stores,
+        "brokerManageStatus": broker.status.label,
+    }
+
+
+def _totals(cluster: Cluster, records: list[Deployment], now_ms: int) -> dict[str, Any]:
+    running = [record for record in records if cluster.publishable(record, now_ms)]
+    return {
+        "configured_stores": sum(record.props.stores for record in records),
+        "running_stores": sum(record.props.stores for record in running),
+        "configured_partitions": sum(_partitions(record) for record in records),
+        "running_partitions": sum(_partitions(record) for record in running),
+        "publish": bool(running),
+        "subscribe": any(cluster.subscribable(record, now_ms) for record in records),
+    }
+
+
+def _partitions(record: Deployment) -> int:
+    return record.props.stores * record.props.partitions

@@ -1,0 +1,84 @@
+"""HTTP for the administration: one route, any path, GET or POST, over starlette and uvicorn.
+
+The only module that imports them, and only `runtime` imports it, when HTTP is wanted. It parses
+parameters and writes bodies; what they mean is `http_admin`'s and `http_broker`'s. A listener runs
+on the embedded server's own event loop and on a socket bound before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+
+from tubemq_client.embedded.broker import Broker
+from tubemq_client.embedded.http_admin import MasterAdmin
+from tubemq_client.embedded.http_broker import BrokerAdmin
+from tubemq_client.embedded.master import Master
+from tubemq_client.errors import require_extra
+
+try:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+except ImportError as exc:
+    raise require_extra("embedded", exc) from exc
+
+__all__ = ["WebListener", "broker_app", "master_app"]
+
+_POLL_S = 0.01
+_START_POLLS = 500
+
+Reply = Callable[[Mapping[str, str]], tuple[str, str | None]]
+
+
+def master_app(master: Master) -> Starlette:
+    return _app(MasterAdmin(master).reply)
+
+
+def broker_app(broker: Broker) -> Starlette:
+    return _app(BrokerAdmin(broker).reply)
+
+
+def _app(reply: Reply) -> Starlette:
+    async def answer(request: Request) -> Response:
+        values = dict(request.query_params)
+        if request.method == "POST":
+            async with request.form() as form:
+                values |= {name: value for name, value in form.items() if isinstance(value, str)}
+        body, content_type = reply(values)
+        # Real servers send no content type with JSON.
+        headers = {"content-type": content_type} if content_type else None
+        return Response(body, headers=headers)
+
+    return Starlette(routes=[Route("/{path:path}", answer, methods=["GET", "POST"])])
+
+
+class WebListener:
+    """An application on a bound socket."""
+
+    def __init__(self, app: Starlette) -> None:
+        config = uvicorn.Config(
+            app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1
+        )
+        self._server = uvicorn.Server(config)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, sock: socket.socket) -> None:
+        """Return when requests are accepted."""
+        self._task = asyncio.create_task(self._server.serve(sockets=[sock]))
+        for _ in range(_START_POLLS):
+            if self._server.started or self._task.done():
+                break
+            await asyncio.sleep(_POLL_S)
+        if not self._server.started:
+            raise RuntimeError("the HTTP listener did not start")
+
+    async def stop(self) -> None:
+        if self._task is None:
+            return
+        self._server.should_exit = True
+        await self._task
+        self._task = None
