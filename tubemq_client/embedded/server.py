@@ -106,8 +106,12 @@ class EmbeddedTubeMQ:
         finally:
             self._thread.stop()
 
-    def run_until_signal(self) -> None:
-        """Start if need be, wait for SIGINT or SIGTERM, stop in order. Main thread only."""
+    def run_until_signal(self, ready: Callable[[], None] | None = None) -> None:
+        """Start if need be, call `ready`, wait for SIGINT or SIGTERM, stop in order.
+
+        Signals are obeyed from before the start, so whoever `ready` tells may send one at once.
+        Main thread only.
+        """
         woken = threading.Event()
         former = {
             number: signal.signal(number, lambda *_: woken.set())
@@ -115,6 +119,8 @@ class EmbeddedTubeMQ:
         }
         try:
             self.start()
+            if ready is not None:
+                ready()
             while not woken.wait(_SIGNAL_POLL_S):
                 pass
         finally:
