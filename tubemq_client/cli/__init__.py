@@ -1,0 +1,24 @@
+"""The `tubemq` command: produce, read exact ranges, look at topics, serve one to develop against.
+
+`main` is the console entry point. typer and rich come with the extra `cli`; without it the command
+says how to install it. Exit codes: 0 done, 1 the cluster refused or could not be reached, 2 wrong
+options or input.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tubemq_client import errors
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    try:
+        from tubemq_client.cli.app import build_app
+    except ImportError as error:
+        sys.stderr.write(f"tubemq: {errors.require_extra('cli', error)}\n")
+        raise SystemExit(2) from None
+    build_app()(prog_name="tubemq")

@@ -1,0 +1,82 @@
+"""Assembles the commands and turns errors into one line and an exit code.
+
+Each command lives in a module of its own kind; this one only wires. Options that commands share are
+declared once in `options`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, ParamSpec
+
+import typer
+
+from tubemq_client import __version__, errors
+from tubemq_client.cli import inspect, produce, read, serve
+
+__all__ = ["build_app"]
+
+P = ParamSpec("P")
+
+_CALLERS_FAULT = 2
+_CLUSTERS_FAULT = 1
+
+
+def build_app() -> typer.Typer:
+    """The typer application."""
+    app = typer.Typer(
+        name="tubemq",
+        help="Produce to, read from and look at Apache InLong TubeMQ.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_version_option)
+    app.command("partitions")(_reporting(inspect.partitions))
+    app.command("ends")(_reporting(inspect.ends))
+    app.command("lag")(_reporting(inspect.lag))
+    app.command("groups")(_reporting(inspect.groups))
+    app.command("produce")(_reporting(produce.produce))
+    app.command("read-range")(_reporting(read.read_range))
+    app.command("serve")(_reporting(serve.serve))
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def _version_option(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    del version  # its callback has done the work
+
+
+def _reporting(command: Callable[P, None]) -> Callable[P, None]:
+    """`command`, whose `TubeMQError` ends the process with a message instead of a traceback."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except errors.TubeMQError as error:
+            typer.echo(f"tubemq: {_one_line(error)}", err=True)
+            theirs = isinstance(error, errors.LocalError)
+            raise typer.Exit(_CALLERS_FAULT if theirs else _CLUSTERS_FAULT) from None
+
+    return run
+
+
+def _one_line(error: errors.TubeMQError) -> str:
+    """The message; a list of problems that holds a single one is written in line."""
+    if isinstance(error, errors.ConfigError) and len(error.problems) == 1:
+        return str(error).replace(":\n  - ", ": ", 1)
+    return str(error)

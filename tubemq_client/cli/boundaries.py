@@ -1,0 +1,194 @@
+"""Writes the boundaries file: instant → offset of every partition, from send receipts.
+
+Rows are sent in time order and an instant is passed only when every receipt before it is in, so
+the offset noted for it is exact: rows of earlier times lie below it, later ones at or above. All
+partitions of a store share its log, so they share its boundary. A boundary never moves: rows that
+belong before one that exists are refused. Neither sends nor asks a broker anything.
+
+The file is ``{"2013-01-02T00:00:00Z": {"flights": {"1:0": 2800, "1:1": 2800}}, …}``, what the
+``boundaries`` resolver of time windows reads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tubemq_client import errors
+from tubemq_client.cli.rows import instant
+from tubemq_client.model import INDEX_ENTRY_BYTES, Partition, PartitionEnds, SendReceipt
+
+__all__ = ["BoundaryWriter", "StoreEnds"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+_MAX_NEW = 100_000
+
+Document = dict[str, dict[str, dict[str, int]]]
+"""Instant → topic → partition key → offset."""
+
+
+class StoreEnds:
+    """Where the logs of a topic end, going by what was there before and by receipts since."""
+
+    def __init__(self) -> None:
+        self._partitions: set[Partition] = set()
+        self._ends: dict[tuple[int, int], int] = {}
+
+    def begin(self, ends: Iterable[PartitionEnds]) -> None:
+        """Take the ends in memory from before the first record."""
+        for end in ends:
+            self._raise(end.partition, end.max_offset)
+
+    def book(self, receipt: SendReceipt) -> None:
+        """A record was stored."""
+        self._raise(receipt.partition, receipt.offset + INDEX_ENTRY_BYTES)
+
+    def offsets(self) -> dict[str, int]:
+        """The end of every known partition's log, by partition key."""
+        return {p.key: self._ends[p.store_key] for p in sorted(self._partitions)}
+
+    def _raise(self, partition: Partition, end: int) -> None:
+        self._partitions.add(partition)
+        key = partition.store_key
+        self._ends[key] = max(self._ends.get(key, 0), end)
+
+
+class BoundaryWriter:
+    """Notes the ends of a topic whenever an instant is passed; `save` writes the file."""
+
+    def __init__(self, path: Path, topic: str, every: str, ends: StoreEnds) -> None:
+        self._path = path
+        self._topic = topic
+        self._period = _period(every)
+        self._ends = ends
+        self._document = _load(path)
+        known = {instant(at): of for at, of in self._document.items() if topic in of}
+        self._reached = max(known, default=None)
+        self._fixed = known[self._reached][topic] if self._reached is not None else {}
+
+    def interval(self, at: datetime) -> datetime:
+        """The instant that the interval of a row's time begins with."""
+        return at - (at - _EPOCH) % self._period
+
+    def begin(self, start: datetime | None, first: datetime | None = None) -> int:
+        """Check the file against the topic, note `start`; `first` is the first row's time if known.
+
+        Returns how many index entries lie after the newest boundary: records that count to the
+        interval which begins there. Raises `errors.ConfigError` if the topic ends before that
+        boundary, or if `start` or `first` does.
+        """
+        offsets = self._ends.offsets()
+        behind = [key for key, fixed in self._fixed.items() if offsets.get(key, 0) < fixed]
+        if behind:
+            raise errors.ConfigError(
+                f"{self._path.name} was written for another state of topic {self._topic!r}: "
+                f"partition {behind[0]} ends at {offsets.get(behind[0], 0)}, before its boundary "
+                f"{self._fixed[behind[0]]}",
+                subject="boundaries",
+            )
+        for at in filter(None, (start, first)):
+            self._refuse_late(at)
+        unclaimed = self._entries_after_last(offsets)
+        if start is not None:
+            self._note(start)
+        return unclaimed
+
+    def enter(self, at: datetime) -> None:
+        """Rows of time `at` follow, and every receipt before is in: note the instants passed."""
+        self._refuse_late(at)
+        self._note(self.interval(at))
+
+    def _refuse_late(self, at: datetime) -> None:
+        if self._reached is not None and at < self._reached:
+            raise errors.ConfigError(
+                f"rows of {_text(at)} come too late: the boundary of {_text(self._reached)} in "
+                f"{self._path.name} is fixed",
+                subject="boundaries",
+            )
+
+    def close(self, end: datetime) -> None:
+        """No more rows before `end` will come: note the instants up to it, and itself."""
+        self._note(end)
+
+    def save(self) -> None:
+        """Replace the file by what is known, in one step."""
+        partial = self._path.with_name(f"{self._path.name}.{os.getpid()}.partial")
+        with partial.open("w", encoding="utf-8") as file:
+            json.dump(self._document, file, indent=1, sort_keys=True)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(self._path)
+
+    @property
+    def reached(self) -> datetime | None:
+        """The newest instant that has a boundary."""
+        return self._reached
+
+    def _entries_after_last(self, offsets: Mapping[str, int]) -> int:
+        stores = {
+            Partition.from_key(self._topic, key).store_key: offsets[key] - fixed
+            for key, fixed in self._fixed.items()
+        }
+        return sum(stores.values()) // INDEX_ENTRY_BYTES
+
+    def _note(self, until: datetime) -> None:
+        """Set the boundaries after the newest one up to `until`; all lie where the logs end now."""
+        offsets = self._ends.offsets()
+        for count, at in enumerate(self._passed(until)):
+            if count >= _MAX_NEW:
+                raise errors.ConfigError(f"more than {_MAX_NEW} boundaries: raise --boundary-every")
+            self._document.setdefault(_text(at), {})[self._topic] = offsets
+            self._reached = at
+
+    def _passed(self, until: datetime) -> Iterator[datetime]:
+        """Whole periods after the newest boundary and before `until`, and `until` itself."""
+        reached = self._reached
+        if reached is not None:
+            at = self.interval(reached) + self._period
+            while at < until:
+                yield at
+                at += self._period
+        if reached is None or until > reached:
+            yield until
+
+
+def _text(at: datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")
+
+
+def _period(text: str) -> timedelta:
+    match = re.fullmatch(r"(\d{1,6})([mhd])", text)
+    if not match or not int(match[1]):
+        raise errors.ConfigError(f"--boundary-every {text!r} is not a number with m, h or d")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
+def _load(path: Path) -> Document:
+    if not path.exists():
+        return {}
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise errors.ConfigError(f"{path.name}: {error}", subject="boundaries") from None
+    if not _well_formed(document):
+        raise errors.ConfigError(
+            f'{path.name} is not {{"<time>": {{"<topic>": {{"<partition key>": <offset>}}}}}}',
+            subject="boundaries",
+        )
+    return dict(document)
+
+
+def _well_formed(document: Any) -> bool:
+    if not isinstance(document, dict):
+        return False
+    topics = document.values()
+    if not all(isinstance(of, dict) for of in topics):
+        return False
+    offsets = [offsets for of in topics for offsets in of.values()]
+    return all(isinstance(o, dict) and all(isinstance(v, int) for v in o.values()) for o in offsets)

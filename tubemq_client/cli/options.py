@@ -1,0 +1,91 @@
+"""Options and outputs that commands share: how to reach a cluster, JSON lines or a table.
+
+What a user reads goes to standard output; progress and summaries go to standard error, so that
+output can be piped. Nothing here opens a connection.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tubemq_client.config import ClientConfig
+from tubemq_client.model import ClientSettings
+
+__all__ = [
+    "AsJson",
+    "Group",
+    "Masters",
+    "RpcTimeout",
+    "Topic",
+    "client_settings",
+    "note",
+    "print_json",
+    "show",
+    "status_console",
+]
+
+Masters = Annotated[
+    str,
+    typer.Option(
+        "--masters",
+        "-m",
+        envvar="TUBEMQ_MASTERS",
+        metavar="HOST:PORT[,…]",
+        help="Master addresses, tried in this order.",
+    ),
+]
+RpcTimeout = Annotated[
+    int, typer.Option(metavar="MS", help="Time for one request, in milliseconds.")
+]
+Topic = Annotated[str, typer.Argument(help="Topic name.", show_default=False)]
+Group = Annotated[
+    str,
+    typer.Option("--group", "-g", help="Consumer group; look-ups and readers use names below it."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+
+status_console = Console(stderr=True, highlight=False)
+
+
+def client_settings(masters: str, rpc_timeout_ms: int) -> ClientSettings:
+    """Validated settings. Raises `errors.ConfigError`, which ends the command with code 2."""
+    options = {"masters": masters, "rpc_timeout_ms": rpc_timeout_ms}
+    return ClientConfig.parse(options).settings()
+
+
+def note(text: str) -> None:
+    """A line for the person at the terminal, on standard error."""
+    status_console.print(text, markup=False, soft_wrap=True)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object on one line of standard output."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str) -> None:
+    """Print rows with equal keys as JSON lines or as a table."""
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    table = Table(title=title)
+    for name in rows[0] if rows else ("nothing",):
+        numbers = all(type(row[name]) in (int, type(None)) for row in rows)
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(_cell, row.values()))
+    Console(highlight=False).print(table)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else str(value)

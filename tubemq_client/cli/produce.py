@@ -1,0 +1,103 @@
+"""`tubemq produce`: rows of a file or of standard input become records, in order.
+
+Rows are CSV (also in a zip) or JSON lines; each is sent as one JSON object. Sent in time order with
+`--time-field`, the receipts give exact *boundaries* for time windows (see `boundaries`). A record
+is acknowledged from the broker's memory; a crash of this command leaves what was sent so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tubemq_client import ClientSettings, Metadata, PartitionEnds, Producer, errors
+from tubemq_client.cli.boundaries import BoundaryWriter, StoreEnds
+from tubemq_client.cli.options import AsJson, Masters, RpcTimeout, Topic, print_json
+from tubemq_client.cli.rows import RowSource, Selection
+from tubemq_client.cli.sending import Sending
+from tubemq_client.config import ProducerConfig
+
+__all__ = ["produce"]
+
+_LOOKUP_GROUP = "tubemq_cli"
+
+File = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        "-f",
+        exists=True,
+        dir_okay=False,
+        help="CSV, CSV in a zip, or JSON lines. Default: JSON lines from standard input.",
+    ),
+]
+StreamField = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Field whose value becomes the stream id (filterable)."),
+]
+TimeField = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Field with an ISO 8601 time; rows must be in its order."),
+]
+From = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="Skip rows before this time.")
+]
+To = Annotated[
+    str | None, typer.Option("--to", metavar="TIME", help="Skip rows at or after this time.")
+]
+Limit = Annotated[int | None, typer.Option(min=1, help="Send at most so many rows.")]
+Boundaries = Annotated[
+    Path | None,
+    typer.Option(
+        dir_okay=False, metavar="JSON", help="File to add boundaries to (needs --time-field)."
+    ),
+]
+BoundaryEvery = Annotated[
+    str, typer.Option(metavar="PERIOD", help="Distance of boundaries: a number with m, h or d.")
+]
+InFlight = Annotated[int, typer.Option(help="Records sent and not yet answered.")]
+Rate = Annotated[float | None, typer.Option(min=0.1, help="At most so many records a second.")]
+
+
+def produce(
+    topic: Topic,
+    masters: Masters,
+    file: File = None,
+    stream_field: StreamField = None,
+    time_field: TimeField = None,
+    start: From = None,
+    end: To = None,
+    limit: Limit = None,
+    boundaries: Boundaries = None,
+    boundary_every: BoundaryEvery = "1d",
+    in_flight: InFlight = 64,
+    rate: Rate = None,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+    as_json: AsJson = False,
+) -> None:
+    """Send rows to a topic, each as one JSON object, and print how many were stored.
+
+    With --boundaries, --from and --to are boundaries too, and so is every whole period between.
+    Nobody else should write to the topic meanwhile. Run again with the same file to continue.
+    """
+    if time_field is None and (start or end or boundaries):
+        raise errors.ConfigError("--from, --to and --boundaries need --time-field")
+    options = {"masters": masters, "rpc_timeout_ms": rpc_timeout_ms, "in_flight": in_flight}
+    settings = ProducerConfig.parse(options).settings()
+    source = RowSource(file, stream_field, time_field, Selection.parse(start, end, limit))
+    ends = StoreEnds()
+    writer = BoundaryWriter(boundaries, topic, boundary_every, ends) if boundaries else None
+    with Producer(settings) as producer:
+        sending = Sending(producer, topic, source, ends, writer, in_flight=in_flight, rate=rate)
+        sending.begin(lambda: _ends_in_memory(settings, topic))
+        sending.send()
+    if as_json:
+        print_json({"topic": topic, "records": sending.sent, "until_offsets": ends.offsets()})
+
+
+def _ends_in_memory(settings: ClientSettings, topic: str) -> Iterable[PartitionEnds]:
+    with Metadata(settings) as metadata:
+        return metadata.ends(topic, _LOOKUP_GROUP, stable=False).values()

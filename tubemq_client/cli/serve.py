@@ -1,0 +1,197 @@
+"""`tubemq serve`: a TubeMQ to develop against, embedded (one process) or genuine (from Maven).
+
+The embedded one listens on loopback only. The genuine one listens on every interface without any
+authentication and no option of it changes that, so it starts only with `--yes`. Both run until
+interrupted or terminated and then stop in order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tubemq_client import errors
+from tubemq_client.cli.options import note
+from tubemq_client.embedded import EmbeddedTubeMQ, Ports, TopicSpec
+from tubemq_client.testing.genuine import GenuineTubeMQ
+from tubemq_client.testing.genuine import TopicSpec as GenuineTopic
+
+__all__ = ["serve"]
+
+_EXPOSED = (
+    "Apache InLong TubeMQ listens on EVERY network interface without authentication: whoever "
+    "reaches this machine can read, write and administer it (RPC and HTTP of master and broker, "
+    "metrics on 9081)"
+)
+
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="NAME[:STORES[:PARTITIONS]]",
+        help="Topic to create on every broker; repeatable.",
+    ),
+]
+Brokers = Annotated[int, typer.Option("--brokers", "-b", min=1, max=16, help="Number of brokers.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(file_okay=False, help="Keep topics, records and positions here for next time."),
+]
+Port = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port of the master; 0 takes a free one.")
+]
+WebPort = Annotated[
+    int, typer.Option(min=0, max=65535, help="HTTP port of the master; 0 takes a free one.")
+]
+BrokerPort = Annotated[
+    int,
+    typer.Option(min=0, max=65535, help="Port of the first broker, the next ones follow; 0: free."),
+]
+BrokerWebPort = Annotated[
+    int,
+    typer.Option(min=0, max=65535, help="HTTP port of the first broker; 0 takes free ones."),
+]
+Http = Annotated[bool, typer.Option("--http/--no-http", help="Serve HTTP administration.")]
+ReadyFile = Annotated[
+    Path | None,
+    typer.Option(dir_okay=False, help="Write addresses here, as JSON, once everything is up."),
+]
+Genuine = Annotated[
+    bool,
+    typer.Option("--genuine", help="Run Apache InLong TubeMQ itself (needs mvn and Java)."),
+]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Accept that --genuine listens on every interface.")
+]
+
+
+def serve(
+    topic: Topics = None,
+    brokers: Brokers = 1,
+    data_dir: DataDir = None,
+    port: Port = 0,
+    web_port: WebPort = 0,
+    broker_port: BrokerPort = 0,
+    broker_web_port: BrokerWebPort = 0,
+    http: Http = True,
+    ready_file: ReadyFile = None,
+    genuine: Genuine = False,
+    yes: Yes = False,
+) -> None:
+    """Run a TubeMQ until interrupted: for development and tests, on loopback only.
+
+    Without --data-dir everything is in memory. --genuine is the real thing, and NOT on loopback
+    only: read what it says before you add --yes.
+    """
+    topics = [_topic(text) for text in topic or ()]
+    ports = Ports(port, web_port, broker_port, broker_web_port)
+    if genuine:
+        placed = ports != Ports()
+        _refuse_idle({"--brokers": brokers > 1, "--…port": placed, "--no-http": not http}, genuine)
+        _serve_genuine(topics, data_dir, ready_file, yes=yes)
+    else:
+        _refuse_idle({"--yes": yes}, genuine)
+        server = EmbeddedTubeMQ(brokers, topics, data_dir=data_dir, ports=ports, http=http)
+        server.run_until_signal(lambda: _announce(_embedded_addresses(server), ready_file))
+    note("stopped")
+
+
+def _topic(text: str) -> TopicSpec:
+    name, *numbers = text.split(":")
+    if len(numbers) > 2 or not all(n.isdecimal() for n in numbers):
+        raise errors.ConfigError(f"--topic {text!r} is not NAME[:STORES[:PARTITIONS]]")
+    return TopicSpec(name, *map(int, numbers))
+
+
+def _refuse_idle(given: dict[str, bool], genuine: bool) -> None:
+    where = "--genuine" if genuine else "the embedded server"
+    idle = [name for name, is_given in given.items() if is_given]
+    if idle:
+        raise errors.ConfigError([f"{name} has no effect with {where}" for name in idle])
+
+
+def _embedded_addresses(server: EmbeddedTubeMQ) -> dict[str, Any]:
+    brokers = [server.broker(broker_id) for broker_id in server.broker_ids]
+    return {
+        "masters": server.masters,
+        "master_web": _url(server.master_web),
+        "brokers": {str(b.broker_id): {"address": b.address, "web": _url(b.web)} for b in brokers},
+        "topics": server.topics(),
+    }
+
+
+def _url(address: str | None) -> str | None:
+    return f"http://{address}" if address else None
+
+
+def _serve_genuine(
+    topics: list[TopicSpec], data_dir: Path | None, ready_file: Path | None, *, yes: bool
+) -> None:
+    if not yes:
+        raise errors.ConfigError(
+            f"{_EXPOSED}. Add --yes to start it all the same, or run it where there is only "
+            "loopback: python -m tubemq_client.testing.isolation -- tubemq serve --genuine --yes …"
+        )
+    note(f"DANGER: {_EXPOSED}.")
+    specs = [GenuineTopic(t.name, t.stores, t.partitions) for t in topics]
+    with (
+        _interrupted_by_sigterm(),
+        GenuineTubeMQ(data_dir, topics=specs, progress=note) as cluster,
+    ):
+        if specs:
+            cluster.wait_accepting()
+        _announce(_genuine_addresses(cluster), ready_file)
+        _wait_for_interrupt()
+
+
+def _genuine_addresses(cluster: GenuineTubeMQ) -> dict[str, Any]:
+    host, port = cluster.broker_address
+    broker = {"address": f"{host}:{port}", "web": _url(cluster.broker_web)}
+    return {
+        "masters": cluster.masters,
+        "master_web": _url(cluster.master_web),
+        "brokers": {str(cluster.broker_id): broker},
+        "topics": sorted(cluster.topics),
+    }
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Treat SIGTERM as Ctrl-C, so that servers are stopped on either."""
+
+    former = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def _wait_for_interrupt() -> None:
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        note("stopping")
+
+
+def _announce(addresses: dict[str, Any], ready_file: Path | None) -> None:
+    """Say where the servers are; the ready file appears whole."""
+    note(f"masters   {addresses['masters']}   (export TUBEMQ_MASTERS={addresses['masters']})")
+    if addresses["master_web"]:
+        note(f"admin     {addresses['master_web']}")
+    for broker_id, at in addresses["brokers"].items():
+        note(f"broker {broker_id}  {at['address']}" + (f"   {at['web']}" if at["web"] else ""))
+    note(f"topics    {', '.join(addresses['topics']) or 'none'}")
+    note("stop with Ctrl-C")
+    if ready_file is not None:
+        partial = ready_file.with_name(f"{ready_file.name}.{os.getpid()}.partial")
+        partial.write_text(json.dumps({**addresses, "pid": os.getpid()}), encoding="utf-8")
+        partial.replace(ready_file)
