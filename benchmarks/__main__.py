@@ -1,9 +1,9 @@
 """Read benchmarks on one genuine broker, in one run: `make bench` or `python -m benchmarks`.
 
-Rows, for 1 KiB and 100 B records: the raw fetch rate (ceiling), the published Java client, the range
-reader with checksums and Arrow, Spark to a no-op sink, Spark to Parquet. The share column is the one
-to quote: rates depend on the machine, ratios within one run much less. Runs inside its own network
-namespace, because a genuine TubeMQ binds every interface.
+Rows, for 1 KiB and 100 B records: the raw fetch rate (ceiling), the published Java client, the
+range reader with checksums and Arrow, Spark to a no-op sink, Spark to Parquet. The share column is
+the one to quote: rates depend on the machine, ratios within one run much less. Starts itself again
+inside a network namespace, because a genuine TubeMQ binds every interface.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING
 
 from benchmarks.raw_fetch import Rate, raw_fetch
 from tubemq_client import ClientSettings, Metadata, OffsetRange, Producer, RangeReader, Record
+from tubemq_client.testing.artifacts import resolve_artifacts
+from tubemq_client.testing.genuine import GenuineTubeMQ, TopicSpec
+from tubemq_client.testing.isolation import can_isolate, is_isolated, isolated_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tubemq_client import BrokerNode
-    from tubemq_client.testing.genuine import GenuineTubeMQ
 
 SIZES = {"bench_1k": 1024, "bench_100": 100}
 STABLE_DEADLINE_S = 120
@@ -37,8 +39,10 @@ def main() -> int:
     parser.add_argument("--no-spark", action="store_true", help="leave the Spark rows out")
     parser.add_argument("--no-java", action="store_true", help="leave the Java row out")
     options = parser.parse_args()
-
-    from tubemq_client.testing.genuine import GenuineTubeMQ, TopicSpec
+    if not is_isolated() and can_isolate():
+        resolve_artifacts()  # the namespace has no network
+        command = isolated_command([sys.executable, "-m", "benchmarks", *sys.argv[1:]])
+        os.execvp(command[0], command)
 
     topics = [TopicSpec(name) for name in SIZES]
     with GenuineTubeMQ(topics=topics, progress=_say) as server:

@@ -287,7 +287,7 @@ class DataLoss(RangeError):
 
 
 class LogTruncated(RangeError):
-    """The broker's log ends before the range does: it lost records after a crash, or was rebuilt."""
+    """The broker's log ends before the range does: records were lost, or the topic rebuilt."""
 
     fatal = True
 
