@@ -26,6 +26,7 @@ __all__ = [
     "PartitionKeys",
     "TaskArguments",
     "check_literals",
+    "from_json",
     "is_template",
     "of_topic",
     "parse",
@@ -40,7 +41,7 @@ class TaskArguments(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-def _json(value: object) -> object:
+def from_json(value: object) -> object:
     """Text that looks like JSON is JSON: templates and Variables can give nothing but text."""
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
         try:
@@ -51,7 +52,7 @@ def _json(value: object) -> object:
 
 
 def _keys(value: object) -> object:
-    value = _json(value)
+    value = from_json(value)
     if isinstance(value, str):
         value = [item.strip() for item in value.split(",") if item.strip()]
     for key in value if isinstance(value, list | tuple) else ():
@@ -62,7 +63,7 @@ def _keys(value: object) -> object:
 PartitionKeys = Annotated[tuple[str, ...], BeforeValidator(_keys), Field(min_length=1)]
 """Partition keys: a list, `"1:0,1:1"`, or a JSON list."""
 
-GivenOffsets = Annotated[dict[str, Any], BeforeValidator(_json), Field(min_length=1)]
+GivenOffsets = Annotated[dict[str, Any], BeforeValidator(from_json), Field(min_length=1)]
 """Offsets by partition key, bare or below the topic's name: a mapping or JSON. The topic and the
 offsets themselves are judged by `of_topic`, since a field does not know its neighbours."""
 

@@ -13,7 +13,7 @@ from tubemq_provider.operators.arguments import IngestArguments
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 
 BASE: dict[str, Any] = {"topic": "orders", "group": "lake", "path": "/lake", "cluster": "prod"}
-BOUNDARIES = {"2026-01-01T00:00:00Z": {"1:0": 0}, "2026-01-01T01:00:00Z": {"1:0": 280}}
+BOUNDARIES = {"2026-01-01T00:00:00Z": {"orders": {"1:0": 0}}}
 
 
 def problems(**arguments: Any) -> str:
@@ -31,7 +31,7 @@ def problems(**arguments: Any) -> str:
         {"mode": "time", "boundaries": BOUNDARIES},
         {"mode": "time", "boundaries": "/data/boundaries.json"},
         {"mode": "time", "boundaries": BOUNDARIES, "start": "", "end": "None"},
-        {"mode": "time", "starting_offsets": {"1:0": 0}, "ending_offsets": '{"1:0": 28}'},
+        {"mode": "time", "starting_offsets": {"1:0": 0}, "ending_offsets": '{"1:0": "latest"}'},
         {"engine": "session", "spark_conf": {"spark.master": "local[2]"}},
     ],
 )

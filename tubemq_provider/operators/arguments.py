@@ -7,12 +7,18 @@ into silence (an option that would have no effect) is refused rather than ignore
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BeforeValidator, Field, model_validator
 
 from tubemq_client.config import FilterItem, GroupName, TopicName
-from tubemq_provider.arguments import ClusterAlias, GivenOffsets, TaskArguments, of_topic
+from tubemq_provider.arguments import (
+    ClusterAlias,
+    GivenOffsets,
+    TaskArguments,
+    from_json,
+    of_topic,
+)
 
 __all__ = ["IngestArguments"]
 
@@ -22,7 +28,7 @@ _CURSOR_ONLY = {
     "initial_position": None,
     "max_records": None,
     "on_offset_regression": "fail",
-    "new_partition_position": None,
+    "commit_to_broker": False,
 }
 _TIME_ONLY = ("start", "end", "resolver", "boundaries", "starting_offsets", "ending_offsets")
 
@@ -33,6 +39,9 @@ def _blank_is_none(value: object) -> object:
 
 
 Instant = Annotated[AwareDatetime | None, BeforeValidator(_blank_is_none)]
+
+GivenBoundaries = Annotated[dict[str, Any] | str, BeforeValidator(from_json)]
+"""A mapping (or its JSON), or where to find one: `windows.boundaries` judges it."""
 
 
 class IngestArguments(TaskArguments):
@@ -50,17 +59,17 @@ class IngestArguments(TaskArguments):
     start: Instant = None
     end: Instant = None
     resolver: Literal["boundaries", "explicit"] | None = None
-    boundaries: dict[str, GivenOffsets] | str | None = None
+    boundaries: GivenBoundaries | None = None
     starting_offsets: GivenOffsets | None = None
     ending_offsets: GivenOffsets | None = None
 
     initial_position: Literal["earliest", "latest"] | GivenOffsets | None = None
     max_records: int | None = Field(None, ge=1)
     on_offset_regression: Literal["fail", "reset_to_end", "reset_to_start"] = "fail"
-    new_partition_position: Literal["earliest", "latest"] | None = None
 
+    new_partition_position: Literal["earliest", "latest"] = "earliest"
     gap_policy: Literal["fail", "skip"] = "fail"
-    corrupt_records: Literal["fail", "drop", "quarantine"] = "fail"
+    corrupt_records: Literal["fail", "drop"] = "fail"
     on_clear: Literal["verify", "rewrite"] = "verify"
     commit_to_broker: bool = False
 
@@ -69,6 +78,10 @@ class IngestArguments(TaskArguments):
         problems = [*self._of_mode(), *self._of_resolver(), *self._of_window()]
         if self.spark_conf and self.engine != "session":
             problems.append(f"spark_conf has no effect with engine={self.engine!r}")
+        if self.on_clear == "rewrite":
+            problems.append(
+                "on_clear='rewrite': a Parquet directory cannot replace a window in one step"
+            )
         problems += self._of_offsets()
         if problems:
             raise ValueError("\n".join(problems))
@@ -87,7 +100,7 @@ class IngestArguments(TaskArguments):
             value = getattr(self, name)
             if isinstance(value, dict):
                 try:
-                    of_topic(value, self.topic, name, words=name == "initial_position")
+                    of_topic(value, self.topic, name, words=True)
                 except ValueError as exc:
                     problems.append(str(exc))
         return problems

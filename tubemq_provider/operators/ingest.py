@@ -1,0 +1,220 @@
+"""`TubeMQSparkIngestOperator`: one window of a topic into Parquet, exactly once.
+
+Turns arguments and a task's context into a `WindowRun` and runs it: what a window is, what is
+retried and what wins is decided there. Nothing happens in `__init__` but checking literals and
+naming assets, since Airflow parses Dag files all the time.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from tubemq_client import errors
+from tubemq_provider.arguments import check_literals, is_template, parse
+from tubemq_provider.assets import offsets_asset, sink_asset
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.asset_state import AssetStateOffsetStore
+from tubemq_provider.operators.arguments import IngestArguments
+from tubemq_provider.operators.job import IngestJob
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from airflow.sdk import Context
+
+    from tubemq_provider.windows.protocols import StepObserver
+    from tubemq_provider.windows.result import WindowResult
+
+__all__ = ["TubeMQSparkIngestOperator"]
+
+_STATIC = dict.fromkeys(
+    ("topic", "group", "cluster"),
+    "it names the offsets asset, which Airflow must know before a run",
+)
+
+
+class TubeMQSparkIngestOperator(BaseOperator):
+    """Write one window of `topic` into Parquet under `path`: each record once, retried or not.
+
+    The window is frozen before anything is read; a retry, a clear and a backfill that meets the
+    same window deliver the same records, and find them written if they are. Progress lives on the
+    offsets asset ``tubemq:<cluster>/<topic>/<group>``, which becomes inlet and outlet of the task;
+    the sink's own asset becomes an outlet where `path` is known when the Dag is parsed.
+
+    :param topic: topic to read. Names an asset, so no template; so do `group` and `cluster`.
+    :param group: whose progress this is. One group serves one sink and one set of filters.
+    :param path: directory of the Parquet sink, absolute or ``file://``. Templated.
+    :param tubemq_conn_id: the connection.
+    :param cluster: the connection's cluster alias; needed where that is not the connection id.
+    :param mode: ``cursor``: from where the group's last window ended to the stable end; one task at
+        a time (``max_active_tis_per_dag=1``). ``time``: a window of time or of explicit offsets;
+        windows are independent, and so can be backfilled.
+    :param start: first instant of a time window, RFC 3339 or datetime. Templated. Default: the data
+        interval of the run.
+    :param end: first instant after it. Templated.
+    :param resolver: how a time window gets its offsets. ``boundaries`` (default) looks instants up
+        in `boundaries`; ``explicit`` takes `starting_offsets` and `ending_offsets`.
+    :param boundaries: ``{"2026-01-01T00:00:00Z": {"<topic>": {"1:0": 2800}}}``, or path or URL of
+        such a JSON file. Templated.
+    :param starting_offsets: ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` or JSON. Templated.
+    :param ending_offsets: the same with ``latest``, which is the stable end. Templated.
+    :param engine: ``session``: Spark in the task's process. ``inline``: no JVM; for small windows.
+    :param spark_conf: Spark configuration of a new session; ``spark.master`` defaults to
+        ``local[2]``. Templated.
+    :param filters: stream ids to read; none means all.
+    :param initial_position: where a group without progress begins: ``earliest``, ``latest`` or
+        offsets. Cursor mode; there is no default, a first run without it fails. Templated.
+    :param max_records: cap of a cursor window in index entries, an upper bound on records.
+    :param gap_policy: retention took part of the window: ``fail`` or ``skip`` (recorded).
+    :param on_offset_regression: a log ends before the position: ``fail``, ``reset_to_end`` or
+        ``reset_to_start``. Cursor mode.
+    :param new_partition_position: where a partition begins that appeared since: ``earliest`` or
+        ``latest``.
+    :param corrupt_records: a record fails its checksum: ``fail`` or ``drop`` (counted).
+    :param on_clear: what a cleared task does that finds its window written: ``verify`` leaves it.
+    :param commit_to_broker: also show the window's end as the group's offsets at the brokers, for
+        TubeMQ's own dashboards; best effort.
+
+    XCom: the result as a mapping: window_id, hash, ranges, records, total, empty, replayed,
+    has_more, position, recovered, gaps, sink_ref, warnings …
+    """
+
+    template_fields: Sequence[str] = (
+        "path",
+        "start",
+        "end",
+        "boundaries",
+        "starting_offsets",
+        "ending_offsets",
+        "initial_position",
+        "filters",
+        "spark_conf",
+    )
+    template_fields_renderers = {"spark_conf": "json"}  # noqa: RUF012 - Airflow's declaration
+    ui_color = "#bfe0d4"
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        group: str,
+        path: str,
+        tubemq_conn_id: str = TubeMQHook.default_conn_name,
+        cluster: str | None = None,
+        mode: str = "cursor",
+        start: datetime | str | None = None,
+        end: datetime | str | None = None,
+        resolver: str | None = None,
+        boundaries: Mapping[str, Any] | str | None = None,
+        starting_offsets: Mapping[str, Any] | str | None = None,
+        ending_offsets: Mapping[str, Any] | str | None = None,
+        engine: str = "session",
+        spark_conf: Mapping[str, str] | None = None,
+        filters: Sequence[str] = (),
+        initial_position: Mapping[str, Any] | str | None = None,
+        max_records: int | None = None,
+        gap_policy: str = "fail",
+        on_offset_regression: str = "fail",
+        new_partition_position: str = "earliest",
+        corrupt_records: str = "fail",
+        on_clear: str = "verify",
+        commit_to_broker: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        if mode == "cursor":
+            kwargs.setdefault("max_active_tis_per_dag", 1)
+        super().__init__(**kwargs)
+        self.tubemq_conn_id = tubemq_conn_id
+        self.cluster = cluster or tubemq_conn_id
+        self.topic, self.group, self.path, self.filters = topic, group, path, filters
+        self.mode, self.start, self.end = mode, start, end
+        self.resolver, self.boundaries = resolver, boundaries
+        self.starting_offsets, self.ending_offsets = starting_offsets, ending_offsets
+        self.initial_position, self.max_records = initial_position, max_records
+        self.engine, self.spark_conf = engine, spark_conf or {}
+        self.gap_policy, self.corrupt_records = gap_policy, corrupt_records
+        self.on_offset_regression = on_offset_regression
+        self.new_partition_position = new_partition_position
+        self.on_clear, self.commit_to_broker = on_clear, commit_to_broker
+        check_literals(IngestArguments, self._arguments(), static=_STATIC)
+        self.offsets_asset = offsets_asset(self.cluster, topic, group)
+        self._declare_assets()
+        self._job: IngestJob | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Take the window through all eight steps; see `WindowRun` for what a crash leaves."""
+        arguments = parse(IngestArguments, self._arguments())
+        hook = TubeMQHook(self.tubemq_conn_id)
+        hook.expect_cluster(arguments.cluster)
+        interval = (context.get("data_interval_start"), context.get("data_interval_end"))
+        with ExitStack() as stack:
+            job = IngestJob(arguments, hook, interval, stack)
+            self._job = job
+            try:
+                result = job.run(
+                    self._store(context),
+                    attempt=str(context["ti"].id),
+                    serialised=self.max_active_tis_per_dag == 1,
+                    observer=self.observer(context, job),
+                )
+            except errors.TubeMQError as exc:
+                if exc.fatal:
+                    raise AirflowFailException(f"{type(exc).__name__}: {exc}") from exc
+                raise
+        self._report(result, context)
+        return result.to_document()
+
+    def on_kill(self) -> None:
+        """Make a running job stop soon; returns within seconds, also before one has begun."""
+        if self._job is not None:
+            self._job.cancel()
+
+    def observer(self, context: Context, job: IngestJob) -> StepObserver:  # noqa: ARG002
+        """Who is told about the run's steps; a subclass may add its own."""
+        return job.observer(self.log.info)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in IngestArguments.model_fields}
+
+    def _declare_assets(self) -> None:
+        """The offsets asset becomes inlet and outlet, the sink's asset an outlet."""
+        outlets = [self.offsets_asset]
+        if not is_template(self.path):
+            outlets.append(sink_asset(self.path))
+        self.inlets = [*self.inlets, *(a for a in [self.offsets_asset] if a not in self.inlets)]
+        self.outlets = [*self.outlets, *(a for a in outlets if a not in self.outlets)]
+
+    def _store(self, context: Context) -> AssetStateOffsetStore:
+        if self.offsets_asset not in self.inlets or self.offsets_asset not in self.outlets:
+            # A mapped task is made from its partial arguments, past the constructor.
+            raise errors.ConfigError(
+                "the offsets asset must be inlet and outlet of the task; with .partial(), pass "
+                "inlets=[a] and outlets=[a] for a = tubemq_provider.assets.offsets_asset(...)",
+                subject="assets",
+            )
+        return AssetStateOffsetStore.from_context(context, self.offsets_asset)
+
+    def _report(self, result: WindowResult, context: Context) -> None:
+        """One structured line, for logs that are searched later."""
+        run = context["dag_run"]
+        line = {
+            "window_id": result.window_id,
+            "hash": result.hash,
+            "records": result.total,
+            "empty": result.empty,
+            "replayed": result.replayed,
+            "recovered": list(result.recovered),
+            "try_number": context["ti"].try_number,
+            "clear_number": getattr(run, "clear_number", 0),
+            "store": "asset_state",
+            "engine": result.engine,
+        }
+        self.log.info("window done: %s", json.dumps(line, sort_keys=True))
+        for warning in result.warnings:
+            self.log.warning("%s", warning)

@@ -1,0 +1,185 @@
+"""From checked arguments to a `WindowRun`: which planner, sink and engine they mean.
+
+The operator's other half, without Airflow's base class: it can be read, and tested, without a Dag.
+It opens what the run needs through the hook and leaves the rules of windows to `windows`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from tubemq_client import errors
+from tubemq_client.model import Partition
+from tubemq_provider.arguments import of_topic
+from tubemq_provider.operators.arguments import IngestArguments
+from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.windows.boundaries import Boundaries
+from tubemq_provider.windows.cursor_planner import CursorPlanner
+from tubemq_provider.windows.errors import WindowError
+from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.resolve import ExplicitPlanner, TimePlanner
+from tubemq_provider.windows.run import StandalonePlanner, WindowRun
+
+if TYPE_CHECKING:
+    from tubemq_client import PartitionEnds
+    from tubemq_provider.hooks.tubemq import TubeMQHook
+    from tubemq_provider.windows.protocols import Engine, OffsetStore, Step, StepObserver
+    from tubemq_provider.windows.result import WindowResult
+
+__all__ = ["IngestJob"]
+
+Interval = tuple[datetime | None, datetime | None]
+
+_LOCAL_SPARK = "local[2]"
+
+
+class IngestJob:
+    """One window's worth of work. Use it once; `cancel` may come from a signal handler.
+
+    `interval` is the run's data interval, the default of a time window; `stack` closes what the
+    engine leaves open.
+    """
+
+    def __init__(
+        self, arguments: IngestArguments, hook: TubeMQHook, interval: Interval, stack: ExitStack
+    ) -> None:
+        self._arguments = arguments
+        self._hook = hook
+        self._interval = interval
+        self._cancelled = threading.Event()
+        self._sink = ParquetSink(arguments.path)
+        self._policies = Policies.of(
+            gap_policy=arguments.gap_policy,
+            on_offset_regression=arguments.on_offset_regression,
+            new_partition_position=arguments.new_partition_position,
+            corrupt_records=arguments.corrupt_records,
+            on_clear=arguments.on_clear,
+        )
+        self._engine = self._make_engine(stack)
+
+    def run(
+        self,
+        store: OffsetStore,
+        *,
+        attempt: str,
+        serialised: bool,
+        observer: StepObserver,
+    ) -> WindowResult:
+        """All eight steps. `attempt` names this try; `serialised` says no other run overlaps."""
+        return WindowRun(
+            self._planner(serialised=serialised),
+            store,
+            self._sink,
+            self._engine,
+            attempt=attempt,
+            observer=observer,
+            mirror=self._mirror if self._arguments.commit_to_broker else None,
+        ).run()
+
+    def cancel(self) -> None:
+        """End at the next point between two actions, or inside the engine. Returns soon."""
+        self._cancelled.set()
+        self._engine.cancel()
+
+    def observer(self, log: Callable[..., None]) -> StepObserver:
+        """Logs steps through `log`, and ends a cancelled run."""
+        return _Watch(log, self._cancelled)
+
+    def _planner(self, *, serialised: bool) -> CursorPlanner | StandalonePlanner:
+        arguments = self._arguments
+        scope = WindowScope(
+            self._hook.cluster,
+            arguments.topic,
+            arguments.group,
+            self._sink.identity,
+            arguments.filters,
+        )
+        if arguments.mode == "cursor":
+            return CursorPlanner(
+                scope,
+                self._ends,
+                self._initial_position(),
+                arguments.max_records,
+                self._policies,
+                serialised,
+            )
+        if arguments.by == "explicit":
+            return ExplicitPlanner(
+                scope,
+                of_topic(arguments.starting_offsets or {}, arguments.topic, "", words=True),
+                of_topic(arguments.ending_offsets or {}, arguments.topic, "", words=True),
+                self._ends,
+                self._policies,
+            )
+        start, end = self._window()
+        boundaries = Boundaries.load(arguments.boundaries or {}, arguments.topic)
+        return TimePlanner(
+            scope, start, end, boundaries, self._ends, self._sink.boundaries, self._policies
+        )
+
+    def _ends(self) -> Mapping[Partition, PartitionEnds]:
+        # Always the fsynced end: one in memory can be taken back, and the offsets be reused.
+        return self._hook.ends(self._arguments.topic, self._arguments.group, stable=True)
+
+    def _initial_position(self) -> str | Mapping[str, object] | None:
+        given, topic = self._arguments.initial_position, self._arguments.topic
+        if isinstance(given, dict):
+            return {topic: of_topic(given, topic, "initial_position", words=True)}
+        return given
+
+    def _window(self) -> tuple[datetime, datetime]:
+        """The window of time: as given, or the data interval. Raises `errors.ConfigError`."""
+        if self._arguments.start and self._arguments.end:
+            return self._arguments.start, self._arguments.end
+        start, end = self._interval
+        if start is None or end is None or start >= end:
+            raise errors.ConfigError(
+                "the run has no data interval: pass start and end, or schedule the Dag with "
+                "CronDataIntervalTimetable, or trigger it with a logical date; a plain cron "
+                "string gives intervals of zero width",
+                subject="time window",
+            )
+        return start, end
+
+    def _make_engine(self, stack: ExitStack) -> Engine:
+        arguments, settings = self._arguments, self._hook.get_settings()
+        if arguments.engine == "inline":
+            from tubemq_provider.engines.inline import InlineEngine
+
+            return InlineEngine.for_cluster(settings, policies=self._policies)
+        from tubemq_provider.engines.session import SessionEngine
+
+        conf = dict(arguments.spark_conf)
+        engine = SessionEngine(
+            settings,
+            master=conf.pop("spark.master", _LOCAL_SPARK),
+            conf=conf,
+            gap_policy=arguments.gap_policy,
+            corrupt_records=arguments.corrupt_records,
+        )
+        stack.callback(engine.stop)
+        return engine
+
+    def _mirror(self, ends: Mapping[str, int]) -> None:
+        topic = self._arguments.topic
+        offsets = {Partition.from_key(topic, key): offset for key, offset in ends.items()}
+        self._hook.commit_group_offsets(topic, self._arguments.group, offsets)
+
+
+class _Watch:
+    """A `StepObserver` that logs, and raises once the job is cancelled."""
+
+    def __init__(self, log: Callable[..., None], cancelled: threading.Event) -> None:
+        self._log = log
+        self._cancelled = cancelled
+
+    def at(self, step: Step, point: str) -> None:
+        """Called between any two actions of the run."""
+        if self._cancelled.is_set():
+            raise WindowError(f"the task was killed at {step}: {point}")
+        self._log("%s: %s", step, point)
