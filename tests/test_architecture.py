@@ -1,0 +1,167 @@
+"""House rules that no linter knows: charters, sizes, light imports, friendly missing extras.
+
+Who may import whom is import-linter's business (`make imports`); this file judges each module by
+itself and what importing the packages costs. It reads source text or asks a fresh interpreter, so
+it never depends on what another test has imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
+OTHER_CODE = ("benchmarks", "dags", "demo", "docs", "scripts")
+LONGEST_FUNCTION = 40
+LONGEST_MODULE = 500
+SHORTEST_CHARTER = 3
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+CODE = python_files(*PACKAGES, *OTHER_CODE)
+ALL_CODE = [*CODE, *python_files("tests")]
+
+
+def line_count(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+def body_lines(function: Definition) -> int:
+    """Lines from `def` to the end, the docstring not counted."""
+    first = function.body[0]
+    documented = ast.get_docstring(function, clean=False) is not None
+    docstring = (first.end_lineno or 0) - first.lineno + 1 if documented else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring
+
+
+def functions(path: Path) -> Iterator[Definition]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, Definition):
+            yield node
+
+
+def fresh_python(code: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Runs `code` in a new interpreter that knows nothing of this test session."""
+    return subprocess.run(
+        [sys.executable, *flags, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def loaded_by(statement: str, suspects: tuple[str, ...]) -> list[str]:
+    """Which of `suspects` a fresh interpreter has loaded after `statement`."""
+    code = f"{statement}\nimport sys\nprint(*[m for m in {suspects!r} if m in sys.modules])"
+    answer = fresh_python(code)
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout.split()
+
+
+@pytest.mark.parametrize("path", CODE, ids=relative)
+def test_every_module_opens_with_a_charter(path: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+
+    assert len(docstring.splitlines()) >= SHORTEST_CHARTER, (
+        f"{relative(path)}: say what it is, what it must not do and how it fits"
+    )
+
+
+def test_modules_stay_within_their_size() -> None:
+    long = {relative(path): line_count(path) for path in ALL_CODE}
+
+    assert {name: lines for name, lines in long.items() if lines > LONGEST_MODULE} == {}
+
+
+def test_functions_stay_within_their_size() -> None:
+    long = [
+        f"{relative(path)}:{function.lineno} {function.name}: {body_lines(function)} lines"
+        for path in ALL_CODE
+        for function in functions(path)
+        if body_lines(function) > LONGEST_FUNCTION
+    ]
+
+    assert long == []
+
+
+HEAVY = ("airflow", "asyncio", "httpx", "pyarrow", "pydantic", "pyspark", "rich", "typer")
+
+
+@pytest.mark.parametrize(
+    ("statement", "suspects"),
+    [
+        ("import tubemq_client", (*HEAVY, "google.protobuf", "socket")),
+        # What a Spark executor imports before it reads its first byte.
+        ("from tubemq_client import RangeReader, OffsetRange", HEAVY),
+        ("import tubemq_client.config", ("airflow", "httpx", "pyarrow", "pyspark")),
+        ("import tubemq_provider", HEAVY),
+        ("import tubemq_provider.get_provider_info", HEAVY),
+        ("import tubemq_provider.windows.run", ("airflow", "pyarrow", "pyspark")),
+        ("import tubemq_provider.spark", ("airflow", "pyarrow", "pyspark")),
+        ("import pyspark_tubemq", ("airflow", "pyarrow", "pyspark", "tubemq_client")),
+    ],
+)
+def test_importing_is_light(statement: str, suspects: tuple[str, ...]) -> None:
+    assert loaded_by(statement, suspects) == []
+
+
+def test_every_public_name_of_the_client_can_be_loaded() -> None:
+    answer = fresh_python("from tubemq_client import *; import tubemq_client as t; print(dir(t))")
+
+    assert answer.returncode == 0, answer.stderr
+    assert "RangeReader" in answer.stdout
+
+
+WITHOUT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {absent!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+{code}
+"""
+
+SERVE = "from tubemq_client.embedded import EmbeddedTubeMQ\nwith EmbeddedTubeMQ(): pass"
+ADMIN = "from tubemq_client.admin import AdminClient; AdminClient(['http://127.0.0.1:1'])"
+READ = "from tubemq_provider.sinks.read import read_windows; read_windows('/nowhere')"
+
+
+@pytest.mark.parametrize(
+    ("extra", "absent", "code"),
+    [
+        ("cli", ("typer", "rich"), "from tubemq_client.cli import main; main()"),
+        ("admin", ("httpx",), ADMIN),
+        ("embedded", ("starlette", "uvicorn"), SERVE),
+        ("arrow", ("pyarrow",), READ),
+        ("spark", ("pyspark",), "from tubemq_provider.spark import register; register(None)"),
+        ("spark", ("pyspark",), "import pyspark_tubemq; pyspark_tubemq.DefaultSource"),
+        ("airflow", ("airflow",), "import tubemq_provider.hooks.tubemq"),
+        ("airflow", ("airflow",), "import tubemq_provider.operators.ingest"),
+        ("airflow", ("airflow",), "import tubemq_provider.sensors.lag"),
+    ],
+)
+def test_a_missing_extra_answers_with_its_install_line(
+    extra: str, absent: tuple[str, ...], code: str
+) -> None:
+    answer = fresh_python(WITHOUT.format(absent=absent, code=code))
+
+    assert answer.returncode != 0
+    assert f"pip install 'airflow-provider-tubemq[{extra}]'" in answer.stderr

@@ -1,0 +1,110 @@
+"""The distribution as others get it: the wheel's content, its metadata, and what documents it.
+
+The wheel is built from this checkout with the locked build backend, without isolation or network;
+nothing is installed. What the packages do is tested elsewhere.
+"""
+
+from __future__ import annotations
+
+import email
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tubemq_client
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    target = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    (built,) = target.glob("*.whl")
+    return zipfile.ZipFile(built)
+
+
+def metadata(wheel: zipfile.ZipFile, name: str) -> str:
+    (member,) = (n for n in wheel.namelist() if n.endswith(f".dist-info/{name}"))
+    return wheel.read(member).decode()
+
+
+def requirement_name(requirement: str) -> str:
+    return re.split(r"[\[<>=! ]", requirement, maxsplit=1)[0]
+
+
+def test_wheel_holds_the_three_typed_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    tops = {name.partition("/")[0] for name in wheel.namelist()}
+
+    assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
+    assert {f"{package}/py.typed" for package in PACKAGES} <= set(wheel.namelist())
+
+
+def test_wheel_holds_every_module_of_the_checkout(wheel: zipfile.ZipFile) -> None:
+    modules = {
+        str(path.relative_to(ROOT)) for top in PACKAGES for path in (ROOT / top).rglob("*.py")
+    }
+
+    assert modules <= set(wheel.namelist())
+
+
+def test_wheel_carries_licence_and_entry_points(wheel: zipfile.ZipFile) -> None:
+    parsed: Message = email.message_from_string(metadata(wheel, "METADATA"))
+
+    assert parsed["License-Expression"] == "Apache-2.0"
+    assert metadata(wheel, "licenses/LICENSE").lstrip().startswith("Apache License")
+    assert "tubemq_provider.get_provider_info" in metadata(wheel, "entry_points.txt")
+
+
+def test_version_is_stated_once_more_and_equal(project: dict[str, Any]) -> None:
+    assert project["project"]["version"] == tubemq_client.__version__
+
+
+def test_readme_explains_every_extra(project: dict[str, Any]) -> None:
+    readme = (ROOT / "README.md").read_text()
+    extras = project["project"]["optional-dependencies"]
+
+    assert [name for name in extras if f"| `{name}` |" not in readme] == []
+
+
+def test_every_dependency_has_its_reason(project: dict[str, Any]) -> None:
+    record = (ROOT / "docs/adr/0002-one-distribution-three-packages.md").read_text()
+    declared = [
+        *project["project"]["dependencies"],
+        *(r for extra in project["project"]["optional-dependencies"].values() for r in extra),
+        *project["dependency-groups"]["dev"],
+    ]
+    names = {requirement_name(requirement) for requirement in declared}
+    names.discard("airflow-provider-tubemq")
+
+    assert sorted(name for name in names if name not in record) == []
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-java.lock"])
+def test_lock_files_are_hashed_and_name_no_index(lock: str) -> None:
+    lines = (ROOT / lock).read_text().splitlines()
+    pinned = [line for line in lines if re.match(r"[a-z0-9]", line)]
+
+    assert pinned
+    assert all("==" in line and line.endswith("\\") for line in pinned)
+    assert [line for line in lines if "://" in line or "index" in line.split("==")[0]] == []
