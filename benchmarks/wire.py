@@ -30,7 +30,7 @@ def report(name: str, size: int, work: Callable[[], object]) -> None:
         start = perf_counter()
         work()
         rates.append(size / (perf_counter() - start) / 1e9)
-    print(f"{name:<40} median {median(rates):6.2f}   best {max(rates):6.2f}")  # noqa: T201
+    print(f"{name:<40} median {median(rates):6.2f}   best {max(rates):6.2f}")
 
 
 def decode(chunks: list[bytes]) -> None:

@@ -58,7 +58,7 @@ def test_the_client_reads_what_a_server_writes(serial, bodies, offset, text):
 
 @given(texts, texts, st.booleans())
 def test_exceptions_keep_name_and_detail(name, detail, fatal):
-    _, payload = unframe(envelope.encode_exception(4, name, detail, fatal))
+    _, payload = unframe(envelope.encode_exception(4, name, detail, fatal=fatal))
     with pytest.raises(errors.RemoteException) as caught:
         envelope.decode_response(payload, methods.GET_MESSAGES, "b1")
     assert (caught.value.name, caught.value.detail) == (name, detail)
@@ -81,7 +81,7 @@ def test_standby_is_known_under_every_package_name(name):
 @pytest.mark.parametrize("fatal", [True, False])
 def test_other_exceptions_are_not_taken_for_a_standby(fatal):
     name = "StandbyException" if fatal else "java.lang.reflect.InvocationTargetException"
-    _, payload = unframe(envelope.encode_exception(1, name, "", fatal))
+    _, payload = unframe(envelope.encode_exception(1, name, "", fatal=fatal))
     with pytest.raises(errors.RemoteException) as caught:
         envelope.decode_response(payload, methods.HEARTBEAT_PRODUCER)
     assert not isinstance(caught.value, errors.StandbyMaster)

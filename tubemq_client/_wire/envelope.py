@@ -173,7 +173,7 @@ def _response_body(payload: bytes, start: int, stop: int) -> tuple[int, bytes]:
     Every known server writes exactly the two fields, in order; then the message is one slice.
     Anything else is left to protobuf.
     """
-    if stop - start >= 4 and payload[start] == _TAG_METHOD:  # noqa: PLR2004 - 2 tags, 2 varints
+    if stop - start >= 4 and payload[start] == _TAG_METHOD:
         method_id, pos = _read_varint(payload, start + 1)
         if pos < stop and payload[pos] == _TAG_DATA:
             size, pos = _read_varint(payload, pos + 1)
@@ -219,7 +219,7 @@ def encode_response(serial: int, method_id: int, response_message: Any) -> bytes
     return encode_frame(serial, b"".join((_SUCCESS_PREFIX, size, lead, data)))
 
 
-def encode_exception(serial: int, name: str, detail: str, fatal: bool = False) -> bytes:
+def encode_exception(serial: int, name: str, detail: str, *, fatal: bool = False) -> bytes:
     """The whole frame of a failed call: `name` is the Java class, `detail` its message.
 
     `fatal` is for envelopes that could not be read; like a real server it leaves the protocol

@@ -85,7 +85,7 @@ def _number(what: str, text: str, part: str, most: int = _MAX_INT32) -> int:
     """The decimal `part` of `text`. Blanks around it are allowed, as upstream trims numbers."""
     digits = part.strip()
     # 19 digits hold every int64; the check keeps int() from chewing on megabytes of digits.
-    if digits.isascii() and digits.isdecimal() and len(digits) <= 19 and int(digits) <= most:  # noqa: PLR2004
+    if digits.isascii() and digits.isdecimal() and len(digits) <= 19 and int(digits) <= most:
         return int(digits)
     _refuse(what, text, f"{_shown(part)} is not a number from 0 to {most}")
 
@@ -125,7 +125,7 @@ def _broker(what: str, text: str, part: str, default_port: int) -> BrokerNode:
     parts = part.split(":")
     if len(parts) not in (2, 3) or not parts[1].strip():
         _refuse(what, text, f"{_shown(part)} is not 'id:host:port'")
-    blank = len(parts) == 2 or not parts[2].strip()  # noqa: PLR2004
+    blank = len(parts) == 2 or not parts[2].strip()
     port = default_port if blank else _number(what, text, parts[2], _MAX_PORT)
     return BrokerNode(_number(what, text, parts[0]), parts[1].strip(), port)
 
@@ -294,7 +294,7 @@ def parse_partition_key(text: str) -> Partition:
 
 def _key(what: str, text: str, part: str) -> Partition:
     parts = part.split(":")
-    if len(parts) != 3 or not parts[1].strip():  # noqa: PLR2004
+    if len(parts) != 3 or not parts[1].strip():
         _refuse(what, text, f"{_shown(part)} is not 'broker:topic:partition'")
     broker_id, partition_id = _number(what, text, parts[0]), _number(what, text, parts[2])
     return Partition(broker_id, parts[1], partition_id)
