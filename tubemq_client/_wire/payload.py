@@ -104,7 +104,7 @@ def _msg_time_problem(text: str) -> str | None:
         return f"msg_time {text!r} is not 12 digits yyyyMMddHHmm"
     try:
         # Only the calendar is checked; the zone is the producer's own and not carried.
-        datetime(int(text[:4]), int(text[4:6]), int(text[6:8]), int(text[8:10]), int(text[10:]))
+        datetime(int(text[:4]), int(text[4:6]), int(text[6:8]), int(text[8:10]), int(text[10:]))  # noqa: DTZ001
     except ValueError as error:
         return f"msg_time {text!r} is no date: {error}"
     return None
