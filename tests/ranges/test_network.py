@@ -1,0 +1,80 @@
+"""A bad network between reader and broker: cut, split, garbled and silent connections."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+
+from tests.ranges.suite import Feeder, Ledger
+from tubemq_client import BrokerNode, ClientSettings, OffsetRange, Partition, RangeReader, errors
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.testing.proxy import FaultProxy, Faults
+
+PARTITION = Partition(1, "t_one", 1)
+
+
+@pytest.fixture
+def filled(by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger) -> OffsetRange:
+    Feeder(settings, "t_one", ledger, 1).produce(600, [PARTITION, Partition(1, "t_one", 2)])
+    by_hand.broker(1).flush()
+    return OffsetRange(PARTITION, 28, ledger.settled_end(PARTITION) - 56)
+
+
+@pytest.fixture
+def proxy(by_hand: EmbeddedTubeMQ) -> Iterator[FaultProxy]:
+    host, port = by_hand.broker(1).address.split(":")
+    with FaultProxy((host, int(port))) as proxy:
+        yield proxy
+
+
+def read(settings: ClientSettings, proxy: FaultProxy, range_: OffsetRange) -> list[bytes]:
+    brokers = {1: BrokerNode(1, *proxy.address)}
+    with RangeReader(settings, group="net", brokers=brokers, deadline_ms=4_000) as reader:
+        return [m.body for batch in reader.read(range_) for m in batch.messages()]
+
+
+@pytest.mark.parametrize("cut_after", [45_500, 61_001, 77_777])
+def test_a_connection_cut_again_and_again_loses_and_doubles_nothing(
+    settings: ClientSettings,
+    ledger: Ledger,
+    filled: OffsetRange,
+    proxy: FaultProxy,
+    cut_after: int,
+) -> None:
+    proxy.faults.cut_after = cut_after
+    assert read(settings, proxy, filled) == ledger.expected(filled, ())
+    assert proxy.cuts >= 1
+
+
+def test_replies_in_tiny_pieces_are_put_together(
+    settings: ClientSettings, ledger: Ledger, filled: OffsetRange, proxy: FaultProxy
+) -> None:
+    proxy.faults.split = 61
+    assert read(settings, proxy, filled) == ledger.expected(filled, ())
+
+
+def test_a_silent_broker_is_given_up_within_the_deadline(
+    settings: ClientSettings, filled: OffsetRange, proxy: FaultProxy
+) -> None:
+    proxy.faults.stall = True
+    with pytest.raises(errors.RangeStalled, match="rpc_timeout_ms"):
+        read(dataclasses.replace(settings, rpc_timeout_ms=1_000), proxy, filled)
+
+
+def test_a_garbled_frame_is_a_protocol_violation_not_a_record(
+    settings: ClientSettings, filled: OffsetRange, proxy: FaultProxy
+) -> None:
+    proxy.faults = Faults(garble_at=0)
+    with pytest.raises(errors.ProtocolViolation):
+        read(settings, proxy, filled)
+
+
+def test_a_garbled_record_fails_its_checksum(
+    settings: ClientSettings, filled: OffsetRange, proxy: FaultProxy
+) -> None:
+    # Far into the first reply: inside a body of zeros, which no length or tag can mistake.
+    proxy.faults = Faults(garble_at=9_000)
+    with pytest.raises((errors.CorruptRecord, errors.ProtocolViolation)):
+        read(settings, proxy, filled)

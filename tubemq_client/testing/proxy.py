@@ -1,0 +1,147 @@
+"""A loopback TCP proxy that misbehaves on request: cuts, splits, stalls, garbles.
+
+Put it between a client and a broker to show that nothing is lost or doubled when the network is
+bad. It copies bytes and knows nothing of TubeMQ. Faults apply to what the *server* sends, because
+that is where records are; both directions end when one is cut. Threads are daemons and end with
+`stop()`.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from tubemq_client.model import Address
+
+__all__ = ["FaultProxy", "Faults"]
+
+_CHUNK = 64 * 1024
+_POLL_S = 0.2
+
+
+@dataclass(slots=True)
+class Faults:
+    """What to do to the server's bytes; change it at any time.
+
+    `cut_after`: close the connection after so many bytes of it (counted per connection).
+    `split`: forward in pieces of at most so many bytes. `stall`: forward nothing. `garble_at`: flip
+    every bit of the byte at this position of a connection.
+    """
+
+    cut_after: int | None = None
+    split: int | None = None
+    stall: bool = False
+    garble_at: int | None = None
+
+
+class FaultProxy:
+    """Listens on a free loopback port and forwards to `target`; a context manager."""
+
+    def __init__(self, target: Address, faults: Faults | None = None) -> None:
+        self.faults = faults or Faults()
+        self.connections = 0
+        self.cuts = 0
+        self._target = target
+        self._stopping = threading.Event()
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._server.settimeout(_POLL_S)
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+
+    @property
+    def address(self) -> Address:
+        """Where clients connect to."""
+        host, port = self._server.getsockname()[:2]
+        return (host, port)
+
+    def __enter__(self) -> Self:
+        self._acceptor.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Close everything."""
+        self._stopping.set()
+        self._acceptor.join(5)
+        self._server.close()
+
+    def _accept(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                client, _ = self._server.accept()
+            except TimeoutError:
+                continue
+            self.connections += 1
+            try:
+                server = socket.create_connection(self._target, 3)
+            except OSError:
+                client.close()
+                continue
+            for source, drain, faulty in ((client, server, False), (server, client, True)):
+                source.settimeout(_POLL_S)
+                threading.Thread(
+                    target=self._forward,
+                    args=(source, drain),
+                    kwargs={"faulty": faulty},
+                    daemon=True,
+                ).start()
+
+    def _forward(self, source: socket.socket, drain: socket.socket, *, faulty: bool) -> None:
+        position = 0
+        try:
+            while not self._stopping.is_set():
+                if faulty and self.faults.stall:
+                    self._stopping.wait(_POLL_S)
+                    continue
+                try:
+                    data = source.recv(_CHUNK)
+                except TimeoutError:
+                    continue
+                if not data:
+                    break
+                if not self._pass_on(drain, data, position, faulty=faulty):
+                    break
+                position += len(data)
+        except OSError:
+            pass  # the other direction closed both ends
+        finally:
+            _close(source)
+            _close(drain)
+
+    def _pass_on(self, drain: socket.socket, data: bytes, position: int, *, faulty: bool) -> bool:
+        """Forward `data` with the faults of now; False once the connection is to be cut."""
+        if not faulty:
+            drain.sendall(data)
+            return True
+        faults = self.faults
+        if faults.garble_at is not None and 0 <= faults.garble_at - position < len(data):
+            garbled = bytearray(data)
+            garbled[faults.garble_at - position] ^= 0xFF
+            data = bytes(garbled)
+        cut = faults.cut_after is not None and position + len(data) >= faults.cut_after
+        if cut and faults.cut_after is not None:
+            data = data[: faults.cut_after - position]
+        step = faults.split or len(data) or 1
+        for start in range(0, len(data), step):
+            drain.sendall(data[start : start + step])
+        self.cuts += cut
+        return not cut
+
+
+def _close(sock: socket.socket) -> None:
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+    sock.close()
