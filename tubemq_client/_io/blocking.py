@@ -115,13 +115,13 @@ class BlockingConnection:
         self._sock.close()
 
     def _read_some(self, serial: int, deadline: float) -> None:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            raise self._timed_out(serial)
+        # A caller may come late for a reply that arrived in time (it waited for the next record to
+        # send, say): what has arrived by now counts, only waiting ends with the deadline.
+        remaining = max(0.0, deadline - time.monotonic())
         try:
             self._sock.settimeout(remaining)
             count = self._sock.recv_into(self._buffer)
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             raise self._timed_out(serial) from None
         except OSError as error:
             self._fail(errors.ConnectionLost(f"{self.name}: receiving failed: {error}"), error)
