@@ -20,6 +20,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         from tubemq_provider.spark.source import TubeMQDataSource
+    except ModuleNotFoundError as error:
+        from tubemq_client.errors import require_extra
+
+        reason = require_extra("spark", error)
+        raise AttributeError(f'format("tubemq") cannot be loaded: {reason}') from error
     except Exception as error:  # any failure here would take other people's formats down
         raise AttributeError(f'format("tubemq") cannot be loaded: {error}') from error
     return TubeMQDataSource
