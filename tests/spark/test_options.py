@@ -1,4 +1,4 @@
-"""What a user sees of option checking: everything at once, by name, before anything is contacted."""
+"""What a user sees of option checking: all at once, by name, before anything is contacted."""
 
 from __future__ import annotations
 

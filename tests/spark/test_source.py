@@ -6,6 +6,7 @@ import logging
 import pickle
 from contextlib import closing
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,8 +22,9 @@ from tubemq_client.errors import (
 from tubemq_provider.spark.session import freeze, spark_options
 
 pyspark = pytest.importorskip("pyspark")
-pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow")
 
+import pyarrow as pa  # noqa: E402
 from pyspark.sql.datasource import InputPartition  # noqa: E402
 from pyspark.sql.types import LongType, MapType, StringType, StructType  # noqa: E402
 
@@ -33,7 +35,7 @@ from tubemq_provider.spark.source import EmptyPartition, TubeMQDataSource  # noq
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.spark.conftest import World
+    from tests.spark.world import World
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -198,7 +200,7 @@ def test_a_split_travels_small_and_a_read_reports_itself(world: World, tmp_path:
     assert sum(report.records for report in reports) == 100
     assert sum(report.bytes for report in reports) == 26 * 100
     tiled = sorted((r.partition, r.start, r.end) for r in reports)
-    for (key, _, end), (next_key, start, _) in zip(tiled, tiled[1:], strict=False):
+    for (key, _, end), (next_key, start, _) in pairwise(tiled):
         assert start == (end if key == next_key else 0)
 
 

@@ -3,7 +3,8 @@
 `parse_options` turns what Spark hands over (strings under case-insensitive names) into a frozen
 `ReadOptions`, or raises one `ConfigError` that lists every problem. It contacts nobody: what a
 topic or an offset word means at the broker is `planning`'s work. No option ever takes a secret,
-because options show in query plans. This module runs on the driver and on executors and must not import pyspark, pyarrow or pydantic.
+because options show in query plans. This module runs on the driver and on executors and must not
+import pyspark, pyarrow or pydantic.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ OPTIONS = (
 )
 
 _REFUSED = {
-    "password": "is not taken: options show in query plans, and authentication is not supported yet",
+    "password": "is not taken: options show in query plans, and authentication is not supported "
+    "yet",
     "path": "is not used; load() takes no argument, name the topic with the option 'topic'",
     "subscribe": "is Kafka's word; name one topic with 'topic'",
     "kafka.bootstrap.servers": "is Kafka's word; name the masters with 'masters'",
@@ -105,7 +107,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
     masters = values.addresses("masters", default_port=8715)
     plan = _window(values)
     topic, group, filters = _subject(values, plan)
-    start, end = _bounds(values, topic if topic else None, windowed=plan is not None)
+    start, end = _bounds(values, topic or None, windowed=plan is not None)
     parsed = ReadOptions(
         masters=masters,
         topic=topic,

@@ -74,7 +74,7 @@ def check_schema(schema: StructType) -> None:
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema that Spark compares the first batch with."""
     try:
-        import pyarrow  # noqa: F401
+        import pyarrow as pa  # noqa: F401 - Spark would name a missing one less kindly
         from pyspark.sql.pandas.types import to_arrow_schema
     except ImportError as error:
         raise require_extra("spark", error) from error
@@ -106,9 +106,9 @@ def arrow_batches(
 def _join(pending: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     if len(pending) == 1:
         return pending
-    import pyarrow
+    import pyarrow as pa
 
-    joined = pyarrow.Table.from_batches(pending).combine_chunks()
+    joined = pa.Table.from_batches(pending).combine_chunks()
     batches: list[pa.RecordBatch] = joined.to_batches()
     return batches
 

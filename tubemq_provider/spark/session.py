@@ -71,7 +71,7 @@ def register(spark: SparkSession) -> None:
 
 
 def spark_artifacts(directory: str | Path | None = None) -> Path:
-    """A zip of the pure-Python packages, for ``--py-files`` or ``spark.addArtifacts(.., pyfile=True)``.
+    """A zip of the pure-Python packages, for ``--py-files`` or ``addArtifacts(…, pyfile=True)``.
 
     Executors need protobuf and pyarrow installed besides; call `register` after adding it. The name
     carries a hash of the content, so an existing file is reused. A wheel would not do: Spark does

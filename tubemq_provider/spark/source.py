@@ -42,7 +42,7 @@ class SplitPartition(InputPartition):
 
 
 class EmptyPartition(InputPartition):
-    """Stands for a window without offsets: Spark calls `read` even when there is nothing to read."""
+    """Stands for a window without offsets: Spark calls `read` even when nothing is to be read."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -136,7 +136,7 @@ class TubeMQBatchReader(DataSourceReader):
             gap_policy="fail" if options.fail_on_data_loss else "skip",
             deadline_ms=options.read_timeout_ms,
         ) as reader:
-            # Closing early (`limit`, a failed task) must reach the reader, which gives up its lease.
+            # Closing early (`limit`, a failed task) must reach the reader: it gives up its lease.
             with closing(reader.read(split.range)) as batches:  # type: ignore[type-var]
                 yield from arrow_batches(batches, schema, options.batch_bytes)
             report_read(split, reader.stats, options.report_dir)

@@ -1,0 +1,79 @@
+"""A small TubeMQ with known records, for every test that reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tubemq_client import ClientSettings, OffsetRange, Partition, Producer, Record
+from tubemq_client.config import ClientConfig
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+
+TOPIC = "demo"
+GROUP = "etl"
+
+
+@dataclass
+class World:
+    """A cluster of two brokers and the receipts of everything produced to it."""
+
+    mq: EmbeddedTubeMQ
+    bodies: dict[Partition, list[tuple[int, bytes]]] = field(default_factory=dict)
+
+    @property
+    def masters(self) -> str:
+        return self.mq.masters
+
+    @property
+    def settings(self) -> ClientSettings:
+        return ClientConfig.parse({"masters": self.mq.masters}).settings()
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"masters": self.masters, "topic": TOPIC, "group": GROUP}
+
+    def produce(self, count: int, topic: str = TOPIC, size: int = 20) -> None:
+        """Send `count` records, round robin over partitions, and make them stable."""
+        with Producer(self.settings) as producer:
+            partitions = sorted(producer.partitions(topic))
+            before = sum(map(len, self.bodies.values()))
+            records = [
+                Record(
+                    b"%06d" % number + bytes(size),
+                    {"n": str(number % 3)},
+                    ("alpha", "beta")[number % 2],
+                    "202611210815",
+                    partitions[number % len(partitions)],
+                )
+                for number in range(before, before + count)
+            ]
+            for record, receipt in zip(
+                records, producer.send_many(topic, records, in_flight=32), strict=True
+            ):
+                found = self.bodies.setdefault(receipt.partition, [])
+                found.append((receipt.offset, record.body))
+        for broker_id in self.mq.broker_ids:
+            self.mq.broker(broker_id).flush()
+
+    def end(self, key: str, topic: str = TOPIC) -> int:
+        partition = Partition.from_key(topic, key)
+        return self.mq.broker(partition.broker_id).store(topic, partition.store_id).ends.stable
+
+    def whole(self, topic: str = TOPIC) -> dict[str, tuple[int, int]]:
+        """The range of everything, by partition key."""
+        found = sorted(p for p in self.bodies if p.topic == topic)
+        return {p.key: (0, self.end(p.key, topic)) for p in found}
+
+    def plan(self, ranges: dict[str, tuple[int, int]], filters: tuple[str, ...] = ()) -> WindowPlan:
+        scope = WindowScope(
+            cluster="local", topic=TOPIC, group=GROUP, filters=filters, epoch="1", sink="test"
+        )
+        return WindowPlan.explicit(scope, ranges)
+
+    def expected(self, ranges: dict[str, tuple[int, int]], topic: str = TOPIC) -> list[bytes]:
+        """Bodies that the receipts place inside `ranges`, sorted."""
+        found = []
+        for key, (start, end) in ranges.items():
+            range_ = OffsetRange(Partition.from_key(topic, key), start, end)
+            found += [b for o, b in self.bodies[range_.partition] if start <= o < end]
+        return sorted(found)

@@ -1,0 +1,258 @@
+"""The engine `session`: runs a plan through Spark in the process of the task itself.
+
+Source and sink are Spark's: `format("tubemq")` with the plan as its window, Parquet into the
+staging directory that the sink gave. Counts come from three places that know nothing of each other
+(what tasks read, what Spark handed to its writer, what the files hold) and must agree; the source
+is never read twice. This engine must not rename, fsync or publish anything: that is the sink's.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.engines.spark_runtime import job_group, open_session, temporary_conf
+from tubemq_provider.spark.reports import SplitReport, load_reports
+from tubemq_provider.spark.session import register, spark_options
+from tubemq_provider.windows.errors import CountMismatch, WindowError
+from tubemq_provider.windows.protocols import IngestCounts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tubemq_client.model import ClientSettings
+    from tubemq_provider.windows.plan import WindowPlan
+    from tubemq_provider.windows.protocols import Progress, Staging
+
+__all__ = ["SessionEngine", "Transform"]
+
+Transform = Callable[["DataFrame"], "DataFrame"]
+
+_REPORTS = "_reads"
+_CANCEL_AGAIN_S = 0.5
+_OURS = ("masters", "tubemq.masters", "window", "reportDir", "failOnDataLoss", "corruptRecords")
+_PARQUET = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+
+
+class SessionEngine:
+    """Spark in this process: an active session if there is one, else a new local one.
+
+    `master` and `conf` shape a new session. `options` are further options of `format("tubemq")`,
+    such as ``minPartitions``. `transform` gets the frame of the window and returns the one to
+    write, which must keep the column `partition`. `gap_policy`, `corrupt_records`: as everywhere.
+
+    Delivery: each call of `ingest` reads every record of the plan once; nothing is visible before
+    the sink publishes. The staging path must be the same directory for every executor. An engine
+    that was cancelled stays so.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        master: str = "local[2]",
+        conf: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+        transform: Transform | None = None,
+        gap_policy: Literal["fail", "skip"] = "fail",
+        corrupt_records: Literal["fail", "drop"] = "fail",
+    ) -> None:
+        self._settings = settings
+        self._master = master
+        self._conf = dict(conf or {})
+        self._options = _checked(options or {})
+        self._transform = transform
+        self._options["failOnDataLoss"] = "true" if gap_policy == "fail" else "false"
+        self._options["corruptRecords"] = corrupt_records
+        self._running: _Running | None = None
+        self._cancelled = threading.Event()
+        self._own: SparkSession | None = None
+
+    @property
+    def name(self) -> str:
+        """``session``."""
+        return "session"
+
+    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+        """Write the records of `plan` as Parquet into `staging.path`; returns their counts.
+
+        Blocks until Spark is done. Raises `CountMismatch` when the counts do not agree, Spark's own
+        exceptions when a task fails (their last line says why), `WindowError` after `cancel`.
+        """
+        self._stop_if_cancelled(plan)
+        if next(plan.reads(), None) is None:
+            return IngestCounts(records=dict.fromkeys(plan.ranges, 0), pieces={})
+        reports = Path(staging.path) / _REPORTS
+        spark = self._session()
+        progress("session started")
+        try:
+            total = self._write(spark, plan, staging, progress)
+            found = list(load_reports(reports))
+            counts = self._counts(plan, staging, found, total)
+        except Exception as error:
+            self._stop_if_cancelled(plan, error)
+            raise
+        finally:
+            shutil.rmtree(reports, ignore_errors=True)
+        progress("records counted")
+        return counts
+
+    def cancel(self) -> None:
+        """Make a running `ingest` fail soon, and any later one at once. Returns within a second.
+
+        Safe from any thread and from signal handlers.
+        """
+        self._cancelled.set()
+        # On a thread of its own: the caller may have interrupted a call into the JVM.
+        stopper = threading.Thread(target=self._cancel_jobs, name="tubemq-cancel", daemon=True)
+        stopper.start()
+        stopper.join(1)
+
+    def _cancel_jobs(self) -> None:
+        """Cancel the window's jobs until its ingest has ended: Spark forgets a group that has no
+        job yet, so once is not enough while a frame is being planned."""
+        while (running := self._running) is not None:
+            running.spark.sparkContext.cancelJobGroup(running.group)
+            if running.ended.wait(_CANCEL_AGAIN_S):
+                return
+
+    def stop(self) -> None:
+        """Stop the session if this engine started it; one that was found active goes on."""
+        spark, self._own = self._own, None
+        if spark is not None:
+            spark.stop()
+
+    def _session(self) -> SparkSession:
+        spark, own = open_session(self._master, self._conf)
+        if own:
+            self._own = spark
+        return spark
+
+    def _write(
+        self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
+    ) -> int:
+        """Run the one Spark job of the window; the rows that were handed to its writer."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as sf
+
+        options = {
+            **self._options,
+            **spark_options(self._settings, plan),
+            "reportDir": str(Path(staging.path) / _REPORTS),
+        }
+        written = Observation(f"tubemq-{staging.attempt}")
+        description = f"TubeMQ window {plan.window_id} of topic {plan.topic}"
+        with ExitStack() as stack:
+            stack.enter_context(temporary_conf(spark, _PARQUET))
+            stack.enter_context(job_group(spark, plan.window_id, description))
+            stack.enter_context(self._cancellable(spark, plan))
+            frame = self._transformed(_load(spark, options))
+            progress("frame loaded")
+            self._stop_if_cancelled(plan)
+            frame = frame.observe(written, sf.count(sf.lit(1)).alias("rows"))
+            frame.write.mode("append").parquet(staging.path)
+            progress("files written")
+        return int(written.get["rows"])
+
+    @contextmanager
+    def _cancellable(self, spark: SparkSession, plan: WindowPlan) -> Iterator[None]:
+        running = self._running = _Running(spark, plan.window_id)
+        try:
+            yield
+        finally:
+            self._running = None
+            running.ended.set()
+
+    def _transformed(self, frame: DataFrame) -> DataFrame:
+        if self._transform is None:
+            return frame
+        frame = self._transform(frame)
+        if "partition" not in frame.columns:
+            raise ConfigError(
+                f"its result has the columns {', '.join(frame.columns)}; keep "
+                "'partition', by which windows are counted",
+                subject="transform",
+            )
+        return frame
+
+    def _stop_if_cancelled(self, plan: WindowPlan, cause: Exception | None = None) -> None:
+        if self._cancelled.is_set():
+            raise WindowError(f"ingest of window {plan.window_id} was cancelled") from cause
+
+    def _counts(
+        self, plan: WindowPlan, staging: Staging, reports: list[SplitReport], total: int
+    ) -> IngestCounts:
+        """By partition: what was read or, behind a transform, what the files hold."""
+        read: Counter[str] = Counter()
+        gaps: dict[str, list[list[int]]] = {}
+        pieces: dict[str, list[list[int]]] = {}
+        for report in reports:
+            read[report.partition] += report.records
+            gaps.setdefault(report.partition, []).extend(report.gaps)
+            pieces.setdefault(report.partition, []).append([report.start, report.end])
+        records = read if self._transform is None else _rows_by_partition(staging.path)
+        if sum(records.values()) != total or not records.keys() <= plan.ranges.keys():
+            raise CountMismatch(
+                f"window {plan.window_id}: Spark wrote {total} rows, but the partitions of the "
+                f"plan account for {dict(records)}; a transform must keep 'partition' as it is"
+            )
+        return IngestCounts(
+            records={key: records[key] for key in plan.ranges},
+            bytes=sum(report.bytes for report in reports),
+            gaps={key: sorted(lost) for key, lost in gaps.items() if lost},
+            corrupt=sum(report.corrupt for report in reports),
+            pieces={key: sorted(found) for key, found in pieces.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """The ingest that `cancel` is about: its session, the group of its jobs, and its end."""
+
+    spark: SparkSession
+    group: str
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+def _checked(options: Mapping[str, str]) -> dict[str, str]:
+    reserved = {name.lower() for name in _OURS}
+    problems = [
+        f"{name}: is set by the engine (see its parameters)"
+        for name in options
+        if name.lower() in reserved
+    ]
+    if problems:
+        raise ConfigError(problems, subject="options of the session engine")
+    return dict(options)
+
+
+def _load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """The frame; registers the format where Spark has not found it by itself."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return spark.read.format("tubemq").options(**options).load()
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_NOT_FOUND":
+            raise
+    register(spark)
+    return spark.read.format("tubemq").options(**options).load()
+
+
+def _rows_by_partition(path: str) -> Counter[str]:
+    """Rows per value of `partition` in staged Parquet files. Reads that one column only."""
+    import pyarrow.dataset
+
+    rows: Counter[str] = Counter()
+    files = pyarrow.dataset.dataset(path, format="parquet")
+    for batch in files.to_batches(columns=["partition"]):
+        for item in batch.column("partition").value_counts().to_pylist():
+            rows[item["values"]] += item["counts"]
+    return rows
