@@ -20,6 +20,8 @@ MANY_STORES = TopicSpec("t_many", stores=3, options=_SOON_ON_DISK)
 WIRE = TopicSpec("t_wire")  # test_wire_against_genuine.py
 WIRE_SHARED = TopicSpec("t_wire_shared", partitions=3)  # test_wire_against_genuine.py
 RESTART = TopicSpec("t_restart")  # test_genuine_server.py
+FROM_JAVA = TopicSpec("t_from_java", partitions=2)  # test_java_exchange.py
+TO_JAVA = TopicSpec("t_to_java")  # test_java_exchange.py
 EMPTY = TopicSpec("t_empty", partitions=2)  # never written
 
 BENCH_1K = TopicSpec("bench_1k")
@@ -31,7 +33,7 @@ SPARES = tuple(
 
 ALL = (
     *(ONE_STORE, TWO_STORES, SINGLE, MANY_STORES),
-    *(WIRE, WIRE_SHARED, RESTART, EMPTY),
+    *(WIRE, WIRE_SHARED, RESTART, FROM_JAVA, TO_JAVA, EMPTY),
     *(BENCH_1K, BENCH_100),
     *SPARES,
 )
