@@ -7,7 +7,7 @@ must not do I/O.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tubemq_provider.windows.cursor import Cursor, Position
@@ -15,7 +15,14 @@ from tubemq_provider.windows.errors import MarkerConflict, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, cursor_window_id
 from tubemq_provider.windows.protocols import IngestCounts, Marker, Staging
 
-__all__ = ["RECOVERED_LIMIT", "RunProgress", "history_lost", "is_cursor", "same_window"]
+__all__ = [
+    "RECOVERED_LIMIT",
+    "RunProgress",
+    "cursor_numbers",
+    "history_lost",
+    "is_cursor",
+    "same_window",
+]
 
 RECOVERED_LIMIT = 256
 """At most so many window ids are listed under `recovered`: a group whose events were all purged
@@ -48,17 +55,31 @@ class RunProgress:
         self.position = position
         self.proven[position.seq] = position.next
 
-    def follow(self, marker: Marker, seq: int) -> None:
+    def recognise(self, cursor: Cursor, marker: Marker | None) -> None:
+        """A cursor behind the newest event: it may catch up if it is an earlier end of the chain.
+
+        Raises `MarkerConflict` if it is not: somebody set it, and meanwhile a later window was
+        accepted; going on from there would drop what that person asked for.
+        """
+        if marker is not None and marker.plan.ends != cursor.position.next:
+            raise MarkerConflict(
+                f"the cursor was set by hand after window {cursor.seq}, but windows up to "
+                f"{self.announced} were accepted since; set the offsets again, or remove the "
+                f"cursor to go on after window {self.announced}"
+            )
+        self.proven[cursor.seq] = cursor.position.next
+
+    def follow(self, plan: WindowPlan, seq: int) -> None:
         """Step over the published window `seq`. Raises `MarkerConflict` if it does not begin where
         the position ends; the first window may begin anywhere."""
         position = self.position
-        if position is not None and position.seq > 0 and not marker.plan.continues(position.next):
+        if position is not None and position.seq > 0 and not plan.continues(position.next):
             raise MarkerConflict(
-                f"the sink holds window {marker.plan.window_id} beginning at {marker.plan.bases}, "
+                f"the sink holds window {plan.window_id} beginning at {plan.bases}, "
                 f"but windows up to {position.seq} end at {dict(position.next)}; offsets were set "
                 f"by hand, or data was moved: set the position to the end of that window"
             )
-        self.reach(Position(seq, marker.plan.ends))
+        self.reach(Position(seq, plan.ends))
 
     def usable(self, plan: WindowPlan) -> bool:
         """Whether a stored cursor plan may be used without asking the sink: it begins at the
@@ -73,7 +94,7 @@ class RunProgress:
         plan, position = self.plan, self.position
         if plan is None or position is None or plan.seq != position.seq + 1:
             return
-        self.reach(Position(plan.seq, plan.ends))
+        self.follow(plan, plan.seq)
 
     def may_advance(self, cursor: Cursor | None) -> bool:
         """Whether the cursor may move to the position.
@@ -126,6 +147,15 @@ def history_lost(plan: WindowPlan, seq: int) -> SinkHistoryLost:
         f"this one, or write these offsets as an explicit window: "
         f"{ {key: list(value) for key, value in plan.ranges.items()} }"
     )
+
+
+def cursor_numbers(window_ids: Iterable[str], h: str) -> Iterator[int]:
+    """The numbers of those ids that are cursor windows of scope `h`."""
+    for window_id in window_ids:
+        kind, _, rest = window_id.partition("-")
+        number, _, scope = rest.partition("-")
+        if kind == "c" and scope == h and number.isdecimal():
+            yield int(number)
 
 
 def is_cursor(plan: WindowPlan) -> bool:

@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol
 from tubemq_client.errors import ConfigError
 from tubemq_provider.windows._progress import (
     RunProgress,
+    cursor_numbers,
     history_lost,
     is_cursor,
     same_window,
@@ -164,14 +165,15 @@ class WindowRun:
         yield "event read"
         now.cursor_missing = cursor is None
         accepted = position_of_event(event, self._scope) if event else None
-        # The cursor is put on record even where the event is ahead: it may advance from there.
         if accepted is not None:
             now.announced = accepted.seq
             now.reach(accepted)
-        if cursor is not None:
-            now.proven[cursor.seq] = cursor.position.next
-            if accepted is None or cursor.seq >= accepted.seq:
-                now.reach(cursor.position)
+        if cursor is not None and (accepted is None or cursor.seq >= accepted.seq):
+            now.reach(cursor.position)
+        elif cursor is not None:
+            behind = self._sink.marker(cursor_window_id(cursor.seq, self._scope.h))
+            yield "marker of cursor read"
+            now.recognise(cursor, behind)
         yield from self._follow_markers()
         if now.cursor_missing:
             yield from self._look_for_holes()
@@ -188,19 +190,13 @@ class WindowRun:
             yield "marker read"
             if marker is None:
                 return
-            now.follow(marker, seq)
+            now.follow(marker.plan, seq)
 
     def _look_for_holes(self) -> Iterator[str]:
         """Without a cursor the markers may be all that is left: none may be missing between."""
         now = self._now
-        suffix = f"-{self._scope.h}"
-        numbers = [
-            int(window_id[2 : -len(suffix)])
-            for window_id in self._sink.window_ids()
-            if window_id.startswith("c-") and window_id.endswith(suffix)
-        ]
+        highest = max(cursor_numbers(self._sink.window_ids(), self._scope.h), default=0)
         yield "windows listed"
-        highest = max(numbers, default=0)
         if highest <= (now.position.seq if now.position else 0):
             return
         # Another run may have published them since; a lost marker stays lost.

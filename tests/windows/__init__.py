@@ -1,0 +1,1 @@
+"""Windows without a broker, without Airflow and without Spark."""
