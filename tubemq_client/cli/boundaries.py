@@ -68,9 +68,9 @@ class BoundaryWriter:
         self._period = _period(every)
         self._ends = ends
         self._document = _load(path)
-        known = {instant(at): of for at, of in self._document.items() if topic in of}
+        known = {instant(at): of[topic] for at, of in self._document.items() if topic in of}
         self._reached = max(known, default=None)
-        self._fixed = known[self._reached][topic] if self._reached is not None else {}
+        self._fixed = known[self._reached] if self._reached is not None else {}
 
     def interval(self, at: datetime) -> datetime:
         """The instant that the interval of a row's time begins with."""
@@ -174,9 +174,10 @@ def _load(path: Path) -> Document:
         return {}
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
+        well_formed = _well_formed(document)
     except (OSError, ValueError) as error:
         raise errors.ConfigError(f"{path.name}: {error}", subject="boundaries") from None
-    if not _well_formed(document):
+    if not well_formed:
         raise errors.ConfigError(
             f'{path.name} is not {{"<time>": {{"<topic>": {{"<partition key>": <offset>}}}}}}',
             subject="boundaries",
@@ -185,10 +186,16 @@ def _load(path: Path) -> Document:
 
 
 def _well_formed(document: Any) -> bool:
+    """Whether the shape is right. Raises `ValueError` for an instant that is none."""
     if not isinstance(document, dict):
         return False
-    topics = document.values()
-    if not all(isinstance(of, dict) for of in topics):
-        return False
-    offsets = [offsets for of in topics for offsets in of.values()]
-    return all(isinstance(o, dict) and all(isinstance(v, int) for v in o.values()) for o in offsets)
+    for at, topics in document.items():
+        instant(at)
+        if not isinstance(topics, dict):
+            return False
+        for offsets in topics.values():
+            if not isinstance(offsets, dict):
+                return False
+            if not all(type(offset) is int for offset in offsets.values()):
+                return False
+    return True

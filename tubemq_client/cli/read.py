@@ -77,8 +77,7 @@ def read_range(
     range_ = _range(topic, partition, start, end)
     with (
         RangeReader(config.settings(), group=group, filters=config.filters) as reader,
-        # A bar on the terminal that the records are printed to would be torn apart by them.
-        Progress(console=status_console, transient=True, disable=sys.stdout.isatty()) as progress,
+        _progress() as progress,
     ):
         task = progress.add_task(f"reading {range_}", total=range_.end - range_.start)
         out = sys.stdout.buffer
@@ -88,6 +87,12 @@ def read_range(
                 _write(out, message, output)
         out.flush()
     note(f"{reader.stats.records} records, {reader.stats.bytes} bytes")
+
+
+def _progress() -> Progress:
+    """A bar, unless records on the same terminal would tear it apart."""
+    shown = status_console.is_terminal and not sys.stdout.isatty()
+    return Progress(console=status_console, transient=True, disable=not shown)
 
 
 def _range(topic: str, key: str, start: int, end: int) -> OffsetRange:

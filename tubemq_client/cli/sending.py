@@ -136,4 +136,5 @@ def _progress() -> Progress:
         MofNCompleteColumn(),
         console=status_console,
         transient=True,
+        disable=not status_console.is_terminal,
     )
