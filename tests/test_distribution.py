@@ -100,7 +100,9 @@ def test_every_dependency_has_its_reason(project: dict[str, Any]) -> None:
     assert sorted(name for name in names if name not in record) == []
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-java.lock"])
+@pytest.mark.parametrize(
+    "lock", ["requirements.lock", "requirements-java.lock", "requirements-demo.lock"]
+)
 def test_lock_files_are_hashed_and_name_no_index(lock: str) -> None:
     lines = (ROOT / lock).read_text().splitlines()
     pinned = [line for line in lines if re.match(r"[a-z0-9]", line)]
