@@ -69,9 +69,12 @@ def check_topic(value: str) -> str:
 
 def check_topics(values: Iterable[str]) -> list[str]:
     """A consumer's topics, in order: blank ones are dropped, at least one must be left."""
-    topics = list(dict.fromkeys(topic for value in values if (topic := value.strip())))
-    if not topics:
+    named = list(values)
+    if not named:
         raise Refused(400, "Request miss necessary subscribed topicList data!")
+    topics = list(dict.fromkeys(topic for value in named if (topic := value.strip())))
+    if not topics:
+        raise Refused(400, "Request subscribed topicList data must not Blank!")
     _check_count(len(topics))
     return topics
 

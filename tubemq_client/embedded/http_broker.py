@@ -273,7 +273,7 @@ class BrokerAdmin:
         groups = params.groups(required=True)
         params.user("modifyUser")
         topics = params.topics()
-        for key in self._broker.positions.keys():
+        for key in self._broker.positions.all_keys():
             if key.group in groups and (not topics or key.topic in topics):
                 self._broker.positions.remove(key)
         return {**_wrapper("OK"), "data": []}

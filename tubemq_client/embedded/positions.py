@@ -79,7 +79,7 @@ class Positions:
     def items(self) -> Iterator[tuple[PositionKey, Position]]:
         return iter(list(self._positions.items()))
 
-    def keys(self) -> list[PositionKey]:
+    def all_keys(self) -> list[PositionKey]:
         return list(self._positions)
 
     def groups(self) -> list[str]:

@@ -29,6 +29,9 @@ _UNHANDLED = "IPC server handle request error :"
 _JAVA_EXCEPTION = "java.lang.Exception"
 _BAD_MESSAGE = "com.google.protobuf.InvalidProtocolBufferException"
 
+# Small replies to pipelined calls share a system call; a big one goes out at once.
+_WRITE_BYTES = 64 * 1024
+
 _SERVICES = (
     methods.MASTER_SERVICE,
     methods.BROKER_READ_SERVICE,
@@ -178,16 +181,19 @@ class _Connection(asyncio.Protocol):
             self._answer_waiting()
 
     def _answer_waiting(self) -> None:
-        transport = self._transport
-        if transport is None or self._lost_framing:
+        if self._transport is None or self._lost_framing:
             return
+        batch = bytearray()
         try:
             while not self._full and (frame := self._decoder.next_frame()) is not None:
-                reply = answer(frame, self._service)
-                if reply is not None:
-                    transport.write(reply)
+                batch += answer(frame, self._service) or b""
+                if len(batch) >= _WRITE_BYTES:
+                    self._transport.write(batch)
+                    batch = bytearray()
         except ProtocolViolation as error:
             self._lose_framing(error)
+        if batch:
+            self._transport.write(batch)
 
     def _lose_framing(self, error: ProtocolViolation) -> None:
         # A real server logs and keeps the connection; the client can only time out. The decoder is

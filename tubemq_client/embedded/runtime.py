@@ -63,15 +63,15 @@ class ServedBroker:
     def web_address(self) -> str | None:
         return self._runtime.web_address(self.web_port)
 
-    async def listen(self) -> None:
-        """Open the listeners and report to the master."""
-        sock = await _bind(self.host, self.port)
+    async def listen(self, *, tries: int = 1) -> None:
+        """Open the listeners. A port left a moment ago may need several tries."""
+        sock = await _bind(self.host, self.port, tries=tries)
         self.port = sock.getsockname()[1]
         await self._rpc.start(sock)
         if self._runtime.http:
             from tubemq_client.embedded.web import WebListener, broker_app
 
-            web_sock = await _bind(self.host, self.web_port)
+            web_sock = await _bind(self.host, self.web_port, tries=tries)
             self.web_port = web_sock.getsockname()[1]
             self._web = WebListener(broker_app(self.broker))
             await self._web.start(web_sock)
@@ -99,7 +99,7 @@ class ServedBroker:
 
     async def restart(self) -> None:
         await self.stop()
-        await self.listen()
+        await self.listen(tries=_REBIND_TRIES)
         self.broker.start()
         self._runtime.cluster.broker_started(self.broker.broker_id)
 
@@ -311,9 +311,9 @@ class Runtime:
         self._saved_version = self.cluster.version
 
 
-async def _bind(host: str, port: int) -> socket.socket:
-    """A listening-ready socket; a busy port is tried again for a moment, as after a crash."""
-    for _ in range(_REBIND_TRIES if port else 1):
+async def _bind(host: str, port: int, *, tries: int = 1) -> socket.socket:
+    """A bound socket. Raises `ConfigError` if the port is still busy at the last try."""
+    for _ in range(tries):
         try:
             return socket.create_server((host, port))
         except OSError as error:

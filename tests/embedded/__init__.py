@@ -1,0 +1,1 @@
+"""Tests of the embedded server. A package, so that they share one client and one clock."""

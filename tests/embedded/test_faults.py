@@ -1,0 +1,181 @@
+"""Servers that misbehave on demand, and clients that misbehave by themselves."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from tests.embedded.rpc import BrokerWire, Wire, bodies
+from tubemq_client import _pb
+from tubemq_client._wire import envelope, methods, payload
+from tubemq_client._wire.framing import encode_frame
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.errors import RemoteException, StandbyMaster
+
+pytestmark = pytest.mark.timeout(60)
+
+GET = _pb.GetMessageRequestC2B(clientId="c", partitionId=0, groupName="g", topicName="lone")
+
+
+def test_stopped_services_answer_503(mq: EmbeddedTubeMQ, wire: BrokerWire) -> None:
+    wire.register("lone")
+    mq.broker(1).stop_reading()
+    mq.broker(1).stop_writing()
+
+    assert wire.get("lone").errCode == 503
+    refused = wire.send("lone", b"x")
+    assert (refused.errCode, refused.errMsg) == (503, "Write StoreService temporary unavailable!")
+
+    mq.broker(1).resume_reading()
+    mq.broker(1).resume_writing()
+    assert wire.send("lone", b"x").errCode == 200
+    assert wire.get("lone").errCode == 200
+
+
+def test_every_nth_send_overflows_and_stores_nothing(mq: EmbeddedTubeMQ, wire: BrokerWire) -> None:
+    mq.broker(1).overflow_every(3)
+
+    codes = [wire.send("lone", b"x").errCode for _ in range(6)]
+
+    assert codes == [200, 200, 419, 200, 200, 419]
+    assert mq.broker(1).store("lone").ends.memory == 4 * 28
+
+
+def test_corrupt_deliveries_and_corrupt_records(mq: EmbeddedTubeMQ, wire: BrokerWire) -> None:
+    wire.send_all("lone", 3)
+    wire.register("lone")
+
+    def sound() -> list[bool]:
+        batch = wire.get("lone")
+        return [m.checkSum == payload.checksum(m.payLoadData) for m in batch.messages]
+
+    mq.broker(1).corrupt_next(2)
+    assert sound() == [False, False, True]
+    assert sound() == [True, True, True]
+
+    mq.broker(1).store("lone").corrupt(28)
+    assert sound() == sound() == [True, False, True]
+
+
+def test_revoked_and_stolen_leases(mq: EmbeddedTubeMQ, wire: BrokerWire) -> None:
+    wire.register("lone")
+    assert mq.broker(1).revoke_lease("g", "lone", 0)
+    assert not mq.broker(1).revoke_lease("g", "lone", 0)
+    assert wire.get("lone").errCode == 411
+
+    wire.register("lone")
+    mq.broker(1).steal_lease("g", "lone", 0, "thief")
+    assert wire.get("lone").errMsg.endswith(f"consumed by thief;Current consumer {wire.client_id}")
+
+
+def test_silenced_methods_never_answer_and_others_do(mq: EmbeddedTubeMQ) -> None:
+    mq.broker(1).silence(methods.GET_MESSAGES.id)
+    with BrokerWire(mq.broker(1).address, timeout_s=0.3) as wire:
+        wire.register("lone")
+        with pytest.raises(TimeoutError):
+            wire.get("lone")
+        assert wire.commit("lone").errCode == 200
+        mq.broker(1).silence()
+        assert wire.get("lone").errCode == 404
+
+
+def test_a_standby_master_names_itself(mq: EmbeddedTubeMQ, master: Wire) -> None:
+    register = _pb.RegisterRequestP2M(clientId="p", brokerCheckSum=-1, hostName="h")
+    mq.set_standby()
+
+    with pytest.raises(StandbyMaster) as caught:
+        master.call(methods.REGISTER_PRODUCER, register)
+    assert caught.value.detail == (f"{mq.masters} is not master now. the connecting client id is p")
+
+    mq.set_standby(standby=False)
+    assert master.call(methods.REGISTER_PRODUCER, register).success
+
+
+def test_old_clients_get_their_own_class_names(mq: EmbeddedTubeMQ, master: Wire) -> None:
+    mq.set_standby()
+    register = _pb.RegisterRequestP2M(clientId="p", brokerCheckSum=-1, hostName="h")
+    frame = envelope.encode_request(1, methods.REGISTER_PRODUCER, register, 1_000)
+    names = []
+    for version in (1, 2, 3):
+        master.sock.sendall(frame.replace(b"\x04\x08\x01\x10\x03", bytes((4, 8, 1, 16, version))))
+        with pytest.raises(StandbyMaster) as caught:
+            envelope.decode_response(master.receive(), methods.REGISTER_PRODUCER)
+        names.append(caught.value.name.removesuffix("corerpc.exception.StandbyException"))
+
+    assert names == ["com.tencent.tubemq.", "com.apache.tubemq.", "org.apache.inlong.tubemq."]
+
+
+def test_server_balance_says_that_it_is_missing(master: Wire) -> None:
+    register = _pb.RegisterRequestC2M(clientId="c", groupName="g", hostName="h", topicList=["lone"])
+
+    with pytest.raises(RemoteException, match=r"RPC 4 and 5\) are not implemented"):
+        master.call(methods.REGISTER_CONSUMER, register)
+
+
+def test_a_wrong_token_is_neither_answered_nor_closed(mq: EmbeddedTubeMQ) -> None:
+    with BrokerWire(mq.broker(1).address, timeout_s=0.3) as wire:
+        wire.sock.sendall(struct.pack(">Iii", 0x01020304, 1, 1) + b"garbage")
+        with pytest.raises(TimeoutError):
+            wire.call(methods.GET_MESSAGES, GET)
+        for _ in range(64):
+            wire.sock.sendall(bytes(1 << 16))
+        with pytest.raises(TimeoutError):
+            wire.sock.recv(1)
+    with BrokerWire(mq.broker(1).address) as sane:
+        assert sane.get("lone").errCode == 411
+
+
+def test_expired_requests_are_dropped(mq: EmbeddedTubeMQ) -> None:
+    with BrokerWire(mq.broker(1).address, timeout_s=0.3) as wire:
+        frame = envelope.encode_request(1, methods.GET_MESSAGES, GET, 1)
+        wire.sock.sendall(frame.replace(b"\x08\x11\x10\x01\x1a", b"\x08\x11\x10\x00\x1a"))
+        with pytest.raises(TimeoutError):
+            wire.receive(1)
+        assert wire.get("lone").errCode == 411
+
+
+@pytest.mark.parametrize("junk", [b"\x05abc", b"\xff" * 40, b"\x02\x08\x00\x02\x08\x01\x01\x08"])
+def test_unreadable_envelopes_get_a_fatal_answer(wire: BrokerWire, junk: bytes) -> None:
+    wire.sock.sendall(encode_frame(7, junk))
+
+    with pytest.raises(RemoteException, match="IPC server unable to read call parameters:"):
+        envelope.decode_response(wire.receive(7), methods.GET_MESSAGES)
+    assert wire.get("lone").errCode == 411
+
+
+def test_requests_may_arrive_in_any_cuts_and_many_at_once(wire: BrokerWire) -> None:
+    frames = b"".join(
+        envelope.encode_request(serial, methods.GET_MESSAGES, GET, 1_000) for serial in (5, 6, 7)
+    )
+    for position in range(len(frames)):
+        wire.sock.sendall(frames[position : position + 1])
+
+    for serial in (5, 6, 7):
+        reply = envelope.decode_response(wire.receive(serial), methods.GET_MESSAGES)
+        assert reply.errCode == 411
+
+
+def test_a_client_that_does_not_read_is_not_buffered_without_end(
+    mq: EmbeddedTubeMQ, wire: BrokerWire
+) -> None:
+    for _ in range(2):
+        wire.send("lone", bytes(1_000_000))
+    wire.register("lone")
+    frame = envelope.encode_request(9, methods.GET_MESSAGES, _get_of(wire), 60_000)
+    for _ in range(40):
+        wire.sock.sendall(frame)
+
+    with BrokerWire(mq.broker(1).address) as other:
+        assert other.send("lone", b"x").errCode == 200
+    sizes = []
+    for _ in range(40):
+        reply = envelope.decode_response(wire.receive(9), methods.GET_MESSAGES)
+        sizes.append(len(bodies(reply)))
+    assert sizes == [1] * 40
+
+
+def _get_of(wire: BrokerWire) -> object:
+    return _pb.GetMessageRequestC2B(
+        clientId=wire.client_id, partitionId=0, groupName=wire.group, topicName="lone"
+    )
