@@ -292,7 +292,7 @@ class BrokerRpc:
             # Real brokers leave the end of the data log here, cut to 32 bits.
             return _nothing(outcome.text, wait_ms=_int32(store.log.data_end))
         lease.warmed = True
-        broker.positions.note_data(key, store.log.data_end - outcome.data_lag)
+        lease.data_reached = store.log.data_end - outcome.data_lag
         lease.sent(sum(record.size for record in outcome.records), broker.clock())
         return self._batch(start.offset, outcome)
 

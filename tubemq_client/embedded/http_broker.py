@@ -133,7 +133,7 @@ class BrokerAdmin:
     def _position_row(self, key: PositionKey) -> dict[str, Any]:
         store = self._broker.storage.get(key.topic, key.partition_id // PARTITIONS_PER_STORE)
         position = self._broker.positions.get(key)
-        reached = position.data_reached if position else None
+        reached = self._data_reached(key)
         row = {
             "partitionId": key.partition_id,
             "curOffset": position.confirmed if position else UNDEFINED,
@@ -149,6 +149,11 @@ class BrokerAdmin:
             if reached is not None:
                 row["dataLag"] = store.log.data_end - reached
         return row
+
+    def _data_reached(self, key: PositionKey) -> int | None:
+        """Where the live registration of `key` has read to in the data log."""
+        lease = self._broker.leases.get(key)
+        return lease.data_reached if lease else None
 
     def _group_offset(self, params: Params) -> dict[str, Any]:
         key, store = self._place(params)
@@ -166,7 +171,7 @@ class BrokerAdmin:
             # Asking for the real offset makes a position at 0 where there was none, as it does
             # on a real broker.
             position = self._broker.positions.ensure(key)
-            reached = position.data_reached
+            reached = self._data_reached(key)
             body["zkOffset"] = position.confirmed
             body["curReadDataOffset"] = -1 if reached is None else reached
             body["curRdDltDataOffset"] = -1 if reached is None else log.data_end - reached

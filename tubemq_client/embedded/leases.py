@@ -38,7 +38,8 @@ class SentWindow:
 @dataclass(slots=True)
 class Lease:
     """One registration. `query_priority` <= 0 means "the cluster's"; `warmed`: it has had a
-    successful fetch, so the full byte budget applies."""
+    successful fetch, so the full byte budget applies; `data_reached`: where in the data log that
+    fetch ended."""
 
     client_id: str
     filters: tuple[str, ...] = ()
@@ -47,6 +48,7 @@ class Lease:
     seen_ms: int = 0
     expires_ms: int = 0
     warmed: bool = False
+    data_reached: int | None = None
     short_window: SentWindow = field(default_factory=lambda: SentWindow(5_000))
     long_window: SentWindow = field(default_factory=lambda: SentWindow(60_000))
 

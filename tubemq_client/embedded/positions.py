@@ -32,15 +32,10 @@ class PositionKey(NamedTuple):
 
 @dataclass(slots=True)
 class Position:
-    """`confirmed` is an offset, `in_flight` a distance (may be negative after a lost log).
-
-    `data_reached`: where in the data log the last successful fetch ended, None if the group has not
-    read here since the broker started.
-    """
+    """`confirmed` is an offset, `in_flight` a distance (may be negative after a lost log)."""
 
     confirmed: int
     in_flight: int = 0
-    data_reached: int | None = None
 
     def confirm(self) -> None:
         self.confirmed += self.in_flight
@@ -146,10 +141,6 @@ class Positions:
         if not delivered:
             self._confirm(position)
 
-    def note_data(self, key: PositionKey, data_offset: int) -> None:
-        """Remember where in the data log a fetch of `key` ended."""
-        self._at(key).data_reached = data_offset
-
     def commit(self, key: PositionKey, *, consumed: bool) -> int:
         """Confirm what is in flight, or forget it; the confirmed offset afterwards."""
         position = self._at(key)
@@ -201,7 +192,6 @@ class Positions:
         """Forget everything in flight, as a crash does."""
         for position in self._positions.values():
             position.in_flight = 0
-            position.data_reached = None
         self._online.clear()
         self._booked.clear()
 
