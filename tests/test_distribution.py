@@ -92,7 +92,7 @@ def test_every_dependency_has_its_reason(project: dict[str, Any]) -> None:
     declared = [
         *project["project"]["dependencies"],
         *(r for extra in project["project"]["optional-dependencies"].values() for r in extra),
-        *project["dependency-groups"]["dev"],
+        *(r for group in project["dependency-groups"].values() for r in group),
     ]
     names = {requirement_name(requirement) for requirement in declared}
     names.discard("airflow-provider-tubemq")
