@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
@@ -126,7 +127,7 @@ class TestReady:
     def test_templates_are_checked_once_rendered(self) -> None:
         sensor = ready(until_offsets="{{ params.until }}")
         sensor.until_offsets = '{"1:0": 29}'
-        with pytest.raises(ConfigError, match=r"until_offsets: 1:0: .*29"):
+        with pytest.raises(AirflowFailException, match=r"until_offsets: 1:0: .*29"):
             sensor.poke({})
 
 
@@ -161,7 +162,7 @@ class TestLag:
 
     def test_a_wrong_alias_is_refused_with_the_right_one(self) -> None:
         sensor = TubeMQLagSensor(task_id="lag", topic=TOPIC, group="lake")
-        with pytest.raises(ConfigError, match="pass cluster='test'"):
+        with pytest.raises(AirflowFailException, match="pass cluster='test'"):
             sensor.poke(context())
 
     def test_the_offsets_asset_is_its_inlet(self) -> None:

@@ -12,11 +12,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
 
 from tubemq_client import errors
 from tubemq_provider.arguments import check_literals, is_template, parse
 from tubemq_provider.assets import offsets_asset, sink_asset
+from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetStateOffsetStore
 from tubemq_provider.operators.arguments import IngestArguments
@@ -149,24 +149,18 @@ class TubeMQSparkIngestOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Take the window through all eight steps; see `WindowRun` for what a crash leaves."""
-        arguments = parse(IngestArguments, self._arguments())
-        hook = TubeMQHook(self.tubemq_conn_id)
-        hook.expect_cluster(arguments.cluster)
-        interval = (context.get("data_interval_start"), context.get("data_interval_end"))
-        with ExitStack() as stack:
-            job = IngestJob(arguments, hook, interval, stack)
-            self._job = job
-            try:
-                result = job.run(
-                    self._store(context),
-                    attempt=str(context["ti"].id),
-                    serialised=self.max_active_tis_per_dag == 1,
-                    observer=self.observer(context, job),
-                )
-            except errors.TubeMQError as exc:
-                if exc.fatal:
-                    raise AirflowFailException(f"{type(exc).__name__}: {exc}") from exc
-                raise
+        with fatal_errors_fail_the_task(), ExitStack() as stack:
+            arguments = parse(IngestArguments, self._arguments())
+            hook = TubeMQHook(self.tubemq_conn_id)
+            hook.expect_cluster(arguments.cluster)
+            interval = (context.get("data_interval_start"), context.get("data_interval_end"))
+            job = self._job = IngestJob(arguments, hook, interval, stack)
+            result = job.run(
+                self._store(context),
+                attempt=str(context["ti"].id),
+                serialised=self.max_active_tis_per_dag == 1,
+                observer=self.observer(context, job),
+            )
         self._report(result, context)
         return result.to_document()
 

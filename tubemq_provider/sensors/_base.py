@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from tubemq_client import errors
+from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 
 if TYPE_CHECKING:
@@ -44,11 +45,18 @@ class TubeMQSensor(BaseSensorOperator):
     def poke(self, context: Context) -> PokeReturnValue:
         """One look; trouble that may pass counts as "not yet" and is logged."""
         try:
-            return self.look(context)
+            with fatal_errors_fail_the_task():
+                return self._look_or_wait(context)
         except errors.TubeMQError as exc:
-            if exc.fatal and not isinstance(exc, errors.UnknownTopic):
-                raise
             self.log.warning("not yet: %s", exc)
+            return PokeReturnValue(is_done=False)
+
+    def _look_or_wait(self, context: Context) -> PokeReturnValue:
+        try:
+            return self.look(context)
+        except errors.UnknownTopic as exc:
+            # Fatal elsewhere; here the topic may be announced any moment.
+            self.log.info("not yet: %s", exc)
             return PokeReturnValue(is_done=False)
 
 
