@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tubemq_client import OffsetRange, Partition, Record
-from tubemq_client.embedded import EmbeddedTubeMQ
-from tubemq_client.errors import ConfigError
+from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
+from tubemq_client.errors import ConfigError, ConnectError
 from tubemq_provider.hooks.tubemq import TubeMQHook
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
@@ -62,6 +64,29 @@ def test_committing_moves_the_position_that_the_broker_keeps(
     produce(hook, 6)
     hook.commit_group_offsets(TOPIC, "lake", {at("1:0"): 84})
     assert mq.broker(1).position("lake", TOPIC, 0) == 84
+
+
+def test_positions_that_brokers_keep_are_asked_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = [TopicSpec(TOPIC, stores=1, partitions=2)]
+    with EmbeddedTubeMQ(brokers=2, topics=topics) as mq:
+        extra = {"admin_url": f"http://{mq.master_web}"}
+        connection = {"conn_type": "tubemq", "host": mq.masters, "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", json.dumps(connection))
+        hook = TubeMQHook()
+        produce(hook, 6)
+        assert hook.group_offsets(TOPIC, "lake") == {}
+        hook.commit_group_offsets(TOPIC, "lake", {at("1:0"): 84, at("2:1"): 0})
+        assert hook.group_offsets(TOPIC, "lake") == {at("1:0"): 84, at("2:1"): 0}
+
+
+def test_a_wrong_admin_address_names_itself(
+    hook: TubeMQHook, mq: EmbeddedTubeMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra = {"admin_url": "http://127.0.0.1:1"}
+    connection = {"conn_type": "tubemq", "host": mq.masters, "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", json.dumps(connection))
+    with pytest.raises(ConnectError, match=r"127\.0\.0\.1:1"):
+        TubeMQHook().group_offsets(TOPIC, "lake")
 
 
 def test_connection_test_tells_who_answered_or_why_not(

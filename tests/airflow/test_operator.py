@@ -1,0 +1,196 @@
+"""The ingest operator as a Dag author meets it, and its job on an embedded cluster."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from tubemq_client import Partition, Record
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.errors import ConfigError
+from tubemq_provider.arguments import parse
+from tubemq_provider.assets import offsets_asset, sink_asset
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.operators.arguments import IngestArguments
+from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.job import IngestJob
+from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.windows.errors import NoInitialPosition, WindowError, WindowNotReady
+from tubemq_provider.windows.result import WindowResult
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+TOPIC = "orders"
+HOURS = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(3)]
+
+
+def operator(**arguments: Any) -> TubeMQSparkIngestOperator:
+    given = {"topic": TOPIC, "group": "lake", "path": "/lake", "cluster": "test", **arguments}
+    return TubeMQSparkIngestOperator(task_id="ingest", **given)
+
+
+class TestInADag:
+    def test_the_offsets_asset_is_inlet_and_outlet_and_the_sink_an_outlet(self) -> None:
+        asset = offsets_asset("test", TOPIC, "lake")
+        assert operator().inlets == [asset]
+        assert operator().outlets == [asset, sink_asset("/lake")]
+
+    def test_a_templated_path_has_no_asset(self) -> None:
+        assert operator(path="{{ var.value.lake }}").outlets == [
+            offsets_asset("test", TOPIC, "lake")
+        ]
+
+    def test_what_the_author_declares_is_kept(self) -> None:
+        other = sink_asset("/other")
+        assert operator(outlets=[other]).outlets[0] == other
+
+    def test_cursor_mode_is_serialised_and_time_mode_is_not(self) -> None:
+        assert operator().max_active_tis_per_dag == 1
+        windows = operator(mode="time", boundaries="/boundaries.json")
+        assert windows.max_active_tis_per_dag is None
+
+    def test_the_alias_defaults_to_the_connection_id(self) -> None:
+        task = operator(cluster=None, tubemq_conn_id="mq_eu")
+        assert task.inlets == [offsets_asset("mq_eu", TOPIC, "lake")]
+
+    def test_mistakes_show_when_the_dag_is_parsed(self) -> None:
+        with pytest.raises(ConfigError) as caught:
+            operator(group="{{ ds }}", gap_policy="ignore", max_records=0)
+        assert len(caught.value.problems) == 3
+
+    def test_defaults_of_the_dag_apply(self) -> None:
+        with DAG("d", schedule=None, default_args={"group": "shared", "tubemq_conn_id": "mq"}):
+            task = TubeMQSparkIngestOperator(task_id="t", topic=TOPIC, path="/lake")
+        assert task.inlets == [offsets_asset("mq", TOPIC, "shared")]
+
+    def test_template_fields_are_attributes(self) -> None:
+        task = operator()
+        assert all(hasattr(task, name) for name in task.template_fields)
+
+
+class Silent:
+    def at(self, step: Any, point: str) -> None:
+        pass
+
+
+class Scene:
+    """A hook, a directory and a store in which jobs run one after the other."""
+
+    def __init__(self, hook: TubeMQHook, mq: EmbeddedTubeMQ, root: Path) -> None:
+        self.hook, self.mq, self.root = hook, mq, root
+        self.journal = MemoryJournal()
+        self.runs = 0
+
+    def produce(self, count: int) -> None:
+        partitions = [Partition(b, TOPIC, p) for b in (1, 2) for p in (0, 1, 10_000, 10_001)]
+        records = [Record(b"%d" % i, partition=partitions[i % 8]) for i in range(count)]
+        list(self.hook.produce(TOPIC, records))
+        for broker in (1, 2):
+            for store in (0, 1):
+                self.mq.broker(broker).store(TOPIC, store).flush()
+
+    def job(self, interval: Any = (None, None), **arguments: Any) -> IngestJob:
+        given = {"topic": TOPIC, "group": "lake", "path": str(self.root), "cluster": "test"}
+        checked = parse(IngestArguments, {**given, "engine": "inline", **arguments})
+        return IngestJob(checked, self.hook, interval, ExitStack())
+
+    def run(self, interval: Any = (None, None), **arguments: Any) -> WindowResult:
+        self.runs += 1
+        store = MemoryOffsetStore(self.journal, task=f"run {self.runs}")
+        job = self.job(interval, **arguments)
+        return job.run(store, attempt=str(self.runs), serialised=True, observer=Silent())
+
+    def rows(self) -> int:
+        return int(read_windows(self.root).count_rows())
+
+
+@pytest.fixture
+def scene(hook: TubeMQHook, mq: EmbeddedTubeMQ, tmp_path: Path) -> Scene:
+    return Scene(hook, mq, tmp_path / "lake")
+
+
+class TestJob:
+    def test_cursor_windows_follow_each_other_and_stop_at_the_stable_end(
+        self, scene: Scene
+    ) -> None:
+        scene.produce(40)
+        first = scene.run(initial_position="earliest", max_records=24)
+        second = scene.run()
+        assert first.has_more
+        assert (first.total + second.total, scene.rows()) == (40, 40)
+        assert scene.run().empty
+
+    def test_a_first_run_needs_an_initial_position(self, scene: Scene) -> None:
+        with pytest.raises(NoInitialPosition, match="initial_position"):
+            scene.run()
+
+    def test_initial_offsets_may_mix_numbers_and_words(self, scene: Scene) -> None:
+        scene.produce(16)
+        words = {"1:0": 0, "1:1": 0, "1:10000": "earliest", "1:10001": "latest"}
+        scene.run(initial_position=words | {f"2:{p}": "latest" for p in (0, 1, 10_000, 10_001)})
+        assert scene.rows() == 6
+
+    def test_time_windows_come_from_the_data_interval(self, scene: Scene) -> None:
+        scene.produce(16)
+        keys = [p.key for p in scene.hook.partitions(TOPIC)]
+        boundaries = {
+            instant.isoformat(): {TOPIC: dict.fromkeys(keys, 28 * 2 * i)}
+            for i, instant in enumerate(HOURS)
+        }
+        found = [
+            scene.run((start, end), mode="time", boundaries=boundaries)
+            for start, end in pairwise(HOURS)
+        ]
+        assert [r.total for r in found] == [8, 8]
+        again = scene.run((HOURS[0], HOURS[1]), mode="time", boundaries=boundaries)
+        assert again.replayed
+        assert scene.rows() == 16
+
+    @pytest.mark.parametrize("interval", [(None, None), (HOURS[0], HOURS[0])])
+    def test_a_run_without_interval_says_how_to_get_one(self, scene: Scene, interval: Any) -> None:
+        with pytest.raises(ConfigError, match="CronDataIntervalTimetable"):
+            scene.run(interval, mode="time", boundaries={})
+
+    def test_a_window_that_is_not_on_disk_yet_is_tried_again_later(self, scene: Scene) -> None:
+        ends = {TOPIC: {"1:0": 280}}
+        with pytest.raises(WindowNotReady, match="TubeMQPartitionReadySensor"):
+            scene.run(mode="time", starting_offsets={TOPIC: {"1:0": 0}}, ending_offsets=ends)
+
+    def test_explicit_offsets_are_read_as_given(self, scene: Scene) -> None:
+        scene.produce(16)
+        found = scene.run(
+            mode="time", starting_offsets='{"1:0": 28}', ending_offsets='{"1:0": "latest"}'
+        )
+        assert found.ranges == {"1:0": (28, 112)}
+        assert found.records == {"1:0": 1}
+
+    def test_filters_reach_the_broker(self, scene: Scene) -> None:
+        partition = Partition(1, TOPIC, 0)
+        names = ["paid", "open", "paid"]
+        list(
+            scene.hook.produce(
+                TOPIC, [Record(b"x", stream_id=n, partition=partition) for n in names]
+            )
+        )
+        scene.produce(0)
+        assert scene.run(initial_position="earliest", filters=["paid"]).total == 2
+
+    def test_broker_positions_follow_if_asked(self, scene: Scene) -> None:
+        scene.produce(16)
+        scene.run(initial_position="earliest", commit_to_broker=True)
+        assert scene.mq.broker(1).position("lake", TOPIC, 0) == 112
+
+    def test_a_cancelled_job_ends_at_the_next_point(self, scene: Scene) -> None:
+        scene.produce(8)
+        job = scene.job(initial_position="earliest")
+        watch, store = job.observer(lambda *_: None), MemoryOffsetStore(scene.journal)
+        job.cancel()
+        with pytest.raises(WindowError, match="killed"):
+            job.run(store, attempt="1", serialised=True, observer=watch)
