@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.embedded.clock import ManualClock
-from tests.embedded.dialogue import Dialogue, recorded
+from tests.embedded.dialogue import Dialogue
+from tests.embedded.transcript import recorded
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 
 pytestmark = pytest.mark.timeout(120)

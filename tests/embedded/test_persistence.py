@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 
 from tests.embedded.rpc import BrokerWire, bodies
 from tubemq_client.embedded import EmbeddedTubeMQ, Ends, Switches, TopicSpec
+from tubemq_client.embedded.persistence import DataDirectory
+from tubemq_client.embedded.store import StoreLog
 from tubemq_client.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(60)
@@ -180,3 +183,29 @@ def test_device_sync_can_be_asked_for(tmp_path: Path) -> None:
     ):
         wire.send("lone", b"x")
         assert mq.broker(1).store("lone").ends.stable == 28
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    file = DataDirectory(tmp_path).store_file(1, "lone", 0)
+    file.open()
+    log = StoreLog()
+    for size in (10, 100_000):
+        log.append(0, bytes(size), time_ms=1, checksum=1)
+    first, second = log.slice(0, 56)
+    file.append([first])
+    whole = (tmp_path / "broker-1" / "lone-0.log").stat().st_size
+
+    # A limit on file sizes is the one full disk that a test can have.
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    former = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (whole + 1_000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            file.append([second])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, former)
+
+    assert (tmp_path / "broker-1" / "lone-0.log").stat().st_size == whole
+    file.append([second])
+    assert file.open().records == [first, second]

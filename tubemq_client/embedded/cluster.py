@@ -249,7 +249,7 @@ class Cluster:
             record.status == 0
             and record.broker_id in self.brokers
             and self.is_online(record.broker_id, now_ms)
-            and now_ms >= record.audit.modified_ms + delay_ms
+            and now_ms >= record.audit.created_ms + delay_ms
         )
 
     def _broker_list_changed(self, candidate: int) -> None:

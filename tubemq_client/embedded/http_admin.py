@@ -20,6 +20,7 @@ from tubemq_client.embedded.cluster import (
     ManageStatus,
     TopicProps,
 )
+from tubemq_client.embedded.groups import Member
 from tubemq_client.embedded.http_params import BadParameter, Params
 from tubemq_client.embedded.http_reply import (
     VERSION,
@@ -384,24 +385,24 @@ class MasterAdmin:
                 topic: sorted(items)
                 for topic, items in sorted(group.conditions.items() if group else ())
             },
-            "data": [
+            "data": [self._member_row(member) for member in members],
+        }
+
+    def _member_row(self, member: Member) -> dict[str, Any]:
+        return {
+            "consumerId": member.client_id,
+            "receivedFrom": member.host,
+            "isOverTLS": False,
+            "sourceCount": member.source_count,
+            "nodeId": member.node_id,
+            "parCount": len(member.partitions),
+            "parInfo": [
                 {
-                    "consumerId": member.client_id,
-                    "receivedFrom": member.host,
-                    "isOverTLS": False,
-                    "sourceCount": member.source_count,
-                    "nodeId": member.node_id,
-                    "parCount": len(member.partitions),
-                    "parInfo": [
-                        {
-                            "partId": partition.partition_id,
-                            "brokerAddr": self._address(partition.broker_id),
-                            "topicName": partition.topic,
-                        }
-                        for partition in member.partitions
-                    ],
+                    "partId": partition.partition_id,
+                    "brokerAddr": self._address(partition.broker_id),
+                    "topicName": partition.topic,
                 }
-                for member in members
+                for partition in member.partitions
             ],
         }
 

@@ -21,8 +21,9 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tubemq_client.embedded.store import Record
 from tubemq_client.errors import ConfigError
@@ -50,7 +51,7 @@ class StoreFile:
     def __init__(self, path: Path, *, fsync: bool) -> None:
         self._path = path
         self._fsync = fsync
-        self._file: IO[bytes] | None = None
+        self._file: FileIO | None = None
 
     def open(self) -> StoredLog:
         """Read the file, cut off a torn tail, and stand ready to append."""
@@ -65,12 +66,21 @@ class StoreFile:
         return stored
 
     def append(self, records: Sequence[Record]) -> None:
-        """Write records behind the last one; on return they survive a kill of the process."""
+        """Write records behind the last one; on return they survive a kill of the process.
+
+        Raises `OSError` (a full disk, say) and then leaves the file as it was.
+        """
         assert self._file is not None, "append to a store file that is not open"
-        self._file.write(b"".join(_encode(record) for record in records))
-        self._file.flush()
-        if self._fsync:
-            os.fsync(self._file.fileno())
+        good = self._file.tell()
+        left = memoryview(b"".join(_encode(record) for record in records))
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+            if self._fsync:
+                os.fsync(self._file.fileno())
+        except OSError:
+            os.truncate(self._path, good)
+            raise
 
     def rewrite(self, stored: StoredLog) -> None:
         """Replace the whole file in one step."""
@@ -86,7 +96,8 @@ class StoreFile:
 
     def _reopen(self) -> None:
         self.close()
-        self._file = self._path.open("ab")
+        # Unbuffered: bytes that could not be written must not turn up later.
+        self._file = self._path.open("ab", buffering=0)
 
 
 class DataDirectory:

@@ -7,6 +7,7 @@ is data directory, brokers, master, web; a failed start undoes itself.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Iterable
@@ -29,6 +30,8 @@ from tubemq_client.embedded.switches import Switches, TopicSpec
 from tubemq_client.errors import ConfigError
 
 __all__ = ["Ports", "Runtime", "ServedBroker"]
+
+_log = logging.getLogger(__name__)
 
 _OWNER = "embedded"
 _DEFAULT_TLS_PORT = 8124
@@ -178,6 +181,7 @@ class Runtime:
             self._directory.close()
             self._directory = None
         self.served.clear()
+        self.master.forget_members()
 
     def tick(self) -> None:
         """One round of every timer."""
@@ -189,9 +193,11 @@ class Runtime:
     def add_topic(self, spec: TopicSpec, brokers: Iterable[int] | None) -> None:
         """Deploy `spec`; where it is already, stores and partitions only grow."""
         now_ms = self.clock()
-        for broker_id in self.served if brokers is None else brokers:
-            if broker_id not in self.cluster.brokers:
-                raise ConfigError(f"there is no broker {broker_id}", subject="topic")
+        wanted = list(self.served if brokers is None else brokers)
+        unknown = [broker_id for broker_id in wanted if broker_id not in self.cluster.brokers]
+        if unknown:
+            raise ConfigError([f"there is no broker {n}" for n in unknown], subject="topic")
+        for broker_id in wanted:
             found = self.cluster.deployment(spec.name, broker_id)
             if found is None:
                 props = TopicProps(stores=spec.stores, partitions=spec.partitions)
@@ -281,7 +287,10 @@ class Runtime:
         low, high = _TICK_BOUNDS_S
         while True:
             await asyncio.sleep(max(low, min(interval_ms / 5_000, high)))
-            self._flush_round()
+            try:
+                self._flush_round()
+            except OSError:
+                _log.exception("a flush failed; the next round tries again")
 
     async def _lease_timer(self) -> None:
         while True:
