@@ -11,8 +11,10 @@ import pytest
 from tests.spark.world import World
 from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.session import SessionEngine
+from tubemq_provider.sinks.parquet import MARKER_NAME, ParquetSink
 from tubemq_provider.windows.errors import CountMismatch, WindowError
 from tubemq_provider.windows.protocols import Engine, Staging
+from tubemq_provider.windows.verify import check_counts
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
@@ -63,6 +65,26 @@ def test_a_plan_becomes_files_and_counts(
     assert not (Path(staging.path) / "_reads").exists()
     engine.stop()
     assert spark.range(1).count() == 1  # it was active before, so it goes on
+
+
+def test_a_window_becomes_one_clean_directory_of_the_sink(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    world.produce(120)
+    plan = world.plan(world.whole())
+    sink = ParquetSink(tmp_path)
+    staging = sink.begin(plan, "try-1")
+    counts = SessionEngine(world.settings).ingest(plan, staging, silent)
+    check_counts(plan, counts)
+
+    publication = sink.publish(staging, plan, counts, silent)
+
+    assert publication.won
+    assert sum(publication.marker.counts.records.values()) == 120
+    names = {path.name for path in Path(publication.marker.ref).iterdir()}
+    assert {n for n in names if not n.endswith(".parquet")} == {MARKER_NAME}
+    table = spark.read.parquet(str(tmp_path))
+    assert sorted(bytes(row.value) for row in table.collect()) == world.expected(world.whole())
 
 
 def test_timestamps_are_written_as_microseconds_and_settings_are_restored(
