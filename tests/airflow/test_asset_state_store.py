@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.offsets.suite import OffsetStoreSuite, OpenTry
 from tubemq_provider.offsets.asset_state import EVENT_KEY, AssetStateOffsetStore
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.protocols import OffsetStore
@@ -59,11 +60,11 @@ class Task:
         self.task_state = State()
         self.inlet = Inlet([])
 
-    def store(self) -> tuple[AssetStateOffsetStore, Event]:
+    def store(self, task_state: State | None = None) -> tuple[AssetStateOffsetStore, Event]:
         outlet = Event({})
         store = AssetStateOffsetStore(
             asset_state=self.asset_state,
-            task_state=self.task_state,
+            task_state=self.task_state if task_state is None else task_state,
             inlet_events=self.inlet,
             outlet_event=outlet,
             writer="dag|run|task|-1",
@@ -76,24 +77,23 @@ class Task:
         self.inlet.events.append(outlet)
 
 
-def test_it_is_an_offset_store() -> None:
-    assert isinstance(Task().store()[0], OffsetStore)
+class TestAsAnOffsetStore(OffsetStoreSuite):
+    """What every store must do; here each name is a task of its own on one asset."""
 
+    @pytest.fixture
+    def open_try(self) -> OpenTry:
+        self.asset, self.tasks = Task(), dict[str, State]()
+        self.outlets: dict[int, Event] = {}
 
-def test_cursor_plans_and_task_plan_come_back_in_a_later_try() -> None:
-    task = Task()
-    store, _ = task.store()
-    assert store.load_cursor() is None
-    assert store.load_plan("c-1-aa") is None
-    assert store.load_task_plan() is None
-    store.store_cursor({"next": {"1:0": 2**53 + 28}})
-    store.store_plan("c-1-aa", {"ranges": {"1:0": [0, 28]}})
-    store.store_task_plan({"id": "c-1-aa"})
-    later, _ = task.store()
-    assert later.load_cursor() == {"next": {"1:0": 2**53 + 28}}
-    assert later.load_plan("c-1-aa") == {"ranges": {"1:0": [0, 28]}}
-    assert later.load_plan("c-2-aa") is None
-    assert later.load_task_plan() == {"id": "c-1-aa"}
+        def open_try(name: str) -> AssetStateOffsetStore:
+            store, outlet = self.asset.store(self.tasks.setdefault(name, State()))
+            self.outlets[id(store)] = outlet
+            return store
+
+        return open_try
+
+    def settle(self, store: OffsetStore) -> None:
+        self.asset.inlet.events.append(self.outlets[id(store)])
 
 
 def test_keys_are_those_that_people_will_look_for() -> None:
@@ -145,10 +145,3 @@ def test_a_value_edited_by_hand_is_refused_with_the_key() -> None:
     task.asset_state.set("cursor", "oops")
     with pytest.raises(DocumentError, match=r"cursor.*\n.*str, not a document"):
         task.store()[0].load_cursor()
-
-
-@pytest.mark.parametrize("value", [1.5, float("nan"), (1, 2), b"x"])
-def test_values_that_airflow_would_alter_are_refused(value: Any) -> None:
-    store, _ = Task().store()
-    with pytest.raises(DocumentError, match=r"a\.b\[1\]"):
-        store.store_cursor({"a": {"b": [1, value]}})

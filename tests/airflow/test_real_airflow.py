@@ -11,13 +11,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
+from tests.airflow.conftest import Cluster, Lake
 from tubemq_provider._devkit.airflow_api import AirflowApiError
 from tubemq_provider._devkit.airflow_stack import AirflowStack
-
-from .conftest import Cluster, Lake
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -311,11 +310,20 @@ def test_killing_the_task_by_hand_ends_it_soon(airflow: AirflowStack, lakes: Pat
 
 
 @pytest.mark.spark
-def test_spark_in_the_task_writes_the_same_window(
+def test_a_killed_spark_task_leaves_no_process_and_its_retry_writes_the_window(
     airflow: AirflowStack, cluster: Cluster, lakes: Path
 ) -> None:
-    unpause(airflow, "drill_spark")
+    dag_id = "drill_spark"
+    unpause(airflow, dag_id)
     cluster.produce("drill", [f"for spark {i}" for i in range(25)])
-    found = result(airflow, "drill_spark", airflow.run_dag("drill_spark", timeout=200))
-    assert found["engine"] == "session"
-    assert Lake(lakes / "drill_spark").records() == cluster.sent["drill"]
+    run_id = airflow.api.trigger(dag_id)
+    airflow.api.wait((lakes / "reached" / dag_id).exists, 120, "Spark to have written its files")
+    pid = int(airflow.api.task(dag_id, run_id, "ingest")["pid"])
+    java = psutil.Process(pid).children(recursive=True)
+    assert any(process.name() == "java" for process in java)
+    airflow.kill_task(dag_id, run_id, "ingest")
+    airflow.expect_success(dag_id, run_id, timeout=200)
+    assert not any(process.is_running() for process in java)
+    assert result(airflow, dag_id, run_id)["engine"] == "session"
+    assert Lake(lakes / dag_id).records() == cluster.sent["drill"]
+    assert len(Lake(lakes / dag_id).windows()) == 1

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from tubemq_provider.windows.canonical import canonical_json
 from tubemq_provider.windows.errors import DocumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from tubemq_provider.windows.protocols import Document
 
@@ -182,21 +183,7 @@ def _document(value: Any, key: str) -> Document | None:
 
 
 def _checked(document: Document) -> Document:
-    """The document itself. Raises `DocumentError` for values that Airflow would alter silently."""
-    problems = sorted(_unstorable(document, ""))
-    if problems:
-        raise DocumentError("offset document", problems)
+    """The document itself. Raises `TypeError` for values that Airflow would alter silently, such as
+    a nested NaN, which becomes null."""
+    canonical_json(document)
     return document
-
-
-def _unstorable(value: object, path: str) -> Iterable[str]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                yield f"{path}.{key!r} (key)"
-            yield from _unstorable(item, f"{path}.{key}")
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _unstorable(item, f"{path}[{index}]")
-    elif value is not None and not isinstance(value, str | int):
-        yield f"{path.lstrip('.')} is {type(value).__name__}, not text, an integer, list or object"

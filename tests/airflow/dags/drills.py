@@ -80,7 +80,7 @@ class UseStore(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         store = AssetStateOffsetStore.from_context(context, self.inlets[0])
-        before = {
+        before: dict[str, Any] = {
             "writer": store.writer,
             "cursor": store.load_cursor(),
             "plan": store.load_plan("c-1-0123456789"),
@@ -139,7 +139,7 @@ with dag("drill_marked_failed"):
     StoppingIngest(stop_at="ingest:", **ingest("drill_marked_failed", "kills"))
 
 with dag("drill_spark"):
-    TubeMQSparkIngestOperator(**ingest("drill_spark", "drill", engine="session"))
+    StoppingIngest(stop_at="ingest:counted", **ingest("drill_spark", "drill", engine="session"))
 
 with dag("drill_store"):
     UseStore(task_id="use_store")
