@@ -146,7 +146,7 @@ class InlineEngine:
                 found = [[low, high] for low, high in reader.stats.gaps[known_gaps:]]
                 if found:
                     gaps.setdefault(key, []).extend(found)
-                progress(f"range {range_} written")
+                progress("range written")
             corrupt = reader.stats.corrupt
         return IngestCounts(records, body_bytes, gaps, corrupt, pieces)
 

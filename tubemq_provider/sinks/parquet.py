@@ -272,7 +272,7 @@ def _read_marker(document: Document, place: Path, window_id: str) -> Marker:
 
 
 def _read_counts(document: Document) -> IngestCounts:
-    records: dict[str, int] = {key: int(found) for key, found in document["records"].items()}
+    records: dict[str, int] = {key: int(found) for key, found in dict(document["records"]).items()}
     return IngestCounts(records, int(document["bytes"]), document["gaps"], int(document["corrupt"]))
 
 

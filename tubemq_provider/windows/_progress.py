@@ -102,8 +102,8 @@ class RunProgress:
         Only forward, and only from a point that this run has proven to lie on the same chain: the
         plan's start (the usual case), or an earlier end if the cursor had fallen behind.
         """
-        position = self.position
-        if position is None:
+        plan, position = self.plan, self.position
+        if position is None or plan is None or position.seq < (plan.seq or 0):
             return False
         if cursor is None:
             return True

@@ -63,9 +63,8 @@ def rfc3339(instant: datetime) -> str:
 def basic_instant(instant: datetime) -> str:
     """An instant for ids and file names: ``20261121T081500Z``, with a fraction only if present."""
     _require_aware(instant)
-    utc = instant.astimezone(UTC)
-    fraction = f".{utc.microsecond:06d}" if utc.microsecond else ""
-    return utc.strftime("%Y%m%dT%H%M%S") + fraction + "Z"
+    text = instant.astimezone(UTC).replace(tzinfo=None).isoformat()
+    return text.replace("-", "").replace(":", "") + "Z"
 
 
 def _require_aware(instant: datetime) -> None:

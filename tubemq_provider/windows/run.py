@@ -363,6 +363,9 @@ class WindowRun:
                 self._sink.discard(now.staging)
                 yield "staging discarded"
                 yield from self._adopt(now.plan, won.marker)
+        if is_cursor(now.plan) and (now.plan.seq or 0) > self._position().seq + 1:
+            # Others have published this task's window, and those before it, since step 1.
+            yield from self._follow_markers()
         now.arrive()
         self._sink.tidy(now.plan.window_id)
         yield "tidied"

@@ -1,0 +1,1 @@
+"""Stores of progress: one behaviour for all."""

@@ -1,0 +1,57 @@
+"""What is counted must be what was planned, and what is in the files."""
+
+from __future__ import annotations
+
+import pytest
+
+from tubemq_provider.windows.errors import CountMismatch
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.protocols import IngestCounts
+from tubemq_provider.windows.verify import chain_problems, check_counts, check_staged
+
+SCOPE = WindowScope("c1", "orders", "g1", "memory:x")
+PLAN = WindowPlan.cursor(SCOPE, 1, {"1:0": (0, 280), "1:1": (28, 28)}, gaps={"1:0": ((28, 56),)})
+GOOD = IngestCounts({"1:0": 9, "1:1": 0}, 100, pieces={"1:0": [[56, 140], [0, 28], [140, 280]]})
+
+
+def test_counts_that_fit_pass() -> None:
+    check_counts(PLAN, GOOD)
+    check_staged(PLAN, GOOD, {"1:0": 9}, 9)
+    check_staged(PLAN, GOOD, None, 9)
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        (IngestCounts({"1:0": 9}), "1:1 was not counted"),
+        (IngestCounts({"1:0": 10, "1:1": 0}), "at most 9"),
+        (IngestCounts({"1:0": 9, "1:1": 1}), "at most 0"),
+        (IngestCounts({"1:0": 9, "1:1": 0, "2:0": 1}), "not in the plan"),
+        (IngestCounts({"1:0": 9, "1:1": 0}, pieces={"1:0": [[0, 28], [56, 140]]}), "planned"),
+        (IngestCounts({"1:0": 9, "1:1": 0}, pieces={"1:0": [[0, 280]]}), "planned"),
+        (
+            IngestCounts({"1:0": 9, "1:1": 0}, pieces={"1:0": [[0, 28], [56, 168], [140, 280]]}),
+            "planned",
+        ),
+    ],
+)
+def test_counts_that_cannot_be_those_of_the_plan(counts: IngestCounts, message: str) -> None:
+    with pytest.raises(CountMismatch, match=message):
+        check_counts(PLAN, counts)
+
+
+@pytest.mark.parametrize(("staged", "total"), [({"1:0": 8, "1:1": 1}, 9), ({"1:0": 9}, 10)])
+def test_files_that_hold_something_else(staged: dict[str, int], total: int) -> None:
+    with pytest.raises(CountMismatch, match="in files"):
+        check_staged(PLAN, GOOD, staged, total)
+
+
+def test_a_chain_with_holes_gaps_and_overlaps_says_where() -> None:
+    plans = [
+        WindowPlan.cursor(SCOPE, 1, {"1:0": (0, 28)}),
+        WindowPlan.cursor(SCOPE, 2, {"1:0": (28, 56)}),
+        WindowPlan.cursor(SCOPE, 3, {"1:0": (28, 84)}),
+        WindowPlan.cursor(SCOPE, 5, {"1:0": (84, 84)}),
+    ]
+    assert chain_problems(plans[:2]) == []
+    assert len(chain_problems(reversed(plans))) == 2
