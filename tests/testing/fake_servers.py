@@ -44,6 +44,8 @@ class Master(BaseHTTPRequestHandler):
         answer: list[dict[str, object]] = []
         if words["method"] == "admin_query_server_version":
             answer = [{"version": "2.4.0"}]
+        elif words["method"] == "admin_query_broker_configure":
+            answer = [{"manageStatus": "online"}] if Path("changes").exists() else []
         elif words["method"] == "admin_query_topic_info":
             answer = [{"isSrvAcceptPublish": True, "isSrvAcceptSubscribe": True}]
         elif words.get("topicName") == "refused":

@@ -126,11 +126,15 @@ def test_a_broker_that_ignores_the_request_to_stop_is_killed(
     assert servers_alive(tmp_path) == []
 
 
-def test_a_kept_directory_keeps_its_ports(launcher: Launcher) -> None:
+def test_a_kept_directory_is_continued(launcher: Launcher, tmp_path: Path) -> None:
+    """Its ports are in the master's metadata, which refuses the same broker a second time."""
+    changes = tmp_path / "cluster" / "master" / "changes"
     with launcher() as cluster:
         first = (cluster.masters, cluster.broker_address, cluster.master_web)
+        made = changes.read_text()
     with launcher() as cluster:
         assert (cluster.masters, cluster.broker_address, cluster.master_web) == first
+        assert changes.read_text() == made
 
 
 def test_a_stopped_cluster_says_so(launcher: Launcher) -> None:

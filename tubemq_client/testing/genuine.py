@@ -60,6 +60,7 @@ __all__ = [
 _OPERATOR = "docker"  # The servers want at least two characters, the first a letter.
 _POLL_S = 0.25
 _REGISTRATION_FAILED = "Register to master failed"
+# The master takes a broker through its states one heartbeat at a time; shipped are eight seconds.
 _FAST_HEARTBEAT = {"heartbeatPeriodMs": "1000"}
 
 
@@ -354,20 +355,22 @@ class GenuineTubeMQ:
 
     def _add_broker(self, cluster: _Cluster) -> None:
         # A broker that starts before it is known and put online is refused, and stays so.
-        cluster.master_api.modify(
-            "admin_add_broker_configure",
-            brokerId=self.broker_id,
-            brokerIp=HOST,
-            brokerPort=cluster.ports.broker,
-            brokerWebPort=cluster.ports.broker_web,
-            createUser=_OPERATOR,
-            **self._broker_defaults,
-        )
-        cluster.master_api.modify(
-            "admin_online_broker_configure",
-            brokerId=self.broker_id,
-            modifyUser=_OPERATOR,
-        )
+        api = cluster.master_api
+        known = api.query("admin_query_broker_configure", brokerId=self.broker_id)["data"]
+        if not known:
+            api.modify(
+                "admin_add_broker_configure",
+                brokerId=self.broker_id,
+                brokerIp=HOST,
+                brokerPort=cluster.ports.broker,
+                brokerWebPort=cluster.ports.broker_web,
+                createUser=_OPERATOR,
+                **self._broker_defaults,
+            )
+        if not any(broker["manageStatus"] == "online" for broker in known):
+            api.modify(
+                "admin_online_broker_configure", brokerId=self.broker_id, modifyUser=_OPERATOR
+            )
 
 
 class _Deadline:
