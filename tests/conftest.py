@@ -1,0 +1,12 @@
+"""Settings of the whole test session; fixtures live beside the tests that use them.
+
+Nothing here starts servers or imports optional packages.
+"""
+
+from __future__ import annotations
+
+import sys
+
+# The embedded server and its clients share one interpreter in tests. With the default of 5 ms each
+# round trip can wait that long for the other thread to give up the lock: ten times slower produce.
+sys.setswitchinterval(0.0002)
