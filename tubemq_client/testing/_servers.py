@@ -33,7 +33,14 @@ __all__ = [
     "remembered_ports",
 ]
 
-_OPENED_PACKAGES = ("java.base/sun.nio.ch", "java.base/jdk.internal.ref")
+_TOOLS = "org.apache.inlong.tubemq.server.tools"
+
+# The servers free direct buffers by themselves, with classes that Java 17 keeps closed.
+_OPENED = tuple(
+    f"--add-{verb}=java.base/{package}=ALL-UNNAMED"
+    for verb in ("opens", "exports")
+    for package in ("sun.nio.ch", "jdk.internal.ref")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,64 +119,55 @@ def remembered_ports(directory: Path, wanted: Ports | None) -> Ports:
     return ports
 
 
-def build_servers(
-    directory: Path,
-    ports: Ports,
-    setup: Setup,
-    *,
-    java: JavaRuntime,
-    artifacts: Artifacts,
-    reaper: Reaper,
-) -> Servers:
-    """Writes all configuration below `directory`; returns the processes, none of them running."""
-    heaps = setup.heaps
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where servers run: below which directory, on which ports, with which runtime and jars."""
 
-    def process(name: str, flags: list[str], main: list[str]) -> ServerProcess:
-        base = [str(java.executable), "-Dlog4j.configurationFile=log4j2.xml", *flags]
-        return ServerProcess(
-            name,
-            [*base, "-cp", artifacts.classpath, *main],
-            cwd=directory / name,
-            log=directory / "logs" / f"{name}.log",
-            reaper=reaper,
-        )
+    directory: Path
+    ports: Ports
+    java: JavaRuntime
+    artifacts: Artifacts
+    reaper: Reaper
 
-    opened = [
-        f"--add-{verb}={package}=ALL-UNNAMED"
-        for verb in ("opens", "exports")
-        for package in _OPENED_PACKAGES
-    ]
-    tools = "org.apache.inlong.tubemq.server.tools"
-    zoo = write_zookeeper(directory / "zookeeper", ports)
-    master = write_master(
-        directory / "master",
-        ports,
+    def process(self, name: str, flags: list[str], main: str, *arguments: str) -> ServerProcess:
+        """A JVM in its own directory, not started; `main` is the class to run."""
+        java = [str(self.java.executable), "-Dlog4j.configurationFile=log4j2.xml"]
+        command = [*java, *flags, "-cp", self.artifacts.classpath, main, *arguments]
+        log = self.directory / "logs" / f"{name}.log"
+        return ServerProcess(name, command, cwd=self.directory / name, log=log, reaper=self.reaper)
+
+
+def build_servers(place: Place, setup: Setup) -> Servers:
+    """Writes all configuration below the place; returns the processes, none of them running."""
+    return Servers(_zookeeper(place, setup), _master(place, setup), _broker(place, setup))
+
+
+def _zookeeper(place: Place, setup: Setup) -> ServerProcess:
+    config = write_zookeeper(place.directory / "zookeeper", place.ports)
+    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+    return place.process("zookeeper", [f"-Xmx{setup.heaps.zookeeper}"], main, str(config))
+
+
+def _master(place: Place, setup: Setup) -> ServerProcess:
+    config = write_master(
+        place.directory / "master",
+        place.ports,
         setup.token,
         setup.master_options,
         setup.master_sections,
     )
-    broker = write_broker(
-        directory / "broker",
-        ports,
+    flags = [f"-Xmx{setup.heaps.master}", *_OPENED]
+    return place.process("master", flags, f"{_TOOLS}.MasterStartup", "-f", str(config))
+
+
+def _broker(place: Place, setup: Setup) -> ServerProcess:
+    config = write_broker(
+        place.directory / "broker",
+        place.ports,
         setup.broker_id,
         setup.broker_options,
         setup.broker_sections,
     )
-    direct = f"-XX:MaxDirectMemorySize={heaps.broker_direct}"
-    return Servers(
-        process(
-            "zookeeper",
-            [f"-Xmx{heaps.zookeeper}"],
-            ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(zoo)],
-        ),
-        process(
-            "master",
-            [f"-Xmx{heaps.master}", *opened],
-            [f"{tools}.MasterStartup", "-f", str(master)],
-        ),
-        process(
-            "broker",
-            [f"-Xmx{heaps.broker}", direct, *opened],
-            [f"{tools}.BrokerStartup", "-f", str(broker)],
-        ),
-    )
+    direct = f"-XX:MaxDirectMemorySize={setup.heaps.broker_direct}"
+    flags = [f"-Xmx{setup.heaps.broker}", direct, *_OPENED]
+    return place.process("broker", flags, f"{_TOOLS}.BrokerStartup", "-f", str(config))

@@ -32,6 +32,7 @@ from tubemq_client.testing._process import Reaper, ServerProcess, tail
 from tubemq_client.testing._server_files import HOST, Ports, Sections
 from tubemq_client.testing._servers import (
     HeapSizes,
+    Place,
     Servers,
     Setup,
     build_servers,
@@ -156,25 +157,25 @@ class GenuineTubeMQ:
     @property
     def masters(self) -> str:
         """The master's RPC address as users write it, ``host:port``."""
-        return f"{HOST}:{self._running.ports.master}"
+        return f"{HOST}:{self._running.place.ports.master}"
 
     @property
     def master_address(self) -> Address:
-        return (HOST, self._running.ports.master)
+        return (HOST, self._running.place.ports.master)
 
     @property
     def broker_address(self) -> Address:
-        return (HOST, self._running.ports.broker)
+        return (HOST, self._running.place.ports.broker)
 
     @property
     def master_web(self) -> str:
         """Address of the master's HTTP administration, ``host:port``."""
-        return f"{HOST}:{self._running.ports.master_web}"
+        return f"{HOST}:{self._running.place.ports.master_web}"
 
     @property
     def broker_web(self) -> str:
         """Address of the broker's HTTP administration, ``host:port``."""
-        return f"{HOST}:{self._running.ports.broker_web}"
+        return f"{HOST}:{self._running.place.ports.broker_web}"
 
     @property
     def broker_id(self) -> int:
@@ -187,16 +188,16 @@ class GenuineTubeMQ:
 
     @property
     def artifacts(self) -> Artifacts:
-        return self._running.artifacts
+        return self._running.place.artifacts
 
     @property
     def java(self) -> JavaRuntime:
-        return self._running.java
+        return self._running.place.java
 
     @property
     def directory(self) -> Path:
         """Everything the servers write; message files are below ``broker/data``."""
-        return self._running.directory
+        return self._running.place.directory
 
     @property
     def logs(self) -> dict[str, Path]:
@@ -306,9 +307,9 @@ class GenuineTubeMQ:
                     self._progress(f"stopping {server.name}")
                 server.stop(self._stop_grace_s)
         finally:
-            cluster.reaper.close()
+            cluster.place.reaper.close()
             if self._workdir is None:
-                shutil.rmtree(cluster.directory, ignore_errors=True)
+                shutil.rmtree(cluster.place.directory, ignore_errors=True)
 
     @property
     def _running(self) -> _Cluster:
@@ -324,14 +325,11 @@ class GenuineTubeMQ:
         artifacts = self._artifacts or resolve_artifacts(java=java, progress=self._progress)
         directory = self._workdir or Path(tempfile.mkdtemp(prefix="genuine-tubemq-"))
         ports = remembered_ports(directory, self._ports)
-        reaper = Reaper()
-        servers = build_servers(
-            directory, ports, self._setup, java=java, artifacts=artifacts, reaper=reaper
-        )
-        return _Cluster(directory, ports, java, artifacts, reaper, servers, self._setup.token)
+        place = Place(directory, ports, java, artifacts, Reaper())
+        return _Cluster(place, build_servers(place, self._setup), self._setup.token)
 
     def _start_in_order(self, cluster: _Cluster, deadline: _Deadline) -> None:
-        servers, ports = cluster.servers, cluster.ports
+        servers, ports = cluster.servers, cluster.place.ports
         self._progress("starting ZooKeeper")
         servers.zookeeper.start()
         cluster.wait(
@@ -362,8 +360,8 @@ class GenuineTubeMQ:
                 "admin_add_broker_configure",
                 brokerId=self.broker_id,
                 brokerIp=HOST,
-                brokerPort=cluster.ports.broker,
-                brokerWebPort=cluster.ports.broker_web,
+                brokerPort=cluster.place.ports.broker,
+                brokerWebPort=cluster.place.ports.broker_web,
                 createUser=_OPERATOR,
                 **self._broker_defaults,
             )
@@ -389,21 +387,17 @@ class _Deadline:
 class _Cluster:
     """What exists between `start` and `stop`."""
 
-    directory: Path
-    ports: Ports
-    java: JavaRuntime
-    artifacts: Artifacts
-    reaper: Reaper
+    place: Place
     servers: Servers
     token: str
 
     @property
     def master_api(self) -> WebApi:
-        return WebApi(HOST, self.ports.master_web, "webapi.htm", self.token)
+        return WebApi(HOST, self.place.ports.master_web, "webapi.htm", self.token)
 
     @property
     def broker_api(self) -> WebApi:
-        return WebApi(HOST, self.ports.broker_web, "broker.htm")
+        return WebApi(HOST, self.place.ports.broker_web, "broker.htm")
 
     def wait(
         self,
