@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,14 +11,14 @@ import pytest
 
 from tests.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
 from tubemq_client.errors import ConfigError, DataLoss
-from tubemq_provider.offsets.memory import MemoryOffsetStore
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.windows.boundaries import Boundaries
 from tubemq_provider.windows.errors import DocumentError, MarkerConflict, WindowNotReady
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.resolve import ExplicitPlanner, TimePlanner, TimeResolver
 from tubemq_provider.windows.result import WindowResult
-from tubemq_provider.windows.run import StandalonePlanner, WindowRun
+from tubemq_provider.windows.run import StandalonePlanner, StepPoint, WindowRun
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -105,6 +105,43 @@ def test_a_window_run_again_by_a_new_task_writes_nothing(world: World) -> None:
     assert again.replayed
     assert again.hash == first.hash
     assert len(world.engine.ingested) == 1
+
+
+def test_stored_plans_of_published_windows_do_not_pile_up(world: World) -> None:
+    run(world, time_planner(world, 0))
+    assert world.journal.plans == {}
+
+
+def test_a_backfill_of_three_intervals_made_twice_writes_three_windows(world: World) -> None:
+    for turn in range(2):
+        for number in (2, 0, 1):
+            run(world, time_planner(world, number), task=f"{turn}-{number}")
+    assert len(world.sink.windows) == 3
+    assert len(world.engine.ingested) == 2  # the third interval is empty
+    assert world.sink.records() == dict.fromkeys(world.log.all_records(), 1)
+
+
+def test_a_time_window_killed_anywhere_beside_another_run_is_there_once(world: World) -> None:
+    def steps(task: str, planner: TimePlanner) -> Generator[StepPoint, None, WindowResult]:
+        store = MemoryOffsetStore(world.journal, task=task)
+        return WindowRun(planner, store, world.sink, world.engine, attempt=task).steps()
+
+    length = len(list(steps("probe", time_planner(world, 0))))
+    for stop in range(length):
+        for wipe in (False, True):
+            world.sink.windows.clear()
+            world.journal = MemoryJournal()
+            killed = steps("a", time_planner(world, 0))
+            for _ in range(stop):
+                next(killed)
+            if wipe:
+                world.journal.plans.clear()
+            beside = run(world, time_planner(world, 0), task="b")
+            zombie = list(killed) if stop % 2 else []
+            again = run(world, time_planner(world, 0), task="a")
+            assert again.replayed, zombie
+            assert again.hash == beside.hash
+            assert sum(world.sink.records().values()) == 3
 
 
 def test_a_boundary_is_fixed_once_and_shared(world: World) -> None:

@@ -167,7 +167,7 @@ class OffsetStore(Protocol):
         """Replace the plan under ``win/<window id>``."""
 
     def forget_plan(self, window_id: str) -> None:
-        """Remove ``win/<window id>`` if present (only ever called for windows long published)."""
+        """Remove ``win/<window id>`` if present (only ever called for published windows)."""
 
     def load_task_plan(self) -> Document | None:
         """The plan that an earlier try of this very task run kept, or None."""

@@ -388,7 +388,12 @@ class WindowRun:
     def _advance(self) -> Iterator[str]:
         """Move the cursor forward, never back, and never over a point it does not know."""
         now = self._now
-        if now.plan is None or not is_cursor(now.plan):
+        if now.plan is None:
+            return
+        if not is_cursor(now.plan):
+            # No cursor to move. The marker has the plan; one key per interval would pile up.
+            self._store.forget_plan(now.plan.window_id)
+            yield "plan forgotten"
             return
         cursor = self._read_cursor()
         yield "cursor read"
