@@ -1,0 +1,144 @@
+"""Compares what was produced with what is in the lake, and shows it as a table.
+
+Three accounts of every window that know nothing of each other: the rows of the CSV, the records in
+Parquet, and what Airflow keeps on the offsets asset. A window is right if the first two are equal
+record by record and the third names the ranges that the lake's own marker has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from flights import records_between
+from rich import box
+from rich.table import Table
+
+from tubemq_client.model import Partition
+from tubemq_provider.sinks.read import published_windows, read_windows
+from tubemq_provider.windows.protocols import Marker
+
+__all__ = ["Window", "as_table", "compared", "lake_files"]
+
+
+@dataclass(frozen=True)
+class Window:
+    """One interval in all three accounts. `missing` and `extra` count records."""
+
+    start: datetime
+    window_id: str
+    ranges: Mapping[str, tuple[int, int]]
+    produced: int
+    in_parquet: int
+    missing: int
+    extra: int
+    offsets_stored: bool
+
+    @property
+    def equal(self) -> bool:
+        """Every record that was produced is in Parquet once, and no other."""
+        return not (self.missing or self.extra)
+
+
+def compared(
+    lake: Path, flights: Path, instants: list[datetime], events: Iterable[Mapping[str, Any]]
+) -> list[Window]:
+    """The windows between consecutive `instants`; `events` are those of the offsets asset.
+
+    A window that is in the lake and should not be is an entry too, with all its records extra.
+    """
+    stored = {event["window_id"]: event["ranges"] for event in _documents(events)}
+    markers = {_start(marker): marker for marker in published_windows(lake)}
+    windows = [
+        _window(lake, start, markers.pop(start, None), records_between(flights, start, end), stored)
+        for start, end in pairwise(instants)
+    ]
+    strangers = [_window(lake, at, marker, Counter(), stored) for at, marker in markers.items()]
+    return windows + strangers
+
+
+def as_table(windows: Iterable[Window]) -> Table:
+    """For people: one row a window, its ranges by store (partitions of a store share a log)."""
+    table = Table(title="what was produced, and what arrived", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("window\nfrom", no_wrap=True)
+    table.add_column("index offsets", no_wrap=True)
+    for name in ("rows\nproduced", "rows in\nParquet"):
+        table.add_column(name, justify="right", min_width=8)
+    for name in ("equal", "offsets\nstored"):
+        table.add_column(name, min_width=7)
+    for window in windows:
+        difference = f"[red]no[/red]: {window.missing} missing, {window.extra} too many"
+        table.add_row(
+            f"{window.start:%Y-%m-%d}",
+            "\n".join(_by_store(window.ranges)) or "not in the lake",
+            str(window.produced),
+            str(window.in_parquet),
+            "[green]yes[/green]" if window.equal else difference,
+            "[green]yes[/green]" if window.offsets_stored else "[red]no[/red]",
+            end_section=True,
+        )
+    return table
+
+
+def lake_files(lake: Path) -> dict[str, int]:
+    """Every data file and marker of the lake, with the time it was written (ns)."""
+    names = [*lake.rglob("*.parquet"), *lake.rglob("_tubemq_window.json")]
+    return {str(path.relative_to(lake)): path.stat().st_mtime_ns for path in names}
+
+
+def _documents(events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """What ingest tasks said when they succeeded; other people's events are left out."""
+    for event in events:
+        document = event["extra"].get("tubemq")
+        if document and "window_id" in document:
+            yield document
+
+
+def _window(
+    lake: Path,
+    start: datetime,
+    marker: Marker | None,
+    produced: Counter[bytes],
+    stored: Mapping[str, Mapping[str, list[int]]],
+) -> Window:
+    window_id = marker.plan.window_id if marker else ""
+    ranges = dict(marker.plan.ranges) if marker else {}
+    written = _values(lake, window_id) if marker else Counter()
+    return Window(
+        start=start,
+        window_id=window_id,
+        ranges=ranges,
+        produced=produced.total(),
+        in_parquet=written.total(),
+        missing=(produced - written).total(),
+        extra=(written - produced).total(),
+        offsets_stored=bool(ranges)
+        and stored.get(window_id) == {key: list(range_) for key, range_ in ranges.items()},
+    )
+
+
+def _values(lake: Path, window_id: str) -> Counter[bytes]:
+    table = read_windows(lake, [window_id]).to_table(columns=["value"])
+    return Counter(table.column("value").to_pylist())
+
+
+def _start(marker: Marker) -> datetime:
+    start, _ = marker.plan.time or ("1970-01-01T00:00:00Z", "")
+    return datetime.fromisoformat(start)
+
+
+def _by_store(ranges: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+    """A line for each store: broker, its partitions, their common range."""
+    stores: dict[tuple[int, int], list[Partition]] = {}
+    for key in ranges:
+        partition = Partition.from_key("", key)
+        stores.setdefault(partition.store_key, []).append(partition)
+    for (broker_id, _), partitions in stores.items():
+        start, end = ranges[partitions[0].key]
+        ids = ",".join(str(p.partition_id) for p in partitions)
+        yield f"{broker_id}:{ids}  {start}–{end}"

@@ -1,0 +1,239 @@
+"""`make demo`: watch Airflow move windows of a topic into Parquet, exactly once.
+
+Starts an embedded TubeMQ of two brokers and a real Airflow, produces flights of 2013 into a topic,
+and runs the example Dag `tubemq_time_windows` over them through Spark: an interval, the next one
+with data produced in between, the first one again, then a backfill of three past intervals, twice.
+At the end it compares the rows produced with the rows in Parquet, record by record; exit code 1 if
+they differ. Everything stays in `.demo/`, listens on loopback only, and is stopped at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import report
+from flights import STREAM_FIELD, TIME_FIELD, DataMissing, instants, write_sorted
+from stage import (
+    GROUP,
+    REPOSITORY,
+    TOPIC,
+    DemoFailed,
+    Folder,
+    airflow_environment,
+    console,
+    say,
+    served_tubemq,
+    step,
+    tubemq,
+)
+
+from tubemq_client.errors import TubeMQError
+from tubemq_provider._devkit.airflow_api import AirflowApiError
+from tubemq_provider._devkit.airflow_stack import AirflowStack, running_airflow
+
+DAG = "tubemq_time_windows"
+OFFSETS_ASSET = f"tubemq:tubemq_default/{TOPIC}/{GROUP}"
+WINDOWS = 5
+RUN_S = 240.0
+_TAIL = 40
+
+
+class Demo:
+    """The play, on parts that are up."""
+
+    def __init__(
+        self, folder: Folder, masters: str, airflow: AirflowStack, at: list[datetime]
+    ) -> None:
+        self.folder = folder
+        self.masters = masters
+        self.airflow = airflow
+        self.at = at
+        self.produced = 0
+
+    def play(self) -> None:
+        """All acts. Raises `DemoFailed` or `AirflowApiError` for what goes wrong on the way."""
+        self.airflow.wait_for_dags([DAG])
+        self.airflow.api.pause(DAG, paused=False)
+        step(f"1. The first interval, {_day(self.at[0])}")
+        self._produce(0, 1)
+        first = self._run(0)
+        step(f"2. New data, and the next interval, {_day(self.at[1])}")
+        self._produce(1, 2)
+        self._run(1)
+        step("3. The first run again (its task is cleared): nothing may be lost or doubled")
+        self._clear(first)
+        step(f"4. A backfill of the three intervals from {_day(self.at[2])} on")
+        self._produce(2, WINDOWS)
+        self._backfill("none")
+        step("5. The same backfill again, every interval once more: it must write nothing")
+        self._unchanged(lambda: self._backfill("completed"))
+
+    def windows(self) -> list[report.Window]:
+        """What the end of the demo shows."""
+        events = self.airflow.api.asset_events(OFFSETS_ASSET)
+        return report.compared(self.folder.lake, self.folder.flights, self.at, events)
+
+    def _produce(self, first: int, last: int) -> None:
+        """Send the rows of intervals `first` to `last` (exclusive) and note their boundaries."""
+        said = tubemq(
+            self.masters,
+            *("produce", TOPIC, "--file", self.folder.flights),
+            *("--stream-field", STREAM_FIELD, "--time-field", TIME_FIELD),
+            *("--from", _day(self.at[first]), "--to", _day(self.at[last])),
+            *("--boundaries", self.folder.boundaries),
+        )
+        self.produced += said["records"]
+
+    def _run(self, number: int) -> str:
+        """Trigger the Dag for an interval: wait for its receipts' offsets, then ingest."""
+        start, end = (at.isoformat() for at in self.at[number : number + 2])
+        run_id = self.airflow.api.trigger(
+            DAG,
+            dag_run_id=f"demo__{_day(self.at[number])}",
+            logical_date=start,
+            data_interval_start=start,
+            data_interval_end=end,
+        )
+        say(f"run {run_id} of Dag {DAG}: ready, then ingest")
+        self._await(run_id)
+        return run_id
+
+    def _clear(self, run_id: str) -> None:
+        say(f"task ingest of run {run_id} is cleared and runs again")
+
+        def clear() -> None:
+            self.airflow.api.clear(DAG, run_id, "ingest")
+            self._await(run_id)
+
+        self._unchanged(clear)
+
+    def _backfill(self, reprocess: str) -> None:
+        start, end = _day(self.at[2]), _day(self.at[WINDOWS - 1])
+        say(
+            f"$ airflow backfill create --dag-id {DAG} --from-date {start} --to-date {end} "
+            f"--reprocess-behavior {reprocess}"
+        )
+        with console.status("waiting for three runs, two at a time"):
+            runs = self.airflow.backfill(DAG, start, end, reprocess=reprocess, timeout=RUN_S)
+        for run in runs:
+            if run["run_type"] == "backfill":
+                self._outcome(run["dag_run_id"], RUN_S)
+
+    def _await(self, run_id: str) -> None:
+        with console.status(f"waiting for {run_id}"):
+            self._outcome(run_id, RUN_S)
+
+    def _outcome(self, run_id: str, timeout_s: float) -> None:
+        """Wait for a run's end and tell what its window was; raises with its logs if it failed."""
+        self.airflow.expect_success(DAG, run_id, timeout=timeout_s)
+        found = self.airflow.api.xcom(DAG, run_id, "ingest")
+        what = "found written before" if found["replayed"] else "written"
+        say(f"  {run_id}: {found['total']} records of window {found['window_id']}, {what}")
+
+    def _unchanged(self, act: Callable[[], None]) -> None:
+        """Do something that must leave every file of the lake as it is."""
+        before = report.lake_files(self.folder.lake)
+        act()
+        if report.lake_files(self.folder.lake) != before:
+            raise DemoFailed("the lake changed, and should not have")
+        say(f"  no file was added, removed or rewritten ({len(before)} files)")
+
+
+def main() -> int:
+    """Run the demo; the exit code."""
+    options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    folder = Folder(options.folder)
+    try:
+        with ExitStack() as stack:
+            right = _demonstrate(options, folder, stack)
+            step("Stopping Airflow and TubeMQ")
+        say(f"kept for you: {folder.lake} (Parquet), {folder.task_logs} (task logs)")
+    except KeyboardInterrupt:
+        say("interrupted; everything is stopped")
+        return 130
+    except (DemoFailed, DataMissing, AirflowApiError, TubeMQError) as error:
+        tail = "\n".join(str(error).splitlines()[-_TAIL:])
+        console.print(f"\n[red]the demo failed[/red]; logs are in {folder.root}")
+        say(tail)
+        return 1
+    return 0 if right else 1
+
+
+def _demonstrate(options: argparse.Namespace, folder: Folder, stack: ExitStack) -> bool:
+    at = instants(options.every, WINDOWS + 1)
+    folder.claim()
+    step(f"Preparing: flights of {_day(at[0])} to {_day(at[-1])}, in order of time")
+    say(f"  {write_sorted(folder.flights, at[0], at[-1])} rows in {folder.flights}")
+    step("Starting a TubeMQ: two brokers, two stores of two partitions on each")
+    topic = f"{TOPIC}:2:2"
+    cluster = stack.enter_context(served_tubemq(folder, ["--brokers", "2", "--topic", topic]))
+    say(f"  masters {cluster['masters']}, administration {cluster['master_web']}")
+    step("Starting Airflow: database, API server, scheduler, Dag processor")
+    airflow = stack.enter_context(
+        running_airflow(
+            REPOSITORY / "dags",
+            root=folder.airflow,
+            connections={"tubemq_default": _connection(cluster)},
+            environment=airflow_environment(folder, options.every, options.engine),
+            parallelism=2,
+        )
+    )
+    say(f"  watch it at {airflow.home.url} (no login), logs in {folder.task_logs}")
+    say(f"  Parquet appears in {folder.lake}")
+    demo = Demo(folder, cluster["masters"], airflow, at)
+    demo.play()
+    step("The result")
+    return _judge(demo, options)
+
+
+def _judge(demo: Demo, options: argparse.Namespace) -> bool:
+    windows = demo.windows()
+    console.print(report.as_table(windows))
+    produced, written = demo.produced, sum(window.in_parquet for window in windows)
+    right = len(windows) == WINDOWS and all(w.equal and w.offsets_stored for w in windows)
+    right = right and produced == written
+    verdict = "[green]equal[/green]" if right else "[red]NOT EQUAL[/red]"
+    console.print(f"{verdict}: {produced} records produced, {written} in Parquet")
+    if options.stay:
+        say(f"everything still runs: {demo.airflow.home.url}; stop it with Ctrl-C")
+        threading.Event().wait()
+    return right
+
+
+def _connection(cluster: dict[str, Any]) -> dict[str, object]:
+    extra = {"admin_url": cluster["master_web"]}
+    return {"conn_type": "tubemq", "host": cluster["masters"], "extra": extra}
+
+
+def _day(at: datetime) -> str:
+    return f"{at:%Y-%m-%d}"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--every", choices=("day", "week", "month"), default="day", help="length of a window"
+    )
+    parser.add_argument(
+        "--engine", choices=("session", "inline"), default="session", help="Spark, or no JVM"
+    )
+    parser.add_argument(
+        "--stay", action="store_true", help="keep everything running until Ctrl-C, to look around"
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=REPOSITORY / ".demo", help="work folder; emptied first"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
