@@ -132,5 +132,6 @@ def airflow(
         connections={"tubemq_default": connection},
         environment=environment,
         parallelism=4,
+        root=tmp_path_factory.mktemp("airflow"),
     ) as stack:
         yield stack

@@ -310,6 +310,7 @@ def test_killing_the_task_by_hand_ends_it_soon(airflow: AirflowStack, lakes: Pat
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(480)
 def test_a_killed_spark_task_leaves_no_process_and_its_retry_writes_the_window(
     airflow: AirflowStack, cluster: Cluster, lakes: Path
 ) -> None:
@@ -317,7 +318,7 @@ def test_a_killed_spark_task_leaves_no_process_and_its_retry_writes_the_window(
     unpause(airflow, dag_id)
     cluster.produce("drill", [f"for spark {i}" for i in range(25)])
     run_id = airflow.api.trigger(dag_id)
-    airflow.api.wait((lakes / "reached" / dag_id).exists, 120, "Spark to have written its files")
+    airflow.api.wait((lakes / "reached" / dag_id).exists, 200, "Spark to have written its files")
     pid = int(airflow.api.task(dag_id, run_id, "ingest")["pid"])
     java = psutil.Process(pid).children(recursive=True)
     assert any(process.name() == "java" for process in java)

@@ -154,7 +154,8 @@ class IngestJob:
             return InlineEngine.for_cluster(settings, policies=self._policies)
         from tubemq_provider.engines.session import SessionEngine
 
-        conf = dict(arguments.spark_conf)
+        # A progress bar in a task's log is a page of carriage returns.
+        conf = {"spark.ui.showConsoleProgress": "false", **arguments.spark_conf}
         engine = SessionEngine(
             settings,
             master=conf.pop("spark.master", _LOCAL_SPARK),
@@ -172,7 +173,7 @@ class IngestJob:
 
 
 class _Watch:
-    """A `StepObserver` that logs, and raises once the job is cancelled."""
+    """A `StepObserver` that logs what was done, and raises once the job is cancelled."""
 
     def __init__(self, log: Callable[..., None], cancelled: threading.Event) -> None:
         self._log = log
@@ -182,4 +183,5 @@ class _Watch:
         """Called between any two actions of the run."""
         if self._cancelled.is_set():
             raise WindowError(f"the task was killed at {step}: {point}")
-        self._log("%s: %s", step, point)
+        if point not in {"begin", "end"}:
+            self._log("%s: %s", step, point)

@@ -139,7 +139,9 @@ with dag("drill_marked_failed"):
     StoppingIngest(stop_at="ingest:", **ingest("drill_marked_failed", "kills"))
 
 with dag("drill_spark"):
-    StoppingIngest(stop_at="ingest:counted", **ingest("drill_spark", "drill", engine="session"))
+    StoppingIngest(
+        stop_at="ingest:files written", **ingest("drill_spark", "drill", engine="session")
+    )
 
 with dag("drill_store"):
     UseStore(task_id="use_store")
