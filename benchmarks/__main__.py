@@ -111,9 +111,7 @@ def _range_reader(
 ) -> Rate:
     import pyarrow as pa
 
-    schema = pa.schema(
-        [("partition", pa.string()), ("offset", pa.int64()), ("value", pa.binary())]
-    )
+    schema = pa.schema([("partition", pa.string()), ("offset", pa.int64()), ("value", pa.binary())])
     records = size = 0
     started = time.perf_counter()
     with RangeReader(settings, group="bench", brokers={broker.broker_id: broker}) as reader:
