@@ -21,6 +21,7 @@ from typing import IO, Any
 from tubemq_provider._devkit.airflow_api import AirflowApi, AirflowApiError
 from tubemq_provider._devkit.airflow_home import AirflowHome
 from tubemq_provider._devkit.database import DatabaseKind, metadata_database
+from tubemq_provider._devkit.reaper import Reaper
 
 __all__ = ["AirflowStack", "running_airflow"]
 
@@ -36,8 +37,9 @@ _STOP_SECONDS = 15.0
 class AirflowStack:
     """A running Airflow. `api` speaks to it, `home` says where its files are."""
 
-    def __init__(self, home: AirflowHome) -> None:
+    def __init__(self, home: AirflowHome, reaper: Reaper) -> None:
         self.home = home
+        self._reaper = reaper
         self.api = AirflowApi(home.url)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._outputs: list[IO[bytes]] = []
@@ -65,6 +67,7 @@ class AirflowStack:
                 pass
             _signal_group(process, signal.SIGKILL)
             process.wait(5)
+            self._reaper.forget(process.pid)
         self._processes.clear()
         for output in self._outputs:
             output.close()
@@ -168,7 +171,7 @@ class AirflowStack:
     def _spawn(self, name: str) -> None:
         output = self._log_file(name).open("ab")
         self._outputs.append(output)
-        self._processes[name] = subprocess.Popen(
+        process = self._processes[name] = subprocess.Popen(
             ["airflow", *_COMMANDS[name]],
             env=self.home.env(),
             cwd=self.home.root,
@@ -177,6 +180,7 @@ class AirflowStack:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        self._reaper.watch(process.pid)
 
     def _log_file(self, name: str) -> Path:
         return self.home.root / f"{name}.out"
@@ -215,8 +219,10 @@ def running_airflow(
             scratch = tempfile.TemporaryDirectory(prefix="airflow-", ignore_cleanup_errors=True)
             root = Path(stack.enter_context(scratch))
         root.mkdir(parents=True, exist_ok=True)
-        url = stack.enter_context(metadata_database(database, root))
-        airflow = AirflowStack(AirflowHome(root, url, dags_folder, **home_options))
+        reaper = Reaper()
+        stack.callback(reaper.close)
+        url = stack.enter_context(metadata_database(database, root, reaper))
+        airflow = AirflowStack(AirflowHome(root, url, dags_folder, **home_options), reaper)
         stack.callback(airflow.stop)
         airflow.migrate()
         airflow.start(triggerer=triggerer)

