@@ -1,0 +1,34 @@
+"""The page on Airflow names everything a Dag author can write."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from tubemq_provider.hooks.connection import ConnectionConfig
+from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.sensors.lag import TubeMQLagSensor
+from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+PAGE = (Path(__file__).parents[2] / "docs" / "airflow.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "kind", [TubeMQSparkIngestOperator, TubeMQLagSensor, TubeMQPartitionReadySensor]
+)
+def test_every_argument_is_documented(kind: type) -> None:
+    names = set(inspect.signature(kind.__init__).parameters) - {"self", "kwargs"}
+    assert kind.__name__ in PAGE
+    assert not [name for name in names if not re.search(rf"\b{name}\b", PAGE)]
+    doc = inspect.getdoc(kind) or ""
+    assert not [name for name in names if f":param {name}:" not in doc]
+
+
+def test_every_connection_field_is_documented() -> None:
+    fields = set(ConnectionConfig.model_fields) - {"masters"}
+    assert not [name for name in fields if f"| `{name}` |" not in PAGE]
