@@ -18,23 +18,21 @@ are refused. This module must not import airflow or pyspark.
 from __future__ import annotations
 
 import os
-import re
-import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.offsets.durable_files import (
     create_document,
-    ensure_directory,
     fsync_path,
     read_document,
     replace_document,
 )
-from tubemq_provider.sinks._parquet_files import StagedFile, data_files, inspect
+from tubemq_provider.sinks._markers import marker_document, read_marker
+from tubemq_provider.sinks._staging import StagingArea, verified_files
 from tubemq_provider.windows.errors import CountMismatch, DocumentError, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
@@ -46,7 +44,6 @@ from tubemq_provider.windows.protocols import (
     Publication,
     Staging,
 )
-from tubemq_provider.windows.verify import check_staged
 
 __all__ = ["MARKER_NAME", "ParquetSink", "local_root"]
 
@@ -54,8 +51,6 @@ MARKER_NAME: Final = "_tubemq_window.json"
 """The marker's file name inside a window's directory."""
 
 _PREFIX: Final = "window_id="
-_MARKER_VERSION: Final = 1
-_TWINS: Final = 100
 
 
 def local_root(root: str | PathLike[str]) -> Path:
@@ -89,6 +84,7 @@ class ParquetSink:
     def __init__(self, root: str | PathLike[str], *, identity: str | None = None) -> None:
         self.root = local_root(root)
         self.identity = identity or f"parquet:{self.root}"
+        self._staging = StagingArea(self.root / "_staging")
 
     def __repr__(self) -> str:
         return f"ParquetSink({str(self.root)!r})"
@@ -117,7 +113,7 @@ class ParquetSink:
             return None
         # A try may have died between rename and fsync; who is told "written" may rely on it.
         fsync_path(self.root)
-        return _read_marker(document, place, window_id)
+        return read_marker(document, str(place), window_id)
 
     def window_ids(self) -> Iterable[str]:
         """Ids of the windows under the root."""
@@ -128,15 +124,7 @@ class ParquetSink:
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """A fresh staging directory named after the window and the try."""
-        parent = self.root / "_staging"
-        ensure_directory(parent)
-        safe = re.sub(r"[^A-Za-z0-9_-]", "-", attempt)[:80] or "try"
-        for twin in range(_TWINS):
-            path = parent / f"{plan.window_id}.{safe}{f'.{twin}' if twin else ''}"
-            with suppress(FileExistsError):
-                path.mkdir()
-                return Staging(plan.window_id, attempt, str(path))
-        raise SinkDamaged(f"{parent} holds {_TWINS} tries named {safe!r} of one window")
+        return self._staging.begin(plan, attempt)
 
     def publish(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
@@ -162,12 +150,11 @@ class ParquetSink:
 
     def discard(self, staging: Staging) -> None:
         """Remove a staging directory, if it is still there."""
-        shutil.rmtree(staging.path, ignore_errors=True)
+        self._staging.discard(staging)
 
     def tidy(self, window_id: str) -> None:
         """Remove what other tries of a published window left in staging."""
-        for path in (self.root / "_staging").glob(f"{window_id}.*"):
-            shutil.rmtree(path, ignore_errors=True)
+        self._staging.tidy(window_id)
 
     # -- steps of publishing --------------------------------------------------------------------
 
@@ -175,11 +162,9 @@ class ParquetSink:
         self, staging: Path, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> None:
         """Bring a staging directory into its final state, on disk."""
-        _sweep(staging)
-        files = [inspect(staging, path) for path in data_files(staging)]
-        check_staged(plan, counts, _by_partition(files), sum(file.rows for file in files))
+        files = verified_files(staging, plan, counts)
         progress("files verified")
-        replace_document(staging / MARKER_NAME, _marker_document(plan, counts, files))
+        replace_document(staging / MARKER_NAME, marker_document(plan, counts, files))
         progress("marker staged")
         for path in staging.rglob("*"):
             fsync_path(path)
@@ -221,61 +206,3 @@ def _read_document(place: Path) -> Document | None:
 
 def _occupied(place: Path) -> bool:
     return place.exists() and any(place.iterdir())
-
-
-def _sweep(staging: Path) -> None:
-    """Remove what Spark leaves beside its files: `_SUCCESS`, `_temporary`, checksums."""
-    for path in sorted(staging.rglob("[._]*"), reverse=True):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-def _by_partition(files: Iterable[StagedFile]) -> dict[str, int] | None:
-    counted: dict[str, int] = {}
-    for file in files:
-        if file.partitions is None:
-            return None
-        for key, rows in file.partitions.items():
-            counted[key] = counted.get(key, 0) + rows
-    return counted
-
-
-def _marker_document(
-    plan: WindowPlan, counts: IngestCounts, files: Iterable[StagedFile]
-) -> Document:
-    return {
-        "v": _MARKER_VERSION,
-        "plan": plan.to_document(),
-        "hash": plan.hash,
-        "records": dict(counts.records),
-        "bytes": counts.bytes,
-        "corrupt": counts.corrupt,
-        "gaps": {key: [list(gap) for gap in gaps] for key, gaps in counts.gaps.items()},
-        "files": [{"path": file.path, "rows": file.rows} for file in files],
-    }
-
-
-def _read_marker(document: Document, place: Path, window_id: str) -> Marker:
-    where = f"marker of {place}"
-    if document.get("v") != _MARKER_VERSION:
-        raise SinkDamaged(f"{where} has version {document.get('v')!r}, which is unknown here")
-    try:
-        plan = WindowPlan.from_document(document.get("plan"), where=where)
-        marker = Marker(plan, _read_counts(document), str(place), _read_files(document))
-    except (DocumentError, KeyError, TypeError, ValueError) as exc:
-        raise SinkDamaged(f"{where} is not valid: {exc}") from exc
-    if plan.window_id != window_id or plan.hash != document.get("hash"):
-        raise SinkDamaged(f"{where} is that of window {plan.window_id}")
-    return marker
-
-
-def _read_counts(document: Document) -> IngestCounts:
-    records: dict[str, int] = {key: int(found) for key, found in dict(document["records"]).items()}
-    return IngestCounts(records, int(document["bytes"]), document["gaps"], int(document["corrupt"]))
-
-
-def _read_files(document: Document) -> tuple[str, ...]:
-    entries: list[dict[str, Any]] = document["files"]
-    return tuple(str(entry["path"]) for entry in entries)

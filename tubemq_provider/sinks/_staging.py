@@ -1,0 +1,93 @@
+"""Staging directories: a private place per try, and what is checked before it is published.
+
+Engines write Parquet files into a local (or mounted) directory whatever the sink is; sinks then
+rename, upload or insert what is in it. Nothing here makes anything visible, and nothing here knows
+what a sink is made of.
+"""
+
+from __future__ import annotations
+
+import getpass
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from tubemq_provider.offsets.durable_files import ensure_directory
+from tubemq_provider.sinks._parquet_files import StagedFile, data_files, inspect
+from tubemq_provider.windows.canonical import sha256_hex
+from tubemq_provider.windows.errors import SinkDamaged
+from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.protocols import IngestCounts, Staging
+from tubemq_provider.windows.verify import check_staged
+
+__all__ = ["StagingArea", "verified_files"]
+
+_TWINS = 100
+
+
+class StagingArea:
+    """Directories ``<root>/<window id>.<attempt>/``. `root` is made when first needed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def of_machine(cls, identity: str) -> StagingArea:
+        """A place under the temporary directory for a sink that has no local place of its own."""
+        name = f"tubemq-staging-{getpass.getuser()}-{sha256_hex(identity)[:10]}"
+        return cls(Path(tempfile.gettempdir()) / name)
+
+    def begin(self, plan: WindowPlan, attempt: str) -> Staging:
+        """A fresh directory named after the window and the try; see `Sink.begin`."""
+        ensure_directory(self.root)
+        safe = re.sub(r"[^A-Za-z0-9_-]", "-", attempt)[:80] or "try"
+        for twin in range(_TWINS):
+            path = self.root / f"{plan.window_id}.{safe}{f'.{twin}' if twin else ''}"
+            with suppress(FileExistsError):
+                path.mkdir()
+                return Staging(plan.window_id, attempt, str(path))
+        raise SinkDamaged(f"{self.root} holds {_TWINS} tries named {safe!r} of one window")
+
+    def discard(self, staging: Staging) -> None:
+        """Remove a staging directory, if it is still there."""
+        shutil.rmtree(staging.path, ignore_errors=True)
+
+    def tidy(self, window_id: str) -> None:
+        """Remove what tries of a published window left here."""
+        for path in self.root.glob(f"{window_id}.*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def verified_files(staging: Path, plan: WindowPlan, counts: IngestCounts) -> list[StagedFile]:
+    """The data files of a staging directory, once they are known to hold exactly `counts`.
+
+    Removes what Spark leaves beside its files. Raises `CountMismatch` if rows and counts do not
+    agree, `FileNotFoundError` if the directory is gone.
+    """
+    staging.stat()
+    _sweep(staging)
+    files = [inspect(staging, path) for path in data_files(staging)]
+    check_staged(plan, counts, _by_partition(files), sum(file.rows for file in files))
+    return files
+
+
+def _sweep(staging: Path) -> None:
+    """Remove `_SUCCESS`, `_temporary`, checksums."""
+    for path in sorted(staging.rglob("[._]*"), reverse=True):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _by_partition(files: Iterable[StagedFile]) -> dict[str, int] | None:
+    counted: dict[str, int] = {}
+    for file in files:
+        if file.partitions is None:
+            return None
+        for key, rows in file.partitions.items():
+            counted[key] = counted.get(key, 0) + rows
+    return counted
