@@ -58,11 +58,13 @@ class NewPartitionPosition(StrEnum):
 
 
 class CorruptRecords(StrEnum):
-    """A record fails its checksum: raise, leave it out and count it, or hand it to quarantine."""
+    """A record fails its checksum: raise, or leave it out and count it.
+
+    The client can also hand such records to a callback; a window has no place for them yet.
+    """
 
     FAIL = "fail"
     DROP = "drop"
-    QUARANTINE = "quarantine"
 
 
 class OnClear(StrEnum):

@@ -81,7 +81,7 @@ class IngestCounts:
     `records` has an entry for **every** key of ``plan.ranges`` (0 where nothing was there); `bytes`
     counts message bodies. `gaps` are offset ranges per partition key that retention took while
     reading under ``gap_policy="skip"``; `corrupt` counts records left out under
-    ``corrupt_records="drop"|"quarantine"``. `pieces` are the sub-ranges actually read per key, if
+    ``corrupt_records="drop"``. `pieces` are the sub-ranges actually read per key, if
     the engine knows them: the run checks that they tile the plan.
     """
 
