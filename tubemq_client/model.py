@@ -158,7 +158,8 @@ class SendReceipt(NamedTuple):
 class ClientSettings:
     """What every shell runs on; `tubemq_client.config` builds it from validated options.
 
-    Times are milliseconds. `masters` are tried in order until one is active.
+    Times are milliseconds. `masters` are tried in order until one is active. A connection without
+    traffic for `idle_connection_ms` is closed, and opened again when it is needed.
     """
 
     masters: tuple[Address, ...]
@@ -166,3 +167,4 @@ class ClientSettings:
     connect_timeout_ms: int = 3_000
     heartbeat_period_ms: int = 10_000
     max_frame_bytes: int = 32 * 1024 * 1024
+    idle_connection_ms: int = 180_000

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from tubemq_client._core.master import MasterSession
     from tubemq_client.model import BrokerNode, Partition
 
-__all__ = ["AssignedSession"]
+__all__ = ["READ_STATUS", "AssignedSession"]
+
+READ_STATUS = {"earliest": 0, "latest": 1, "always_latest": 2}
+"""Where a group without a stored position starts, as brokers number it."""
 
 _OK = 200
 _NOT_FOUND = 404

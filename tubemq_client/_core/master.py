@@ -16,6 +16,8 @@ from tubemq_client._core.registration import UNDEFINED
 from tubemq_client._wire import methods, strings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tubemq_client._core.effects import Conversation
     from tubemq_client._wire.methods import Method
     from tubemq_client.model import Address, BrokerNode, Partition
@@ -36,6 +38,21 @@ class TopicMetadata:
     @property
     def subscribable(self) -> list[Partition]:
         return sorted(p for p, ready in self.partitions.items() if ready)
+
+    def select(self, partitions: Iterable[Partition] | None) -> list[Partition]:
+        """`partitions` as a list, or all of the topic for None. Raises `errors.ConfigError` for
+        those that the topic does not have."""
+        if partitions is None:
+            return sorted(self.partitions)
+        wanted = list(partitions)
+        unknown = [p for p in wanted if p not in self.partitions]
+        if unknown:
+            known = ", ".join(p.key for p in sorted(self.partitions))
+            raise errors.ConfigError(
+                [f"topic {self.topic!r} has no partition {p.key}; it has {known}" for p in unknown],
+                subject="partitions",
+            )
+        return wanted
 
 
 @dataclass(slots=True)

@@ -139,6 +139,11 @@ class ProducerSession:
             request.msgTime = record.msg_time
         return Encoded(partition, self.brokers[partition.broker_id], request)
 
+    def send_one(self, topic: str, record: Record, sent_address: int) -> Conversation[SendReceipt]:
+        """Send one record and wait for its receipt."""
+        encoded = self.encode(topic, record, sent_address)
+        return (yield from self.receive(encoded, (yield from self.post(encoded))))
+
     def send_all(
         self, topic: str, records: Iterable[Record], sent_address: int, in_flight: int
     ) -> Conversation[None]:

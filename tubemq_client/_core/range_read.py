@@ -31,11 +31,13 @@ from tubemq_client._core.registration import UNDEFINED, Registration
 from tubemq_client.model import INDEX_ENTRY_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tubemq_client._core.effects import Conversation, Ticket
     from tubemq_client._core.identity import ClientIds, ReaderPool
     from tubemq_client.model import BrokerNode, OffsetRange
 
-__all__ = ["Gap", "RangeRead", "ReadPolicy", "ReadStats"]
+__all__ = ["Gap", "RangeRead", "ReadPolicy", "ReadStats", "broker_of"]
 
 _OK = 200
 _NOT_FOUND = 404
@@ -79,6 +81,13 @@ class ReadStats:
     corrupt: int = 0
     gaps: list[Gap] = field(default_factory=list)
 
+    def count(self, batch: MessageBatch, policy: DecodePolicy) -> None:
+        """Count a batch that is about to be delivered, decoding it. `policy` is the reader's."""
+        self.batches += 1
+        self.records += len(batch)
+        self.bytes += batch.nbytes
+        self.corrupt = policy.corrupt
+
 
 @dataclass(frozen=True, slots=True)
 class ReadPolicy:
@@ -87,6 +96,18 @@ class ReadPolicy:
     gap_policy: str = "fail"
     deadline_ms: int = 60_000
     visit_token: int = UNDEFINED
+
+
+def broker_of(range_: OffsetRange, brokers: Mapping[int, BrokerNode]) -> BrokerNode:
+    """The broker that holds the range. Raises `errors.ConfigError` if it is not among them."""
+    broker_id = range_.partition.broker_id
+    try:
+        return brokers[broker_id]
+    except KeyError:
+        known = ", ".join(map(str, brokers.values())) or "none"
+        raise errors.ConfigError(
+            f"no broker has id {broker_id} (range {range_}); known: {known}", subject="range"
+        ) from None
 
 
 class RangeRead:
@@ -269,7 +290,7 @@ class RangeRead:
             batch = MessageBatch(
                 self._range.partition, raw, end=end, count=count, exact=exact, policy=self._decode
             )
-            self._stats.batches += 1
+            self._stats.count(batch, self._decode)
             yield Deliver(batch)
 
     def _cut(self, raw: RawBatch, upto: int) -> Conversation[int]:

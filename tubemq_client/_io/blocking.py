@@ -31,11 +31,10 @@ def connect(address: Address, settings: ClientSettings) -> BlockingConnection:
     """Open a TCP connection within `connect_timeout_ms`. Raises `errors.ConnectError`."""
     try:
         sock = socket.create_connection(address, settings.connect_timeout_ms / 1000)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter for a host that is no host name
         host, port = address
-        raise errors.ConnectError(
-            f"cannot connect to {host}:{port}: {error.strerror or error}"
-        ) from error
+        reason = getattr(error, "strerror", None) or error
+        raise errors.ConnectError(f"cannot connect to {host}:{port}: {reason}") from error
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return BlockingConnection(sock, f"{address[0]}:{address[1]}", settings.max_frame_bytes)
 
@@ -55,6 +54,7 @@ class BlockingConnection:
         self._wanted: set[int] = set()
         self._replies: dict[int, bytes] = {}
         self._failure: errors.TubeMQError | None = None
+        self.used_at = time.monotonic()
 
     def __repr__(self) -> str:
         state = "failed" if self._failure else "open"
@@ -64,8 +64,14 @@ class BlockingConnection:
     def usable(self) -> bool:
         return self._failure is None
 
+    @property
+    def in_flight(self) -> int:
+        """Requests whose reply nobody has taken or given up."""
+        return len(self._wanted)
+
     def post(self, encode: Callable[[int], bytes], timeout_s: float) -> int:
         """Send the frame that `encode` makes for a fresh serial number, and return that number."""
+        self.used_at = time.monotonic()
         serial = next(self._serials) & _SERIAL_MASK
         frame = encode(serial)
         with self._changed:
@@ -127,6 +133,7 @@ class BlockingConnection:
             self._fail(errors.ConnectionLost(f"{self.name}: receiving failed: {error}"), error)
         if count == 0:
             self._fail(errors.ConnectionLost(f"{self.name}: closed by the peer"))
+        self.used_at = time.monotonic()
         try:
             self._decoder.receive_data(self._buffer[:count])
             frames = list(iter(self._decoder.next_frame, None))

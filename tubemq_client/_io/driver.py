@@ -1,17 +1,20 @@
 """Runs conversations on blocking connections: the blocking half of the shells.
 
 One `BlockingDriver` per client object; it owns a connection per address and performs effects in the
-caller's thread. Several threads may run conversations on one driver at the same time.
+caller's thread. Several threads may run conversations on one driver at the same time. When to open
+and close connections is decided in `_core.connections`. `asyncio_driver` is its twin.
 """
 
 from __future__ import annotations
 
+import random
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tubemq_client import errors
+from tubemq_client._core.connections import ConnectionRules
 from tubemq_client._core.effects import Await, Call, Deliver, Now, Post, Sleep, Ticket
 from tubemq_client._io.blocking import BlockingConnection, connect
 from tubemq_client._wire.envelope import decode_response, encode_request
@@ -35,6 +38,14 @@ class _InFlight:
     deadline: float
 
 
+@dataclass(slots=True)
+class _Peer:
+    """An address: whoever holds `lock` connects, the others wait and share what comes of it."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    connection: BlockingConnection | None = None
+
+
 class BlockingDriver:
     """Performs effects. `close()` closes every connection and fails what is in flight."""
 
@@ -42,8 +53,10 @@ class BlockingDriver:
         self._settings = settings
         self._timeout_s = settings.rpc_timeout_ms / 1000
         self._lock = threading.Lock()
-        self._connections: dict[Address, BlockingConnection] = {}
-        self._closed = False
+        self._peers: dict[Address, _Peer] = {}
+        self._rules = ConnectionRules(settings.idle_connection_ms)
+        self._releases: dict[int, Conversation[None]] = {}
+        self._closed = threading.Event()
 
     def run(self, conversation: Conversation[T]) -> T:
         """Run to the end and return its result. Deliveries are not expected here."""
@@ -57,20 +70,33 @@ class BlockingDriver:
     def stream(
         self, conversation: Conversation[None], release: Conversation[None] | None = None
     ) -> Iterator[Any]:
-        """Run, yielding every delivered value. However it ends, `release` is run last."""
+        """Run, yielding every delivered value. However it ends, `release` is run last; if the
+        iterator is still open when the driver is closed, then."""
+        if release is not None:
+            self._releases[id(release)] = release
         try:
             yield from self._drive(conversation)
         finally:
             conversation.close()
-            if release is not None and not self._closed:
-                self.run(release)
+            if release is not None:
+                self._release(release)
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            connections, self._connections = self._connections, {}
-        for connection in connections.values():
-            connection.close()
+        try:
+            for release in list(self._releases.values()):
+                self._release(release)
+        finally:
+            with self._lock:
+                self._closed.set()
+                peers, self._peers = self._peers, {}
+            for peer in peers.values():
+                if peer.connection is not None:
+                    peer.connection.close()
+
+    def _release(self, release: Conversation[None]) -> None:
+        """Run it, unless the other of stream and driver did when it ended first."""
+        if self._releases.pop(id(release), None) is not None and not self._closed.is_set():
+            self.run(release)
 
     def _drive(self, conversation: Conversation[T]) -> Generator[Any, None, T]:
         tickets: dict[int, _InFlight] = {}
@@ -111,10 +137,11 @@ class BlockingDriver:
                 self._post(effect.address, effect.method, effect.request), effect.method
             )
         if isinstance(effect, Sleep):
-            time.sleep(effect.ms / 1000)
+            # Closing the driver wakes whoever sleeps; its next request is refused.
+            self._closed.wait(effect.ms / 1000)
             return None
         if isinstance(effect, Now):
-            return time.monotonic_ns() // 1_000_000
+            return _now_ms()
         raise TypeError(f"unknown effect {effect!r}")
 
     def _post(self, address: Address, method: Method, request: Any) -> _InFlight:
@@ -138,10 +165,47 @@ class BlockingDriver:
         return decode_response(payload, method, f"{method.name} at {name}")
 
     def _connection(self, address: Address) -> BlockingConnection:
+        now = _now_ms()
         with self._lock:
-            if self._closed:
-                raise errors.ClosedError("the client is closed")
-            connection = self._connections.get(address)
-            if connection is None or not connection.usable:
-                connection = self._connections[address] = connect(address, self._settings)
-            return connection
+            self._raise_if_closed()
+            peer = self._peers.setdefault(address, _Peer())
+            sweep = list(self._peers.values()) if self._rules.sweep_due(now) else []
+        for other in sweep:
+            if other is not peer and other.lock.acquire(blocking=False):
+                self._drop_idle(other, now)
+                other.lock.release()
+        with peer.lock:
+            self._drop_idle(peer, now)
+            if peer.connection is None or not peer.connection.usable:
+                peer.connection = self._connect(address)
+            connection = peer.connection
+            connection.used_at = time.monotonic()  # before the lock is free: no longer idle
+        if self._closed.is_set():
+            connection.close()  # it was opened while the driver was being closed
+        return connection
+
+    def _drop_idle(self, peer: _Peer, now: int) -> None:
+        found = peer.connection
+        if found and self._rules.is_idle(round(found.used_at * 1000), found.in_flight, now):
+            peer.connection = None
+            found.close()
+
+    def _connect(self, address: Address) -> BlockingConnection:
+        self._closed.wait(self._rules.wait_ms(address, _now_ms()) / 1000)
+        self._raise_if_closed()
+        try:
+            connection = connect(address, self._settings)
+        except errors.ConnectError:
+            chance = random.random()  # noqa: S311 - spreads attempts, guards nothing
+            self._rules.failed(address, _now_ms(), chance)
+            raise
+        self._rules.opened(address)
+        return connection
+
+    def _raise_if_closed(self) -> None:
+        if self._closed.is_set():
+            raise errors.ClosedError("the client is closed")
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

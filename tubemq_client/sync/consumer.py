@@ -1,7 +1,8 @@
 """The blocking client-balance consumer: assign partitions yourself, pull, confirm.
 
 At least once: a batch that was pulled but not confirmed is delivered again, here or to the next
-owner. A daemon thread beats for held partitions and ends with `close()`.
+owner. A daemon thread beats for held partitions and ends with `close()`. `aio.consumer` is its
+twin.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Literal, Self
 
 from tubemq_client import errors
-from tubemq_client._core.assigned import AssignedSession
+from tubemq_client._core.assigned import READ_STATUS, AssignedSession
 from tubemq_client._core.leases import HeartbeatSchedule
 from tubemq_client.sync._base import BlockingClient
 
@@ -23,14 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["AssignedConsumer"]
 
-_READ_STATUS = {"earliest": 0, "latest": 1, "always_latest": 2}
-
 
 class AssignedConsumer(BlockingClient):
-    """Consumes partitions that the caller assigns. Methods may be called from several threads.
+    """Consumes partitions that the caller assigns.
 
-    `topics` maps topic names to stream ids to filter by (empty: everything). Entering the context
-    registers the group with the master.
+    Methods may be called from several threads; they take turns. `topics` maps topic names to stream
+    ids to filter by (empty: everything). Entering the context registers the group with the master.
     """
 
     def __init__(
@@ -57,8 +56,12 @@ class AssignedConsumer(BlockingClient):
 
     def __enter__(self) -> Self:
         """Register with the master. Raises `errors.UnknownTopic`, `errors.GroupInconsistent`."""
-        with self._lock:
-            self._driver.run(self._consumer.open())
+        try:
+            with self._lock:
+                self._driver.run(self._consumer.open())
+        except BaseException:
+            super().close()
+            raise
         self._beat = threading.Thread(
             target=self._keep_beating, name="tubemq-consumer-heartbeat", daemon=True
         )
@@ -89,7 +92,7 @@ class AssignedConsumer(BlockingClient):
         """
         with self._lock:
             found = self._driver.run(
-                self._consumer.assign(partition, offset, _READ_STATUS[position])
+                self._consumer.assign(partition, offset, READ_STATUS[position])
             )
         return found.current
 

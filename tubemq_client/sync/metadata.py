@@ -1,13 +1,13 @@
 """Blocking look-ups: which partitions a topic has, and how far their logs reach.
 
-Reads only; leaves nothing registered. Sensors and planners live on this.
+Reads only; leaves nothing registered. Sensors and planners live on this. `aio.metadata` is its
+twin.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubemq_client import errors
 from tubemq_client._core.ends import store_ends
 from tubemq_client._core.master import TopicMetadata, fetch_topic_metadata
 from tubemq_client.sync._base import BlockingClient
@@ -21,7 +21,10 @@ __all__ = ["Metadata", "TopicMetadata"]
 
 
 class Metadata(BlockingClient):
-    """Looks up partitions and ends. One per thread or shared; every call blocks."""
+    """Looks up partitions and ends.
+
+    One per thread or shared; every call blocks.
+    """
 
     def topic(self, topic: str, group: str | None = None) -> TopicMetadata:
         """Brokers and partitions of `topic` as the master knows them now.
@@ -49,17 +52,9 @@ class Metadata(BlockingClient):
         partitions that the topic does not have.
         """
         found = metadata or self.topic(topic, group)
-        wanted = sorted(found.partitions) if partitions is None else list(partitions)
-        unknown = [p for p in wanted if p not in found.partitions]
-        if unknown:
-            known = ", ".join(p.key for p in sorted(found.partitions))
-            raise errors.ConfigError(
-                [f"topic {topic!r} has no partition {p.key}; it has {known}" for p in unknown],
-                subject="partitions",
-            )
         return self._driver.run(
             store_ends(
-                wanted,
+                found.select(partitions),
                 found.brokers,
                 group,
                 stable=stable,

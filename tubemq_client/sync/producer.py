@@ -2,17 +2,17 @@
 
 A daemon thread beats for the producer (masters forget a silent one after 30 s); it is started with
 the first topic and ends with `close()`. A receipt means the broker has the record in memory; a
-broker crash may still lose it.
+broker crash may still lose it. `aio.producer` is its twin.
 """
 
 from __future__ import annotations
 
 import threading
-from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
 from tubemq_client import errors
 from tubemq_client._core.publishing import ProducerSession, Record
+from tubemq_client._io.host import signed_ipv4
 from tubemq_client.sync._base import BlockingClient
 
 if TYPE_CHECKING:
@@ -24,12 +24,15 @@ __all__ = ["Producer", "Record"]
 
 
 class Producer(BlockingClient):
-    """Sends records. Methods may be called from several threads."""
+    """Sends records.
+
+    Methods may be called from several threads.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(settings)
         self._producer = ProducerSession(self._session, self._ids.producer())
-        self._sent_address = _signed_ipv4(self._session.host)
+        self._sent_address = signed_ipv4(self._session.host)
         self._registered = False
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -63,7 +66,8 @@ class Producer(BlockingClient):
         """Send one record and wait for its receipt. At most once: only a refusal that stored
         nothing (overflow) is retried."""
         record = Record(body, attributes, stream_id, msg_time, partition)
-        return next(self.send_many(topic, [record], in_flight=1))
+        self.partitions(topic)
+        return self._driver.run(self._producer.send_one(topic, record, self._sent_address))
 
     def send_many(
         self, topic: str, records: Iterable[Record], *, in_flight: int = 64
@@ -107,8 +111,3 @@ class Producer(BlockingClient):
                     self._driver.run(self._producer.heartbeat())
             except errors.TubeMQError:
                 continue  # routes stay as they are; the next beat tries again
-
-
-def _signed_ipv4(host: str) -> int:
-    value = int(IPv4Address(host))
-    return value - (1 << 32) if value >= 1 << 31 else value

@@ -2,17 +2,17 @@
 
 Deliver `[start, end)` of a partition: each record once, none outside, from brokers alone (the
 master is asked only when no broker addresses are given). The rules are `_core.range_read`'s.
+`aio.ranges` is its twin.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from tubemq_client import errors
 from tubemq_client._core.batch import DecodePolicy
 from tubemq_client._core.identity import ReaderPool
 from tubemq_client._core.master import fetch_topic_metadata
-from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats
+from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats, broker_of
 from tubemq_client.sync._base import BlockingClient
 
 if TYPE_CHECKING:
@@ -25,13 +25,14 @@ __all__ = ["RangeReader"]
 
 
 class RangeReader(BlockingClient):
-    """Reads exact offset ranges. Use one per thread.
+    """Reads exact offset ranges.
 
     `group` names the pool `<group>.r00…` (and probes `.p00…`) of `pool_size` groups; `slot_seed`
     spreads readers of different windows over it. `filters` are stream ids. `deadline_ms` bounds the
     time without progress. `gap_policy` "fail" raises `errors.DataLoss` when retention has removed
     part of a range, "skip" goes on and records the gap in `stats`. `corrupt_records` is "fail",
     "drop" or "quarantine" (calls `quarantine`). Delivery: exactly the range, once per `read()`.
+    Use one per thread.
     """
 
     def __init__(
@@ -60,7 +61,8 @@ class RangeReader(BlockingClient):
         """The batches of `range_`, in offset order. Close the iterator to stop early.
 
         Raises `errors.RangeError` (`DataLoss`, `LogTruncated`, `CorruptRecord`, `RangeStalled`)
-        when the range cannot be delivered whole; never delivers part of it silently.
+        when the range cannot be delivered whole; never delivers part of it silently. Leaving the
+        `with` of the reader gives the partition back too.
         """
         read = RangeRead(
             range_,
@@ -71,13 +73,7 @@ class RangeReader(BlockingClient):
             policy=ReadPolicy(self._gap_policy, self._deadline_ms, self._session.visit_token),
             stats=self.stats,
         )
-        corrupt_before = self._decode.corrupt
-        for batch in self._driver.stream(read.conversation(), read.release()):
-            self.stats.records += len(batch)
-            self.stats.bytes += batch.nbytes
-            self.stats.corrupt += self._decode.corrupt - corrupt_before
-            corrupt_before = self._decode.corrupt
-            yield batch
+        yield from self._driver.stream(read.conversation(), read.release())
 
     def _broker(self, range_: OffsetRange) -> BrokerNode:
         partition = range_.partition
@@ -88,11 +84,4 @@ class RangeReader(BlockingClient):
                 fetch_topic_metadata(self._session, partition.topic, client_id, group)
             )
             self._brokers.update(found.brokers)
-        try:
-            return self._brokers[partition.broker_id]
-        except KeyError:
-            known = ", ".join(str(node) for node in self._brokers.values()) or "none"
-            raise errors.ConfigError(
-                f"no broker has id {partition.broker_id} (range {range_}); known: {known}",
-                subject="range",
-            ) from None
+        return broker_of(range_, self._brokers)

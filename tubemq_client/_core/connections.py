@@ -1,0 +1,60 @@
+"""When to open a connection again after a failure, and when one has been idle too long.
+
+Both drivers ask here; they own the sockets, this owns the two decisions. A peer that refuses is
+tried again after a growing, jittered pause, so that a thousand clients of a restarted broker do not
+return in step. A connection without traffic is replaced before its next use, because firewalls and
+load balancers drop silent ones without telling either end. Time and chance are arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tubemq_client.model import Address
+
+__all__ = ["ConnectionRules"]
+
+
+@dataclass(slots=True)
+class ConnectionRules:
+    """Failures by address. Times are milliseconds on the caller's monotonic clock.
+
+    After the n-th failure in a row the pause is between half and all of
+    `first_pause_ms * 2 ** (n - 1)`, at most `longest_pause_ms`. It is short on purpose: callers
+    wait it out inside a call, so it must stay below any deadline a person would set.
+    """
+
+    idle_ms: int
+    first_pause_ms: int = 100
+    longest_pause_ms: int = 2_000
+    _failures: dict[Address, int] = field(default_factory=dict)
+    _not_before: dict[Address, int] = field(default_factory=dict)
+    _sweep_at: int = 0
+
+    def wait_ms(self, address: Address, now: int) -> int:
+        """How long to wait before the next attempt to connect to `address`; 0 for at once."""
+        return max(0, self._not_before.get(address, now) - now)
+
+    def failed(self, address: Address, now: int, chance: float) -> None:
+        """An attempt failed. `chance` is uniform in [0, 1)."""
+        count = self._failures[address] = self._failures.get(address, 0) + 1
+        pause = min(self.first_pause_ms << min(count - 1, 16), self.longest_pause_ms)
+        self._not_before[address] = now + round(pause * (1 + chance) / 2)
+
+    def opened(self, address: Address) -> None:
+        self._failures.pop(address, None)
+        self._not_before.pop(address, None)
+
+    def is_idle(self, used_at: int, in_flight: int, now: int) -> bool:
+        """Whether a connection last used at `used_at` is to be closed. One that owes a reply is
+        not: its reader may be slow on purpose, with the reply waiting in the socket buffer."""
+        return in_flight == 0 and now - used_at >= self.idle_ms
+
+    def sweep_due(self, now: int) -> bool:
+        """Whether to look for idle connections now; true about four times per `idle_ms`."""
+        if now < self._sweep_at:
+            return False
+        self._sweep_at = now + self.idle_ms // 4
+        return True

@@ -1,0 +1,44 @@
+"""What a client says of the machine and process it runs in: its address and its ids.
+
+Asks the kernel, never a name server: a resolver that does not answer would stop an event loop for
+seconds. Both shells share it, numbers included, so that ids differ between them too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import time
+from ipaddress import IPv4Address
+
+from tubemq_client._core.identity import ClientIds
+
+__all__ = ["client_ids", "local_ipv4", "signed_ipv4"]
+
+_ANYWHERE = ("192.0.2.1", 9)
+"""An address of the block reserved for documentation: it stands for "somewhere else"."""
+
+_NUMBERS = itertools.count(1)
+"""Shared by all clients of the process; a forked child differs by its process id."""
+
+
+def client_ids() -> ClientIds:
+    """Ids for one client object; unique among all clients of all processes of this machine."""
+    return ClientIds(local_ipv4(), os.getpid(), time.time_ns() // 1_000_000, _NUMBERS)
+
+
+def local_ipv4() -> str:
+    """The IPv4 address this machine would send from, in text form; loopback without a route."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_ANYWHERE)  # chooses a route and sends nothing
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def signed_ipv4(host: str) -> int:
+    """An IPv4 address as the int32 that TubeMQ's messages carry."""
+    value = int(IPv4Address(host))
+    return value - (1 << 32) if value >= 1 << 31 else value
