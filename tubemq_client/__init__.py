@@ -1,8 +1,9 @@
 """A client for Apache InLong TubeMQ: exact range reads, producing, client-balanced consuming.
 
 Importing the package is light (no asyncio, pydantic, httpx, pyarrow); the public names below are
-loaded when first used. `sync` holds the blocking shell, `config` validated options, `testing` and
-`embedded` servers to develop against.
+loaded when first used. `sync` holds the blocking shell, whose classes are also here, and `aio` the
+same classes for asyncio; `config` has validated options, `testing` and `embedded` servers to
+develop against.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tubemq_client import aio as aio
     from tubemq_client._core.batch import COLUMNS, CorruptEntry, MessageBatch
     from tubemq_client._core.master import TopicMetadata
     from tubemq_client._core.publishing import Record
@@ -24,6 +26,14 @@ if TYPE_CHECKING:
         SendReceipt,
     )
     from tubemq_client.sync import AssignedConsumer, Metadata, Producer, RangeReader
+    from tubemq_client.tdmsg import (
+        TDMsg,
+        TDMsgBuilder,
+        TDMsgPacketBuilder,
+        TDMsgRecord,
+        is_tdmsg,
+        parse_tdmsg,
+    )
 
 __version__ = "0.1.0"
 
@@ -45,8 +55,14 @@ __all__ = [
     "ReadStats",
     "Record",
     "SendReceipt",
+    "TDMsg",
+    "TDMsgBuilder",
+    "TDMsgPacketBuilder",
+    "TDMsgRecord",
     "TopicMetadata",
     "__version__",
+    "is_tdmsg",
+    "parse_tdmsg",
 ]
 
 _HOMES = {
@@ -64,16 +80,26 @@ _HOMES = {
         "SendReceipt",
     ),
     "tubemq_client.sync": ("AssignedConsumer", "Metadata", "Producer", "RangeReader"),
+    "tubemq_client.tdmsg": (
+        "TDMsg",
+        "TDMsgBuilder",
+        "TDMsgPacketBuilder",
+        "TDMsgRecord",
+        "is_tdmsg",
+        "parse_tdmsg",
+    ),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "aio":  # not in __all__: whoever imports every name does not ask for an event loop
+        return import_module("tubemq_client.aio")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value

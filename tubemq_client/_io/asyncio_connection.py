@@ -1,0 +1,187 @@
+"""A connection to one master or broker on an event loop, shared by any number of its tasks.
+
+Replies may come in any order and are matched by serial number; those that nobody waits for any
+more, or that come twice, are dropped. Every wait has a deadline. Nothing of asyncio's or the
+socket's own exceptions gets past this module except cancellation. `blocking` is its twin, with the
+same method names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from typing import TYPE_CHECKING, cast
+
+from tubemq_client import errors
+from tubemq_client._wire.framing import FrameDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tubemq_client.model import Address, ClientSettings
+
+__all__ = ["AsyncConnection", "connect"]
+
+_SERIAL_MASK = 0x7FFFFFFF
+
+_LATE_GRACE_S = 0.05
+"""A caller may come late for a reply that arrived in time (it was busy with the record before, say)
+and that the loop has had no chance to read. So much time there is after any deadline."""
+
+
+async def connect(address: Address, settings: ClientSettings) -> AsyncConnection:
+    """Open a TCP connection within `connect_timeout_ms`. Raises `errors.ConnectError`."""
+    name = f"{address[0]}:{address[1]}"
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(settings.connect_timeout_ms / 1000):
+            _, connection = await loop.create_connection(
+                lambda: AsyncConnection(name, settings.max_frame_bytes), *address
+            )
+    except TimeoutError as error:
+        raise errors.ConnectError(
+            f"cannot connect to {name}: no answer within {settings.connect_timeout_ms} ms "
+            f"(option connect_timeout_ms)"
+        ) from error
+    except (OSError, UnicodeError) as error:  # the latter for a host that is no host name
+        raise errors.ConnectError(f"cannot connect to {name}: {_reason(error)}") from error
+    return connection
+
+
+def _reason(error: Exception) -> object:
+    """The system's words for it. asyncio puts its own, longer ones in `strerror`."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number is not None and number > 0 else error
+
+
+class AsyncConnection(asyncio.Protocol):
+    """Frames over one transport. Belongs to the loop it was made on."""
+
+    def __init__(self, name: str, max_frame_bytes: int) -> None:
+        self.name = name
+        self._loop = asyncio.get_running_loop()
+        self._decoder = FrameDecoder(max_frame_bytes)
+        self._serials = itertools.count(1)
+        self._transport: asyncio.Transport | None = None
+        self._replies: dict[int, asyncio.Future[bytes]] = {}
+        self._writable = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._failure: errors.TubeMQError | None = None
+        self.used_at = self._loop.time()
+
+    def __repr__(self) -> str:
+        state = "failed" if self._failure else "open"
+        return f"<AsyncConnection {self.name} {state}, {len(self._replies)} in flight>"
+
+    @property
+    def usable(self) -> bool:
+        return self._failure is None
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose reply nobody has taken or given up."""
+        return len(self._replies)
+
+    async def post(self, encode: Callable[[int], bytes], timeout_s: float) -> int:
+        """Send the frame that `encode` makes for a fresh serial number, and return that number.
+
+        Waits up to `timeout_s` while the peer does not take what was sent before.
+        """
+        if not self._writable.is_set():
+            await self._until_writable(timeout_s)
+        self._raise_failure()
+        assert self._transport is not None, "a connection is handed out when it is connected"
+        self.used_at = self._loop.time()
+        serial = next(self._serials) & _SERIAL_MASK
+        frame = encode(serial)
+        self._replies[serial] = self._loop.create_future()
+        self._transport.write(frame)
+        return serial
+
+    async def wait(self, serial: int, deadline: float) -> bytes:
+        """The reply payload for `serial`. `deadline` is on the clock of the loop.
+
+        Raises `errors.RpcTimeout`, `errors.ConnectionLost` or `errors.ProtocolViolation`.
+        """
+        reply = self._replies[serial]
+        try:
+            if reply.done():
+                return reply.result()
+            async with asyncio.timeout_at(max(deadline, self._loop.time() + _LATE_GRACE_S)):
+                return await reply
+        except TimeoutError:
+            raise errors.RpcTimeout(f"{self.name}: no answer within the deadline") from None
+        finally:
+            self.forget(serial)
+
+    def forget(self, serial: int) -> None:
+        """Nobody will wait for this reply any more; drop it when it comes."""
+        self._replies.pop(serial, None)
+
+    async def close(self) -> None:
+        """Close at once; calls in flight fail. Returns when the socket is closed."""
+        self._fail(errors.ConnectionLost(f"{self.name}: closed"))
+        await self._gone.wait()
+
+    async def _until_writable(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._writable.wait()
+        except TimeoutError:
+            raise errors.RpcTimeout(
+                f"{self.name}: the peer takes no more requests ({self.in_flight} in flight)"
+            ) from None
+
+    def _fail(self, failure: errors.TubeMQError, cause: BaseException | None = None) -> None:
+        if self._failure is None:
+            self._failure = failure
+            self._failure.__cause__ = cause
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(self._own_failure())
+                reply.exception()  # it counts as seen: not every reply is waited for
+        self._writable.set()  # wakes whoever wants to send, to learn of the failure
+        if self._transport is None:
+            self._gone.set()
+        else:
+            self._transport.abort()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._own_failure()
+
+    def _own_failure(self) -> errors.TubeMQError:
+        """A copy for each who learns of it: tracebacks of tasks must not pile up on one object."""
+        assert self._failure is not None
+        copy = type(self._failure)(*self._failure.args)
+        copy.__cause__ = self._failure.__cause__
+        return copy
+
+    # -- what the event loop calls --------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        self.used_at = self._loop.time()
+        try:
+            self._decoder.receive_data(data)
+            while (frame := self._decoder.next_frame()) is not None:
+                reply = self._replies.get(frame.serial)
+                if reply is not None and not reply.done():
+                    reply.set_result(frame.payload)
+        except errors.ProtocolViolation as error:
+            self._fail(errors.ProtocolViolation(f"{self.name}: {error}"), error)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        why = f"receiving or sending failed: {exc}" if exc else "closed by the peer"
+        self._fail(errors.ConnectionLost(f"{self.name}: {why}"), exc)

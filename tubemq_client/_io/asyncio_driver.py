@@ -1,0 +1,258 @@
+"""Runs conversations on an event loop: the asyncio half of the shells.
+
+One `AsyncDriver` per client object; it owns a connection per address. Any number of tasks of one
+loop may run conversations on it at the same time. When to open and close connections is decided in
+`_core.connections`. `driver` is its twin; what differs is that a task can be cancelled anywhere, so
+what must happen last is shielded, bounded, and over before `close()` returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tubemq_client import errors
+from tubemq_client._core.connections import ConnectionRules
+from tubemq_client._core.effects import Await, Call, Deliver, Now, Post, Sleep, Ticket
+from tubemq_client._io.asyncio_connection import AsyncConnection, connect
+from tubemq_client._wire.envelope import decode_response, encode_request
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from tubemq_client._core.effects import Conversation, Effect
+    from tubemq_client._wire.methods import Method
+    from tubemq_client.model import Address, ClientSettings
+
+__all__ = ["AsyncDriver"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    connection: AsyncConnection
+    serial: int
+    deadline: float
+
+
+@dataclass(slots=True)
+class _Peer:
+    """An address: whoever holds `lock` connects, the others wait and share what comes of it."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    connection: AsyncConnection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished(Generic[T]):
+    """The conversation has returned."""
+
+    value: T
+
+
+class AsyncDriver:
+    """Performs effects. `close()` closes every connection and fails what is in flight."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._timeout_s = settings.rpc_timeout_ms / 1000
+        self._peers: dict[Address, _Peer] = {}
+        self._rules = ConnectionRules(settings.idle_connection_ms)
+        self._releases: dict[int, Conversation[None]] = {}
+        self._last_words: set[asyncio.Task[None]] = set()
+        self._closed = asyncio.Event()
+
+    async def run(self, conversation: Conversation[T]) -> T:
+        """Run to the end and return its result. Deliveries are not expected here."""
+        course = _Course(self, conversation)
+        try:
+            while not isinstance(step := await course.proceed(), _Finished):
+                pass
+        finally:
+            course.close()
+        return step.value
+
+    async def stream(
+        self, conversation: Conversation[None], release: Conversation[None] | None = None
+    ) -> AsyncGenerator[Any, None]:
+        """Run, yielding every delivered value. However it ends, `release` is run last; if the
+        iterator is still open when the driver is closed, then."""
+        if release is not None:
+            self._releases[id(release)] = release
+        course = _Course(self, conversation)
+        try:
+            while not isinstance(step := await course.proceed(), _Finished):
+                yield step.value
+        finally:
+            course.close()
+            if release is not None:
+                await self._release(release)
+
+    async def finish(self, conversation: Conversation[None]) -> None:
+        """Run what must be said last. Goes on if the caller is cancelled, for as long as one
+        connect and one RPC may take; failures are dropped, as servers forget a silent client."""
+        task = asyncio.create_task(self._within_bounds(conversation), name="tubemq-last-words")
+        self._last_words.add(task)
+        task.add_done_callback(self._last_words.discard)
+        await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Safe to call twice; when it returns, no socket and no task of this driver is left."""
+        try:
+            for release in list(self._releases.values()):
+                await self._release(release)
+            while self._last_words:
+                await asyncio.wait(self._last_words)
+        finally:
+            self._closed.set()
+            left = list(self._last_words)
+            for task in left:
+                task.cancel()
+            peers, self._peers = self._peers, {}
+            closing = [peer.connection.close() for peer in peers.values() if peer.connection]
+            await asyncio.gather(*closing, *left, return_exceptions=True)
+
+    async def _release(self, release: Conversation[None]) -> None:
+        """Run it, unless the other of stream and driver did when it ended first."""
+        if self._releases.pop(id(release), None) is not None:
+            await self.finish(release)
+
+    async def _within_bounds(self, conversation: Conversation[None]) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_s + self._settings.connect_timeout_ms / 1000):
+                await self.run(conversation)
+        except (TimeoutError, errors.TubeMQError):
+            pass
+
+    # -- effects --------------------------------------------------------------------------------
+
+    async def perform(self, effect: Effect, tickets: dict[int, _InFlight]) -> Any:
+        """The answer to an effect. `tickets` holds the conversation's posted requests."""
+        if isinstance(effect, Post):
+            flight = await self._post(effect.address, effect.method, effect.request)
+            tickets[id(flight)] = flight
+            return Ticket(effect.address, effect.method, flight)
+        if isinstance(effect, Await):
+            tickets.pop(id(effect.ticket.handle), None)
+            return await self._receive(effect.ticket.handle, effect.ticket.method)
+        if isinstance(effect, Call):
+            flight = await self._post(effect.address, effect.method, effect.request)
+            return await self._receive(flight, effect.method)
+        if isinstance(effect, Sleep):
+            await self._sleep(effect.ms)
+            return None
+        if isinstance(effect, Now):
+            return _now_ms()
+        raise TypeError(f"unknown effect {effect!r}")
+
+    async def _post(self, address: Address, method: Method, request: Any) -> _InFlight:
+        connection = await self._connection(address)
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        serial = await connection.post(
+            lambda serial: encode_request(serial, method, request, self._settings.rpc_timeout_ms),
+            self._timeout_s,
+        )
+        return _InFlight(connection, serial, deadline)
+
+    async def _receive(self, flight: _InFlight, method: Method) -> Any:
+        name = flight.connection.name
+        try:
+            payload = await flight.connection.wait(flight.serial, flight.deadline)
+        except errors.RpcTimeout as error:
+            raise errors.RpcTimeout(
+                f"{name}: no answer to {method.name} within {self._settings.rpc_timeout_ms} ms "
+                f"(option rpc_timeout_ms)"
+            ) from error
+        return decode_response(payload, method, f"{method.name} at {name}")
+
+    async def _sleep(self, ms: int) -> None:
+        """Closing the driver wakes whoever sleeps; its next request is refused."""
+        try:
+            async with asyncio.timeout(ms / 1000):
+                await self._closed.wait()
+        except TimeoutError:
+            pass
+
+    # -- connections ----------------------------------------------------------------------------
+
+    async def _connection(self, address: Address) -> AsyncConnection:
+        now = _now_ms()
+        self._raise_if_closed()
+        peer = self._peers.setdefault(address, _Peer())
+        if self._rules.sweep_due(now):
+            for other in list(self._peers.values()):
+                await self._drop_idle(other, now)
+        async with peer.lock:
+            await self._drop_idle(peer, now)
+            if peer.connection is None or not peer.connection.usable:
+                peer.connection = await self._connect(address)
+            connection = peer.connection
+            connection.used_at = asyncio.get_running_loop().time()
+        if self._closed.is_set():
+            await connection.close()  # it was opened while the driver was being closed
+        return connection
+
+    async def _connect(self, address: Address) -> AsyncConnection:
+        if pause := self._rules.wait_ms(address, _now_ms()):
+            await self._sleep(pause)
+            self._raise_if_closed()
+        try:
+            connection = await connect(address, self._settings)
+        except errors.ConnectError:
+            chance = random.random()  # noqa: S311 - spreads attempts, guards nothing
+            self._rules.failed(address, _now_ms(), chance)
+            raise
+        self._rules.opened(address)
+        return connection
+
+    async def _drop_idle(self, peer: _Peer, now: int) -> None:
+        found = peer.connection
+        if found and self._rules.is_idle(round(found.used_at * 1000), found.in_flight, now):
+            peer.connection = None
+            await found.close()
+
+    def _raise_if_closed(self) -> None:
+        if self._closed.is_set():
+            raise errors.ClosedError("the client is closed")
+
+
+class _Course(Generic[T]):
+    """One conversation under way: its last answer, and requests on the wire that it may await."""
+
+    def __init__(self, driver: AsyncDriver, conversation: Conversation[T]) -> None:
+        self._driver = driver
+        self._conversation = conversation
+        self._tickets: dict[int, _InFlight] = {}
+
+    async def proceed(self) -> Deliver | _Finished[T]:
+        """Go on to the next delivery or to the end."""
+        answer: Any = None
+        failure: errors.TubeMQError | None = None
+        while True:
+            try:
+                effect = (
+                    self._conversation.send(answer)
+                    if failure is None
+                    else self._conversation.throw(failure)
+                )
+            except StopIteration as stop:
+                return _Finished(stop.value)
+            if isinstance(effect, Deliver):
+                return effect
+            answer = failure = None
+            try:
+                answer = await self._driver.perform(effect, self._tickets)
+            except errors.TubeMQError as error:
+                failure = error
+
+    def close(self) -> None:
+        self._conversation.close()
+        for flight in self._tickets.values():
+            flight.connection.forget(flight.serial)
+
+
+def _now_ms() -> int:
+    return round(asyncio.get_running_loop().time() * 1000)

@@ -1,0 +1,44 @@
+"""What every asyncio client object has: settings, a driver, an identity, a closing brace.
+
+Private to `aio`; `sync._base` is its twin. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from tubemq_client._core.master import MasterSession
+from tubemq_client._io.asyncio_driver import AsyncDriver
+from tubemq_client._io.host import client_ids
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from tubemq_client.model import ClientSettings
+
+__all__ = ["AsyncClient"]
+
+
+class AsyncClient:
+    """Base of the asyncio shell's classes. Opens nothing until first used."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._driver = AsyncDriver(settings)
+        self._ids = client_ids()
+        self._session = MasterSession(settings.masters, self._ids.host)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection. Safe to call twice."""
+        await self._driver.close()
