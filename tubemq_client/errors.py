@@ -8,6 +8,7 @@ The tree says whose fault it is; each class carries data that callers may act on
     │   ├── MissingExtraError      an optional dependency is not installed (also an ImportError)
     │   └── ClosedError            the client was closed
     ├── ProtocolViolation          the peer sent bytes or values the protocol does not allow
+    │   └── UnreadableTDMsg        a packed message body is malformed, too large or encrypted
     ├── NetworkError               connection refused, lost, or silent past its deadline (retriable)
     │   ├── ConnectError
     │   ├── ConnectionLost
@@ -71,6 +72,7 @@ __all__ = [
     "StandbyMaster",
     "TubeMQError",
     "UnknownTopic",
+    "UnreadableTDMsg",
     "for_code",
     "require_extra",
 ]
@@ -114,6 +116,19 @@ class ClosedError(LocalError):
 
 class ProtocolViolation(TubeMQError):
     """The peer broke the protocol; the connection is unusable."""
+
+
+class UnreadableTDMsg(ProtocolViolation):
+    """A packed body cannot be read, and nothing of it was handed out; no connection is concerned.
+
+    `offset` is the byte of the message at which that shows.
+    """
+
+    fatal = True
+
+    def __init__(self, what: str, *, offset: int) -> None:
+        self.offset = offset
+        super().__init__(f"packed body, byte {offset}: {what}")
 
 
 class NetworkError(TubeMQError):

@@ -1,0 +1,37 @@
+"""InLong's packed message bodies ("TDMsg", "InLongMsg"): several records in one TubeMQ body.
+
+The InLong data proxy packs records by attribute string, optionally compressed, into versions 0 to 4
+of one container. Here are a parser that checks the whole message before it hands out a record, an
+iteration in the order of the wire, and builders. Pure functions of bytes and values: no I/O, no
+clock, and nothing of TubeMQ's own protocol; what a record's body means is the caller's business.
+
+Compressed bodies need pyarrow (extra `arrow`), which is imported when the first one is met.
+"""
+
+from __future__ import annotations
+
+from tubemq_client.tdmsg._attributes import format_attributes, parse_attributes
+from tubemq_client.tdmsg._building import TDMsgBuilder
+from tubemq_client.tdmsg._packet_building import TDMsgPacketBuilder
+from tubemq_client.tdmsg._parsing import is_tdmsg, parse_tdmsg
+from tubemq_client.tdmsg._values import (
+    DEFAULT_MAX_BYTES,
+    TDMsg,
+    TDMsgGroup,
+    TDMsgPacket,
+    TDMsgRecord,
+)
+
+__all__ = [
+    "DEFAULT_MAX_BYTES",
+    "TDMsg",
+    "TDMsgBuilder",
+    "TDMsgGroup",
+    "TDMsgPacket",
+    "TDMsgPacketBuilder",
+    "TDMsgRecord",
+    "format_attributes",
+    "is_tdmsg",
+    "parse_attributes",
+    "parse_tdmsg",
+]

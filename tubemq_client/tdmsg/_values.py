@@ -1,0 +1,227 @@
+"""What parsing gives: a message, its records, and its groups of records with equal attributes.
+
+A message keeps the bytes it was parsed from and what had to be decompressed; records are cut out
+while iterating, so their number costs no memory. The message was checked as a whole before, so
+iterating cannot fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from tubemq_client.tdmsg._attributes import decode_text, parse_attributes
+from tubemq_client.tdmsg._walk import Bounds, Span, item_bounds, record_bounds
+
+__all__ = [
+    "DEFAULT_MAX_BYTES",
+    "Block",
+    "Layout",
+    "TDMsg",
+    "TDMsgGroup",
+    "TDMsgPacket",
+    "TDMsgRecord",
+]
+
+DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of a message, and of its payloads when decompressed, that are taken by default."""
+
+_CACHED_MAPPINGS: Final = 256
+
+
+class TDMsgRecord(NamedTuple):
+    """One record. `attributes` is shared between records with the same ones and read-only.
+
+    `raw_attributes` are the bytes that the attributes were read from: those of the block and of the
+    record itself, joined by ``&``. The pairs that a version 4 header adds are not among them.
+    """
+
+    attributes: Mapping[str, str]
+    body: bytes
+    raw_attributes: bytes
+
+    @property
+    def attribute_text(self) -> str:
+        """`raw_attributes` as text; bytes that are no UTF-8 appear as U+FFFD."""
+        return decode_text(self.raw_attributes)
+
+    @property
+    def group_id(self) -> str | None:
+        """InLong's business group, under its new or its old name; None if not stated."""
+        return _first(self.attributes, ("groupId", "bid"))
+
+    @property
+    def stream_id(self) -> str | None:
+        """InLong's data stream, under its new or an old name; None if not stated."""
+        return _first(self.attributes, ("streamId", "tid", "iname", "id"))
+
+
+def _first(attributes: Mapping[str, str], names: Iterable[str]) -> str | None:
+    return next((attributes[name] for name in names if name in attributes), None)
+
+
+class TDMsgGroup(NamedTuple):
+    """The bodies of all records with equal attributes, in the order of the wire; may be empty."""
+
+    attributes: Mapping[str, str]
+    raw_attributes: bytes
+    bodies: list[bytes]
+
+    @property
+    def attribute_text(self) -> str:
+        """As of `TDMsgRecord`; in version 4 that of the group's first record."""
+        return decode_text(self.raw_attributes)
+
+
+class TDMsgPacket(NamedTuple):
+    """Header of the sender's packet that a version 4 message wraps; all numbers are unsigned.
+
+    `declared_count` is the sender's claim. `unique_id` is the sender's own number of the packet.
+    `data_time_s` are seconds since the epoch.
+    """
+
+    message_type: int
+    group_number: int
+    stream_number: int
+    extension: int
+    data_time_s: int
+    declared_count: int
+    unique_id: int
+
+    @property
+    def compressed(self) -> bool:
+        return bool(self.message_type & 0x20)
+
+    @property
+    def encrypted(self) -> bool:
+        return bool(self.message_type & 0x40)
+
+    @property
+    def own_attributes(self) -> bool:
+        """Whether every record carries attributes of its own."""
+        return bool(self.extension & 0x01)
+
+    @property
+    def numeric_ids(self) -> bool:
+        """Whether group and stream are the two numbers, not attributes."""
+        return not self.extension & 0x04
+
+    @property
+    def lines_joined(self) -> bool:
+        """Whether the sender put all its records into one body, a line each."""
+        return bool(self.extension & 0x20)
+
+
+class Layout(Enum):
+    """How a payload holds its records."""
+
+    ITEMS = auto()
+    RUNS = auto()
+    RECORDS = auto()
+    SEALED = auto()
+
+
+class Block(NamedTuple):
+    """A payload with the attributes that are common to its records.
+
+    `added` are the pairs that a version 4 header contributes, None in the other versions.
+    """
+
+    attributes: bytes
+    layout: Layout
+    span: Span
+    added: Mapping[str, str] | None = None
+
+    def bounds(self) -> Iterator[Bounds]:
+        """Where the records are. Raises `errors.UnreadableTDMsg` when it meets a wrong length."""
+        if self.layout is Layout.ITEMS:
+            return item_bounds(self.span)
+        if self.layout is Layout.SEALED:
+            end = self.span.end
+            return iter((Bounds(self.span.start, end, end, end),))
+        return record_bounds(self.span, framed=self.layout is Layout.RUNS)
+
+    def joined(self, own: bytes) -> bytes:
+        """All attribute bytes of a record, in an order in which the last of equal keys counts."""
+        if self.added is not None:
+            # The published Java class lets the common attributes of a packet win.
+            return b"&".join(part for part in (own, self.attributes) if part)
+        # A separator stands before the record's own even if the block has none, as Java shows them.
+        return b"&".join((self.attributes, own)) if own else self.attributes
+
+    def mapping(self, raw: bytes) -> Mapping[str, str]:
+        return MappingProxyType(parse_attributes(decode_text(raw)) | dict(self.added or {}))
+
+    def records(self) -> Iterator[TDMsgRecord]:
+        data = self.span.data
+        known: dict[bytes, tuple[Mapping[str, str], bytes]] = {}
+        for body_start, body_end, own_start, own_end in self.bounds():
+            own = data[own_start:own_end]
+            if own not in known:
+                if len(known) == _CACHED_MAPPINGS:
+                    known.clear()
+                raw = self.joined(own)
+                known[own] = (self.mapping(raw), raw)
+            attributes, raw = known[own]
+            yield TDMsgRecord(attributes, data[body_start:body_end], raw)
+
+
+def _group(
+    groups: dict[Hashable, TDMsgGroup], block: Block, raw: bytes, attributes: Mapping[str, str]
+) -> TDMsgGroup:
+    key: Hashable = raw if block.added is None else frozenset(attributes.items())
+    if key not in groups:
+        groups[key] = TDMsgGroup(attributes, raw, [])
+    return groups[key]
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class TDMsg:
+    """A packed body that was found to be well-formed; iterate for its records in wire order.
+
+    `len()` is the number of records that are really there. `declared_count` is what the header
+    claims (None in versions 0 and 1): senders get it wrong, so it decides nothing. `create_time_ms`
+    is when the proxy packed the message, in version 4 the sender's data time in whole seconds, in
+    version 0 None. `packet` is the header of a version 4 message, None for others.
+    """
+
+    version: int
+    create_time_ms: int | None
+    declared_count: int | None
+    packet: TDMsgPacket | None
+    _blocks: tuple[Block, ...]
+    _count: int
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __bool__(self) -> bool:
+        """True also without records: a message was there."""
+        return True
+
+    def __iter__(self) -> Iterator[TDMsgRecord]:
+        for block in self._blocks:
+            yield from block.records()
+
+    def groups(self) -> list[TDMsgGroup]:
+        """The bodies by attributes, in order of first use; takes memory for every record.
+
+        Equal means equal bytes; in version 4, whose order of pairs means nothing, equal pairs.
+        Attributes that were announced with no record are there with no bodies.
+        """
+        groups: dict[Hashable, TDMsgGroup] = {}
+        for block in self._blocks:
+            if block.layout is Layout.ITEMS:
+                _group(groups, block, block.attributes, block.mapping(block.attributes))
+            for attributes, body, raw in block.records():
+                _group(groups, block, raw, attributes).bodies.append(body)
+        return list(groups.values())
+
+    def __repr__(self) -> str:
+        return f"<TDMsg version {self.version}: {self._count} records, created {self._created()}>"
+
+    def _created(self) -> str:
+        return "?" if self.create_time_ms is None else f"{self.create_time_ms} ms"
