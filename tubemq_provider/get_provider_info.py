@@ -50,19 +50,7 @@ def get_provider_info() -> dict[str, object]:
                 "factory": "tubemq_provider.assets.create_asset",
             }
         ],
-        "connection-types": [
-            {
-                "connection-type": "tubemq",
-                "hook-class-name": "tubemq_provider.hooks.tubemq.TubeMQHook",
-                "hook-name": "Apache InLong TubeMQ",
-                "ui-field-behaviour": {
-                    "hidden-fields": ["port", "login", "password", "schema"],
-                    "relabeling": {"host": "Masters"},
-                    "placeholders": {"host": "master1:8715,master2:8715"},
-                },
-                "conn-fields": _CONN_FIELDS,
-            }
-        ],
+        "connection-types": [_CONNECTION_TYPE],
     }
 
 
@@ -101,4 +89,16 @@ _CONN_FIELDS: dict[str, object] = {
         "label": "Connect timeout (ms)",
         "schema": {"type": ["integer", "null"], "default": 3000, "minimum": 100, "maximum": 60000},
     },
+}
+
+_CONNECTION_TYPE: dict[str, object] = {
+    "connection-type": "tubemq",
+    "hook-class-name": "tubemq_provider.hooks.tubemq.TubeMQHook",
+    "hook-name": _INTEGRATION,
+    "ui-field-behaviour": {
+        "hidden-fields": ["port", "login", "password", "schema"],
+        "relabeling": {"host": "Masters"},
+        "placeholders": {"host": "master1:8715,master2:8715"},
+    },
+    "conn-fields": _CONN_FIELDS,
 }

@@ -40,6 +40,7 @@ def _blank_is_none(value: object) -> object:
 
 Instant = Annotated[AwareDatetime | None, BeforeValidator(_blank_is_none)]
 
+SparkConf = Annotated[dict[str, str], BeforeValidator(lambda value: value or {})]
 GivenBoundaries = Annotated[dict[str, Any] | str, BeforeValidator(from_json)]
 """A mapping (or its JSON), or where to find one: `windows.boundaries` judges it."""
 
@@ -53,7 +54,7 @@ class IngestArguments(TaskArguments):
     cluster: ClusterAlias
     mode: Mode = "cursor"
     engine: Literal["session", "inline"] = "session"
-    spark_conf: dict[str, str] = Field(default_factory=dict)
+    spark_conf: SparkConf = Field(default_factory=dict)
     filters: tuple[FilterItem, ...] = Field((), max_length=500)
 
     start: Instant = None

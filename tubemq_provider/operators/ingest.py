@@ -127,24 +127,17 @@ class TubeMQSparkIngestOperator(BaseOperator):
         commit_to_broker: bool = False,
         **kwargs: Any,
     ) -> None:
+        given = {n: value for n, value in locals().items() if n in IngestArguments.model_fields}
         if mode == "cursor":
             kwargs.setdefault("max_active_tis_per_dag", 1)
         super().__init__(**kwargs)
         self.tubemq_conn_id = tubemq_conn_id
+        for name, value in given.items():
+            setattr(self, name, value)
         self.cluster = cluster or tubemq_conn_id
-        self.topic, self.group, self.path, self.filters = topic, group, path, filters
-        self.mode, self.start, self.end = mode, start, end
-        self.resolver, self.boundaries = resolver, boundaries
-        self.starting_offsets, self.ending_offsets = starting_offsets, ending_offsets
-        self.initial_position, self.max_records = initial_position, max_records
-        self.engine, self.spark_conf = engine, spark_conf or {}
-        self.gap_policy, self.corrupt_records = gap_policy, corrupt_records
-        self.on_offset_regression = on_offset_regression
-        self.new_partition_position = new_partition_position
-        self.on_clear, self.commit_to_broker = on_clear, commit_to_broker
         check_literals(IngestArguments, self._arguments(), static=_STATIC)
         self.offsets_asset = offsets_asset(self.cluster, topic, group)
-        self._declare_assets()
+        self._declare_assets(path)
         self._job: IngestJob | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -176,11 +169,11 @@ class TubeMQSparkIngestOperator(BaseOperator):
     def _arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in IngestArguments.model_fields}
 
-    def _declare_assets(self) -> None:
+    def _declare_assets(self, path: str) -> None:
         """The offsets asset becomes inlet and outlet, the sink's asset an outlet."""
         outlets = [self.offsets_asset]
-        if not is_template(self.path):
-            outlets.append(sink_asset(self.path))
+        if not is_template(path):
+            outlets.append(sink_asset(path))
         self.inlets = [*self.inlets, *(a for a in [self.offsets_asset] if a not in self.inlets)]
         self.outlets = [*self.outlets, *(a for a in outlets if a not in self.outlets)]
 
