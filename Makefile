@@ -113,6 +113,7 @@ test-spark: setup ## The data source on a real Spark
 # The jars come over the network, the servers then run where there is only loopback.
 test-real: setup ## Against a genuine TubeMQ (needs mvn; skipped where it cannot run)
 	$(PY) -m tubemq_client.testing.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
+	$(PY) -m tests.tdmsg.published || true
 	$(call bounded,real) $(PY) -m tubemq_client.testing.isolation -- \
 	  $(PY) $(call pytest,real) -m "real and not soak"
 

@@ -110,6 +110,7 @@ HEAVY = ("airflow", "asyncio", "httpx", "pyarrow", "pydantic", "pyspark", "rich"
         ("import tubemq_client", (*HEAVY, "google.protobuf", "socket")),
         # What a Spark executor imports before it reads its first byte.
         ("from tubemq_client import RangeReader, OffsetRange", HEAVY),
+        ("import tubemq_client.tdmsg", (*HEAVY, "google.protobuf", "socket")),
         ("import tubemq_client.config", ("airflow", "httpx", "pyarrow", "pyspark")),
         ("import tubemq_provider", HEAVY),
         ("import tubemq_provider.get_provider_info", HEAVY),
@@ -141,6 +142,7 @@ sys.meta_path.insert(0, Absent())
 
 SERVE = "from tubemq_client.embedded import EmbeddedTubeMQ\nwith EmbeddedTubeMQ(): pass"
 ADMIN = "from tubemq_client.admin import AdminClient; AdminClient(['http://127.0.0.1:1'])"
+PACK = "from tubemq_client import TDMsgBuilder; TDMsgBuilder(compress=True)"
 READ = "from tubemq_provider.sinks.read import read_windows; read_windows('/nowhere')"
 
 
@@ -151,6 +153,7 @@ READ = "from tubemq_provider.sinks.read import read_windows; read_windows('/nowh
         ("admin", ("httpx",), ADMIN),
         ("embedded", ("starlette", "uvicorn"), SERVE),
         ("arrow", ("pyarrow",), READ),
+        ("arrow", ("pyarrow",), PACK),
         ("spark", ("pyspark",), "from tubemq_provider.spark import register; register(None)"),
         ("spark", ("pyspark",), "import pyspark_tubemq; pyspark_tubemq.DefaultSource"),
         ("airflow", ("airflow",), "import tubemq_provider.hooks.tubemq"),
