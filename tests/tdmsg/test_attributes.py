@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tdmsg.raw import block, message
@@ -32,11 +32,13 @@ def test_pairs_of_a_string(text: str, pairs: dict[str, str]):
     assert parse_attributes(text) == pairs
 
 
+@settings(deadline=None)
 @given(PAIRS)
 def test_formatting_and_parsing_are_inverse(pairs: dict[str, str]):
     assert parse_attributes(format_attributes(pairs)) == pairs
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_parsing_a_string_never_fails(text: str):
     parse_attributes(text)
@@ -51,6 +53,7 @@ def test_what_would_not_come_back_is_refused_all_at_once():
         format_attributes({"a": "1 "})
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 def test_texts_come_back_from_modified_utf8(text: str):
     builder = TDMsgBuilder(compress=False)
@@ -61,12 +64,14 @@ def test_texts_come_back_from_modified_utf8(text: str):
     assert all(byte < 0xF0 for byte in record.raw_attributes)
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 def test_texts_come_back_from_ordinary_utf8(text: str):
     (record,) = parse_tdmsg(message(block(attributes=text.encode())))
     assert record.attribute_text == text
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=12))
 def test_no_bytes_of_attributes_stop_a_reader(raw: bytes):
     (record,) = parse_tdmsg(message(block(attributes=raw)))

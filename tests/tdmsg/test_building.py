@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tdmsg.raw import CREATED, A
@@ -36,6 +36,7 @@ def grouped(records: list[tuple[str, bytes]]) -> list[tuple[str, list[bytes]]]:
     return list(groups.items())
 
 
+@settings(deadline=None)
 @given(st.sampled_from([0, 1, 2]), st.booleans(), st.lists(st.tuples(TEXTS, BODIES), max_size=12))
 def test_records_come_back_grouped(version: int, compress: bool, records: list[tuple[str, bytes]]):
     builder = TDMsgBuilder(version, compress=compress)
@@ -52,6 +53,7 @@ def test_records_come_back_grouped(version: int, compress: bool, records: list[t
     assert compress or len(built) == builder.size_bytes
 
 
+@settings(deadline=None)
 @given(st.booleans(), RECORDS)
 def test_records_of_version_3_come_back_with_both_attributes(compress: bool, records: list[Added]):
     builder = TDMsgBuilder(3, compress=compress)
@@ -67,6 +69,7 @@ def test_records_of_version_3_come_back_with_both_attributes(compress: bool, rec
     assert len(built) <= builder.size_bytes
 
 
+@settings(deadline=None)
 @given(
     st.booleans(),
     PAIRS,

@@ -44,12 +44,13 @@ def look_at(parsed: TDMsg) -> None:
     assert sum(len(record.body) for record in records) <= LIMIT
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=40) | MARKED, st.booleans())
 def test_arbitrary_bytes(data: bytes, strict: bool):
     read(data, strict=strict)
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(st.sampled_from(SEEDS), st.data(), st.booleans())
 def test_a_damaged_message(seed: bytes, data: st.DataObject, strict: bool):
     damaged = bytearray(seed)

@@ -39,8 +39,17 @@ def java() -> JavaRuntime:
 
 
 def test_the_committed_vectors_are_what_the_class_builds(java: JavaRuntime):
-    lines = published.VECTORS.read_text().splitlines()
-    assert published.run(java) == [line for line in lines if not line.startswith("#")]
+    again = [published.parse_line(line) for line in published.run(java)]
+    committed = published.committed()
+    # Which bytes snappy chooses depends on the processor; what they hold does not.
+    assert [reading._replace(message=b"") for reading in again] == [
+        reading._replace(message=b"") for reading in committed
+    ]
+    assert [reading.message for reading in again if reading.name.endswith("-raw")] == [
+        reading.message for reading in committed if reading.name.endswith("-raw")
+    ]
+    for reading in again:
+        assert comparable(parse_tdmsg(reading.message)) == reading.groups, reading.name
 
 
 def built() -> dict[str, bytes]:
