@@ -71,7 +71,7 @@ def records_between(source: Path, start: datetime, end: datetime) -> Counter[byt
     """
     with source.open(encoding="utf-8", newline="") as file:
         return Counter(
-            json.dumps(row, separators=(",", ":")).encode()
+            json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
             for row in csv.DictReader(file)
             if start <= _time(row) < end
         )

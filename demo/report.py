@@ -25,6 +25,8 @@ from tubemq_provider.windows.protocols import Marker
 
 __all__ = ["Window", "as_table", "compared", "lake_files"]
 
+_TITLE = "what was produced, and what arrived"
+
 
 @dataclass(frozen=True)
 class Window:
@@ -43,6 +45,11 @@ class Window:
     def equal(self) -> bool:
         """Every record that was produced is in Parquet once, and no other."""
         return not (self.missing or self.extra)
+
+    @property
+    def right(self) -> bool:
+        """Equal, and Airflow has its offsets."""
+        return self.equal and self.offsets_stored
 
 
 def compared(
@@ -64,13 +71,13 @@ def compared(
 
 def as_table(windows: Iterable[Window]) -> Table:
     """For people: one row a window, its ranges by store (partitions of a store share a log)."""
-    table = Table(title="what was produced, and what arrived", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=_TITLE, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("window\nfrom", no_wrap=True)
     table.add_column("index offsets", no_wrap=True)
     for name in ("rows\nproduced", "rows in\nParquet"):
         table.add_column(name, justify="right", min_width=8)
-    for name in ("equal", "offsets\nstored"):
-        table.add_column(name, min_width=7)
+    table.add_column("equal", min_width=5)
+    table.add_column("offsets\nstored", min_width=7)
     for window in windows:
         difference = f"[red]no[/red]: {window.missing} missing, {window.extra} too many"
         table.add_row(
