@@ -12,7 +12,7 @@ that know nothing of this (Spark, pyarrow, DuckDB) see whole windows too, becaus
 that begin with ``_``; `read_windows` is for those who want exactly the published ones.
 
 Works on paths of file systems whose `rename` of a directory is atomic. Object stores have none and
-are refused. This module must not import airflow or pyspark.
+are refused: `ObjectStoreSink` is for them. This module must not import airflow or pyspark.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ def local_root(root: str | PathLike[str]) -> Path:
     if scheme == "file":
         return Path("/" + rest.lstrip("/"))
     raise ConfigError(
-        f"{text!r}: the parquet sink publishes a window by renaming its directory, which {scheme} "
-        f"cannot do in one step; use a local or mounted path",
+        f"{scheme}://…: the parquet sink publishes a window by renaming its directory, which "
+        f"{scheme} cannot do in one step; use a local or mounted path, or ObjectStoreSink "
+        f"(tubemq_provider.sinks.object_store) for s3://, gs:// and az://",
         subject="sink",
     )
 

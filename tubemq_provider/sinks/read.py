@@ -1,33 +1,48 @@
-"""Reading what the Parquet sink has published, and nothing else.
+"""Reading windows of Parquet files: those of `ParquetSink` and of `ObjectStoreSink`.
 
-Goes by the markers: files that a marker does not list (somebody's own, or half a copy) are not
-read. This module must not write.
+Goes by the markers: files that a marker does not list (somebody's own, half a copy, a try that
+lost) are not read. Tables of other sinks have readers of their own. This module must not write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from os import PathLike
+from collections.abc import Iterable, Mapping
+from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.sinks._places import LocalPlace, Place, scheme_of
+from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
-from tubemq_provider.windows.protocols import Marker
+from tubemq_provider.windows.protocols import Marker, Sink
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 __all__ = ["published_windows", "read_windows"]
 
+Source = str | PathLike[str] | Sink
+"""A sink of files, or its root: a path, or a URL of an object store."""
 
-def published_windows(root: str | PathLike[str]) -> list[Marker]:
-    """The markers of all published windows: cursor windows by number, then the others by id."""
-    sink = ParquetSink(root)
+
+def published_windows(
+    source: Source, *, storage_options: Mapping[str, str] | None = None
+) -> list[Marker]:
+    """The markers of all published windows: cursor windows by number, then the others by id.
+
+    `source` may be any sink that has markers; `storage_options` are for URLs.
+    """
+    sink = _sink_of(source, storage_options)
     markers = [marker for name in sink.window_ids() if (marker := sink.marker(name))]
     return sorted(markers, key=lambda marker: (marker.plan.seq or 0, marker.plan.window_id))
 
 
-def read_windows(root: str | PathLike[str], window_ids: Iterable[str] | None = None) -> ds.Dataset:
+def read_windows(
+    source: Source,
+    window_ids: Iterable[str] | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> ds.Dataset:
     """The records of published windows (all, or those named) as a pyarrow dataset, with a
     `window_id` column. Raises `ConfigError` for a window that is not published."""
     try:
@@ -35,22 +50,56 @@ def read_windows(root: str | PathLike[str], window_ids: Iterable[str] | None = N
         import pyarrow.dataset as ds
     except ImportError as exc:
         raise require_extra("arrow", exc) from exc
-    sink = ParquetSink(root)
-    wanted = None if window_ids is None else set(window_ids)
-    markers = published_windows(root)
-    if wanted is not None:
-        missing = wanted - {marker.plan.window_id for marker in markers}
-        if missing:
-            raise ConfigError(
-                [f"window {name} is not published" for name in sorted(missing)], subject="windows"
-            )
-        markers = [marker for marker in markers if marker.plan.window_id in wanted]
-    files = [f"{marker.ref}/{name}" for marker in markers for name in marker.files]
+    sink = _sink_of(source, storage_options)
+    place = _place_of(sink)
+    markers = _wanted(published_windows(sink), window_ids)
+    files = [name for marker in markers for name in _names(sink, marker)]
     if not files:
         return ds.dataset(pa.table({"window_id": pa.array([], pa.string())}))
+    filesystem, root = place.filesystem()
     return ds.dataset(
-        files,
+        [f"{root}/{name}" for name in files],
         format="parquet",
+        filesystem=filesystem,
         partitioning=ds.partitioning(flavor="hive"),
-        partition_base_dir=str(sink.root),
+        partition_base_dir=root,
     )
+
+
+def _sink_of(source: Source, storage_options: Mapping[str, str] | None) -> Sink:
+    if isinstance(source, Sink):
+        return source
+    root = fspath(source)
+    if scheme_of(root) in ("", "file"):
+        return ParquetSink(root)
+    return ObjectStoreSink(root, storage_options=storage_options)
+
+
+def _place_of(sink: Sink) -> Place:
+    if isinstance(sink, ParquetSink):
+        return LocalPlace(sink.root)
+    if isinstance(sink, ObjectStoreSink):
+        return sink.place
+    raise ConfigError(
+        f"windows of a {sink.kind} sink are read with that system's own readers; see docs/sinks.md",
+        subject="read_windows",
+    )
+
+
+def _names(sink: Sink, marker: Marker) -> Iterable[str]:
+    """The window's files, relative to the sink's place."""
+    if isinstance(sink, ParquetSink):
+        return (f"window_id={marker.plan.window_id}/{name}" for name in marker.files)
+    return marker.files
+
+
+def _wanted(markers: list[Marker], window_ids: Iterable[str] | None) -> list[Marker]:
+    if window_ids is None:
+        return markers
+    wanted = set(window_ids)
+    missing = wanted - {marker.plan.window_id for marker in markers}
+    if missing:
+        raise ConfigError(
+            [f"window {name} is not published" for name in sorted(missing)], subject="windows"
+        )
+    return [marker for marker in markers if marker.plan.window_id in wanted]

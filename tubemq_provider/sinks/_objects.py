@@ -1,0 +1,166 @@
+"""A place in an object store: S3 and what speaks like it, Google Cloud Storage, Azure Blob.
+
+Through obstore, because exactly-once rests on one request: "put this object only if there is
+none". pyarrow's and most fsspec file systems cannot ask for that. Stores that ignore the condition
+(old S3 imitations do) are found out by a probe and refused. This module must not know windows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.sinks._places import as_document, scheme_of
+from tubemq_provider.windows.protocols import Document
+
+if TYPE_CHECKING:
+    import pyarrow.fs
+    from obstore.store import ObjectStore
+
+__all__ = ["SCHEMES", "ObjectPlace"]
+
+SCHEMES: Final = ("s3", "gs", "az")
+"""Schemes of URLs that are object stores."""
+
+_PROBE: Final = "_tubemq/conditional-put"
+_CLIENT_OPTIONS: Final = ("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout")
+_FLAGS: Final = ("allow_http", "allow_invalid_certificates")
+
+
+class ObjectPlace:
+    """A prefix of a bucket. See `Place`.
+
+    `storage_options` are obstore's (``endpoint``, ``region``, ``access_key_id``,
+    ``secret_access_key``, ``allow_http`` …; keys in any case, ``aws_…`` too); what is not given
+    comes from the environment. They never appear in `url`, `repr` or errors of ours.
+    """
+
+    def __init__(self, url: str, storage_options: Mapping[str, str]) -> None:
+        if scheme_of(url) not in SCHEMES or "@" in url or "?" in url:
+            raise ConfigError(
+                f"{_plain(url)!r} is no address of an object store; use {_addresses()}, and give "
+                f"credentials as storage_options or in the environment",
+                subject="sink",
+            )
+        self._url = url.rstrip("/")
+        self._options = {key.lower(): value for key, value in storage_options.items()}
+        self._proven = False
+
+    def __repr__(self) -> str:
+        return f"ObjectPlace({self._url!r})"
+
+    @property
+    def url(self) -> str:
+        """The URL without a trailing slash."""
+        return self._url
+
+    def read(self, name: str) -> Document | None:
+        """See `Place.read`."""
+        import obstore
+
+        try:
+            data = obstore.get(self._store, name).bytes()
+        except FileNotFoundError:
+            return None
+        return as_document(name, bytes(data))
+
+    def create(self, name: str, document: Document) -> bool:
+        """A conditional put. Raises `ConfigError` for stores that do not honour the condition."""
+        self._prove()
+        return self._put_new(name, json.dumps(document, indent=1).encode())
+
+    def bring(self, source: Path, name: str) -> None:
+        """Uploads, in parts if the file is large."""
+        import obstore
+
+        obstore.put(self._store, name, source)
+
+    def names(self, prefix: str) -> Iterable[str]:
+        """See `Place.names`."""
+        import obstore
+
+        for page in obstore.list(self._store, prefix=prefix):
+            for found in page:
+                yield found["path"]
+
+    def remove(self, names: Iterable[str]) -> None:
+        """See `Place.remove`."""
+        import obstore
+
+        for name in names:
+            try:
+                obstore.delete(self._store, name)
+            except FileNotFoundError:
+                continue
+
+    def filesystem(self) -> tuple[pyarrow.fs.FileSystem, str]:
+        """Reads go through fsspec, which pyarrow can use."""
+        import pyarrow.fs
+
+        try:
+            from obstore.fsspec import FsspecStore
+        except ImportError as exc:
+            raise require_extra("lake", exc) from exc
+        config, client = self._split_options()
+        scheme: Any  # its overloads want a literal
+        scheme, _, path = self._url.partition("://")
+        remote = FsspecStore(scheme, config=config, client_options=client)
+        return pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(remote)), path
+
+    @cached_property
+    def _store(self) -> ObjectStore:
+        try:
+            from obstore.store import from_url
+        except ImportError as exc:
+            raise require_extra("lake", exc) from exc
+        config, client = self._split_options()
+        return from_url(self._url, config=config, client_options=client)
+
+    def _split_options(self) -> tuple[Any, Any]:
+        """Store options and HTTP options; they share one mapping for the user."""
+        config: dict[str, str] = {}
+        client: dict[str, Any] = {}
+        for key, value in self._options.items():
+            name = key.removeprefix("aws_")
+            if name not in _CLIENT_OPTIONS:
+                config[key] = value
+            else:
+                client[name] = value.lower() == "true" if name in _FLAGS else value
+        return config, client
+
+    def _put_new(self, name: str, data: bytes) -> bool:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        try:
+            obstore.put(self._store, name, data, mode="create")
+        except AlreadyExistsError:
+            return False
+        return True
+
+    def _prove(self) -> None:
+        """Whether the store refuses a second object under one name; asked once per object."""
+        if self._proven:
+            return
+        probe = b"Kept to check that the store honours conditional writes.\n"
+        if self._put_new(_PROBE, probe) and self._put_new(_PROBE, probe):
+            raise ConfigError(
+                f"{self._url}: the store overwrites an object that was to be created only if "
+                f"absent (If-None-Match); windows cannot be exactly-once there",
+                subject="sink",
+            )
+        self._proven = True
+
+
+def _plain(url: str) -> str:
+    """`url` without what may be a secret."""
+    scheme, _, rest = url.partition("?")[0].partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}" if rest else scheme
+
+
+def _addresses() -> str:
+    return ", ".join(f"{scheme}://<bucket>/<prefix>" for scheme in SCHEMES)

@@ -1,0 +1,165 @@
+"""Where sinks keep files and small documents: a local directory or a prefix in an object store.
+
+A `Place` knows exactly what exactly-once needs of storage: create a document only if nothing is
+there, bring in a finished file, read, list, remove. Names are relative, with ``/``. Nothing here
+knows windows; `_objects` has the implementation for object stores.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from uuid import uuid4
+
+from tubemq_provider.offsets.durable_files import (
+    create_document,
+    ensure_directory,
+    fsync_path,
+    read_document,
+)
+from tubemq_provider.windows.errors import DocumentError, SinkDamaged
+from tubemq_provider.windows.protocols import Document
+
+if TYPE_CHECKING:
+    import pyarrow.fs
+
+__all__ = ["LocalPlace", "Place", "PlaceBook", "as_document", "place_at", "scheme_of"]
+
+
+class Place(Protocol):
+    """A store of files by name; what a method has written survives a crash of the machine."""
+
+    @property
+    def url(self) -> str:
+        """The address, without secrets: a path, or a URL without a trailing slash."""
+
+    def read(self, name: str) -> Document | None:
+        """The JSON document under `name`, or None. Raises `DocumentError` if it is not JSON."""
+
+    def create(self, name: str, document: Document) -> bool:
+        """Store `document` under `name` only if nothing is there, atomically; False if there is."""
+
+    def bring(self, source: Path, name: str) -> None:
+        """Store a local file under `name`, which nobody else uses. `source` may be moved."""
+
+    def names(self, prefix: str) -> Iterable[str]:
+        """Names of all files in the directory `prefix` and below."""
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files; missing ones are passed over."""
+
+    def filesystem(self) -> tuple[pyarrow.fs.FileSystem, str]:
+        """A pyarrow file system for reading, and this place's path on it."""
+
+
+class LocalPlace:
+    """A directory of a local or mounted file system. See `Place`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def url(self) -> str:
+        """The absolute path."""
+        return str(self.root)
+
+    def read(self, name: str) -> Document | None:
+        """See `Place.read`."""
+        found = read_document(self.root / name)
+        if found is not None:
+            # Who created it may have died before its name was on disk.
+            fsync_path((self.root / name).parent)
+        return found
+
+    def create(self, name: str, document: Document) -> bool:
+        """See `Place.create`."""
+        return create_document(self.root / name, document)
+
+    def bring(self, source: Path, name: str) -> None:
+        """Moves where source and place share a file system, else copies."""
+        target = self.root / name
+        ensure_directory(target.parent)
+        if source.stat().st_dev == target.parent.stat().st_dev:
+            fsync_path(source)
+            os.rename(source, target)  # noqa: PTH104 (Path.rename says the same, less clearly)
+        else:
+            temporary = target.with_name(f".{target.name}.{uuid4().hex}")
+            shutil.copyfile(source, temporary)
+            fsync_path(temporary)
+            temporary.replace(target)
+        fsync_path(target.parent)
+
+    def names(self, prefix: str) -> Iterable[str]:
+        """See `Place.names`; files at work (with a dot in front) are passed over."""
+        for path in sorted((self.root / prefix).rglob("*")):
+            if path.is_file() and not path.name.startswith("."):
+                yield path.relative_to(self.root).as_posix()
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Also removes directories that are empty afterwards."""
+        for name in names:
+            path = self.root / name
+            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.parent.rmdir()
+
+    def filesystem(self) -> tuple[pyarrow.fs.FileSystem, str]:
+        """See `Place.filesystem`."""
+        import pyarrow.fs
+
+        return pyarrow.fs.LocalFileSystem(), str(self.root)
+
+
+class PlaceBook:
+    """A `BoundaryBook` of one document per boundary in a place."""
+
+    def __init__(self, place: Place, directory: str) -> None:
+        self._place = place
+        self._directory = directory
+
+    def read(self, key: str) -> Document | None:
+        """The boundary fixed under `key`, or None."""
+        return self._place.read(f"{self._directory}/{key}.json")
+
+    def fix(self, key: str, document: Document) -> Document:
+        """Store it if nothing is there; what is there now."""
+        name = f"{self._directory}/{key}.json"
+        self._place.create(name, document)
+        found = self._place.read(name)
+        if found is None:
+            raise SinkDamaged(f"{self._place.url}/{name} vanished right after it was written")
+        return found
+
+
+def scheme_of(url: str) -> str:
+    """The scheme of a URL in lower case; empty for a path."""
+    scheme, separator, _ = url.partition("://")
+    return scheme.lower() if separator else ""
+
+
+def place_at(url: str, storage_options: Mapping[str, str]) -> Place:
+    """The place that a path or URL means. Raises `ConfigError` for what no sink can use, and
+    `MissingExtraError` without the extra that object stores need."""
+    if scheme_of(url) in ("", "file"):
+        from tubemq_provider.sinks.parquet import local_root
+
+        return LocalPlace(local_root(url))
+    from tubemq_provider.sinks._objects import ObjectPlace
+
+    return ObjectPlace(url, storage_options)
+
+
+def as_document(name: str, data: bytes) -> Document:
+    """The JSON object in `data`. Raises `DocumentError`."""
+    try:
+        document = json.loads(data)
+    except ValueError as exc:
+        raise DocumentError(name, [f"it is not JSON: {exc}"]) from exc
+    if not isinstance(document, dict):
+        raise DocumentError(name, [f"it is {type(document).__name__}, not an object"])
+    return document

@@ -1,0 +1,173 @@
+"""Windows as Parquet files in an object store, made visible by one manifest object each.
+
+Layout under the root URL::
+
+    data/window_id=<window id>/<token>/   files of a try; nobody reads them without a manifest
+    _tubemq/windows/<window id>.json      the manifest: marker, token and files of the winner
+    _boundaries/<instant>-<h>.json        time boundaries, fixed once
+
+An object store has no rename, so the manifest takes its place: it is written last, in one request
+that the store refuses if there is one already. Of two tries one wins; the other's files stay
+unlisted until `tidy`. Readers must go through the manifests (`read_windows` does): who lists
+``data/`` sees files of losing and dead tries too. This module must not import airflow or pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from tubemq_provider.sinks._markers import marker_document, read_marker
+from tubemq_provider.sinks._parquet_files import StagedFile
+from tubemq_provider.sinks._places import Place, PlaceBook, place_at
+from tubemq_provider.sinks._staging import StagingArea, verified_files
+from tubemq_provider.windows.errors import CountMismatch, DocumentError, SinkDamaged
+from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.protocols import (
+    BoundaryBook,
+    Document,
+    IngestCounts,
+    Marker,
+    Progress,
+    Publication,
+    Staging,
+)
+
+__all__ = ["ObjectStoreSink"]
+
+_MANIFESTS: Final = "_tubemq/windows"
+_DATA: Final = "data"
+
+
+class ObjectStoreSink:
+    """Exactly-once windows under a URL such as ``s3://bucket/orders``. See `Sink`.
+
+    - `storage_options`: endpoint, region, credentials …; by default the environment's.
+    - `staging_root`: where engines write before files are uploaded; by default a directory of this
+      user under the temporary directory. Spark executors on other machines need one they share.
+    - `identity`: part of every window id; by default the URL.
+
+    A local path works too, for tests and for those who want the layout of manifests.
+    """
+
+    kind = "object_store"
+    exactly_once = True
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        staging_root: str | Path | None = None,
+        identity: str | None = None,
+    ) -> None:
+        self.place: Place = place_at(url, storage_options or {})
+        self.identity = identity or f"object_store:{self.place.url}"
+        self._staging = (
+            StagingArea(Path(staging_root))
+            if staging_root
+            else StagingArea.of_machine(self.identity)
+        )
+
+    def __repr__(self) -> str:
+        return f"ObjectStoreSink({self.place.url!r})"
+
+    @property
+    def boundaries(self) -> BoundaryBook:
+        """Boundaries fixed beside the data."""
+        return PlaceBook(self.place, "_boundaries")
+
+    def marker(self, window_id: str) -> Marker | None:
+        """The marker in the window's manifest, or None."""
+        found = self._manifest(window_id)
+        return None if found is None else self._marker(found, window_id)
+
+    def window_ids(self) -> Iterable[str]:
+        """One listing of the manifests."""
+        for name in self.place.names(_MANIFESTS):
+            yield name.removeprefix(f"{_MANIFESTS}/").removesuffix(".json")
+
+    def begin(self, plan: WindowPlan, attempt: str) -> Staging:
+        """A fresh local directory."""
+        return self._staging.begin(plan, attempt)
+
+    def publish(
+        self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
+    ) -> Publication:
+        """Verify, upload under names of this try, then put the manifest if there is none."""
+        token = uuid4().hex
+        try:
+            manifest = self._upload(Path(staging.path), plan, counts, token, progress)
+        except (OSError, CountMismatch):
+            # Who published the window may have taken this try's staging place away (`tidy`).
+            found = self.marker(plan.window_id)
+            if found is None:
+                raise
+            return Publication(won=False, marker=found)
+        self.place.create(_manifest_name(plan.window_id), manifest)
+        progress("manifest written")
+        # Not the answer of the put decides: a repeated request is refused because of its first.
+        winner = self._manifest(plan.window_id)
+        if winner is None:
+            raise SinkDamaged(f"window {plan.window_id} vanished right after it was published")
+        won = winner.get("token") == token
+        if not won:
+            self.place.remove(_listed(manifest))
+        return Publication(won, self._marker(winner, plan.window_id))
+
+    def discard(self, staging: Staging) -> None:
+        """Remove the local directory."""
+        self._staging.discard(staging)
+
+    def tidy(self, window_id: str) -> None:
+        """Remove files that the window's manifest does not list, and local staging directories."""
+        self._staging.tidy(window_id)
+        manifest = self._manifest(window_id)
+        if manifest is not None:
+            listed = set(_listed(manifest))
+            found = list(self.place.names(_data_of(window_id)))
+            self.place.remove(name for name in found if name not in listed)
+
+    def _upload(
+        self,
+        staging: Path,
+        plan: WindowPlan,
+        counts: IngestCounts,
+        token: str,
+        progress: Progress,
+    ) -> Document:
+        """Bring all files in; the manifest that would make them visible."""
+        staged = verified_files(staging, plan, counts)
+        progress("files verified")
+        files = []
+        for file in staged:
+            name = f"{_data_of(plan.window_id)}/{token}/{file.path}"
+            self.place.bring(staging / file.path, name)
+            progress("file uploaded")
+            files.append(StagedFile(name, file.rows, file.partitions))
+        return marker_document(plan, counts, files, token=token)
+
+    def _manifest(self, window_id: str) -> Document | None:
+        try:
+            return self.place.read(_manifest_name(window_id))
+        except DocumentError as exc:
+            raise SinkDamaged(
+                f"{self.place.url}: the manifest of window {window_id} cannot be read: {exc}"
+            ) from exc
+
+    def _marker(self, manifest: Document, window_id: str) -> Marker:
+        return read_marker(manifest, f"{self.place.url}/{_manifest_name(window_id)}", window_id)
+
+
+def _manifest_name(window_id: str) -> str:
+    return f"{_MANIFESTS}/{window_id}.json"
+
+
+def _data_of(window_id: str) -> str:
+    return f"{_DATA}/window_id={window_id}"
+
+
+def _listed(manifest: Document) -> list[str]:
+    return [str(entry["path"]) for entry in manifest["files"]]
