@@ -13,10 +13,11 @@ from urllib.parse import quote
 
 from tubemq_client.errors import require_extra
 
-__all__ = ["AirflowApi", "AirflowApiError"]
+__all__ = ["FINISHED", "AirflowApi", "AirflowApiError"]
 
 T = TypeVar("T")
-_FINISHED = frozenset({"success", "failed"})
+FINISHED = frozenset({"success", "failed"})
+"""States of a Dag run that is over."""
 
 
 class AirflowApiError(RuntimeError):
@@ -93,7 +94,7 @@ class AirflowApi:
 
         def finished() -> str | None:
             state = str(self.run(dag_id, run_id)["state"])
-            return state if state in _FINISHED else None
+            return state if state in FINISHED else None
 
         return self.wait(finished, timeout, f"run {run_id} of {dag_id}")
 
@@ -154,13 +155,8 @@ class AirflowApi:
 
     # Backfills
 
-    def backfill(self, dag_id: str, backfill_id: int) -> dict[str, Any]:
-        """One backfill; `completed_at` is set when all of its runs are over."""
-        del dag_id
-        return dict(self.call("GET", f"/backfills/{backfill_id}"))
-
     def backfills(self, dag_id: str) -> list[dict[str, Any]]:
-        """All backfills of a Dag."""
+        """All backfills of a Dag; `completed_at` is set on those that Airflow has closed."""
         return list(self.call("GET", "/backfills", params={"dag_id": dag_id})["backfills"])
 
     # Helpers

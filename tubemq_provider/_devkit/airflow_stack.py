@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from tubemq_provider._devkit.airflow_api import AirflowApi, AirflowApiError
+from tubemq_provider._devkit.airflow_api import FINISHED, AirflowApi, AirflowApiError
 from tubemq_provider._devkit.airflow_home import AirflowHome
 from tubemq_provider._devkit.database import DatabaseKind, metadata_database
 from tubemq_provider._devkit.reaper import Reaper
@@ -129,24 +129,30 @@ class AirflowStack:
         reprocess: str = "none",
         timeout: float = 240.0,
     ) -> list[dict[str, Any]]:
-        """`airflow backfill create`, then wait for its end; all backfill runs of the Dag by then.
+        """`airflow backfill create`, then wait for its runs; all backfill runs of the Dag by then.
 
         `reprocess` says what happens to intervals that have a run: ``none``, ``failed`` or
-        ``completed``. The Dag must not be paused, or its backfill runs wait.
+        ``completed``. The Dag must not be paused, or its backfill runs wait. Airflow closes a
+        backfill up to half a minute after its last run, and refuses another one until then: so an
+        earlier one is waited for, this one is not.
         """
-        before = {item["id"] for item in self.api.backfills(dag_id)}
+        self.api.wait(
+            lambda: all(item["completed_at"] for item in self.api.backfills(dag_id)),
+            timeout,
+            f"an earlier backfill of {dag_id} to be closed",
+            period=1.0,
+        )
         self.cli(
             *("backfill", "create", "--dag-id", dag_id),
             *("--from-date", from_date, "--to-date", to_date),
             *("--reprocess-behavior", reprocess, "--max-active-runs", "2"),
         )
 
-        def finished() -> bool:
-            new = [item for item in self.api.backfills(dag_id) if item["id"] not in before]
-            return bool(new) and all(item["completed_at"] for item in new)
+        def finished() -> list[dict[str, Any]] | None:
+            runs = [run for run in self.api.runs(dag_id) if run["run_type"] == "backfill"]
+            return runs if all(run["state"] in FINISHED for run in runs) else None
 
-        self.api.wait(finished, timeout, f"the backfill of {dag_id}", period=1.0)
-        return [run for run in self.api.runs(dag_id) if run["run_type"] == "backfill"]
+        return self.api.wait(finished, timeout, f"the backfill of {dag_id}", period=1.0)
 
     def logs(self, dag_id: str, run_id: str, task_id: str = "*") -> str:
         """Log text of all tries of the matching tasks of a run, read from the log folder."""
