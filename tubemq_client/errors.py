@@ -36,7 +36,7 @@ This module imports nothing of the project.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
     "AuthenticationFailed",
@@ -89,6 +89,18 @@ class TubeMQError(Exception):
     retriable: ClassVar[bool] = False
     fatal: ClassVar[bool] = False
     refresh_metadata: ClassVar[bool] = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Survive pickling (process pools, Spark): many subclasses take other arguments than the
+        message, which is all that exceptions are rebuilt from otherwise."""
+        return (_restore, (type(self), self.args, self.__dict__))
+
+
+def _restore(cls: type[TubeMQError], args: tuple[Any, ...], state: dict[str, Any]) -> TubeMQError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class LocalError(TubeMQError):
