@@ -1,11 +1,16 @@
 """Settings of the whole test session; fixtures live beside the tests that use them.
 
+The one exception is the genuine server, which takes a minute to start and is shared by all folders.
 Nothing here starts servers or imports optional packages.
 """
 
 from __future__ import annotations
 
 import sys
+
+from tests.real.cluster import genuine
+
+__all__ = ["genuine"]
 
 # The embedded server and its clients share one interpreter in tests. With the default of 5 ms each
 # round trip can wait that long for the other thread to give up the lock: ten times slower produce.

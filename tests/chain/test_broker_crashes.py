@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranges.suite import Feeder, Ledger, settings_for
+from tests.behaviour.windows import Feeder, Ledger, settings_for
 from tubemq_client import ClientSettings, Metadata, OffsetRange, RangeReader
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_provider.engines.inline import InlineEngine

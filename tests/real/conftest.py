@@ -1,46 +1,11 @@
-"""One genuine TubeMQ for the whole test session, or one line that says why there is none."""
+"""What every test against the genuine server needs."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from typing import NoReturn
-
 import pytest
 
-from tests.real import topics
 from tubemq_client.model import ClientSettings
-from tubemq_client.testing.artifacts import cached_artifacts
 from tubemq_client.testing.genuine import GenuineTubeMQ
-from tubemq_client.testing.isolation import can_isolate, is_isolated
-from tubemq_client.testing.java import JavaUnavailable, find_java
-
-
-def _unavailable(reason: str) -> NoReturn:
-    if os.environ.get("TUBEMQ_REQUIRE_GENUINE") == "1":
-        pytest.fail(f"a genuine TubeMQ is required here: {reason}", pytrace=False)
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="session")
-def genuine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GenuineTubeMQ]:
-    """A running cluster on which every topic of `tests.real.topics` is accepted."""
-    artifacts = cached_artifacts()
-    if artifacts is None:
-        _unavailable("no TubeMQ jars; run: python -m tubemq_client.testing.artifacts")
-    try:
-        java = find_java()
-    except JavaUnavailable as exc:
-        _unavailable(str(exc))
-    if not is_isolated() and can_isolate():
-        _unavailable(
-            "the servers bind every interface; run: "
-            "python -m tubemq_client.testing.isolation -- python -m pytest -m real"
-        )
-    directory = tmp_path_factory.mktemp("genuine")
-    with GenuineTubeMQ(directory, topics=topics.ALL, artifacts=artifacts, java=java) as cluster:
-        cluster.wait_accepting()
-        yield cluster
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Exact ranges on the genuine broker: every window equals the producer's own receipts.
 
-The same suite as on the embedded server (`tests/ranges`), in the order memory, busy, parallel,
+The same suite as on the embedded server (`tests/behaviour`), in the order memory, busy, parallel,
 files: by the time the last part runs, the broker has flushed what the first one produced.
 """
 
@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.ranges.suite import Feeder, Ledger, check_window, run_parallel, run_windows
+from tests.behaviour.windows import Feeder, Ledger, check_window, run_parallel, run_windows
 from tests.real import topics
 from tubemq_client import ClientSettings, Metadata, OffsetRange
 from tubemq_client.testing.genuine import GenuineTubeMQ

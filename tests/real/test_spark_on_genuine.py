@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranges.suite import Feeder, Ledger
+from tests.behaviour.windows import Feeder, Ledger
 from tests.real import topics
 from tubemq_client import ClientSettings, Metadata
 from tubemq_provider.engines.session import SessionEngine

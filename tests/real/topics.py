@@ -24,6 +24,13 @@ FROM_JAVA = TopicSpec("t_from_java", partitions=2)  # test_java_exchange.py
 TO_JAVA = TopicSpec("t_to_java")  # test_java_exchange.py
 EMPTY = TopicSpec("t_empty", partitions=2)  # never written
 
+# tests/behaviour, which never asks what was there before
+BEHAVIOUR = (
+    TopicSpec("b_shared", stores=1, partitions=3, options=_SOON_ON_DISK),
+    TopicSpec("b_wide", stores=2, partitions=3, options=_SOON_ON_DISK),
+    TopicSpec("b_single", options=_SOON_ON_DISK),
+)
+
 BENCH_1K = TopicSpec("bench_1k")
 BENCH_100 = TopicSpec("bench_100")
 
@@ -34,6 +41,7 @@ SPARES = tuple(
 ALL = (
     *(ONE_STORE, TWO_STORES, SINGLE, MANY_STORES),
     *(WIRE, WIRE_SHARED, RESTART, FROM_JAVA, TO_JAVA, EMPTY),
+    *BEHAVIOUR,
     *(BENCH_1K, BENCH_100),
     *SPARES,
 )

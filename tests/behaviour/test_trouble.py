@@ -6,33 +6,35 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 
-from tests.ranges.suite import Feeder, Ledger, check_window, settings_for
-from tubemq_client import ClientSettings, OffsetRange, Partition, RangeReader, errors
+from tests.behaviour.shells import Shell
+from tests.behaviour.sites import SHARED
+from tests.behaviour.windows import Feeder, Ledger, check_window, settings_for
+from tubemq_client import ClientSettings, OffsetRange, Partition, errors
 from tubemq_client.embedded import EmbeddedTubeMQ
-from tubemq_client.sync import Metadata
 
-PARTITION = Partition(1, "t_one", 1)
+PARTITION = Partition(1, SHARED, 1)
 
 
 @pytest.fixture
 def filled(by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger) -> OffsetRange:
     """A range over everything of one partition, all of it stable."""
-    Feeder(settings, "t_one", ledger, 1).produce(1_200)
+    Feeder(settings, SHARED, ledger, 1).produce(1_200)
     by_hand.broker(1).flush()
     return OffsetRange(PARTITION, 0, ledger.settled_end(PARTITION))
 
 
-def bodies(reader: RangeReader, range_: OffsetRange) -> list[bytes]:
+def bodies(reader: Any, range_: OffsetRange) -> list[bytes]:
     return [m.body for batch in reader.read(range_) for m in batch.messages()]
 
 
 # -- breaks that are survived ---------------------------------------------------------------------
 
 
-def after_two_batches(reader: RangeReader, range_: OffsetRange, act: object) -> list[bytes]:
+def after_two_batches(reader: Any, range_: OffsetRange, act: object) -> list[bytes]:
     got = []
     for number, batch in enumerate(reader.read(range_)):
         got += [m.body for m in batch.messages()]
@@ -46,50 +48,66 @@ def held_group(server: EmbeddedTubeMQ) -> str:
 
 
 def test_a_revoked_lease_costs_nothing(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger, filled: OffsetRange
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    ledger: Ledger,
+    filled: OffsetRange,
 ) -> None:
     broker = by_hand.broker(1)
-    with RangeReader(settings, group="revoked") as reader:
+    with shell.RangeReader(settings, group="revoked") as reader:
         got = after_two_batches(
-            reader, filled, lambda: broker.revoke_lease(held_group(by_hand), "t_one", 1)
+            reader, filled, lambda: broker.revoke_lease(held_group(by_hand), SHARED, 1)
         )
         assert reader.stats.restarts >= 1
     assert got == ledger.expected(filled, ())
 
 
 def test_a_stolen_lease_costs_nothing(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger, filled: OffsetRange
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    ledger: Ledger,
+    filled: OffsetRange,
 ) -> None:
     broker = by_hand.broker(1)
-    with RangeReader(settings, group="stolen") as reader:
+    with shell.RangeReader(settings, group="stolen") as reader:
         got = after_two_batches(
-            reader, filled, lambda: broker.steal_lease(held_group(by_hand), "t_one", 1)
+            reader, filled, lambda: broker.steal_lease(held_group(by_hand), SHARED, 1)
         )
     assert got == ledger.expected(filled, ())
 
 
 def test_a_broker_restart_in_the_middle_costs_nothing(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger, filled: OffsetRange
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    ledger: Ledger,
+    filled: OffsetRange,
 ) -> None:
-    with RangeReader(settings, group="restart") as reader:
+    with shell.RangeReader(settings, group="restart") as reader:
         got = after_two_batches(reader, filled, by_hand.broker(1).restart)
     assert got == ledger.expected(filled, ())
 
 
 def test_a_crash_that_loses_records_behind_the_range_costs_nothing(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger, filled: OffsetRange
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    ledger: Ledger,
+    filled: OffsetRange,
 ) -> None:
     """Stable ends: what was planned is on disk, so lost and reused offsets lie beyond it."""
     before = dict(ledger.rows)
-    Feeder(settings, "t_one", Ledger(), 2).produce(300)
+    Feeder(settings, SHARED, Ledger(), 2).produce(300)
     broker = by_hand.broker(1)
 
     def crash() -> None:
         assert broker.crash() > 0
         broker.restart()
-        Feeder(settings, "t_one", Ledger(), 3).produce(300)
+        Feeder(settings, SHARED, Ledger(), 3).produce(300)
 
-    with RangeReader(settings, group="crash") as reader:
+    with shell.RangeReader(settings, group="crash") as reader:
         got = after_two_batches(reader, filled, crash)
     assert got == Ledger(before).expected(filled, ())
 
@@ -98,24 +116,28 @@ def test_a_crash_that_loses_records_behind_the_range_costs_nothing(
 
 
 def test_retention_past_the_start_names_topic_partition_range_and_option(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
 ) -> None:
-    by_hand.broker(1).expire_to("t_one", 5_600)
+    by_hand.broker(1).expire_to(SHARED, 5_600)
     with (
-        RangeReader(settings, group="lost") as reader,
+        shell.RangeReader(settings, group="lost") as reader,
         pytest.raises(errors.DataLoss) as failure,
     ):
         bodies(reader, filled)
     text = str(failure.value)
-    for word in ("'t_one'", "1:1", "[0, 5600)", "gap_policy"):
+    for word in (f"'{SHARED}'", "1:1", "[0, 5600)", "gap_policy"):
         assert word in text
 
 
 def test_gap_policy_skip_goes_on_and_records_the_gap(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger, filled: OffsetRange
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    ledger: Ledger,
+    filled: OffsetRange,
 ) -> None:
-    by_hand.broker(1).expire_to("t_one", 5_600)
-    with RangeReader(settings, group="skip", gap_policy="skip") as reader:
+    by_hand.broker(1).expire_to(SHARED, 5_600)
+    with shell.RangeReader(settings, group="skip", gap_policy="skip") as reader:
         got = bodies(reader, filled)
         assert [(g.partition, g.start, g.end) for g in reader.stats.gaps] == [("1:1", 0, 5_600)]
     rest = OffsetRange(PARTITION, 5_600, filled.end)
@@ -123,32 +145,40 @@ def test_gap_policy_skip_goes_on_and_records_the_gap(
 
 
 def test_retention_that_overtakes_a_running_read_is_noticed(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
 ) -> None:
     end = filled.end - 280
-    with RangeReader(settings, group="race") as reader, pytest.raises(errors.DataLoss):
-        after_two_batches(reader, filled, lambda: by_hand.broker(1).expire_to("t_one", end))
+    with shell.RangeReader(settings, group="race") as reader, pytest.raises(errors.DataLoss):
+        after_two_batches(reader, filled, lambda: by_hand.broker(1).expire_to(SHARED, end))
 
 
 def test_a_truncated_log_is_an_error_not_a_short_window(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger, filled: OffsetRange
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    ledger: Ledger,
+    filled: OffsetRange,
 ) -> None:
-    Feeder(settings, "t_one", ledger, 2).produce(100)
+    Feeder(settings, SHARED, ledger, 2).produce(100)
     unsafe = OffsetRange(PARTITION, 0, ledger.settled_end(PARTITION))
     broker = by_hand.broker(1)
     assert broker.crash() > 0
     broker.restart()
-    with RangeReader(settings, group="short") as reader, pytest.raises(errors.LogTruncated):
+    with shell.RangeReader(settings, group="short") as reader, pytest.raises(errors.LogTruncated):
         bodies(reader, unsafe)
 
 
 def test_stable_and_latest_ends_differ_by_what_a_crash_would_lose(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger, filled: OffsetRange
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    ledger: Ledger,
+    filled: OffsetRange,
 ) -> None:
-    Feeder(settings, "t_one", ledger, 2).produce(90, [PARTITION])
-    with Metadata(settings) as metadata:
-        stable = metadata.ends("t_one", "ends", [PARTITION])[PARTITION]
-        latest = metadata.ends("t_one", "ends", [PARTITION], stable=False)[PARTITION]
+    Feeder(settings, SHARED, ledger, 2).produce(90, [PARTITION])
+    with shell.Metadata(settings) as metadata:
+        stable = metadata.ends(SHARED, "ends", [PARTITION])[PARTITION]
+        latest = metadata.ends(SHARED, "ends", [PARTITION], stable=False)[PARTITION]
     assert (stable.stable, latest.stable) == (True, False)
     assert latest.max_offset - stable.max_offset == 90 * 28
     lost = by_hand.broker(1).crash()
@@ -159,22 +189,26 @@ def test_stable_and_latest_ends_differ_by_what_a_crash_would_lose(
 
 
 def test_a_corrupt_checksum_fails_by_default_and_names_the_option(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
 ) -> None:
     by_hand.broker(1).corrupt_next(1)
     with (
-        RangeReader(settings, group="bad") as reader,
+        shell.RangeReader(settings, group="bad") as reader,
         pytest.raises(errors.CorruptRecord, match="corrupt_records"),
     ):
         bodies(reader, filled)
 
 
 def test_corrupt_records_can_be_dropped_and_counted_or_quarantined(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger, filled: OffsetRange
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    ledger: Ledger,
+    filled: OffsetRange,
 ) -> None:
     by_hand.broker(1).corrupt_next(3)
     kept = []
-    with RangeReader(
+    with shell.RangeReader(
         settings, group="bad", corrupt_records="quarantine", quarantine=kept.append
     ) as reader:
         got = bodies(reader, filled)
@@ -187,24 +221,45 @@ def test_corrupt_records_can_be_dropped_and_counted_or_quarantined(
 
 
 def test_stopping_early_gives_the_partition_back(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
 ) -> None:
     with (
-        RangeReader(settings, group="early", pool_size=1) as reader,
+        shell.RangeReader(settings, group="early", pool_size=1) as reader,
         closing(reader.read(filled)) as batches,
     ):
         next(batches)
     # With a pool of one group, a partition that was not given back would answer 410 for 30 s.
-    with RangeReader(settings, group="early", pool_size=1, deadline_ms=1_000) as reader:
+    with shell.RangeReader(settings, group="early", pool_size=1, deadline_ms=1_000) as reader:
         assert bodies(reader, filled)
 
 
+def test_leaving_the_reader_gives_the_partition_of_an_open_iterator_back(
+    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+) -> None:
+    with shell.RangeReader(settings, group="open", pool_size=1) as reader:
+        batches = reader.read(filled)
+        next(batches)
+    with shell.RangeReader(settings, group="open", pool_size=1, deadline_ms=1_000) as reader:
+        assert bodies(reader, filled)
+    batches.close()
+
+
+def test_an_iterator_that_outlives_its_reader_says_that_it_is_closed(
+    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+) -> None:
+    with shell.RangeReader(settings, group="late") as reader:
+        batches = reader.read(filled)
+        next(batches)
+    with pytest.raises((errors.ClosedError, errors.ConnectionLost)):
+        list(batches)
+
+
 def test_a_reader_without_progress_gives_up_and_says_where(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
 ) -> None:
     by_hand.broker(1).stop_reading()
     with (
-        RangeReader(settings, group="stalled", deadline_ms=1_000) as reader,
+        shell.RangeReader(settings, group="stalled", deadline_ms=1_000) as reader,
         pytest.raises(errors.RangeStalled) as failure,
     ):
         bodies(reader, filled)
@@ -212,8 +267,10 @@ def test_a_reader_without_progress_gives_up_and_says_where(
     assert "deadline_ms" in str(failure.value)
 
 
-def test_an_empty_range_asks_no_broker(settings: ClientSettings, by_hand: EmbeddedTubeMQ) -> None:
-    with RangeReader(settings, group="empty") as reader:
+def test_an_empty_range_asks_no_broker(
+    shell: Shell, settings: ClientSettings, by_hand: EmbeddedTubeMQ
+) -> None:
+    with shell.RangeReader(settings, group="empty") as reader:
         assert list(reader.read(OffsetRange(PARTITION, 56, 56))) == []
         assert reader.stats.fetches == 0
 
@@ -231,50 +288,55 @@ def test_impossible_ranges_are_refused_when_made(start: int, end: int, words: st
 
 
 def test_an_unknown_topic_is_one_clear_error(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings
+    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings
 ) -> None:
-    with Metadata(settings) as metadata, pytest.raises(errors.UnknownTopic, match="nowhere"):
+    with shell.Metadata(settings) as metadata, pytest.raises(errors.UnknownTopic, match="nowhere"):
         metadata.topic("nowhere")
 
 
 def test_an_unknown_partition_lists_those_there_are(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings
+    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings
 ) -> None:
-    ghost = Partition(1, "t_one", 7)
-    with Metadata(settings) as metadata, pytest.raises(errors.ConfigError, match="1:0, 1:1, 1:2"):
-        metadata.ends("t_one", "ghost", [ghost])
+    ghost = Partition(1, SHARED, 7)
+    with (
+        shell.Metadata(settings) as metadata,
+        pytest.raises(errors.ConfigError, match="1:0, 1:1, 1:2"),
+    ):
+        metadata.ends(SHARED, "ghost", [ghost])
 
 
-def test_a_wrong_master_address_names_the_address(by_hand: EmbeddedTubeMQ) -> None:
+def test_a_wrong_master_address_names_the_address(shell: Shell, by_hand: EmbeddedTubeMQ) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with (
-        Metadata(settings_for(f"127.0.0.1:{port}")) as metadata,
+        shell.Metadata(settings_for(f"127.0.0.1:{port}")) as metadata,
         pytest.raises(errors.ConnectError, match=str(port)),
     ):
-        metadata.topic("t_one")
+        metadata.topic(SHARED)
 
 
 def test_a_dead_broker_is_an_error_within_the_deadline(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
 ) -> None:
     by_hand.broker(1).stop()
     with (
-        RangeReader(settings, group="dead", deadline_ms=1_000) as reader,
+        shell.RangeReader(settings, group="dead", deadline_ms=1_000) as reader,
         pytest.raises(errors.RangeStalled, match="cannot connect"),
     ):
         bodies(reader, filled)
 
 
-def test_a_silent_master_is_an_error_that_names_the_option(by_hand: EmbeddedTubeMQ) -> None:
+def test_a_silent_master_is_an_error_that_names_the_option(
+    shell: Shell, by_hand: EmbeddedTubeMQ
+) -> None:
     by_hand.silence_master(20)
     settings = settings_for(by_hand.masters, rpc_timeout_ms=1_000)
     with (
-        Metadata(settings) as metadata,
+        shell.Metadata(settings) as metadata,
         pytest.raises(errors.RpcTimeout, match="rpc_timeout_ms"),
     ):
-        metadata.topic("t_one")
+        metadata.topic(SHARED)
 
 
 @contextmanager
@@ -294,17 +356,17 @@ def impostor(reply: bytes) -> Iterator[str]:
         thread.join(5)
 
 
-def test_a_peer_that_does_not_speak_tubemq_is_a_protocol_violation() -> None:
+def test_a_peer_that_does_not_speak_tubemq_is_a_protocol_violation(shell: Shell) -> None:
     with (
         impostor(b"HTTP/1.1 400 Bad Request\r\n\r\n") as masters,
-        Metadata(settings_for(masters)) as metadata,
+        shell.Metadata(settings_for(masters)) as metadata,
         pytest.raises(errors.ProtocolViolation, match=masters),
     ):
-        metadata.topic("t_one")
+        metadata.topic(SHARED)
 
 
 def test_filters_are_checked_again_by_the_client(
-    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger
+    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger
 ) -> None:
     """Brokers filter by Java's string hash: "Aa" and "BB" collide and must not be mixed up."""
     from tubemq_client import Producer, Record
@@ -314,7 +376,7 @@ def test_filters_are_checked_again_by_the_client(
             Record(b"%d" % n, None, stream, None, PARTITION)
             for n, stream in enumerate(("Aa", "BB") * 50)
         ]
-        for record, receipt in zip(records, producer.send_many("t_one", records), strict=True):
+        for record, receipt in zip(records, producer.send_many(SHARED, records), strict=True):
             ledger.add(PARTITION, receipt.offset, record.body, record.stream_id)
     ledger.settle()
     range_ = OffsetRange(PARTITION, 0, ledger.settled_end(PARTITION))

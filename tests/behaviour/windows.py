@@ -1,8 +1,9 @@
-"""The range suite: windows against send receipts, the same on every server.
+"""Windows against send receipts, the same on every server and with every shell.
 
 A producer's receipts say at which index offset every record was stored. That ledger is the truth:
 a window `[start, end)` of a partition must deliver exactly the records whose receipts lie in it, in
-offset order. Nothing here knows which server it talks to.
+offset order. Nothing here knows which server it talks to. Feeding is always done by the blocking
+producer; the shell is the one that reads.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from bisect import bisect_left
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from tubemq_client import ClientSettings, OffsetRange, Partition, Producer, RangeReader, Record
+from tests.behaviour.shells import BLOCKING, Shell
+from tubemq_client import ClientSettings, OffsetRange, Partition, Producer, Record
 from tubemq_client.config import ClientConfig
-from tubemq_client.sync import Metadata
 
 STREAMS = ("alpha", "beta", "gamma", None)
 
@@ -26,12 +27,14 @@ class Ledger:
     """Receipts by partition, kept sorted by offset; safe to read while a producer appends."""
 
     rows: dict[Partition, list[tuple[int, bytes, str | None]]] = field(default_factory=dict)
+    _first: dict[Partition, int] = field(default_factory=dict)
     _settled: dict[tuple[str, int, int], int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, partition: Partition, offset: int, body: bytes, stream: str | None) -> None:
         with self._lock:
             self.rows.setdefault(partition, []).append((offset, body, stream))
+            self._first[partition] = min(offset, self._first.get(partition, offset))
 
     def settle(self) -> None:
         """Everything sent so far has its receipt here: move the settled ends up."""
@@ -46,6 +49,13 @@ class Ledger:
         topic at a time: another's records in flight would be missing.)"""
         with self._lock:
             return self._settled.get((partition.topic, *partition.store_key), 0)
+
+    def first(self, partition: Partition) -> int:
+        """The lowest offset booked for the partition's store; the topic may have been used before
+        and its records below are not known here."""
+        with self._lock:
+            near = [n for p, n in self._first.items() if p.store_key == partition.store_key]
+            return min(near, default=0)
 
     def expected(self, range_: OffsetRange, filters: tuple[str, ...]) -> list[bytes]:
         with self._lock:
@@ -116,12 +126,14 @@ class Feeder:
             raise self.failure
 
 
-def random_window(rng: random.Random, partition: Partition, end: int) -> OffsetRange:
-    """A range somewhere in `[0, end]`: mostly short, sometimes everything; any multiple of 28."""
-    slots = end // 28
+def random_window(
+    rng: random.Random, partition: Partition, end: int, first: int = 0
+) -> OffsetRange:
+    """A range somewhere in `[first, end]`: mostly short, sometimes everything; multiples of 28."""
+    slots = (end - first) // 28
     length = min(slots, rng.choice((0, 1, 3, 20, 200, 2_000, slots)))
-    start = rng.randint(0, slots - length)
-    return OffsetRange(partition, start * 28, (start + length) * 28)
+    start = first + 28 * rng.randint(0, slots - length)
+    return OffsetRange(partition, start, start + 28 * length)
 
 
 def check_window(
@@ -130,9 +142,10 @@ def check_window(
     ledger: Ledger,
     range_: OffsetRange,
     filters: tuple[str, ...] = (),
+    shell: Shell = BLOCKING,
 ) -> int:
     """Read the window and compare record for record. Returns the number of records."""
-    with RangeReader(settings, group=group, filters=filters, slot_seed=str(range_)) as reader:
+    with shell.RangeReader(settings, group=group, filters=filters, slot_seed=str(range_)) as reader:
         got = [m for batch in reader.read(range_) for m in batch.messages()]
         expected = ledger.expected(range_, filters)
         bodies = [m.body for m in got]
@@ -148,31 +161,43 @@ def check_window(
 
 
 def run_windows(
-    settings: ClientSettings, group: str, ledger: Ledger, topics: list[str], count: int, seed: int
+    settings: ClientSettings,
+    group: str,
+    ledger: Ledger,
+    topics: list[str],
+    count: int,
+    seed: int,
+    shell: Shell = BLOCKING,
 ) -> int:
     """`count` random windows, filtered and not; ends never beyond what receipts prove."""
     rng = random.Random(seed)
     records = 0
-    with Metadata(settings) as metadata:
+    with shell.Metadata(settings) as metadata:
         partitions = {t: sorted(metadata.topic(t).partitions) for t in topics}
     for _ in range(count):
         partition = rng.choice(partitions[rng.choice(topics)])
         end = ledger.settled_end(partition)
         filters = rng.choice(((), (), ("alpha",), ("alpha", "gamma")))
-        records += check_window(
-            settings, group, ledger, random_window(rng, partition, end), filters
-        )
+        window = random_window(rng, partition, end, ledger.first(partition))
+        records += check_window(settings, group, ledger, window, filters, shell)
     return records
 
 
 def run_parallel(
-    settings: ClientSettings, group: str, ledger: Ledger, topic: str, *, readers: int, each: int
+    settings: ClientSettings,
+    group: str,
+    ledger: Ledger,
+    topic: str,
+    *,
+    readers: int,
+    each: int,
+    shell: Shell = BLOCKING,
 ) -> int:
     """`readers` threads reading random windows of the same partitions at once."""
     with ThreadPoolExecutor(readers) as pool:
         jobs = [
-            pool.submit(run_windows, settings, group, ledger, [topic], each, 1_000 + number)
-            for number in range(readers)
+            pool.submit(run_windows, settings, group, ledger, [topic], each, 1_000 + n, shell)
+            for n in range(readers)
         ]
         return sum(job.result(120) for job in jobs)
 

@@ -1,0 +1,184 @@
+"""The client-balance consumer: batches come back until confirmed, partitions have one owner."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.behaviour.conftest import embedded
+from tests.behaviour.shells import Shell
+from tests.behaviour.sites import SHARED, SINGLE, Site, bodies, eventually
+from tests.behaviour.windows import settings_for
+from tubemq_client import ClientSettings, Partition, errors
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches
+
+TOPICS = {SHARED: ()}
+
+# -- on every server ------------------------------------------------------------------------------
+
+
+def test_a_batch_comes_back_until_it_is_confirmed(shell: Shell, site: Site, group: str) -> None:
+    partition = site.partition()
+    start, *_ = site.send(partition, b"a", b"b", b"c")
+    with shell.AssignedConsumer(site.settings, group, TOPICS) as consumer:
+        assert consumer.assign(partition, start) == start
+        batch = eventually(lambda: consumer.pull(partition))
+        assert bodies(batch) == bodies(consumer.pull(partition)) == [b"a", b"b", b"c"]
+        assert consumer.reject(batch) == start
+        batch = consumer.pull(partition)
+        assert consumer.confirm(batch) == start + 84
+        assert consumer.pull(partition) is None
+
+
+def test_the_group_goes_on_where_it_was_confirmed_or_where_it_is_told(
+    shell: Shell, site: Site, group: str
+) -> None:
+    partition = site.partition()
+    start, second, _ = site.send(partition, b"a", b"b", b"c")
+    with shell.AssignedConsumer(site.settings, group, TOPICS) as consumer:
+        consumer.assign(partition, start)
+        consumer.confirm(eventually(lambda: consumer.pull(partition)))
+    (last,) = site.send(partition, b"d")
+    with shell.AssignedConsumer(site.settings, group, TOPICS) as consumer:
+        assert consumer.assign(partition) == last
+        assert bodies(eventually(lambda: consumer.pull(partition))) == [b"d"]
+    with shell.AssignedConsumer(site.settings, group, TOPICS) as consumer:
+        assert consumer.assign(partition, second) == second
+        assert bodies(eventually(lambda: consumer.pull(partition)))[:2] == [b"b", b"c"]
+
+
+def test_a_new_group_may_start_at_the_latest(shell: Shell, site: Site, group: str) -> None:
+    partition = site.partition()
+    (offset,) = site.send(partition, b"old")
+    with shell.AssignedConsumer(site.settings, group, TOPICS) as consumer:
+        assert consumer.assign(partition, position="latest") == offset + 28
+
+
+def test_a_partition_held_by_another_member_is_refused(
+    shell: Shell, site: Site, group: str
+) -> None:
+    partition = site.partition()
+    with (
+        shell.AssignedConsumer(site.settings, group, TOPICS) as first,
+        shell.AssignedConsumer(site.settings, group, TOPICS) as second,
+    ):
+        first.assign(partition)
+        with pytest.raises(errors.PartitionOccupied):
+            second.assign(partition)
+        first.release(partition)
+        second.assign(partition)
+        assert (first.assignment, second.assignment) == ([], [partition])
+
+
+def test_leaving_gives_everything_back_at_once(shell: Shell, site: Site, group: str) -> None:
+    mine = [site.partition(SHARED, n) for n in range(3)]
+    with shell.AssignedConsumer(site.settings, group, TOPICS) as consumer:
+        for partition in mine:
+            consumer.assign(partition)
+    with shell.AssignedConsumer(site.settings, group, TOPICS) as consumer:
+        for partition in mine:
+            consumer.assign(partition)
+        assert consumer.assignment == mine
+
+
+def test_members_of_a_group_must_agree_on_topics(shell: Shell, site: Site, group: str) -> None:
+    with (
+        shell.AssignedConsumer(site.settings, group, TOPICS),
+        pytest.raises(errors.GroupInconsistent),
+    ):
+        shell.AssignedConsumer(site.settings, group, {SINGLE: ()}).__enter__()
+
+
+def test_filters_belong_to_their_topic(shell: Shell, site: Site, group: str) -> None:
+    """A filter on one topic must not hide records of another one."""
+    mine, other = site.partition(), site.partition(SINGLE)
+    (red,) = site.send(mine, b"red", stream="red")
+    site.send(mine, b"blue", stream="blue")
+    (plain,) = site.send(other, b"plain")
+    wanted = {SHARED: ("red",), SINGLE: ()}
+    with shell.AssignedConsumer(site.settings, group, wanted) as consumer:
+        consumer.assign(mine, red)
+        consumer.assign(other, plain)
+        assert bodies(eventually(lambda: consumer.pull(other))) == [b"plain"]
+        assert bodies(eventually(lambda: consumer.pull(mine))) == [b"red"]
+
+
+def test_partitions_say_whether_they_can_be_subscribed(
+    shell: Shell, site: Site, group: str
+) -> None:
+    with shell.AssignedConsumer(site.settings, group, TOPICS) as consumer:
+        assert consumer.partitions() == {site.partition(SHARED, n): True for n in range(3)}
+
+
+def test_what_was_not_assigned_is_a_mistake_that_is_named(
+    shell: Shell, site: Site, group: str
+) -> None:
+    with shell.AssignedConsumer(site.settings, group, TOPICS) as consumer:
+        with pytest.raises(errors.ConfigError, match="not assigned"):
+            consumer.pull(site.partition())
+        with pytest.raises(errors.ConfigError, match="unknown partition"):
+            consumer.assign(site.partition(SHARED, 7))
+
+
+# -- with faults ----------------------------------------------------------------------------------
+
+PARTITION = Partition(1, SHARED, 0)
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedTubeMQ]:
+    with embedded(Switches(lease_ms=1_500)) as server:
+        yield server
+
+
+@pytest.fixture
+def options(server: EmbeddedTubeMQ) -> ClientSettings:
+    return settings_for(server.masters, heartbeat_period_ms=1_000, rpc_timeout_ms=2_000)
+
+
+def test_heartbeats_keep_a_quiet_partition(
+    shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings, group: str
+) -> None:
+    site = Site(options, [1])
+    site.send(PARTITION, b"a")
+    with shell.AssignedConsumer(options, group, TOPICS) as consumer:
+        consumer.assign(PARTITION)
+        time.sleep(3)  # twice the lease
+        assert bodies(consumer.pull(PARTITION)) == [b"a"]
+
+
+def test_heartbeats_register_again_where_the_master_forgot(
+    shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings, group: str
+) -> None:
+    with shell.AssignedConsumer(options, group, TOPICS) as consumer:
+        server.forget_members()
+        found = eventually(lambda: partitions_or_none(consumer))
+        assert len(found) == 3
+
+
+def partitions_or_none(consumer: object) -> object:
+    try:
+        return consumer.partitions()  # type: ignore[attr-defined]
+    except errors.ServerError:
+        return None  # not yet
+
+
+def test_a_lost_partition_leaves_the_assignment(
+    shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings, group: str
+) -> None:
+    with shell.AssignedConsumer(options, group, TOPICS) as consumer:
+        consumer.assign(PARTITION)
+        server.broker(1).steal_lease(group, SHARED, 0)
+        with pytest.raises(errors.PartitionTaken):
+            consumer.pull(PARTITION)
+        assert consumer.assignment == []
+
+
+def test_closing_does_not_wait_for_a_broker_that_is_gone(
+    shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings, group: str
+) -> None:
+    with shell.AssignedConsumer(options, group, TOPICS) as consumer:
+        consumer.assign(PARTITION)
+        server.broker(1).stop()
