@@ -19,5 +19,5 @@ SAMPLES = [
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
 def test_an_error_survives_pickling_with_its_data(error: errors.TubeMQError) -> None:
-    back = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    back = pickle.loads(pickle.dumps(error))
     assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))
