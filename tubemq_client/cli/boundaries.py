@@ -125,11 +125,6 @@ class BoundaryWriter:
             os.fsync(file.fileno())
         partial.replace(self._path)
 
-    @property
-    def reached(self) -> datetime | None:
-        """The newest instant that has a boundary."""
-        return self._reached
-
     def _entries_after_last(self, offsets: Mapping[str, int]) -> int:
         stores = {
             Partition.from_key(self._topic, key).store_key: offsets[key] - fixed
