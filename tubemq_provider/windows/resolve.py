@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import PartitionEnds
@@ -22,7 +22,14 @@ from tubemq_provider.windows.policies import EARLIEST, LATEST, NewPartitionPosit
 from tubemq_provider.windows.protocols import BoundaryBook, Document
 from tubemq_provider.windows.retention import EndsLookup, by_key, check_reachable, lost_starts
 
-__all__ = ["ExplicitPlanner", "TimePlanner", "TimeResolver", "fixed_boundary"]
+__all__ = [
+    "EvidentResolver",
+    "ExplicitPlanner",
+    "Resolved",
+    "TimePlanner",
+    "TimeResolver",
+    "fixed_boundary",
+]
 
 Range = tuple[int, int]
 Words = Mapping[str, int | str]
@@ -42,37 +49,80 @@ class TimeResolver(Protocol):
 
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
         """Offset by partition key; records before it belong to earlier windows. Raises
-        `ConfigError` if the instant cannot be resolved."""
+        `ConfigError` if the instant cannot be resolved, `WindowNotReady` if it cannot yet."""
+
+
+class Resolved(NamedTuple):
+    """Offsets by partition key, and what they rest on: strings, integers, lists and objects."""
+
+    offsets: Mapping[str, int]
+    evidence: Document
+
+
+@runtime_checkable
+class EvidentResolver(TimeResolver, Protocol):
+    """A resolver that says how good its answer is; the boundary's document keeps it."""
+
+    def resolve(self, instant: datetime) -> Resolved:
+        """What `offsets_at` gives, with the evidence. Raises the same."""
 
 
 def fixed_boundary(
-    resolver: TimeResolver, instant: datetime, scope: WindowScope, book: BoundaryBook | None
+    resolver: TimeResolver,
+    instant: datetime,
+    scope: WindowScope,
+    book: BoundaryBook | None,
+    *,
+    floor: Mapping[str, int] | None = None,
+    ceiling: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
-    """The one boundary at `instant`: what the book has, else what the resolver says, fixed now."""
+    """The one boundary at `instant`: what the book has, else what the resolver says, fixed now.
+
+    A resolver that may answer differently later could contradict a neighbour that is fixed: its
+    answer is kept between `floor`, the boundary before, and `ceiling`, the one after.
+    """
     if book is None:
         if not resolver.exact:
             raise ConfigError(
                 f"resolver {resolver.name!r} may answer differently later, and this sink has no "
-                f"place to fix a boundary; use the 'boundaries' resolver",
+                f"place to fix a boundary; use the 'boundaries' resolver, or a sink with a ledger "
+                f"of boundaries (Parquet on a local or mounted path)",
                 subject="time window",
             )
         return dict(resolver.offsets_at(instant))
-    key = f"{basic_instant(instant)}-{scope.h}"
+    key = _boundary_key(instant, scope)
     found = book.read(key)
     if found is None:
-        offsets = dict(sorted(resolver.offsets_at(instant).items(), key=key_order))
-        found = book.fix(
-            key,
-            {
-                "v": 1,
-                "instant": rfc3339(instant),
-                "topic": scope.topic,
-                "h": scope.h,
-                "resolver": resolver.name,
-                "offsets": offsets,
-            },
-        )
+        offsets, evidence = _ask(resolver, instant)
+        if not resolver.exact:
+            offsets = _between(offsets, floor or {}, ceiling or {})
+        document: Document = {
+            "v": 1,
+            "instant": rfc3339(instant),
+            "topic": scope.topic,
+            "h": scope.h,
+            "resolver": resolver.name,
+            "offsets": dict(sorted(offsets.items(), key=key_order)),
+        }
+        found = book.fix(key, document | ({"evidence": evidence} if evidence else {}))
     return _boundary_offsets(found, key, scope)
+
+
+def _boundary_key(instant: datetime, scope: WindowScope) -> str:
+    return f"{basic_instant(instant)}-{scope.h}"
+
+
+def _ask(resolver: TimeResolver, instant: datetime) -> Resolved:
+    if isinstance(resolver, EvidentResolver):
+        return resolver.resolve(instant)
+    return Resolved(resolver.offsets_at(instant), {})
+
+
+def _between(
+    offsets: Mapping[str, int], floor: Mapping[str, int], ceiling: Mapping[str, int]
+) -> dict[str, int]:
+    raised = {key: max(offset, floor.get(key, 0)) for key, offset in offsets.items()}
+    return {key: min(offset, ceiling.get(key, offset)) for key, offset in raised.items()}
 
 
 def _boundary_offsets(document: Document, key: str, scope: WindowScope) -> dict[str, int]:
@@ -125,8 +175,10 @@ class TimePlanner:
         Raises `WindowNotReady` while a boundary lies beyond what brokers have on disk, and
         `DataLoss` as `gap_policy` says.
         """
-        before = fixed_boundary(self.resolver, self.start, self.scope, self.book)
-        after = fixed_boundary(self.resolver, self.end, self.scope, self.book)
+        before = fixed_boundary(
+            self.resolver, self.start, self.scope, self.book, ceiling=self._fixed_end()
+        )
+        after = fixed_boundary(self.resolver, self.end, self.scope, self.book, floor=before)
         known = by_key(self.scope.topic, self.ends())
         ranges, joined = self._ranges(before, after, known)
         check_reachable(self.scope.topic, ranges, known)
@@ -134,6 +186,14 @@ class TimePlanner:
         return WindowPlan.for_time(
             self.scope, self.start, self.end, ranges, gaps=gaps, joined=joined
         )
+
+    def _fixed_end(self) -> dict[str, int]:
+        """The boundary at the end if a neighbour has fixed it, and it matters for the start."""
+        if self.book is None or self.resolver.exact:
+            return {}
+        key = _boundary_key(self.end, self.scope)
+        found = self.book.read(key)
+        return _boundary_offsets(found, key, self.scope) if found else {}
 
     def _ranges(
         self,

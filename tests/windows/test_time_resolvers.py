@@ -1,0 +1,473 @@
+"""Time turned into offsets: which samples count, what is refused, and that windows tile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
+from tubemq_client.errors import ConfigError
+from tubemq_client.model import Message, OffsetRange, Partition, PartitionEnds
+from tubemq_provider.offsets.memory import MemoryOffsetStore
+from tubemq_provider.windows.errors import DocumentError, WindowNotReady
+from tubemq_provider.windows.history import (
+    HISTORY_TOPIC,
+    HistoryResolver,
+    history_partition,
+    history_sample,
+)
+from tubemq_provider.windows.message_time import MessageTimeResolver
+from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.resolve import TimePlanner, TimeResolver
+from tubemq_provider.windows.run import WindowRun
+from tubemq_provider.windows.samples import Sample, instant_of
+from tubemq_provider.windows.timeline import Timeline, TimelineResolver, record_sample
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+NOON_MS = int(NOON.timestamp() * 1000)
+MINUTE = timedelta(minutes=1)
+PARTITIONS = [Partition.from_key(TOPIC, key) for key in ("1:0", "1:1", "2:0")]
+
+
+def at(minutes: float) -> datetime:
+    return NOON + minutes * MINUTE
+
+
+def ms(minutes: float) -> int:
+    return NOON_MS + int(minutes * 60_000)
+
+
+@dataclass
+class Shelf:
+    """Where a timeline is kept in these tests."""
+
+    document: Document | None = None
+
+    def load_timeline(self) -> Document | None:
+        return json.loads(json.dumps(self.document)) if self.document else None
+
+    def store_timeline(self, document: Document) -> None:
+        self.document = document
+
+
+def timeline_of(*samples: Sample) -> TimelineResolver:
+    timeline = Timeline(TOPIC)
+    for sample in samples:
+        timeline = timeline.with_sample(sample)
+    return TimelineResolver(TOPIC, timeline.to_document, lambda: PARTITIONS)
+
+
+class TestTimeline:
+    SAMPLES = (
+        Sample(ms(0), {"1/0": 28, "2/0": 0}),
+        Sample(ms(10), {"1/0": 56, "2/0": 28}),
+        Sample(ms(20), {"1/0": 84, "2/0": 28}),
+    )
+
+    @pytest.mark.parametrize(
+        ("minutes", "expected"),
+        [(0, (28, 0)), (0.001, (56, 28)), (10, (56, 28)), (11, (84, 28)), (20, (84, 28))],
+    )
+    def test_the_first_sample_at_or_after_an_instant_counts(
+        self, minutes: float, expected: tuple[int, int]
+    ) -> None:
+        found = timeline_of(*self.SAMPLES).offsets_at(at(minutes))
+        assert found == {"1:0": expected[0], "1:1": expected[0], "2:0": expected[1]}
+
+    def test_the_samples_around_it_are_reported(self) -> None:
+        found = timeline_of(*self.SAMPLES).resolve(at(12))
+        assert found.evidence == {
+            "since": "2026-11-21T12:10:00Z",
+            "until": "2026-11-21T12:20:00Z",
+        }
+
+    def test_an_instant_that_no_sample_has_passed_may_be_asked_later(self) -> None:
+        with pytest.raises(WindowNotReady, match="the one before it is of 2026-11-21T12:20:00Z"):
+            timeline_of(*self.SAMPLES).offsets_at(at(20.5))
+
+    def test_an_instant_before_the_first_sample_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match="the first is of 2026-11-21T12:00:00Z"):
+            timeline_of(*self.SAMPLES).offsets_at(at(-1))
+        with pytest.raises(ConfigError, match="none"):
+            timeline_of().offsets_at(NOON)
+
+    def test_a_broker_that_was_not_sampled_holds_the_boundary_back(self) -> None:
+        late = Sample(ms(30), {"1/0": 112})
+        with pytest.raises(WindowNotReady, match="2/0"):
+            timeline_of(*self.SAMPLES, late).offsets_at(at(25))
+        back = Sample(ms(40), {"1/0": 140, "2/0": 56})
+        found = timeline_of(*self.SAMPLES, late, back).offsets_at(at(25))
+        assert found == {"1:0": 112, "1:1": 112, "2:0": 56}
+
+    def test_a_store_that_appears_later_joins_with_the_next_boundary(self) -> None:
+        first = Sample(ms(0), {"1/0": 28})
+        second = Sample(ms(10), {"1/0": 56, "2/0": 28})
+        resolver = timeline_of(first, second)
+        assert resolver.offsets_at(at(5)) == {"1:0": 56, "1:1": 56}
+        assert resolver.offsets_at(at(10)) == {"1:0": 56, "1:1": 56, "2:0": 28}
+
+    def test_a_store_that_nobody_offers_now_is_not_forgotten(self) -> None:
+        timeline = Timeline(TOPIC).with_sample(self.SAMPLES[0])
+        resolver = TimelineResolver(TOPIC, timeline.to_document, lambda: PARTITIONS[:2])
+        with pytest.raises(WindowNotReady, match="2/0"):
+            resolver.offsets_at(NOON)
+
+    def test_a_log_that_fell_back_does_not_move_a_boundary_back(self) -> None:
+        crashed = Sample(ms(30), {"1/0": 56, "2/0": 28})
+        assert timeline_of(*self.SAMPLES, crashed).offsets_at(at(25))["1:0"] == 84
+
+    def test_an_allowance_lets_late_arrivals_count_as_before(self) -> None:
+        timeline = Timeline(TOPIC)
+        for sample in self.SAMPLES:
+            timeline = timeline.with_sample(sample)
+        resolver = TimelineResolver(TOPIC, timeline.to_document, lambda: PARTITIONS, 5 * MINUTE)
+        assert resolver.offsets_at(at(6))["1:0"] == 84
+        with pytest.raises(WindowNotReady):
+            resolver.offsets_at(at(16))
+
+    def test_a_sample_bears_the_time_before_the_look_up(self) -> None:
+        clock = iter([at(0), at(7)])
+        shelf, world = Shelf(), World()
+        world.log.append("1:0", 3)
+        record_sample(TOPIC, shelf, world.log.ends, lambda: next(clock))
+        world.log.append("2:0", 1)
+        timeline = record_sample(TOPIC, shelf, world.log.ends, lambda: next(clock))
+        assert [sample.at_ms for sample in timeline.samples] == [ms(0), ms(7)]
+        assert timeline.samples[-1].ends == {"1/0": 84, "2/0": 28}
+        assert Timeline.from_document(shelf.load_timeline(), TOPIC) == timeline
+
+    def test_a_look_up_that_fails_leaves_the_timeline_as_it_was(self) -> None:
+        def fails() -> Mapping[Partition, PartitionEnds]:
+            raise WindowNotReady("no broker")
+
+        shelf = Shelf()
+        with pytest.raises(WindowNotReady):
+            record_sample(TOPIC, shelf, fails, lambda: NOON)
+        assert shelf.document is None
+
+    def test_it_stays_small_and_remembers_since_when_it_knows_a_store(self) -> None:
+        timeline = Timeline(TOPIC)
+        for number in range(400):
+            ends = {"1/0": number * ENTRY, "2/0": number * ENTRY}
+            timeline = timeline.with_sample(Sample(ms(number), ends), max_bytes=4_000)
+        assert len(json.dumps(timeline.to_document())) < 5_000
+        assert 50 < len(timeline.samples) < 400
+        assert timeline.samples[-1].at_ms == ms(399)
+        assert timeline.first_seen == {"1/0": ms(0), "2/0": ms(0)}
+
+    def test_hours_of_silence_cost_two_samples(self) -> None:
+        timeline = Timeline(TOPIC)
+        for number in range(100):
+            timeline = timeline.with_sample(Sample(ms(number), {"1/0": 28}))
+        assert [sample.at_ms for sample in timeline.samples] == [ms(0), ms(99)]
+
+    @pytest.mark.parametrize(
+        "document",
+        [
+            [],
+            {"v": 2, "topic": TOPIC},
+            {"v": 1, "topic": "other", "stores": [], "samples": []},
+            {"v": 1, "topic": TOPIC, "stores": ["1/0"], "samples": []},
+            {"v": 1, "topic": TOPIC, "stores": [["1/0", 5]], "samples": [[5]]},
+            {"v": 1, "topic": TOPIC, "stores": [["1/0", 5]], "samples": [[5, 27]]},
+        ],
+    )
+    def test_a_damaged_document_is_reported(self, document: object) -> None:
+        with pytest.raises(DocumentError):
+            Timeline.from_document(document, TOPIC)
+
+
+@dataclass
+class Shelved:
+    """Records of one topic at their offsets, read as a range reader would; counts the reads."""
+
+    records: dict[Partition, list[tuple[int, bytes, str | None]]] = field(default_factory=dict)
+    low: int = 0
+    high: int = 0
+    reads: int = 0
+
+    def put(
+        self, partition: Partition, body: bytes = b"", minute: str | None = None, *, skip: int = 0
+    ) -> int:
+        offset = self.high + skip * ENTRY
+        self.records.setdefault(partition, []).append((offset, body, minute))
+        self.high = offset + ENTRY
+        return offset
+
+    def read(self, range_: OffsetRange) -> Iterator[Message]:
+        self.reads += 1
+        for offset, body, minute in self.records.get(range_.partition, []):
+            if range_.start <= offset < range_.end:
+                yield Message(body, {}, None, minute, offset, None)
+
+    def ends_of(self, *partitions: Partition) -> dict[Partition, PartitionEnds]:
+        return {p: PartitionEnds(p, self.low, self.high, stable=True) for p in partitions}
+
+
+def history_body(at_ms: int, ends: Mapping[int, int], group: str = "g", **changes: object) -> bytes:
+    offsets = [
+        {"storeId": store, "iMin": 0, "iMax": end, "dMin": 0, "dMax": 9, "parts": []}
+        for store, end in ends.items()
+    ]
+    records = [{"topic": "other", "offsets": []}, {"topic": TOPIC, "offsets": offsets}]
+    document = {"dt": at_ms, "bId": 1, "ver": 3, "group": group, "on": 1, "flt": 0, "clients": []}
+    return json.dumps(document | {"records": records} | changes).encode()
+
+
+class TestHistory:
+    PARTITION = Partition(1, HISTORY_TOPIC, history_partition("g"))
+
+    def log(self, *scans: tuple[float, int]) -> Shelved:
+        log = Shelved()
+        for minutes, end in scans:
+            log.put(self.PARTITION, history_body(ms(minutes), {0: 28 * 99}, "another"), skip=2)
+            log.put(self.PARTITION, history_body(ms(minutes), {0: end}), skip=1)
+        return log
+
+    def resolver(self, log: Shelved) -> HistoryResolver:
+        return HistoryResolver(
+            TOPIC, "g", log.read, lambda: log.ends_of(self.PARTITION), lambda: PARTITIONS[:2]
+        )
+
+    def test_the_first_scan_at_or_after_an_instant_counts(self) -> None:
+        log = self.log((0, 0), (1, 56), (2, 56), (3, 112))
+        resolver = self.resolver(log)
+        found = {m: resolver.offsets_at(at(m))["1:0"] for m in (0, 0.5, 1, 1.5, 2, 2.01, 3)}
+        assert found == {0: 0, 0.5: 56, 1: 56, 1.5: 56, 2: 56, 2.01: 112, 3: 112}
+        assert resolver.resolve(at(2.5)).evidence == {
+            "since": "2026-11-21T12:02:00Z",
+            "until": "2026-11-21T12:03:00Z",
+        }
+
+    def test_a_week_of_scans_takes_few_reads(self) -> None:
+        log = self.log(*((minute, minute * 28) for minute in range(10_080)))
+        assert self.resolver(log).offsets_at(at(7_000.5))["1:1"] == 7_001 * 28
+        assert log.reads < 24
+
+    def test_before_the_first_and_after_the_last_scan(self) -> None:
+        resolver = self.resolver(self.log((0, 0), (1, 56)))
+        with pytest.raises(ConfigError, match="before its first record, 2026-11-21T12:00:00Z"):
+            resolver.offsets_at(at(-1))
+        with pytest.raises(WindowNotReady):
+            resolver.offsets_at(at(1.1))
+
+    def test_a_history_that_retention_has_cut_is_not_guessed_at(self) -> None:
+        log = self.log((0, 0), (1, 56), (2, 84))
+        log.low = 6 * ENTRY
+        with pytest.raises(ConfigError, match="has been removed"):
+            self.resolver(log).offsets_at(at(0))
+        assert self.resolver(log).offsets_at(at(1.5))["1:0"] == 84
+
+    def test_a_group_that_is_not_recorded_is_told_how_to_become_so(self) -> None:
+        with pytest.raises(ConfigError, match="history_group"):
+            self.resolver(self.log()).offsets_at(NOON)
+
+    def test_zeros_of_a_topic_that_was_not_published_are_not_believed(self) -> None:
+        with pytest.raises(WindowNotReady):
+            self.resolver(self.log((0, 56), (1, 0))).offsets_at(at(0.5))
+
+    def test_a_record_of_another_version_is_refused(self) -> None:
+        with pytest.raises(DocumentError, match="version 4"):
+            history_sample(history_body(0, {0: 0}, ver=4), "g", TOPIC)
+        with pytest.raises(DocumentError):
+            history_sample(b"{", "g", TOPIC)
+        assert history_sample(history_body(0, {0: 0}, "another"), "g", TOPIC) is None
+        assert history_sample(history_body(0, {0: 28}), "g", "elsewhere") is None
+
+    def test_groups_hash_as_java_strings_do(self) -> None:
+        # From "...".hashCode() without its sign.
+        hashes = {"group": 98629247, "header": 1221270899, "\N{GRINNING FACE}": 1772899}
+        assert {g: history_partition(g) for g in hashes} == {g: h % 10 for g, h in hashes.items()}
+
+
+class TestMessageTime:
+    PARTITION = PARTITIONS[0]
+
+    def log(self, *minutes: int | None) -> Shelved:
+        log = Shelved()
+        for minute in minutes:
+            log.put(
+                self.PARTITION, minute=None if minute is None else f"2026112112{minute:02d}", skip=1
+            )
+        return log
+
+    def resolver(self, log: Shelved, **options: object) -> MessageTimeResolver:
+        return MessageTimeResolver(
+            TOPIC,
+            log.read,
+            lambda: log.ends_of(self.PARTITION),
+            lambda: at(60),
+            **options,  # type: ignore[arg-type]
+        )
+
+    def test_records_in_order_are_cut_exactly(self) -> None:
+        log = self.log(0, 0, 1, 1, None, 3)
+        found = {m: self.resolver(log).offsets_at(at(m))["1:0"] // 56 for m in (1, 2, 3, 4)}
+        assert found == {1: 2, 2: 4, 3: 4, 4: 6}
+
+    def test_late_records_move_the_boundary_and_are_reported(self) -> None:
+        log = self.log(0, 0, 1, 0, 1, 1, 0, 2, 2)
+        found = self.resolver(log).resolve(at(1))
+        assert found.offsets == {"1:0": 7 * 56}
+        assert found.evidence["overlap"] == {"1:0": {"late": 2, "early": 3}}
+
+    def test_only_so_many_entries_are_searched_for_late_records(self) -> None:
+        log = self.log(0, 1, 1, 1, 1, 1, 1, 0)
+        assert self.resolver(log, look_ahead=6).resolve(at(1)).offsets == {"1:0": 56}
+
+    def test_a_million_records_take_few_reads(self) -> None:
+        log = self.log(0)
+        log.high = 2**20 * ENTRY
+        self.resolver(log).resolve(at(1))
+        assert log.reads < 48
+
+    def test_a_window_waits_for_late_records(self) -> None:
+        with pytest.raises(WindowNotReady, match="may come until 2026-11-21T13:01:00Z"):
+            self.resolver(self.log(0), late_allowance=2 * MINUTE).offsets_at(at(59))
+
+    def test_records_without_a_time_are_refused(self) -> None:
+        with pytest.raises(ConfigError, match="carry no"):
+            self.resolver(self.log(None, None)).offsets_at(NOON)
+        log = Shelved()
+        log.put(self.PARTITION, minute="yesterday !!")
+        with pytest.raises(ConfigError, match="carry no"):
+            self.resolver(log).offsets_at(NOON)
+        assert self.resolver(Shelved()).offsets_at(NOON) == {"1:0": 0}
+
+    def test_what_retention_took_is_not_guessed_at(self) -> None:
+        log = self.log(0, 1, 2)
+        log.low = 56
+        with pytest.raises(ConfigError, match="retention has removed"):
+            self.resolver(log).offsets_at(at(1))
+        assert self.resolver(log).offsets_at(at(2)) == {"1:0": 112}
+
+    def test_minutes_are_read_in_the_producers_zone(self) -> None:
+        zone = timedelta(hours=8)
+        resolver = self.resolver(self.log(0, 1), zone=timezone(zone))
+        assert resolver.offsets_at(at(1) - zone) == {"1:0": 56}
+
+
+# Any times, any samples -------------------------------------------------------------------------
+
+Arrivals = st.lists(st.tuples(st.integers(0, 600), st.sampled_from(PARTITIONS)), max_size=30)
+Cuts = st.lists(st.integers(0, 600), min_size=2, max_size=8, unique=True)
+
+
+def run_windows(world: World, resolver: TimeResolver, cuts: list[int], order: list[int]) -> None:
+    for number in order:
+        start, end = cuts[number], cuts[number + 1]
+        planner = TimePlanner(
+            world.scope,
+            instant_of(start),
+            instant_of(end),
+            resolver,
+            world.log.ends,
+            world.sink.boundaries,
+        )
+        store = MemoryOffsetStore(world.journal, task=str(number))
+        WindowRun(planner, store, world.sink, world.engine, attempt="1").run()
+
+
+@given(Arrivals, st.sets(st.integers(1, 599), max_size=20), Cuts, st.randoms())
+def test_windows_over_any_samples_tile_what_arrived(arrivals, sampled, cuts, random) -> None:  # type: ignore[no-untyped-def]
+    world = World(sink=MemorySink(book=MemoryBook()))
+    arrivals, cuts = sorted(arrivals, key=lambda item: item[0]), sorted(cuts)
+    timeline = Timeline(TOPIC)
+    arrived: dict[tuple[str, int], int] = {}
+    waiting = list(arrivals)
+    for moment in sorted({0, *sampled, 600}):
+        # A sample may see what arrives while it is taken; it always sees what came before.
+        while waiting and waiting[0][0] < moment + random.randint(0, 2):
+            time, partition = waiting.pop(0)
+            before = set(world.log.all_records())
+            world.log.append(partition.key)
+            (new,) = set(world.log.all_records()) - before
+            arrived[new] = time
+        found = world.log.ends()
+        ends = {f"{p.broker_id}/{p.store_id}": end.max_offset for p, end in found.items()}
+        timeline = timeline.with_sample(Sample(moment, ends))
+    resolver = TimelineResolver(TOPIC, timeline.to_document, lambda: PARTITIONS)
+    order = list(range(len(cuts) - 1))
+    random.shuffle(order)
+    run_windows(world, resolver, cuts, order)
+    assert set(world.sink.records().values()) <= {1}
+    for record, time in arrived.items():
+        if cuts[0] <= time < cuts[-1] and record not in world.sink.records():
+            # Only what the sample of the first boundary saw already: it lies below that window.
+            assert record[1] < resolver.offsets_at(instant_of(cuts[0]))[record[0]]
+    for instant in cuts:
+        offsets = resolver.offsets_at(instant_of(instant))
+        assert all(offsets[key] > offset for (key, offset), t in arrived.items() if t < instant)
+    found_all = [resolver.offsets_at(instant_of(instant))["1:0"] for instant in cuts]
+    assert found_all == sorted(found_all)
+
+
+@given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 10), st.randoms())
+def test_windows_over_any_message_times_tile_the_log(minutes, look_ahead, random) -> None:  # type: ignore[no-untyped-def]
+    world = World(sink=MemorySink(book=MemoryBook()))
+    world.log.partitions = ["1:0", "1:1"]
+    log = Shelved()
+    for minute in minutes:
+        partition = random.choice(PARTITIONS[:2])
+        log.put(partition, minute=f"2026112112{minute:02d}")
+        world.log.append(partition.key)
+    resolver = MessageTimeResolver(
+        TOPIC, log.read, world.log.ends, lambda: at(90), look_ahead=look_ahead
+    )
+    cuts = [NOON_MS + minute * 60_000 for minute in (0, 5, 6, 17, 31)]
+    order = list(range(len(cuts) - 1))
+    random.shuffle(order)
+    run_windows(world, resolver, cuts, order)
+    assert world.sink.records() == dict.fromkeys(world.log.all_records(), 1)
+
+
+def test_a_boundary_is_kept_between_neighbours_that_are_fixed() -> None:
+    class Shifting:
+        name, exact = "shifting", False
+
+        def __init__(self, end: int) -> None:
+            self.end = end
+
+        def offsets_at(self, instant: datetime) -> Mapping[str, int]:
+            return {"1:0": self.end, "1:1": self.end, "2:0": 0}
+
+    world = World(sink=MemorySink(book=MemoryBook()))
+    for _ in range(4):
+        world.log.append("1:0")
+    run_windows(world, Shifting(56), [0, 1], [0])
+    run_windows(world, Shifting(28), [1, 2], [0])  # its end would lie before its start
+    run_windows(world, Shifting(112), [-1, 0], [0])  # its start would lie behind its end
+    assert all(start <= end for plan in world.sink.plans() for start, end in plan.ranges.values())
+
+
+def test_the_boundary_keeps_what_it_rests_on() -> None:
+    book = MemoryBook()
+    world = World(sink=MemorySink(book=book))
+    resolver = timeline_of(*TestTimeline.SAMPLES)
+    world.log.append("1:0", 3)
+    world.log.append("2:0", 1)
+    planner = TimePlanner(world.scope, at(1), at(12), resolver, world.log.ends, book)
+    planner.plan()
+    (_, fixed) = sorted(book.fixed.items())
+    assert fixed[1]["resolver"] == "timeline"
+    assert fixed[1]["evidence"]["until"] == "2026-11-21T12:20:00Z"
+
+
+@pytest.mark.parametrize("name", ["timeline", "history", "message_time"])
+def test_without_a_place_to_fix_boundaries_they_are_refused(name: str) -> None:
+    world = World()
+    log = Shelved()
+    resolvers: dict[str, TimeResolver] = {
+        "timeline": timeline_of(*TestTimeline.SAMPLES),
+        "history": TestHistory().resolver(log),
+        "message_time": TestMessageTime().resolver(log),
+    }
+    planner = TimePlanner(world.scope, at(0), at(1), resolvers[name], world.log.ends)
+    with pytest.raises(ConfigError, match=f"'{name}' may answer differently later"):
+        planner.plan()

@@ -1,0 +1,193 @@
+"""The `message_time` resolver: the time that producers wrote into their records (``$msgTime$``).
+
+The attribute is a minute without a zone, set by whom it pleases; brokers neither check it nor order
+by it. A boundary is found by bisection, so it is exact where records are in order. Late records are
+looked for in a stretch behind it, and the boundary moves behind the last one that is found; how
+many records of later minutes got below it that way is reported.
+
+This module must not open connections or read a clock of its own; it reads through callables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from typing import Final
+
+from tubemq_client.errors import ConfigError
+from tubemq_client.model import INDEX_ENTRY_BYTES, Message, OffsetRange, Partition, PartitionEnds
+from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.errors import WindowNotReady
+from tubemq_provider.windows.plan import key_order
+from tubemq_provider.windows.probing import ReadRange, crossing, first_in
+from tubemq_provider.windows.resolve import Resolved
+from tubemq_provider.windows.retention import EndsLookup, by_key
+from tubemq_provider.windows.samples import store_of
+
+__all__ = ["LOOK_AHEAD", "MessageTimeResolver", "message_minute"]
+
+LOOK_AHEAD: Final = 2_000
+"""Index entries behind a boundary that are searched for late records."""
+
+_FORM = "%Y%m%d%H%M"
+_DIGITS = len("202611211200")
+
+
+@lru_cache(maxsize=4096)
+def message_minute(text: str | None, zone: tzinfo = UTC) -> datetime | None:
+    """The instant of a ``$msgTime$`` in `zone`, or None for text that is none."""
+    if text is None or len(text) != _DIGITS or not text.isdecimal():
+        return None
+    try:
+        return datetime.strptime(text, _FORM).replace(tzinfo=zone)
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A boundary in one partition. `first` is the minute of the partition's first timed record."""
+
+    offset: int
+    first: datetime | None
+    late: int = 0
+    early: int = 0
+
+
+class MessageTimeResolver:
+    """Producers' time. `late_allowance` is how long records of a minute may take to arrive: an
+    instant is resolved once so much time has passed after it, and what comes later still lies
+    behind the boundary, in a later window.
+
+    `zone` is what producers mean by their minutes. `ends` are stable ends; every partition costs
+    about log2(index entries) small reads, and as many as log2(`look_ahead`) more if records are
+    late.
+    """
+
+    name = "message_time"
+    exact = False
+
+    def __init__(
+        self,
+        topic: str,
+        read: ReadRange,
+        ends: EndsLookup,
+        clock: Callable[[], datetime],
+        *,
+        late_allowance: timedelta = timedelta(0),
+        zone: tzinfo = UTC,
+        look_ahead: int = LOOK_AHEAD,
+    ) -> None:
+        self._topic = topic
+        self._read = read
+        self._ends = ends
+        self._clock = clock
+        self._late_allowance = late_allowance
+        self._zone = zone
+        self._stretch = look_ahead * INDEX_ENTRY_BYTES
+        self._subject = f"message time of topic {topic!r}"
+
+    def offsets_at(self, instant: datetime) -> Mapping[str, int]:
+        """See `resolve`."""
+        return self.resolve(instant).offsets
+
+    def resolve(self, instant: datetime) -> Resolved:
+        """The boundary at `instant`. Raises `WindowNotReady` until `late_allowance` after it, and
+        `ConfigError` if retention has passed it or records carry no time."""
+        due = instant + self._late_allowance
+        if self._clock() < due:
+            raise WindowNotReady(
+                f"{self._subject}: records before {rfc3339(instant)} may come until {rfc3339(due)}"
+            )
+        ends = by_key(self._topic, self._ends())
+        places = {key: self._place(found, instant) for key, found in ends.items()}
+        self._check_retention(ends, places, instant)
+        overlap = {
+            key: {"late": place.late, "early": place.early}
+            for key, place in places.items()
+            if place.late
+        }
+        return Resolved(
+            {key: place.offset for key, place in places.items()},
+            {
+                "late_allowance_s": int(self._late_allowance.total_seconds()),
+                "looked_entries": self._stretch // INDEX_ENTRY_BYTES,
+                "overlap": overlap,
+            },
+        )
+
+    def _place(self, ends: PartitionEnds, instant: datetime) -> _Place:
+        partition = ends.partition
+        whole = OffsetRange(partition, ends.min_offset, ends.max_offset)
+        first = self._first_time(whole)
+        if first is None:
+            self._refuse_records_without_time(whole)
+            return _Place(ends.min_offset, None)
+
+        def passed(rest: OffsetRange) -> bool:
+            minute = self._first_time(rest)
+            return minute is None or minute >= instant
+
+        place = crossing(partition, ends, passed)
+        late_until = self._behind_the_last_late(partition, place, ends.max_offset, instant)
+        if late_until == place:
+            return _Place(place, first)
+        minutes = [
+            minute
+            for record in self._read(OffsetRange(partition, place, late_until))
+            if (minute := message_minute(record.msg_time, self._zone)) is not None
+        ]
+        late = sum(minute < instant for minute in minutes)
+        return _Place(late_until, first, late, len(minutes) - late)
+
+    def _behind_the_last_late(
+        self, partition: Partition, place: int, end: int, instant: datetime
+    ) -> int:
+        """The offset in the stretch from `place` on behind which it has no late record."""
+        stretch = PartitionEnds(partition, place, min(end, place + self._stretch), stable=True)
+
+        def late(message: Message) -> bool | None:
+            minute = message_minute(message.msg_time, self._zone)
+            return True if minute is not None and minute < instant else None
+
+        return crossing(partition, stretch, lambda rest: first_in(self._read, rest, late) is None)
+
+    def _first_time(self, range_: OffsetRange) -> datetime | None:
+        return first_in(
+            self._read, range_, lambda message: message_minute(message.msg_time, self._zone)
+        )
+
+    def _refuse_records_without_time(self, range_: OffsetRange) -> None:
+        if first_in(self._read, range_, lambda message: message.message_id) is not None:
+            raise ConfigError(
+                f"records of partition {range_.partition.key} carry no $msgTime$ (or none that "
+                f"reads yyyyMMddHHmm); producers set it, or choose another resolver",
+                subject=self._subject,
+            )
+
+    def _check_retention(
+        self,
+        ends: Mapping[str, PartitionEnds],
+        places: Mapping[str, _Place],
+        instant: datetime,
+    ) -> None:
+        """Refuse an instant before the first record of a store that has lost some: where it was
+        cannot be known any more."""
+        oldest: dict[str, datetime] = {}
+        cut: dict[str, str] = {}
+        for key, place in sorted(places.items(), key=key_order):
+            store = store_of(ends[key].partition)
+            if place.first is not None:
+                oldest[store] = min(oldest.get(store, place.first), place.first)
+            if ends[key].min_offset:
+                cut.setdefault(store, key)
+        problems = [
+            f"{rfc3339(instant)} is not after {rfc3339(oldest[store])}, the first time that "
+            f"partition {key} and its store still have; retention has removed what was before"
+            for store, key in cut.items()
+            if store in oldest and oldest[store] >= instant
+        ]
+        if problems:
+            raise ConfigError(problems, subject=self._subject)

@@ -1,0 +1,121 @@
+"""From samples of (time, ends) to the offsets of an instant: the arithmetic of arrival time.
+
+A sample says: at this time, or a moment later, the logs of these stores ended there. Whatever had
+arrived before that time lies below. So the boundary of an instant is the end in the first sample
+taken *at or after* it, never in one taken before. What `timeline` and `history` know comes down to
+samples; this module decides what they mean. It must not do I/O or read a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from tubemq_client.errors import ConfigError
+from tubemq_client.model import Partition
+from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.errors import WindowNotReady
+
+__all__ = ["Cover", "Sample", "by_partition", "cover", "instant_of", "ms_of", "store_of"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Ends of stores (``"<broker id>/<store id>"``), read at `at_ms` or a moment later."""
+
+    at_ms: int
+    ends: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """An instant's end per store, and the samples around it: the last one at or before the instant
+    and the first at or after it (the latest of them, if stores differ). Records below an end
+    arrived before `until_ms`; those that arrived before the instant are all below."""
+
+    ends: Mapping[str, int]
+    since_ms: int
+    until_ms: int
+
+
+def ms_of(instant: datetime) -> int:
+    """Milliseconds since the epoch, rounded up: a sample counts only from the instant on."""
+    return -((_EPOCH - instant) // timedelta(milliseconds=1))
+
+
+def instant_of(at_ms: int) -> datetime:
+    """The instant of a time in ms since the epoch, in UTC."""
+    return _EPOCH + timedelta(milliseconds=at_ms)
+
+
+def store_of(partition: Partition) -> str:
+    """The store of a partition as documents name it, ``"1/0"``."""
+    return f"{partition.broker_id}/{partition.store_id}"
+
+
+def cover(
+    samples: Iterable[Sample],
+    instant: datetime,
+    *,
+    first_seen: Mapping[str, int],
+    subject: str,
+) -> Cover:
+    """The ends of `instant`. `samples` are in time order, `first_seen` says since when (ms) each
+    store has been sampled.
+
+    A store first seen after the instant is left out: it joins with the next boundary. One that was
+    known must be in a sample at or after the instant, since nothing else tells what arrived last.
+    An end never lies below that of an earlier sample; a broker that crashed may have fallen back.
+    Raises `ConfigError` for an instant before the first sample, `WindowNotReady` if no sample at or
+    after it has all the stores.
+    """
+    ordered = list(samples)
+    at = ms_of(instant)
+    if not ordered or ordered[0].at_ms > at:
+        first = f"the first is of {rfc3339(instant_of(ordered[0].at_ms))}" if ordered else "none"
+        raise ConfigError(
+            f"no sample at or before {rfc3339(instant)}: {first}",
+            subject=subject,
+        )
+    ends: dict[str, int] = {}
+    missing = {store for store, since in first_seen.items() if since <= at}
+    since_ms, until_ms = ordered[0].at_ms, None
+    for sample in ordered:
+        _raise_ends(ends, sample, missing)
+        if sample.at_ms <= at:
+            since_ms = sample.at_ms
+        if sample.at_ms >= at:
+            until_ms = sample.at_ms
+            missing -= sample.ends.keys()
+            if not missing:
+                return Cover(ends, since_ms, until_ms)
+    stores = f" of store {', '.join(sorted(missing))}" if until_ms else ""
+    raise WindowNotReady(
+        f"{subject}: no sample{stores} at or after {rfc3339(instant)} yet; the one before it is of "
+        f"{rfc3339(instant_of(since_ms))}"
+    )
+
+
+def _raise_ends(ends: dict[str, int], sample: Sample, wanted: set[str]) -> None:
+    for store in wanted & sample.ends.keys():
+        ends[store] = max(ends.get(store, 0), sample.ends[store])
+
+
+def by_partition(
+    ends: Mapping[str, int], partitions: Iterable[Partition], *, subject: str
+) -> dict[str, int]:
+    """Offsets by partition key. Raises `WindowNotReady` if a store has no partition just now: to
+    leave it out would make it join again later, and its records would come twice."""
+    found: dict[str, int] = {}
+    for partition in sorted(partitions):
+        if store_of(partition) in ends:
+            found[partition.key] = ends[store_of(partition)]
+    announced = {store_of(partition) for partition in partitions}
+    if gone := sorted(ends.keys() - announced):
+        raise WindowNotReady(
+            f"{subject}: no broker offers the partitions of store {', '.join(gone)} now"
+        )
+    return found

@@ -1,0 +1,229 @@
+"""The `timeline` resolver: arrival time from samples that a small task takes now and then.
+
+A `Timeline` is one document per topic and group: at which time the logs ended where. Somebody
+records a sample every minute or so (`record_sample`; under Airflow `TubeMQSampleEndsOperator`), and
+an instant's boundary is the end in the first sample taken at or after it. Old samples go when the
+document grows too large. This module must not import airflow; where the document lives is the
+business of a `TimelineStore`.
+
+Samples hold the end in *memory*, not the stable one: a record that has just arrived is below the
+first and not below the second. A window still waits until its end is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final, Protocol
+
+from tubemq_client.model import Partition
+from tubemq_provider.windows._plan_document import offset_problem
+from tubemq_provider.windows.canonical import canonical_json, rfc3339
+from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.resolve import Resolved
+from tubemq_provider.windows.retention import EndsLookup
+from tubemq_provider.windows.samples import (
+    Sample,
+    by_partition,
+    cover,
+    instant_of,
+    ms_of,
+    store_of,
+)
+
+__all__ = ["MAX_BYTES", "Timeline", "TimelineResolver", "TimelineStore", "record_sample"]
+
+MAX_BYTES: Final = 60_000
+"""Size of a timeline's JSON beyond which the oldest samples go; places that keep state are happy
+below 64 KB. That is some 900 samples of four stores, fifteen hours at one a minute."""
+
+_VERSION = 1
+_MISSING = -1
+
+
+class TimelineStore(Protocol):
+    """Where a timeline lives. The last writer wins; a lost sample only makes time coarser."""
+
+    def load_timeline(self) -> Document | None:
+        """The document, or None if there is none (yet, or any more)."""
+
+    def store_timeline(self, document: Document) -> None:
+        """Replace the document, in one write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Samples of the ends of one topic, oldest first. Immutable; `with_sample` gives a new one.
+
+    `first_seen` has the time (ms) of each store's first sample, also of samples that are gone: a
+    store that is older than the oldest sample must not be taken for a new one.
+    """
+
+    topic: str
+    samples: tuple[Sample, ...] = ()
+    first_seen: Mapping[str, int] = field(default_factory=dict)
+
+    def with_sample(self, sample: Sample, *, max_bytes: int = MAX_BYTES) -> Timeline:
+        """This timeline and one sample more, in time order; a sample between two that say the same
+        goes, as do the oldest ones if the document would have more than `max_bytes`."""
+        known = {item.at_ms: item for item in self.samples} | {sample.at_ms: sample}
+        first_seen = dict(self.first_seen)
+        for store in sorted(sample.ends):
+            first_seen[store] = min(first_seen.get(store, sample.at_ms), sample.at_ms)
+        ordered = _without_repetition(known[at] for at in sorted(known))
+        timeline = Timeline(self.topic, tuple(ordered), first_seen)
+        while len(timeline.samples) > 1 and len(canonical_json(timeline.to_document())) > max_bytes:
+            surplus = max(1, len(timeline.samples) // 20)
+            timeline = replace(timeline, samples=timeline.samples[surplus:])
+        return timeline
+
+    def to_document(self) -> Document:
+        """The JSON object to keep: a column per store, a row per sample."""
+        return {
+            "v": _VERSION,
+            "topic": self.topic,
+            "stores": [[store, since] for store, since in self.first_seen.items()],
+            "samples": [
+                [item.at_ms, *(item.ends.get(store, _MISSING) for store in self.first_seen)]
+                for item in self.samples
+            ],
+        }
+
+    @classmethod
+    def from_document(cls, document: object, topic: str) -> Timeline:
+        """The timeline in a stored document. Raises `DocumentError` with every problem."""
+        problems = _problems(document, topic)
+        if problems:
+            raise DocumentError(f"timeline of topic {topic!r}", problems)
+        assert isinstance(document, dict)
+        first_seen = {str(store): int(since) for store, since in document["stores"]}
+        samples = (
+            Sample(
+                row[0],
+                {
+                    store: end
+                    for store, end in zip(first_seen, row[1:], strict=True)
+                    if end != _MISSING
+                },
+            )
+            for row in document["samples"]
+        )
+        return cls(topic, tuple(sorted(samples, key=lambda item: item.at_ms)), first_seen)
+
+
+def _without_repetition(samples: Iterable[Sample]) -> list[Sample]:
+    """Without those between two equal ones: the later of the two answers for them."""
+    kept: list[Sample] = []
+    for sample in samples:
+        if len(kept) > 1 and kept[-2].ends == kept[-1].ends == sample.ends:
+            kept[-1] = sample
+        else:
+            kept.append(sample)
+    return kept
+
+
+def _problems(document: object, topic: str) -> list[str]:
+    if not isinstance(document, dict):
+        return ["it is no object"]
+    if document.get("v") != _VERSION:
+        return [f"version {document.get('v')!r} is unknown here; this release reads {_VERSION}"]
+    problems = []
+    if document.get("topic") != topic:
+        problems.append(f"it is of topic {document.get('topic')!r}")
+    stores, rows = document.get("stores"), document.get("samples")
+    if not isinstance(stores, list) or not all(map(_is_column, stores)):
+        problems.append("stores are not pairs of a name and a time")
+    elif not isinstance(rows, list):
+        problems.append("samples are missing")
+    else:
+        problems += [f"sample {row!r} is damaged" for row in rows if not _is_row(row, len(stores))]
+    return problems
+
+
+def _is_column(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and isinstance(value[0], str)
+        and type(value[1]) is int
+    )
+
+
+def _is_row(row: Any, stores: int) -> bool:
+    return (
+        isinstance(row, list)
+        and len(row) == stores + 1
+        and type(row[0]) is int
+        and all(end == _MISSING or not offset_problem(end) for end in row[1:])
+    )
+
+
+def record_sample(
+    topic: str, store: TimelineStore, ends: EndsLookup, clock: Callable[[], datetime]
+) -> Timeline:
+    """Look the ends up, add them to the timeline and store it; the timeline afterwards.
+
+    `ends` should give the ends in memory. The sample bears the time *before* the look-up, so all
+    that had arrived by then is in it. Raises what the look-up raises, and stores nothing then: a
+    sample without some broker would say less than none.
+    """
+    asked = ms_of(clock())
+    found = ends()
+    highest: dict[str, int] = {}
+    for partition, end in found.items():
+        name = store_of(partition)
+        highest[name] = max(highest.get(name, 0), end.max_offset)
+    document = store.load_timeline()
+    timeline = Timeline.from_document(document, topic) if document else Timeline(topic)
+    timeline = timeline.with_sample(Sample(asked, highest))
+    store.store_timeline(timeline.to_document())
+    return timeline
+
+
+class TimelineResolver:
+    """Arrival time, as good as the samples are dense. `late_allowance` moves every boundary that
+    much later: what arrives so long after an instant still counts as before it (for clocks that
+    differ). `partitions` tells the topic's partitions now."""
+
+    name = "timeline"
+    exact = False
+
+    def __init__(
+        self,
+        topic: str,
+        load: Callable[[], Document | None],
+        partitions: Callable[[], Iterable[Partition]],
+        late_allowance: timedelta = timedelta(0),
+    ) -> None:
+        self._topic = topic
+        self._load = load
+        self._partitions = partitions
+        self._late_allowance = late_allowance
+
+    def offsets_at(self, instant: datetime) -> Mapping[str, int]:
+        """See `resolve`."""
+        return self.resolve(instant).offsets
+
+    def resolve(self, instant: datetime) -> Resolved:
+        """The boundary at `instant`. Raises `ConfigError` before the first sample, `WindowNotReady`
+        after the last."""
+        document = self._load()
+        timeline = (
+            Timeline.from_document(document, self._topic) if document else Timeline(self._topic)
+        )
+        subject = f"timeline of topic {self._topic!r}"
+        found = cover(
+            timeline.samples,
+            instant + self._late_allowance,
+            first_seen=timeline.first_seen,
+            subject=subject,
+        )
+        return Resolved(
+            by_partition(found.ends, list(self._partitions()), subject=subject),
+            {
+                "since": rfc3339(instant_of(found.since_ms)),
+                "until": rfc3339(instant_of(found.until_ms)),
+            },
+        )
