@@ -25,6 +25,9 @@ LIMIT_spark ?= 360
 LIMIT_real ?= 720
 bounded = $(if $(shell command -v timeout),timeout --signal=INT --kill-after=60 $(LIMIT_$(1)))
 
+# Small Spark jobs end sooner on a JVM that compiles less; two cores are shared with Airflow and tests.
+export SPARK_SUBMIT_OPTS ?= -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+
 pytest = -m pytest --junitxml=$(REPORTS)/$(1).xml $(ARGS)
 
 .PHONY: help
