@@ -1,0 +1,239 @@
+"""Coverage: which intervals and which offsets are in a sink, which are missing, which twice.
+
+Judged by published markers alone, since they are what says "written". Intervals are those of time
+windows; offsets are compared over windows of every kind. Windows of different scopes (`h`) are
+never mixed. `calendar` and `report` draw it as text. This module must not do I/O: who opens the
+sink passes its markers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any, Final, Generic, TypeVar
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.windows.canonical import parse_instant, rfc3339
+from tubemq_provider.windows.plan import key_order
+from tubemq_provider.windows.protocols import Marker
+from tubemq_provider.windows.result import merged_gaps
+
+__all__ = ["Coverage", "Pieces", "calendar", "coverage", "pieces_of", "report"]
+
+MAX_DAYS: Final = 3_660
+
+_HOUR = timedelta(hours=1)
+_HOURS = 24
+
+
+Point = TypeVar("Point", int, datetime)
+Interval = tuple[datetime, datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces(Generic[Point]):
+    """Half-open pieces in order. `done`: joined where they touch. `missing`: between the first and
+    the last, or within the span asked for. `overlapping`: claimed by more than one window."""
+
+    done: tuple[tuple[Point, Point], ...] = ()
+    missing: tuple[tuple[Point, Point], ...] = ()
+    overlapping: tuple[tuple[Point, Point], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What the markers of one scope say. `offsets` and `lost` (ranges that retention took before
+    they were read) are by partition key."""
+
+    cluster: str
+    topic: str
+    group: str
+    h: str
+    windows: int
+    intervals: Pieces[datetime]
+    offsets: Mapping[str, Pieces[int]] = field(default_factory=dict)
+    lost: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is missing, lost or there twice."""
+        every: list[Pieces[int] | Pieces[datetime]] = [self.intervals, *self.offsets.values()]
+        return not self.lost and not any(item.missing or item.overlapping for item in every)
+
+    def to_document(self) -> dict[str, Any]:
+        """Plain JSON values, for commands and tasks."""
+        return {
+            "cluster": self.cluster,
+            "topic": self.topic,
+            "group": self.group,
+            "h": self.h,
+            "windows": self.windows,
+            "complete": self.complete,
+            "intervals": {
+                name: [[rfc3339(start), rfc3339(end)] for start, end in pieces]
+                for name, pieces in _named(self.intervals)
+            },
+            "offsets": {
+                key: {name: [list(piece) for piece in pieces] for name, pieces in _named(item)}
+                for key, item in self.offsets.items()
+            },
+            "lost": {key: [list(gap) for gap in gaps] for key, gaps in self.lost.items()},
+        }
+
+
+def coverage(
+    markers: Iterable[Marker], *, start: datetime | None = None, end: datetime | None = None
+) -> list[Coverage]:
+    """The coverage of each scope among `markers`, by `h`.
+
+    With `start` and `end`, intervals count only as far as they lie between the two, and what is
+    missing up to either is reported; offsets are not cut. Raises `ConfigError` for an empty span.
+    """
+    if start is not None and end is not None and start >= end:
+        raise ConfigError(
+            f"start {rfc3339(start)} is not before end {rfc3339(end)}", subject="coverage"
+        )
+    ordered = sorted(markers, key=lambda marker: marker.plan.h)
+    return [
+        _of_scope(list(found), start, end)
+        for _, found in groupby(ordered, key=lambda marker: marker.plan.h)
+    ]
+
+
+def _of_scope(markers: list[Marker], start: datetime | None, end: datetime | None) -> Coverage:
+    plan = markers[0].plan
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    lost: dict[str, list[list[int]]] = {}
+    for marker in markers:
+        for key, range_ in marker.plan.ranges.items():
+            ranges.setdefault(key, []).append(range_)
+        for key, gaps in merged_gaps(marker.plan, marker).items():
+            lost.setdefault(key, []).extend(list(gap) for gap in gaps)
+    return Coverage(
+        plan.cluster,
+        plan.topic,
+        plan.group,
+        plan.h,
+        len(markers),
+        pieces_of(_intervals(markers), start, end),
+        {key: pieces_of(found) for key, found in sorted(ranges.items(), key=key_order)},
+        {key: sorted(gaps) for key, gaps in sorted(lost.items(), key=key_order)},
+    )
+
+
+def _intervals(markers: Iterable[Marker]) -> Iterator[Interval]:
+    for marker in markers:
+        if marker.plan.time is not None:
+            start, end = marker.plan.time
+            yield parse_instant(start), parse_instant(end)
+
+
+def pieces_of(
+    claimed: Iterable[tuple[Point, Point]], start: Point | None = None, end: Point | None = None
+) -> Pieces[Point]:
+    """What half-open pieces cover, within `[start, end)` where given; empty ones do not count."""
+    done: list[tuple[Point, Point]] = []
+    missing: list[tuple[Point, Point]] = []
+    overlapping: list[tuple[Point, Point]] = []
+    reached = start
+    for low, high in sorted(_cut(claimed, start, end)):
+        if reached is not None and low > reached:
+            missing.append((reached, low))
+        if done and low <= done[-1][1]:
+            if low < done[-1][1]:
+                _extend(overlapping, low, min(high, done[-1][1]))
+            done[-1] = (done[-1][0], max(high, done[-1][1]))
+        else:
+            done.append((low, high))
+        reached = done[-1][1]
+    if end is not None and reached is not None and reached < end:
+        missing.append((reached, end))
+    return Pieces(tuple(done), tuple(missing), tuple(overlapping))
+
+
+def _cut(
+    claimed: Iterable[tuple[Point, Point]], start: Point | None, end: Point | None
+) -> Iterator[tuple[Point, Point]]:
+    for claim in claimed:
+        low = claim[0] if start is None else max(claim[0], start)
+        high = claim[1] if end is None else min(claim[1], end)
+        if low < high:
+            yield low, high
+
+
+def _extend(pieces: list[tuple[Point, Point]], low: Point, high: Point) -> None:
+    """Add a piece behind all others, joined to the last if it touches."""
+    if pieces and low <= pieces[-1][1]:
+        pieces[-1] = (pieces[-1][0], max(high, pieces[-1][1]))
+    else:
+        pieces.append((low, high))
+
+
+def _named(pieces: Pieces[Point]) -> list[tuple[str, tuple[tuple[Point, Point], ...]]]:
+    return [
+        ("done", pieces.done),
+        ("missing", pieces.missing),
+        ("overlapping", pieces.overlapping),
+    ]
+
+
+# Text --------------------------------------------------------------------------------------------
+
+
+def report(found: Coverage) -> str:
+    """Some lines for people: what is complete, then every piece that is not, then the calendar."""
+    verdict = "complete" if found.complete else "NOT complete"
+    whose = f"{found.cluster}/{found.topic}, group {found.group} ({found.h})"
+    lines = [f"{whose}: {found.windows} windows, {verdict}"]
+    for name, intervals in _named(found.intervals):
+        lines += [f"  {name} {rfc3339(low)} to {rfc3339(high)}" for low, high in intervals]
+    for key, pieces in found.offsets.items():
+        for name, ranges in _named(pieces):
+            lines += [f"  {key} {name} [{low}, {high})" for low, high in ranges]
+    lines += [
+        f"  {key} lost to retention [{low}, {high})"
+        for key, gaps in found.lost.items()
+        for low, high in gaps
+    ]
+    drawn = calendar(found.intervals)
+    return "\n".join([*lines, *([drawn] if drawn else [])])
+
+
+def calendar(pieces: Pieces[datetime]) -> str:
+    """A line per day in UTC, a sign per hour: ``#`` done, ``+`` partly done, ``!`` there twice,
+    ``.`` missing, blank outside; empty if there is no interval at all.
+
+    Raises `ConfigError` for more than ten years.
+    """
+    every = [*pieces.done, *pieces.missing]
+    if not every:
+        return ""
+    first = min(low for low, _ in every).astimezone(UTC)
+    last = max(high for _, high in every)
+    day = first.replace(hour=0, minute=0, second=0, microsecond=0)
+    if (last - day).days > MAX_DAYS:
+        raise ConfigError(f"{(last - day).days} days are too many to draw", subject="calendar")
+    lines = [" " * 11 + "0     6     12    18"]
+    while day < last:
+        hours = (day + number * _HOUR for number in range(_HOURS))
+        signs = "".join(_sign(pieces, hour) for hour in hours)
+        lines.append(f"{day:%Y-%m-%d} {signs}".rstrip())
+        day += timedelta(days=1)
+    return "\n".join(lines)
+
+
+def _sign(pieces: Pieces[datetime], hour: datetime) -> str:
+    def within(parts: Iterable[Interval]) -> timedelta:
+        spans = (min(high, hour + _HOUR) - max(low, hour) for low, high in parts)
+        return sum((span for span in spans if span > timedelta(0)), timedelta(0))
+
+    done, missing = within(pieces.done), within(pieces.missing)
+    if within(pieces.overlapping):
+        return "!"
+    if done and missing:
+        return "+"
+    if done:
+        return "#"
+    return "." if missing else " "
