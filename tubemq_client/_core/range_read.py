@@ -263,12 +263,14 @@ class RangeRead:
 
     def _passed(self, ready: RawBatch | None, position: int) -> Conversation[None]:
         """The position is now `position`; deliver `ready`, which ended at or before it."""
+        moved = position > self._resume_at
         if ready is None:
-            self._all_exact = self._all_exact and position == self._resume_at
+            self._all_exact = self._all_exact and not moved
         else:
             yield from self._deliver(ready, position)
-        if position > self._resume_at:
+        if moved:
             self._resume_at = position
+            # Asked after the delivery: the time a user takes for a batch is not the broker's.
             self._progress_at = yield Now()
             self._pause_ms = _PAUSE_MS
 
@@ -335,17 +337,21 @@ class RangeRead:
 
         Not needed when every batch was seen to begin where the one before it ended.
         """
-        if self._all_exact:
-            return
-        ends = yield from look_up_ends(
-            self._range.partition,
-            self._broker,
-            self._pool.group,
-            stable=False,
-            visit_token=self._policy.visit_token,
-        )
-        if ends.min_offset > self._intact_from:
-            self._lost(ends.min_offset, start=self._intact_from)
+        while not self._all_exact:
+            try:
+                ends = yield from look_up_ends(
+                    self._range.partition,
+                    self._broker,
+                    self._pool.group,
+                    stable=False,
+                    visit_token=self._policy.visit_token,
+                )
+            except _BREAKS as error:
+                yield from self._pause(error)
+            else:
+                if ends.min_offset > self._intact_from:
+                    self._lost(ends.min_offset, start=self._intact_from)
+                return
 
     def _lost(self, available: int, *, start: int | None = None) -> None:
         start = self._resume_at if start is None else start
