@@ -8,44 +8,56 @@ old imitations of S3 do.
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import threading
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from typing import Any
 
+CONTEXT = multiprocessing.get_context("forkserver")
+START_TIMEOUT = 60
+LIFETIME = 900
 App = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
 @contextmanager
 def object_server(bucket: str = "lake", *, careless: bool = False) -> Iterator[dict[str, str]]:
-    """Storage options for a server with `bucket`, for as long as the context. All servers of a
-    process show the same buckets."""
-    from moto.server import create_backend_app
-    from werkzeug.serving import make_server
+    """Storage options for a server with `bucket`, for as long as the context.
 
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = make_server(
-        "127.0.0.1", 0, _guarded(create_backend_app("s3"), careless), threaded=True
-    )
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    endpoint = f"http://127.0.0.1:{server.server_port}"
+    It has a process of its own: some clients wait for it without letting other threads run.
+    """
+    receiver, sender = CONTEXT.Pipe(duplex=False)
+    server = CONTEXT.Process(target=_serve, args=(sender, bucket, careless), daemon=True)
+    server.start()
     try:
-        urllib.request.urlopen(
-            urllib.request.Request(f"{endpoint}/{bucket}", method="PUT"), timeout=10
-        ).close()
+        assert receiver.poll(START_TIMEOUT), "the object server did not start"
         yield {
-            "endpoint": endpoint,
+            "endpoint": receiver.recv(),
             "region": "us-east-1",
             "access_key_id": "somebody",
             "secret_access_key": "hush-hush",
             "allow_http": "true",
         }
     finally:
-        server.shutdown()
-        thread.join(10)
-        server.server_close()
+        server.terminate()
+        server.join(10)
+
+
+def _serve(sender: Connection, bucket: str, careless: bool) -> None:
+    from moto.server import create_backend_app
+    from werkzeug.serving import make_server
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    app = _guarded(create_backend_app("s3"), careless)
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    endpoint = f"http://127.0.0.1:{server.server_port}"
+    create = urllib.request.Request(f"{endpoint}/{bucket}", method="PUT")
+    urllib.request.urlopen(create, timeout=10).close()
+    sender.send(endpoint)
+    threading.Event().wait(LIFETIME)
 
 
 def _guarded(app: App, careless: bool) -> App:

@@ -1,0 +1,213 @@
+"""Windows in an Iceberg table whose catalog is SQL on SQLite."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import CommitTableResponse, Table
+
+from tests.sinks.openers import iceberg, iceberg_catalog
+from tests.sinks.suite import Row, SinkSuite, written_by
+from tests.sinks.windows import COUNTS, OpenSink, plan_of, publish, stage
+from tubemq_client.errors import ConfigError
+from tubemq_provider.engines.inline import arrow_schema
+from tubemq_provider.sinks.iceberg import IcebergSink
+from tubemq_provider.windows.errors import SinkDamaged
+from tubemq_provider.windows.protocols import Sink
+
+NAME = "sales.orders"
+
+
+def rows_at(root: Path) -> Counter[Row]:
+    try:
+        rows = iceberg_catalog(root).load_table(NAME).scan().to_arrow()
+    except NoSuchTableError:
+        return Counter()
+    if "value" not in rows.column_names:
+        return Counter()
+    return Counter(zip(rows["partition"].to_pylist(), rows["value"].to_pylist(), strict=True))
+
+
+class TestIcebergSink(SinkSuite):
+    points = ("files verified", "files in place", "marker laid", "committed", "sealed")
+
+    @pytest.fixture
+    def open_sink(self, tmp_path: Path) -> OpenSink:
+        self.root = tmp_path / "iceberg"
+        return partial(iceberg, self.root)
+
+    def rows(self, sink: Sink) -> Counter[Row]:
+        return rows_at(self.root)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "iceberg"
+
+
+@pytest.fixture
+def sink(root: Path) -> IcebergSink:
+    return iceberg(root)
+
+
+def table_at(root: Path) -> Table:
+    return iceberg_catalog(root).load_table(NAME)
+
+
+def test_the_snapshot_says_which_window_it_is(sink: IcebergSink, root: Path) -> None:
+    plan = plan_of(sink)
+    publish(sink, plan)
+    (snapshot,) = table_at(root).metadata.snapshots
+    assert snapshot.summary is not None
+    said = snapshot.summary.additional_properties
+    assert said["tubemq.window"] == plan.window_id
+    assert said["tubemq.hash"] == plan.hash
+    assert said["added-records"] == "3"
+
+
+class OvertakenCatalog(SqlCatalog):
+    """Somebody else is always a moment faster: `overtake` runs before the first commit."""
+
+    def __init__(self, root: Path, overtake: Callable[[], None]) -> None:
+        known = iceberg_catalog(root)
+        super().__init__(known.name, **known.properties)
+        self._overtake: list[Callable[[], None]] = [overtake]
+
+    def commit_table(self, *arguments: Any) -> CommitTableResponse:
+        while self._overtake:
+            self._overtake.pop()()
+        return super().commit_table(*arguments)
+
+
+def test_a_try_that_is_overtaken_inside_its_commit_loses(sink: IcebergSink, root: Path) -> None:
+    plan, other = plan_of(sink), plan_of(sink, end=560)
+    publish(sink, plan_of(sink, 5), "before")
+
+    def overtake() -> None:
+        assert publish(iceberg(root), other, "fast").won
+
+    catalog = OvertakenCatalog(root, overtake)
+    found = publish(IcebergSink(NAME, catalog=catalog, staging_root=root / "slow"), plan, "slow")
+    assert not found.won
+    assert found.marker.plan == other
+    assert rows_at(root) == written_by("before") + written_by("fast")
+
+
+def test_pyiceberg_by_itself_commits_after_it_was_overtaken(sink: IcebergSink, root: Path) -> None:
+    """Why the sink turns retries off. If this fails, pyiceberg has changed: read it again."""
+    publish(sink, plan_of(sink, 5), "before")
+    catalog = OvertakenCatalog(root, lambda: table_at(root).append(rows))
+    rows = pa.table({"partition": ["9:9"]}, schema=pa.schema([("partition", pa.string())]))
+    catalog.load_table(NAME).append(rows)
+    assert rows_at(root)[("9:9", None)] == 2  # type: ignore[index]
+
+
+def test_the_tables_own_retries_stay_as_they_are(sink: IcebergSink, root: Path) -> None:
+    publish(sink, plan_of(sink))
+    assert "commit.retry.num-retries" not in table_at(root).metadata.properties
+    with table_at(root).transaction() as change:
+        change.set_properties({"commit.retry.num-retries": "7"})
+    publish(sink, plan_of(sink, 2))
+    assert table_at(root).metadata.properties["commit.retry.num-retries"] == "7"
+
+
+def test_commits_of_others_in_between_do_no_harm(sink: IcebergSink, root: Path) -> None:
+    publish(sink, plan_of(sink), "one")
+
+    def foreign(point: str) -> None:
+        if point == "marker laid":
+            table = table_at(root)
+            table.append(
+                pa.table({"partition": ["9:9"]}, schema=pa.schema([("partition", "string")]))
+            )
+
+    staging = sink.begin(plan_of(sink, 2), "two")
+    stage(staging, "two")
+    assert sink.publish(staging, plan_of(sink, 2), COUNTS, foreign).won
+    expected = written_by("one") + written_by("two") + Counter({("9:9", None): 1})
+    assert rows_at(root) == expected
+
+
+def test_a_window_survives_the_expiry_of_its_snapshot(sink: IcebergSink, root: Path) -> None:
+    for seq in (1, 2):
+        publish(sink, plan_of(sink, seq), f"w{seq}")
+    table = table_at(root)
+    oldest = table.metadata.snapshots[0].snapshot_id
+    table.maintenance.expire_snapshots().by_id(oldest).commit()
+    assert len(table_at(root).metadata.snapshots) == 1
+    again = iceberg(root)
+    found = again.marker(plan_of(sink).window_id)
+    assert found is not None
+    assert found.plan == plan_of(sink)
+    assert not publish(again, plan_of(sink), "again").won
+    assert set(again.window_ids()) == {plan_of(sink, seq).window_id for seq in (1, 2)}
+
+
+def test_a_table_made_anew_does_not_believe_in_old_windows(sink: IcebergSink, root: Path) -> None:
+    publish(sink, plan_of(sink))
+    iceberg_catalog(root).drop_table(NAME)
+    again = iceberg(root)
+    assert again.marker(plan_of(sink).window_id) is None
+    assert publish(again, plan_of(sink), "b").won
+    assert rows_at(root) == written_by("b")
+
+
+def test_a_table_dropped_under_an_open_sink_is_an_error(sink: IcebergSink, root: Path) -> None:
+    publish(sink, plan_of(sink))
+    iceberg_catalog(root).drop_table(NAME)
+    staging = sink.begin(plan_of(sink, 2), "a")
+    stage(staging, "a")
+
+    def drop(point: str) -> None:
+        if point == "marker laid":
+            iceberg_catalog(root).drop_table(NAME)
+
+    with pytest.raises(SinkDamaged, match="gone"):
+        sink.publish(staging, plan_of(sink, 2), COUNTS, drop)
+
+
+def test_columns_that_do_not_fit_are_refused_and_leave_nothing(
+    sink: IcebergSink, root: Path
+) -> None:
+    catalog = iceberg_catalog(root)
+    catalog.create_namespace("sales")
+    catalog.create_table(
+        NAME, schema=pa.schema([("partition", pa.string()), ("value", pa.int64())])
+    )
+    with pytest.raises(ConfigError, match="Iceberg table"):
+        publish(sink, plan_of(sink))
+    assert sink.marker(plan_of(sink).window_id) is None
+    assert list(sink.place.names("windows")) == []
+
+
+def test_a_table_may_have_columns_of_its_own(sink: IcebergSink, root: Path) -> None:
+    catalog = iceberg_catalog(root)
+    catalog.create_namespace("sales")
+    columns = arrow_schema(("partition", "offset", "msg_time", "attributes", "value"))
+    catalog.create_table(NAME, schema=columns.append(pa.field("note", pa.string())))
+    publish(sink, plan_of(sink))
+    assert rows_at(root) == written_by("a")
+    assert table_at(root).scan().to_arrow()["note"].null_count == 3
+
+
+def test_boundaries_may_come_before_the_first_window(sink: IcebergSink, root: Path) -> None:
+    book = sink.boundaries
+    assert book is not None
+    book.fix("20261121T120000Z-0123456789", {"v": 1})
+    assert publish(sink, plan_of(sink)).won
+    assert rows_at(root) == written_by("a")
+
+
+def test_a_catalog_that_is_not_configured_is_named() -> None:
+    with pytest.raises(ConfigError, match="nowhere"):
+        IcebergSink("sales.orders", catalog="nowhere")
+    with pytest.raises(ConfigError, match="<namespace>"):
+        IcebergSink("orders")

@@ -1,0 +1,315 @@
+"""What Delta and Iceberg sinks have in common: files first, then one commit that names a token.
+
+A try brings its files under names of its own, lays its marker document beside the table
+(`_shelf`), and commits *from the very state in which it found the window missing*. If the table
+has moved on meanwhile, the commit is refused, and the try looks again. So of any number of tries
+one commit carries the window, and the table itself is the judge.
+
+A crash leaves files and documents that no commit names; readers of the table never see them and
+`tidy` removes them. Subclasses know their table format and nothing of this order. This module must
+not import airflow, pyspark, deltalake or pyiceberg.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.sinks._markers import marker_document, read_marker
+from tubemq_provider.sinks._parquet_files import StagedFile
+from tubemq_provider.sinks._places import Place, PlaceBook
+from tubemq_provider.sinks._shelf import Shelf
+from tubemq_provider.sinks._staging import StagingArea, verified_files
+from tubemq_provider.windows.errors import CountMismatch, SinkDamaged, WindowError
+from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.protocols import (
+    BoundaryBook,
+    Document,
+    IngestCounts,
+    Marker,
+    Progress,
+    Publication,
+    Staging,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["CommitRefused", "TableFile", "TableSink", "TableWindow", "stub_schema"]
+
+_COMMITS: Final = 50
+"""So often a commit that met another one is tried anew."""
+
+
+class CommitRefused(WindowError):
+    """The table changed between look and commit; nothing of the commit is in it."""
+
+    retriable = True
+
+
+@dataclass(frozen=True, slots=True)
+class TableWindow:
+    """A window on its way into a table: its files are in place, its document is laid."""
+
+    plan: WindowPlan
+    token: str
+    document: Document
+    files: Sequence[TableFile]
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A data file under its final name, relative to the table's location."""
+
+    name: str
+    rows: int
+    size: int
+
+
+class TableSink(ABC):
+    """Exactly-once windows in a table. See `Sink`; subclasses give the table."""
+
+    kind: str
+    exactly_once = True
+    identity: str
+    _staging: StagingArea
+
+    def __init__(self) -> None:
+        self._known_shelf: Shelf | None = None
+
+    # -- what a table format has to say -----------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def place(self) -> Place:
+        """The table's location."""
+
+    @abstractmethod
+    def _table_id(self) -> str | None:
+        """What tells this table from one that was at its place before; None if there is none."""
+
+    @abstractmethod
+    def _prepare(self, schema: pa.Schema | None) -> None:
+        """Make the table for files of `schema` if there is none, else judge whether they fit.
+
+        Raises `ConfigError` if they do not. None: the window is empty.
+        """
+
+    @abstractmethod
+    def _confirmed(self, plan: WindowPlan) -> str | None:
+        """The token with which the table names the plan's window; None if it is not in it."""
+
+    @abstractmethod
+    def _commit(self, window: TableWindow) -> None:
+        """Add the window's files in one commit that names its token, from a state of the table
+        in which the window is not. Raises `CommitRefused` if it is, or if the state is outdated."""
+
+    # -- Sink -------------------------------------------------------------------------------------
+
+    @property
+    def boundaries(self) -> BoundaryBook | None:
+        """Boundaries fixed beside the table."""
+        return PlaceBook(self.place, "_tubemq/boundaries")
+
+    def marker(self, window_id: str) -> Marker | None:
+        """The marker of a window that the table has confirmed, or None."""
+        document = self._document(window_id)
+        return None if document is None else self._marker(window_id, document)
+
+    def window_ids(self) -> Iterable[str]:
+        """Sealed windows, and those that the table confirms although nobody came to seal them."""
+        shelf = self._shelf()
+        if shelf is None:
+            return []
+        sealed = shelf.sealed_ids()
+        others = (name for name in shelf.tried_ids() - sealed if self._document(name))
+        return [*sealed, *others]
+
+    def begin(self, plan: WindowPlan, attempt: str) -> Staging:
+        """A fresh local directory."""
+        return self._staging.begin(plan, attempt)
+
+    def publish(
+        self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
+    ) -> Publication:
+        """Verify, bring the files in, lay the marker, commit. See `Sink.publish`."""
+        found = self._document(plan.window_id)
+        if found is None:
+            try:
+                window = self._bring(Path(staging.path), plan, counts, progress)
+            except (OSError, CountMismatch):
+                # Who published the window may have taken this try's staging place away (`tidy`).
+                found = self._document(plan.window_id)
+                if found is None:
+                    raise
+            else:
+                return self._settle(window, progress)
+        return Publication(won=False, marker=self._marker(plan.window_id, found))
+
+    def discard(self, staging: Staging) -> None:
+        """Remove the local directory."""
+        self._staging.discard(staging)
+
+    def tidy(self, window_id: str) -> None:
+        """Remove what other tries of a published window left: staging, files, documents."""
+        self._staging.tidy(window_id)
+        shelf, document = self._shelf(), self._document(window_id)
+        if shelf is None or document is None:
+            return
+        winner = str(document["token"])
+        prefix = f"{_data_of(window_id)}/"
+        stray = [
+            name
+            for name in self.place.names(prefix.rstrip("/"))
+            if not name.removeprefix(prefix).startswith(winner)
+        ]
+        self.place.remove(stray)
+        shelf.clear(window_id, [token for token in shelf.tokens(window_id) if token != winner])
+
+    # -- steps of publishing ----------------------------------------------------------------------
+
+    def _bring(
+        self, staging: Path, plan: WindowPlan, counts: IngestCounts, progress: Progress
+    ) -> TableWindow:
+        """Files and marker of this try, under names that no other try uses."""
+        staged = verified_files(staging, plan, counts)
+        progress("files verified")
+        self._prepare(_common_schema(staging, staged))
+        token = _new_token()
+        files = []
+        for index, file in enumerate(staged):
+            name = f"{_data_of(plan.window_id)}/{token}-{index}-{_plain(file.path)}"
+            size = (staging / file.path).stat().st_size
+            self.place.bring(staging / file.path, name)
+            files.append(TableFile(name, file.rows, size))
+        progress("files in place")
+        listed = [StagedFile(file.name, file.rows, None) for file in files]
+        document = marker_document(plan, counts, listed, token=token)
+        self._existing_shelf().lay(plan.window_id, token, document)
+        progress("marker laid")
+        return TableWindow(plan, token, document, files)
+
+    def _settle(self, window: TableWindow, progress: Progress) -> Publication:
+        """Commit until the table has the window, by this try or by another."""
+        window_id = window.plan.window_id
+        for _ in range(_COMMITS):
+            token = self._confirmed(window.plan)
+            if token is not None:
+                break
+            try:
+                self._commit(window)
+            except CommitRefused:
+                continue
+            except ConfigError:
+                self._withdraw(window)
+                raise
+            progress("committed")
+        else:
+            raise CommitRefused(
+                f"window {window_id} met another commit of {self.place.url} {_COMMITS} times; "
+                f"nothing is published, a retry writes it again"
+            )
+        document = self._sealed_by(window_id, token)
+        progress("sealed")
+        won = token == window.token
+        if not won:
+            self._withdraw(window)
+        return Publication(won, self._marker(window_id, document))
+
+    def _withdraw(self, window: TableWindow) -> None:
+        """Remove what this try brought and no commit names."""
+        self.place.remove(file.name for file in window.files)
+        self._existing_shelf().clear(window.plan.window_id, [window.token])
+
+    # -- small helpers ----------------------------------------------------------------------------
+
+    def _document(self, window_id: str) -> Document | None:
+        """The marker document that counts: sealed, or laid by the try that the table confirms."""
+        shelf = self._shelf()
+        if shelf is None:
+            return None
+        sealed = shelf.sealed(window_id)
+        if sealed is not None:
+            return sealed
+        for token in shelf.tokens(window_id):
+            laid = shelf.laid(window_id, token)
+            if laid is not None:
+                confirmed = self._confirmed(self._marker(window_id, laid).plan)
+                return None if confirmed is None else self._sealed_by(window_id, confirmed)
+        return None
+
+    def _sealed_by(self, window_id: str, token: str) -> Document:
+        shelf = self._existing_shelf()
+        document = shelf.laid(window_id, token)
+        if document is None:
+            raise SinkDamaged(
+                f"{self.place.url}: the table has window {window_id}, but its marker "
+                f"_tubemq/…/{token}.json is gone; restore it before this window is run again"
+            )
+        shelf.seal(window_id, document)
+        return document
+
+    def _marker(self, window_id: str, document: Document) -> Marker:
+        return read_marker(document, self.place.url, window_id)
+
+    def _shelf(self) -> Shelf | None:
+        """The shelf of the table as it was first seen; None while there is no table."""
+        if self._known_shelf is None:
+            table_id = self._table_id()
+            if table_id is not None:
+                self._known_shelf = Shelf(self.place, table_id)
+        return self._known_shelf
+
+    def _existing_shelf(self) -> Shelf:
+        shelf = self._shelf()
+        if shelf is None:
+            raise SinkDamaged(f"{self.place.url}: the table is gone")
+        return shelf
+
+
+def stub_schema() -> pa.Schema:
+    """The columns of a table whose first window is empty: nobody knows the others yet."""
+    import pyarrow as pa
+
+    return pa.schema([("partition", pa.string())])
+
+
+def _data_of(window_id: str) -> str:
+    return f"windows/{window_id}"
+
+
+def _new_token() -> str:
+    """16 hex digits that are also a positive 64-bit integer, for formats that take only those."""
+    return f"{1 << 62 | secrets.randbits(62):x}"
+
+
+def _plain(path: str) -> str:
+    """A file name that needs no escaping in any log or URL."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", path)
+
+
+def _common_schema(staging: Path, staged: Sequence[StagedFile]) -> pa.Schema | None:
+    """The schema that all files share; None if there are none. Raises `ConfigError`."""
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as exc:
+        raise require_extra("arrow", exc) from exc
+    schema: pa.Schema | None = None
+    for file in staged:
+        found = pq.read_schema(staging / file.path).remove_metadata()
+        if "/" in file.path or "partition" not in found.names:
+            raise ConfigError(
+                f"{file.path}: a table takes files that hold the column 'partition' themselves, "
+                f"not in directories",
+                subject="staged files",
+            )
+        if schema is not None and not found.equals(schema):
+            raise ConfigError(f"{file.path} has other columns than the first", subject="files")
+        schema = found
+    return schema

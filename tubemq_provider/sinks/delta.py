@@ -1,0 +1,261 @@
+"""Windows in a Delta table, through delta-rs: one commit per window, guarded by its transaction.
+
+The commit adds the window's files and two application transactions: ``tubemq/<cluster>/<topic>/
+<group>/<window id>`` with version 1 says that the window is in the table; the same with ``/try``
+carries the number of the try whose marker counts. Delta keeps both through log clean-up and
+checkpoints, and refuses a commit whose application transaction another commit has touched since
+the table was loaded. delta-rs accepts a repeated one from a *fresh* handle, so the commit is always
+made from the handle that was asked.
+
+Readers need nothing: every Delta reader sees whole windows only. This module must not import
+airflow or pyspark, and leaves the order of steps to `_tables`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.offsets.durable_files import fsync_path
+from tubemq_provider.sinks._places import LocalPlace, Place, place_at
+from tubemq_provider.sinks._staging import StagingArea
+from tubemq_provider.sinks._tables import (
+    CommitRefused,
+    TableFile,
+    TableSink,
+    TableWindow,
+    stub_schema,
+)
+from tubemq_provider.windows.canonical import canonical_json
+from tubemq_provider.windows.errors import SinkDamaged
+from tubemq_provider.windows.plan import WindowPlan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+__all__ = ["DeltaSink", "application_id"]
+
+_FORCED: Final = 100
+_NESTED_NULLS: Final = ("containsNull", "valueContainsNull", "nullable", "metadata")
+
+
+def application_id(plan: WindowPlan) -> str:
+    """The `txnAppId` of a window; its `txnVersion` is 1."""
+    return f"tubemq/{plan.cluster}/{plan.topic}/{plan.group}/{plan.window_id}"
+
+
+class DeltaSink(TableSink):
+    """Exactly-once windows in the Delta table at `url` (a path, ``s3://…``, ``gs://…``, ``az://…``).
+
+    The table is made from the first window's columns if there is none. An existing one must have
+    their names and types and no partition columns; columns of its own must be nullable.
+
+    - `storage_options`: as for delta-rs; the same go to what is kept beside the table.
+    - `staging_root`: where engines write before files are brought in. Default: inside the table's
+      ``_tubemq`` for local tables, else a directory under the temporary directory.
+    - `identity`: part of every window id; by default the address.
+    """
+
+    kind = "delta"
+
+    def __init__(
+        self,
+        url: str | Path,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        staging_root: str | Path | None = None,
+        identity: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._options = dict(storage_options or {})
+        self._place = place_at(str(url), self._options)
+        self.identity = identity or f"delta:{self._place.url}"
+        self._staging = self._staging_area(staging_root)
+
+    def __repr__(self) -> str:
+        return f"DeltaSink({self._place.url!r})"
+
+    @property
+    def place(self) -> Place:
+        """The table's location."""
+        return self._place
+
+    def _staging_area(self, root: str | Path | None) -> StagingArea:
+        if root is not None:
+            return StagingArea(Path(root))
+        if isinstance(self._place, LocalPlace):
+            return StagingArea(self._place.root / "_tubemq" / "staging")
+        return StagingArea.of_machine(self.identity)
+
+    # -- the table --------------------------------------------------------------------------------
+
+    def _table(self) -> DeltaTable | None:
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            table: DeltaTable = _delta().DeltaTable(self._place.url, storage_options=self._options)
+        except TableNotFoundError:
+            return None
+        return table
+
+    def _table_id(self) -> str | None:
+        _delta()
+        table = self._table()
+        return None if table is None else str(table.metadata().id)
+
+    def _prepare(self, schema: pa.Schema | None) -> None:
+        table = self._table()
+        if table is None:
+            self._create(schema if schema is not None else stub_schema())
+            table = self._table()
+        if table is None:
+            raise SinkDamaged(f"{self._place.url}: no Delta table, right after it was made")
+        if schema is not None:
+            table = self._grown(table, schema)
+            problems = _misfits(table, schema)
+            if problems:
+                raise ConfigError(problems, subject=f"Delta table {self._place.url}")
+
+    def _grown(self, table: DeltaTable, schema: pa.Schema) -> DeltaTable:
+        """A table that was made for an empty window gets its columns from the first with records.
+        Another try may add them at the same time."""
+        from deltalake.exceptions import DeltaError
+
+        if [field.name for field in table.schema().fields] != stub_schema().names:
+            return table
+        fields = [f for f in _delta().Schema.from_arrow(schema).fields if f.name != "partition"]
+        with suppress(DeltaError):
+            if fields:
+                table.alter.add_columns(fields)
+        return self._table() or table
+
+    def _create(self, schema: pa.Schema) -> None:
+        """Make the table; another try may do so at the same time."""
+        from deltalake.exceptions import DeltaError
+
+        deltalake = _delta()
+        try:
+            deltalake.DeltaTable.create(
+                self._place.url,
+                schema=deltalake.Schema.from_arrow(schema),
+                storage_options=self._options,
+            )
+        except DeltaError:
+            if self._table() is None:
+                raise
+
+    def _confirmed(self, plan: WindowPlan) -> str | None:
+        table = self._table()
+        found = None if table is None else _token_in(table, plan)
+        if found is not None and table is not None:
+            self._force_to_disk(table.version())
+        return found
+
+    def _commit(self, window: TableWindow) -> None:
+        from deltalake.exceptions import CommitFailedError
+
+        table = self._table()
+        if table is None:
+            raise SinkDamaged(f"{self._place.url}: the table is gone")
+        if _token_in(table, window.plan) is not None:
+            raise CommitRefused(f"window {window.plan.window_id} is in the table")
+        try:
+            table.create_write_transaction(
+                [_add_action(file) for file in window.files],
+                "append",
+                table.schema(),
+                commit_properties=_properties(window),
+            )
+        except CommitFailedError as exc:
+            raise CommitRefused(f"{self._place.url}: {exc}") from exc
+
+    def _force_to_disk(self, version: int) -> None:
+        """delta-rs leaves local log files to the operating system; who is told "written" may rely
+        on it. The window's commit is among the newest, or was forced before."""
+        if not isinstance(self._place, LocalPlace):
+            return
+        log = self._place.root / "_delta_log"
+        for number in range(max(0, version - _FORCED), version + 1):
+            with suppress(FileNotFoundError):
+                fsync_path(log / f"{number:020}.json")
+        fsync_path(log)
+
+
+def _delta() -> Any:
+    try:
+        import deltalake
+    except ImportError as exc:
+        raise require_extra("lake", exc) from exc
+    return deltalake
+
+
+def _token_in(table: DeltaTable, plan: WindowPlan) -> str | None:
+    """The token of the try that brought the window into the table, as `_properties` wrote it."""
+    name = application_id(plan)
+    if table.transaction_version(name) is None:
+        return None
+    number = table.transaction_version(f"{name}/try")
+    if number is None:
+        raise SinkDamaged(f"{table.table_uri}: {name} is in the table without its try")
+    return f"{number:x}"
+
+
+def _properties(window: TableWindow) -> Any:
+    deltalake = _delta()
+    name = application_id(window.plan)
+    return deltalake.CommitProperties(
+        custom_metadata={"tubemq": canonical_json(window.document)},
+        app_transactions=[
+            deltalake.Transaction(name, 1),
+            deltalake.Transaction(f"{name}/try", int(window.token, 16)),
+        ],
+    )
+
+
+def _add_action(file: TableFile) -> Any:
+    from deltalake.transaction import AddAction
+
+    now_ms = time.time_ns() // 1_000_000
+    stats = json.dumps({"numRecords": file.rows})
+    return AddAction(file.name, file.size, {}, now_ms, True, stats)  # noqa: FBT003 (data change)
+
+
+def _misfits(table: DeltaTable, schema: pa.Schema) -> list[str]:
+    """Why files of `schema` cannot be added to the table."""
+    problems = []
+    partitioned = table.metadata().partition_columns
+    if partitioned:
+        problems.append(
+            f"it is partitioned by {', '.join(partitioned)}; windows go into tables without "
+            f"partition columns"
+        )
+    wanted = {field.name: field for field in table.schema().fields}
+    for field in _delta().Schema.from_arrow(schema).fields:
+        known = wanted.pop(field.name, None)
+        if known is None:
+            problems.append(f"it has no column {field.name!r}")
+        elif _type_of(known) != _type_of(field):
+            problems.append(f"column {field.name!r} is {known.type}, the files have {field.type}")
+    problems += [
+        f"its column {name!r} must not be null, and the files do not have it"
+        for name, field in wanted.items()
+        if not field.nullable
+    ]
+    return problems
+
+
+def _type_of(field: Any) -> object:
+    """A field's type without what says whether parts of it may be null."""
+    return _without_nulls(json.loads(field.to_json())["type"])
+
+
+def _without_nulls(found: Any) -> Any:
+    if isinstance(found, dict):
+        return {k: _without_nulls(v) for k, v in found.items() if k not in _NESTED_NULLS}
+    return [_without_nulls(item) for item in found] if isinstance(found, list) else found

@@ -1,0 +1,240 @@
+"""Windows in an Iceberg table, through pyiceberg: one snapshot per window, by compare-and-swap.
+
+The snapshot carries the window id, the plan's hash and the token of the try. pyiceberg answers a
+commit that met another one by rebasing and committing again, so two tries that both looked and
+found nothing would both succeed (measured with 0.12; that is its default of four retries). So
+the sink turns the retries off, on its own handle only, and commits with Iceberg's requirement that
+the branch is still at the snapshot it looked at. The catalog checks that in the same step that
+swaps the metadata; if it fails, nothing is in the table and the try looks again. No lock is held,
+so none can be left behind.
+
+It rests on a catalog whose commit is a real compare-and-swap: SQL, REST, Glue, Hive with locks;
+not on copies of a catalog that are merged later. Rolling the table back, or expiring a snapshot
+that no run has sealed yet (`_shelf`), takes the proof away. This module must not import airflow
+or pyspark, and leaves the order of steps to `_tables`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.offsets.durable_files import fsync_path
+from tubemq_provider.sinks._places import LocalPlace, Place, PlaceBook, place_at
+from tubemq_provider.sinks._staging import StagingArea
+from tubemq_provider.sinks._tables import CommitRefused, TableSink, TableWindow, stub_schema
+from tubemq_provider.windows.errors import SinkDamaged
+from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.protocols import BoundaryBook
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+__all__ = ["IcebergSink"]
+
+_WINDOW: Final = "tubemq.window"
+_HASH: Final = "tubemq.hash"
+_TRY: Final = "tubemq.try"
+_ONCE: Final = {"commit.retry.num-retries": "0"}
+_STORAGE: Final = {
+    "s3.endpoint": "endpoint",
+    "s3.region": "region",
+    "s3.access-key-id": "access_key_id",
+    "s3.secret-access-key": "secret_access_key",
+    "s3.session-token": "session_token",
+}
+
+
+class IcebergSink(TableSink):
+    """Exactly-once windows in the table `identifier` (``namespace.table``) of a catalog.
+
+    Table and namespace are made from the first window's columns if there are none.
+
+    - `catalog`: a pyiceberg catalog, or its name in pyiceberg's configuration.
+    - `catalog_properties`: with a name; as for pyiceberg's `load_catalog`.
+    - `storage_options`: for what is kept beside the table in an object store; by default those
+      that the catalog gives for S3.
+    - `staging_root`: where engines write before files are brought in; by default a directory of
+      this user under the temporary directory.
+    - `identity`: part of every window id; by default catalog name and identifier.
+    """
+
+    kind = "iceberg"
+
+    def __init__(
+        self,
+        identifier: str,
+        *,
+        catalog: Catalog | str = "default",
+        catalog_properties: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        staging_root: str | Path | None = None,
+        identity: str | None = None,
+    ) -> None:
+        super().__init__()
+        if "." not in identifier.strip("."):
+            raise ConfigError(f"{identifier!r} is not <namespace>.<table>", subject="Iceberg table")
+        self._catalog = _catalog(catalog, catalog_properties or {})
+        self._identifier = identifier
+        self._storage_options = storage_options
+        self._known_place: Place | None = None
+        self.identity = identity or f"iceberg:{self._catalog.name}/{identifier}"
+        self._staging = (
+            StagingArea(Path(staging_root))
+            if staging_root
+            else StagingArea.of_machine(self.identity)
+        )
+
+    def __repr__(self) -> str:
+        return f"IcebergSink({self._identifier!r}, catalog={self._catalog.name!r})"
+
+    @property
+    def place(self) -> Place:
+        """The table's location."""
+        if self._known_place is None:
+            table = self._existing_table()
+            options = self._storage_options
+            if options is None:
+                given = {**table.io.properties}
+                options = {
+                    ours: str(given[theirs]) for theirs, ours in _STORAGE.items() if theirs in given
+                }
+                if options.get("endpoint", "").startswith("http://"):
+                    options["allow_http"] = "true"
+            self._known_place = place_at(table.location(), options)
+        return self._known_place
+
+    @property
+    def boundaries(self) -> BoundaryBook | None:
+        """Boundaries fixed beside the table, which is made for them if there is none."""
+        self._prepare(None)
+        return PlaceBook(self.place, "_tubemq/boundaries")
+
+    # -- the table --------------------------------------------------------------------------------
+
+    def _table(self) -> Table | None:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            return self._catalog.load_table(self._identifier)
+        except NoSuchTableError:
+            return None
+
+    def _existing_table(self) -> Table:
+        table = self._table()
+        if table is None:
+            raise SinkDamaged(f"Iceberg table {self._identifier} is gone")
+        return table
+
+    def _table_id(self) -> str | None:
+        table = self._table()
+        return None if table is None else str(table.metadata.table_uuid)
+
+    def _prepare(self, schema: pa.Schema | None) -> None:
+        table = self._table()
+        if table is None:
+            self._create(schema if schema is not None else stub_schema())
+            table = self._existing_table()
+        if schema is not None and table.schema().column_names == stub_schema().names:
+            self._grow(table, schema)
+
+    def _create(self, schema: pa.Schema) -> None:
+        """Make namespace and table; another try may do so at the same time."""
+        from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
+
+        namespace = self._catalog.namespace_from(self._identifier)
+        if not self._catalog.namespace_exists(namespace):
+            with suppress(NamespaceAlreadyExistsError):
+                self._catalog.create_namespace(namespace)
+        with suppress(TableAlreadyExistsError):
+            self._catalog.create_table(self._identifier, schema=schema)
+
+    def _grow(self, table: Table, schema: pa.Schema) -> None:
+        """A table that was made before anybody knew its columns gets them. Another try may add
+        them at the same time."""
+        from pyiceberg.exceptions import CommitFailedException
+
+        with suppress(CommitFailedException), table.update_schema() as update:
+            update.union_by_name(schema)
+
+    def _confirmed(self, plan: WindowPlan) -> str | None:
+        table = self._existing_table()
+        snapshot = _snapshot_of(table, plan.window_id)
+        if snapshot is None:
+            return None
+        self._force_to_disk(table, snapshot)
+        return str(_said(snapshot)[_TRY])
+
+    def _commit(self, window: TableWindow) -> None:
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
+
+        table = self._existing_table()
+        if _snapshot_of(table, window.plan.window_id) is not None:
+            raise CommitRefused(f"window {window.plan.window_id} is in the table")
+        # Only this handle's view: the property that the table has stays as it is for others.
+        once = {**table.metadata.properties, **_ONCE}
+        table.metadata = table.metadata.model_copy(update={"properties": once})
+        said = {
+            _WINDOW: window.plan.window_id,
+            _HASH: window.plan.hash,
+            _TRY: window.token,
+        }
+        files = [f"{table.location().rstrip('/')}/{file.name}" for file in window.files]
+        try:
+            # No other try has these names, so nobody has to look for them in all manifests.
+            table.add_files(files, snapshot_properties=said, check_duplicate_files=False)
+        except (CommitFailedException, ValidationException) as exc:
+            raise CommitRefused(f"{self._identifier}: {exc}") from exc
+        except ValueError as exc:
+            raise ConfigError(str(exc), subject=f"Iceberg table {self._identifier}") from exc
+
+    def _force_to_disk(self, table: Table, snapshot: Snapshot) -> None:
+        """pyiceberg leaves local metadata to the operating system; who is told "written" may rely
+        on it."""
+        if not isinstance(self.place, LocalPlace):
+            return
+        mine = [
+            manifest.manifest_path
+            for manifest in snapshot.manifests(table.io)
+            if manifest.added_snapshot_id == snapshot.snapshot_id
+        ]
+        for name in (table.metadata_location, snapshot.manifest_list, *mine):
+            path = Path(name.removeprefix("file://"))
+            with suppress(FileNotFoundError):
+                fsync_path(path)
+                fsync_path(path.parent)
+
+
+def _catalog(catalog: Catalog | str, properties: Mapping[str, str]) -> Catalog:
+    if not isinstance(catalog, str):
+        return catalog
+    try:
+        from pyiceberg.catalog import load_catalog
+    except ImportError as exc:
+        raise require_extra("lake", exc) from exc
+    try:
+        return load_catalog(catalog, **properties)
+    except ValueError as exc:
+        raise ConfigError(
+            f"{catalog!r}: {exc}; name it in pyiceberg's configuration, or give catalog_properties",
+            subject="Iceberg catalog",
+        ) from exc
+
+
+def _snapshot_of(table: Table, window_id: str) -> Snapshot | None:
+    """The snapshot that brought a window in; the newest ones are asked first."""
+    for snapshot in reversed(table.metadata.snapshots):
+        said = _said(snapshot)
+        if said.get(_WINDOW) == window_id and _TRY in said:
+            return snapshot
+    return None
+
+
+def _said(snapshot: Snapshot) -> dict[str, str]:
+    return snapshot.summary.additional_properties if snapshot.summary else {}
