@@ -26,7 +26,8 @@ LIMIT_real ?= 720
 bounded = $(if $(shell command -v timeout),timeout --signal=INT --kill-after=60 $(LIMIT_$(1)))
 
 # Small Spark jobs end sooner on a JVM that compiles less; two cores are shared with Airflow and tests.
-export SPARK_SUBMIT_OPTS ?= -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+# Not for benchmarks, which want the usual one.
+test-airflow test-spark test-real: export SPARK_SUBMIT_OPTS ?= -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
 pytest = -m pytest --junitxml=$(REPORTS)/$(1).xml $(ARGS)
 
