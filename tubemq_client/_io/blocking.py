@@ -3,15 +3,20 @@
 Replies may come in any order and are matched by serial number. There is no reader thread: whichever
 waiting thread finds nobody reading becomes the reader and hands other threads their replies, so a
 single-threaded reader pays nothing for it. Replies nobody waits for any more are dropped.
+
+The socket itself never blocks: a timeout set on it would be shared by the thread that sends and the
+thread that reads, so each waits with `poll` and a deadline of its own. `asyncio_connection` is the
+twin, with the same method names.
 """
 
 from __future__ import annotations
 
 import itertools
+import select
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from tubemq_client import errors
 from tubemq_client._wire.framing import FrameDecoder
@@ -45,6 +50,10 @@ class BlockingConnection:
     def __init__(self, sock: socket.socket, name: str, max_frame_bytes: int) -> None:
         self.name = name
         self._sock = sock
+        self._sock.settimeout(0)
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(sock, select.POLLIN)
+        self._writable.register(sock, select.POLLOUT)
         self._decoder = FrameDecoder(max_frame_bytes)
         self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self._serials = itertools.count(1)
@@ -69,8 +78,20 @@ class BlockingConnection:
         """Requests whose reply nobody has taken or given up."""
         return len(self._wanted)
 
+    def hung_up(self) -> bool:
+        """Whether the peer has closed a connection that nobody uses at the moment."""
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def post(self, encode: Callable[[int], bytes], timeout_s: float) -> int:
-        """Send the frame that `encode` makes for a fresh serial number, and return that number."""
+        """Send the frame that `encode` makes for a fresh serial number, and return that number.
+
+        Takes up to `timeout_s` while the peer does not take what was sent before.
+        """
         self.used_at = time.monotonic()
         serial = next(self._serials) & _SERIAL_MASK
         frame = encode(serial)
@@ -79,8 +100,7 @@ class BlockingConnection:
             self._wanted.add(serial)
         try:
             with self._send_lock:
-                self._sock.settimeout(timeout_s)
-                self._sock.sendall(frame)
+                self._send(memoryview(frame), time.monotonic() + timeout_s)
         except OSError as error:
             self._fail(errors.ConnectionLost(f"{self.name}: sending failed: {error}"), error)
         return serial
@@ -118,17 +138,26 @@ class BlockingConnection:
             if self._failure is None:
                 self._failure = errors.ConnectionLost(f"{self.name}: closed")
             self._changed.notify_all()
-        self._sock.close()
+        self._close_socket()
+
+    def _send(self, data: memoryview, deadline: float) -> None:
+        """Send all of it or raise an `OSError`: half a frame makes the connection useless."""
+        while data:
+            try:
+                data = data[self._sock.send(data) :]
+            except BlockingIOError:
+                if not self._writable.poll(_ms_until(deadline)):
+                    raise TimeoutError("the peer takes no more requests") from None
 
     def _read_some(self, serial: int, deadline: float) -> None:
         # A caller may come late for a reply that arrived in time (it waited for the next record to
         # send, say): what has arrived by now counts, only waiting ends with the deadline.
-        remaining = max(0.0, deadline - time.monotonic())
         try:
-            self._sock.settimeout(remaining)
+            if not self._readable.poll(_ms_until(deadline)):
+                raise self._timed_out(serial)
             count = self._sock.recv_into(self._buffer)
-        except (TimeoutError, BlockingIOError):
-            raise self._timed_out(serial) from None
+        except BlockingIOError:
+            return  # a false alarm, which the kernel is allowed to give
         except OSError as error:
             self._fail(errors.ConnectionLost(f"{self.name}: receiving failed: {error}"), error)
         if count == 0:
@@ -148,14 +177,35 @@ class BlockingConnection:
         self.forget(serial)
         return errors.RpcTimeout(f"{self.name}: no answer within the deadline")
 
-    def _fail(self, failure: errors.TubeMQError, cause: BaseException | None = None) -> None:
+    def _fail(self, failure: errors.TubeMQError, cause: BaseException | None = None) -> NoReturn:
+        """Close and raise; the first failure is the one that everybody hears of."""
         with self._changed:
             if self._failure is None:
                 self._failure = failure
+                self._failure.__cause__ = cause
+            first = self._failure
             self._changed.notify_all()
+        self._close_socket()
+        raise _copy(first)
+
+    def _close_socket(self) -> None:
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads; closing does not
+        except OSError:
+            pass  # it was not connected any more
         self._sock.close()
-        raise failure from cause
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            raise type(self._failure)(*self._failure.args)
+            raise _copy(self._failure)
+
+
+def _ms_until(deadline: float) -> float:
+    return max(0.0, (deadline - time.monotonic()) * 1000)
+
+
+def _copy(failure: errors.TubeMQError) -> errors.TubeMQError:
+    """One for each who learns of it: tracebacks of threads must not pile up on one object."""
+    copy = type(failure)(*failure.args)
+    copy.__cause__ = failure.__cause__
+    return copy

@@ -30,6 +30,9 @@ __all__ = ["BlockingDriver"]
 
 T = TypeVar("T")
 
+_QUIET_MS = 100
+"""After so long without traffic a connection is looked at before it is used again."""
+
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
@@ -176,6 +179,7 @@ class BlockingDriver:
                 other.lock.release()
         with peer.lock:
             self._drop_idle(peer, now)
+            self._drop_hung_up(peer, now)
             if peer.connection is None or not peer.connection.usable:
                 peer.connection = self._connect(address)
             connection = peer.connection
@@ -187,6 +191,14 @@ class BlockingDriver:
     def _drop_idle(self, peer: _Peer, now: int) -> None:
         found = peer.connection
         if found and self._rules.is_idle(round(found.used_at * 1000), found.in_flight, now):
+            peer.connection = None
+            found.close()
+
+    def _drop_hung_up(self, peer: _Peer, now: int) -> None:
+        """An event loop hears at once when a peer hangs up; here nobody listens between calls."""
+        found = peer.connection
+        quiet = found and found.in_flight == 0 and now - found.used_at * 1000 > _QUIET_MS
+        if found and quiet and found.hung_up():
             peer.connection = None
             found.close()
 
