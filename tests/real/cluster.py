@@ -40,6 +40,13 @@ def genuine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GenuineTubeMQ]
             "python -m tubemq_client.testing.isolation -- python -m pytest -m real"
         )
     directory = tmp_path_factory.mktemp("genuine")
-    with GenuineTubeMQ(directory, topics=topics.ALL, artifacts=artifacts, java=java) as cluster:
+    with GenuineTubeMQ(
+        directory,
+        topics=topics.ALL,
+        artifacts=artifacts,
+        java=java,
+        # The shortest that a broker accepts, so that tests of arrival time need not wait a minute.
+        broker_options={"groupOffsetScanDurMs": "20000"},
+    ) as cluster:
         cluster.wait_accepting()
         yield cluster
