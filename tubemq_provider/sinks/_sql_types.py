@@ -1,0 +1,129 @@
+"""From Arrow columns to database columns, and rows of staged files into a table.
+
+Strings become TEXT, integers BIGINT, floats DOUBLE PRECISION, booleans BOOLEAN, dates DATE,
+decimals NUMERIC, binary BYTEA or BLOB, maps, structs and lists JSON (JSONB in PostgreSQL).
+Timestamps become TIMESTAMP; with a zone TIMESTAMP WITH TIME ZONE, in UTC, and where a database has
+no such type, as SQLite, UTC without saying so. Other types are refused. This module opens no
+connection and decides nothing about windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa  # noqa: TID253 (only reached by the sink that needs it)
+import pyarrow.parquet as pq  # noqa: TID253
+import pyarrow.types as pt  # noqa: TID253
+import sqlalchemy as sa  # noqa: TID253
+from sqlalchemy.dialects.postgresql import JSONB  # noqa: TID253
+
+from tubemq_client.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sqlalchemy.types import TypeEngine
+
+__all__ = ["RowWriter", "sql_type"]
+
+_BATCH_ROWS: Final = 2_000
+
+_TYPES: Final[list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], Any]]]] = [
+    (lambda t: pt.is_string(t) or pt.is_large_string(t), lambda _: sa.Text()),
+    (lambda t: pt.is_integer(t) and t != pa.uint64(), lambda _: sa.BigInteger()),
+    (lambda t: bool(t == pa.uint64()), lambda _: sa.Numeric(20, 0)),
+    (pt.is_boolean, lambda _: sa.Boolean()),
+    (pt.is_floating, lambda _: sa.Double()),
+    (pt.is_date32, lambda _: sa.Date()),
+    (pt.is_decimal, lambda t: sa.Numeric(t.precision, t.scale)),
+    (lambda t: pt.is_binary(t) or pt.is_large_binary(t), lambda _: sa.LargeBinary()),
+    (
+        lambda t: pt.is_timestamp(t) and t.unit != "ns",
+        lambda t: sa.DateTime(timezone=t.tz is not None),
+    ),
+    (
+        lambda t: pt.is_map(t) or pt.is_struct(t) or pt.is_list(t) or pt.is_large_list(t),
+        lambda _: sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql"),
+    ),
+]
+
+
+def sql_type(name: str, kind: pa.DataType) -> TypeEngine[Any]:
+    """The database type of a column. Raises `ConfigError` for types that have none."""
+    for fits, make in _TYPES:
+        if fits(kind):
+            found: TypeEngine[Any] = make(kind)
+            return found
+    raise ConfigError(
+        f"column {name!r} is {kind}, which has no database type here; cast it in a transform",
+        subject="staged files",
+    )
+
+
+class RowWriter:
+    """Writes the rows of files with one schema into one table, with their window's id."""
+
+    def __init__(
+        self, name: str, schema_name: str | None, schema: pa.Schema, dialect: sa.Dialect
+    ) -> None:
+        if dialect.name == "sqlite":
+            _refuse_exact_numbers(schema)
+        self.table = sa.Table(
+            name,
+            sa.MetaData(schema=schema_name),
+            sa.Column("window_id", sa.String(255), nullable=False, index=True),
+            *(sa.Column(field.name, sql_type(field.name, field.type)) for field in schema),
+        )
+        self._convert = {
+            field.name: convert
+            for field in schema
+            if (convert := _conversion(field.type)) is not None
+        }
+
+    def check(self, engine: sa.Engine) -> None:
+        """Whether the table that is there has all columns. Raises `ConfigError`."""
+        known = sa.inspect(engine).get_columns(self.table.name, schema=self.table.schema)
+        names = {column["name"] for column in known}
+        missing = [column.name for column in self.table.columns if column.name not in names]
+        if missing:
+            problems = [f"it has no column {name!r}" for name in missing]
+            raise ConfigError(problems, subject=f"table {self.table.fullname}")
+
+    def write(self, connection: sa.Connection, path: Path, window_id: str) -> None:
+        """Insert all rows of a file."""
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+                rows = batch.to_pylist()
+                for row in rows:
+                    row["window_id"] = window_id
+                    for name, convert in self._convert.items():
+                        if row[name] is not None:
+                            row[name] = convert(row[name])
+                if rows:
+                    connection.execute(self.table.insert(), rows)
+
+    def count(self, connection: sa.Connection, window_id: str) -> int:
+        """Rows of the window that this transaction sees."""
+        counted = sa.select(sa.func.count()).where(self.table.c.window_id == window_id)
+        return int(connection.scalar(counted) or 0)
+
+
+def _conversion(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    if pt.is_map(kind):
+        return dict
+    if pt.is_timestamp(kind) and kind.tz is not None:
+        return lambda instant: instant.astimezone(UTC)
+    return None
+
+
+def _refuse_exact_numbers(schema: pa.Schema) -> None:
+    """SQLite would keep them as floats and lose digits."""
+    problems = [
+        f"column {field.name!r} is {field.type}, which SQLite cannot keep exactly; cast it to a "
+        f"string in a transform"
+        for field in schema
+        if pt.is_decimal(field.type) or field.type == pa.uint64()
+    ]
+    if problems:
+        raise ConfigError(problems, subject="staged files")

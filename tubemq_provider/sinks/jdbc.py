@@ -1,0 +1,322 @@
+"""Windows as rows of a database table, with a row per window written in the same transaction.
+
+Through SQLAlchemy, so that PostgreSQL, SQLite and what else has a dialect take the same path. The
+window's row goes first: its unique key makes a second try wait for the first transaction and then
+fail, so of any number of tries one inserts rows. For small windows: every record passes through
+this process.
+
+Beside the target are two tables, ``tubemq_windows`` (id, target, marker) and ``tubemq_boundaries``.
+How columns are mapped is in `_sql_types`. This module must not import airflow or pyspark, and never
+shows a user name, a password or a query of an address.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.sinks._markers import marker_document, read_marker
+from tubemq_provider.sinks._places import as_document
+from tubemq_provider.sinks._staging import StagingArea, verified_files
+from tubemq_provider.windows.errors import CountMismatch, SinkDamaged
+from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.protocols import (
+    BoundaryBook,
+    Document,
+    IngestCounts,
+    Marker,
+    Progress,
+    Publication,
+    Staging,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import sqlalchemy as sa
+
+    from tubemq_provider.sinks._sql_types import RowWriter
+
+__all__ = ["JdbcSink"]
+
+_SQLITE_WAIT_S: Final = 60
+
+
+class JdbcSink:
+    """Exactly-once windows in the table `table` (``name`` or ``schema.name``) of a database.
+
+    The table is made from the first window's columns, and ``window_id``, if there is none. An
+    existing one must have all of them; an index on ``window_id`` keeps the check after inserting
+    cheap. Rows under a window's id that no window row accounts for are refused.
+
+    - `url`: as for SQLAlchemy; may hold credentials, which are shown nowhere.
+    - `staging_root`: where engines write before rows are inserted; by default a directory of this
+      user under the temporary directory.
+    - `identity`: part of every window id; by default the address without credentials.
+    """
+
+    kind = "jdbc"
+    exactly_once = True
+
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        *,
+        staging_root: str | Path | None = None,
+        identity: str | None = None,
+    ) -> None:
+        self._url, self._address = _parse(url)
+        schema, _, self._name = table.rpartition(".")
+        self._schema = schema or None
+        self._target = table
+        self.identity = identity or f"jdbc:{self._address}/{table}"
+        self._staging = (
+            StagingArea(Path(staging_root))
+            if staging_root
+            else StagingArea.of_machine(self.identity)
+        )
+        self._known_tables: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"JdbcSink({self._address!r}, {self._target!r})"
+
+    @property
+    def boundaries(self) -> BoundaryBook:
+        """Boundaries in a table beside the target."""
+        return _TableBook(self)
+
+    def marker(self, window_id: str) -> Marker | None:
+        """The marker in the window's row, or None."""
+        document = self.read(self.windows, window_id)
+        return None if document is None else self._marker(document, window_id)
+
+    def window_ids(self) -> Iterable[str]:
+        """Ids of the window rows of this target."""
+        windows = self.windows
+        if not self._exists(windows.name):
+            return []
+        with self._engine.connect() as connection:
+            mine = windows.c.target == self._target
+            return list(
+                connection.scalars(windows.select().with_only_columns(windows.c.id).where(mine))
+            )
+
+    def begin(self, plan: WindowPlan, attempt: str) -> Staging:
+        """A fresh local directory."""
+        return self._staging.begin(plan, attempt)
+
+    def publish(
+        self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
+    ) -> Publication:
+        """Verify, then window row and records in one transaction. See `Sink.publish`."""
+        window_id, token = plan.window_id, uuid4().hex
+        if self.read(self.windows, window_id) is None:
+            try:
+                self._insert(Path(staging.path), plan, counts, token, progress)
+            except Exception:
+                # The key is taken, or the staging place is (`tidy`), or the answer to the commit
+                # got lost: in each case the window row says what happened.
+                if self.read(self.windows, window_id) is None:
+                    raise
+            progress("committed")
+        document = self.read(self.windows, window_id)
+        if document is None:
+            raise SinkDamaged(f"window {window_id} vanished right after it was published")
+        return Publication(document.get("token") == token, self._marker(document, window_id))
+
+    def discard(self, staging: Staging) -> None:
+        """Remove the local directory."""
+        self._staging.discard(staging)
+
+    def tidy(self, window_id: str) -> None:
+        """Remove local staging directories; the database has nothing to tidy."""
+        self._staging.tidy(window_id)
+
+    # -- steps of publishing ----------------------------------------------------------------------
+
+    def _insert(
+        self,
+        staging: Path,
+        plan: WindowPlan,
+        counts: IngestCounts,
+        token: str,
+        progress: Progress,
+    ) -> None:
+        files = [staging / file.path for file in verified_files(staging, plan, counts)]
+        progress("files verified")
+        writer = self._prepare(files)
+        document = marker_document(plan, counts, (), token=token)
+        with self._engine.begin() as connection:
+            connection.execute(
+                self.windows.insert().values(
+                    id=plan.window_id, target=self._target, document=json.dumps(document)
+                )
+            )
+            progress("window row written")
+            if writer is not None:
+                for path in files:
+                    writer.write(connection, path, plan.window_id)
+                    progress("file inserted")
+                found = writer.count(connection, plan.window_id)
+                if found != counts.total:
+                    raise CountMismatch(
+                        f"window {plan.window_id}: {self._target} has {found} rows of it, "
+                        f"{counts.total} were counted"
+                    )
+            progress("rows counted")
+
+    def _prepare(self, files: list[Path]) -> RowWriter | None:
+        """Make the tables; what writes rows of these files, None if there are no files."""
+        from tubemq_provider.sinks._sql_types import RowWriter
+
+        self.make(self.windows)
+        schema = _schema_of(files)
+        if schema is None:
+            return None
+        writer = RowWriter(self._name, self._schema, schema, self._engine.dialect)
+        self.make(writer.table)
+        writer.check(self._engine)
+        return writer
+
+    # -- the database -----------------------------------------------------------------------------
+
+    @cached_property
+    def _engine(self) -> sa.Engine:
+        import sqlalchemy as sa
+        from sqlalchemy.pool import NullPool
+
+        options: dict[str, Any] = {}
+        if self._url.get_backend_name() == "sqlite":
+            options["connect_args"] = {"timeout": _SQLITE_WAIT_S}
+        try:
+            # Tasks fork, and a run needs few connections: none is kept.
+            return sa.create_engine(self._url, poolclass=NullPool, **options)
+        except ImportError as exc:
+            raise ConfigError(
+                f"{self._address}: the database driver {exc.name} is not installed", subject="sink"
+            ) from exc
+
+    @cached_property
+    def windows(self) -> sa.Table:
+        """One row per published window."""
+        return self._documents("tubemq_windows")
+
+    @cached_property
+    def fixed(self) -> sa.Table:
+        """One row per boundary."""
+        return self._documents("tubemq_boundaries")
+
+    def _documents(self, name: str) -> sa.Table:
+        import sqlalchemy as sa
+
+        return sa.Table(
+            name,
+            sa.MetaData(schema=self._schema),
+            sa.Column("id", sa.String(255), primary_key=True),
+            sa.Column("target", sa.String(255), nullable=False),
+            sa.Column("document", sa.Text, nullable=False),
+        )
+
+    def read(self, table: sa.Table, key: str) -> Document | None:
+        """The document under `key`, or None."""
+        if not self._exists(table.name):
+            return None
+        with self._engine.connect() as connection:
+            wanted = table.select().with_only_columns(table.c.document).where(table.c.id == key)
+            text = connection.scalar(wanted)
+        return None if text is None else as_document(key, str(text).encode())
+
+    def create(self, table: sa.Table, key: str, document: Document) -> None:
+        """Store a document under `key` if nothing is there."""
+        from sqlalchemy.exc import IntegrityError
+
+        self.make(table)
+        values = {"id": key, "target": self._target, "document": json.dumps(document)}
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(table.insert().values(values))
+        except IntegrityError:
+            if self.read(table, key) is None:
+                raise
+
+    def make(self, table: sa.Table) -> None:
+        """Create a table if there is none; another try may do so at the same time."""
+        from sqlalchemy.exc import DBAPIError
+
+        if self._exists(table.name):
+            return
+        try:
+            table.create(self._engine, checkfirst=True)
+        except DBAPIError:
+            if not self._exists(table.name):
+                raise
+
+    def _marker(self, document: Document, window_id: str) -> Marker:
+        return read_marker(document, f"{self._address}/{self._target}#{window_id}", window_id)
+
+    def _exists(self, name: str) -> bool:
+        import sqlalchemy as sa
+
+        if name not in self._known_tables and sa.inspect(self._engine).has_table(
+            name, schema=self._schema
+        ):
+            self._known_tables.add(name)
+        return name in self._known_tables
+
+
+class _TableBook:
+    """A `BoundaryBook` of one row per boundary."""
+
+    def __init__(self, sink: JdbcSink) -> None:
+        self._sink = sink
+
+    def read(self, key: str) -> Document | None:
+        return self._sink.read(self._sink.fixed, key)
+
+    def fix(self, key: str, document: Document) -> Document:
+        self._sink.create(self._sink.fixed, key, document)
+        found = self.read(key)
+        if found is None:
+            raise SinkDamaged(f"boundary {key} vanished right after it was written")
+        return found
+
+
+def _parse(url: str) -> tuple[Any, str]:
+    """SQLAlchemy's URL, and the address without credentials and options."""
+    try:
+        import sqlalchemy as sa
+    except ImportError as exc:
+        raise require_extra("lake", exc) from exc
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        # Its message repeats the text, in which a password may be.
+        raise ConfigError("the URL of the database cannot be parsed", subject="sink") from None
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        if parsed.database in (None, "", ":memory:"):
+            raise ConfigError("SQLite in memory keeps nothing; name a file", subject="sink")
+        path = Path(str(parsed.database)).absolute()
+        return parsed.set(database=str(path)), f"sqlite:{path}"
+    host = parsed.host or parsed.query.get("host") or ""
+    port = f":{parsed.port}" if parsed.port else ""
+    return parsed, f"{backend}://{host}{port}/{parsed.database or ''}"
+
+
+def _schema_of(files: list[Path]) -> pa.Schema | None:
+    """The schema of the files; all have the same. Raises `ConfigError`."""
+    import pyarrow.parquet as pq
+
+    schemas = [pq.read_schema(path).remove_metadata() for path in files]
+    if not schemas:
+        return None
+    if any(not schema.equals(schemas[0]) for schema in schemas):
+        raise ConfigError("the files have different columns", subject="staged files")
+    if "partition" not in schemas[0].names:
+        raise ConfigError("the files have no column 'partition'", subject="staged files")
+    return schemas[0]
