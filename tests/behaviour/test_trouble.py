@@ -305,6 +305,15 @@ def test_an_unknown_partition_lists_those_there_are(
         metadata.ends(SHARED, "ghost", [ghost])
 
 
+def test_a_range_of_an_unknown_partition_is_refused_before_any_broker_is_asked(
+    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings
+) -> None:
+    with shell.RangeReader(settings, group="ghost") as reader:
+        with pytest.raises(errors.ConfigError, match="no partition 1:7; it has 1:0, 1:1, 1:2"):
+            bodies(reader, OffsetRange(Partition(1, SHARED, 7), 0, 56))
+        assert reader.stats.fetches == reader.stats.restarts == 0
+
+
 def test_a_wrong_master_address_names_the_address(shell: Shell, by_hand: EmbeddedTubeMQ) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

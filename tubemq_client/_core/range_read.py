@@ -31,10 +31,9 @@ from tubemq_client._core.registration import UNDEFINED, Registration
 from tubemq_client.model import INDEX_ENTRY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tubemq_client._core.effects import Conversation, Ticket
     from tubemq_client._core.identity import ClientIds, ReaderPool
+    from tubemq_client._core.master import TopicMetadata
     from tubemq_client.model import BrokerNode, OffsetRange
 
 __all__ = ["Gap", "RangeRead", "ReadPolicy", "ReadStats", "broker_of"]
@@ -98,16 +97,18 @@ class ReadPolicy:
     visit_token: int = UNDEFINED
 
 
-def broker_of(range_: OffsetRange, brokers: Mapping[int, BrokerNode]) -> BrokerNode:
-    """The broker that holds the range. Raises `errors.ConfigError` if it is not among them."""
+def broker_of(range_: OffsetRange, topic: TopicMetadata) -> BrokerNode:
+    """The broker that holds the range. Raises `errors.ConfigError` if the topic has no such broker
+    or partition: a broker would only answer that something failed, again and again."""
     broker_id = range_.partition.broker_id
-    try:
-        return brokers[broker_id]
-    except KeyError:
-        known = ", ".join(map(str, brokers.values())) or "none"
+    broker = topic.brokers.get(broker_id)
+    if broker is None:
+        known = ", ".join(map(str, topic.brokers.values())) or "none"
         raise errors.ConfigError(
             f"no broker has id {broker_id} (range {range_}); known: {known}", subject="range"
-        ) from None
+        )
+    topic.select([range_.partition])
+    return broker
 
 
 class RangeRead:
@@ -377,8 +378,9 @@ class RangeRead:
         return errors.LogTruncated(
             f"the log of partition {self._range.partition.key} of topic "
             f"{self._range.partition.topic!r} is shorter than the planned range "
-            f"[{self._range.start}, {self._range.end}): {why}. The broker lost records after a "
-            f"crash or the topic was rebuilt; plan the window again (on_offset_regression)"
+            f"[{self._range.start}, {self._range.end}): {why}. Either nothing was ever "
+            f"written up to its end, or the broker lost records in a crash or the topic was "
+            f"rebuilt: plan the window again (on_offset_regression)"
         )
 
     def _pause(self, error: errors.TubeMQError) -> Conversation[None]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tubemq_client._core.batch import CorruptEntry, MessageBatch
+    from tubemq_client._core.master import TopicMetadata
     from tubemq_client.model import BrokerNode, ClientSettings, OffsetRange
 
 __all__ = ["RangeReader"]
@@ -52,6 +53,7 @@ class RangeReader(BlockingClient):
         super().__init__(settings)
         self._pool = ReaderPool(group, pool_size, slot_seed)
         self._brokers = dict(brokers or {})
+        self._topics: dict[str, TopicMetadata] = {}
         self._decode = DecodePolicy(corrupt_records, quarantine, frozenset(filters))
         self._gap_policy = gap_policy
         self._deadline_ms = deadline_ms
@@ -77,11 +79,14 @@ class RangeReader(BlockingClient):
 
     def _broker(self, range_: OffsetRange) -> BrokerNode:
         partition = range_.partition
-        if partition.broker_id not in self._brokers:
+        if partition.broker_id in self._brokers:
+            return self._brokers[partition.broker_id]
+        found = self._topics.get(partition.topic)
+        if found is None or partition not in found.partitions:
             group = f"{self._pool.group}.e"
             client_id = self._ids.consumer(group, "Meta")
             found = self._driver.run(
                 fetch_topic_metadata(self._session, partition.topic, client_id, group)
             )
-            self._brokers.update(found.brokers)
-        return broker_of(range_, self._brokers)
+            self._topics[partition.topic] = found
+        return broker_of(range_, found)
