@@ -54,8 +54,9 @@ class Ledger:
         """The lowest offset booked for the partition's store; the topic may have been used before
         and its records below are not known here."""
         with self._lock:
-            near = [n for p, n in self._first.items() if p.store_key == partition.store_key]
-            return min(near, default=0)
+            store = (partition.topic, partition.store_key)
+            same = [n for p, n in self._first.items() if (p.topic, p.store_key) == store]
+            return min(same, default=0)
 
     def expected(self, range_: OffsetRange, filters: tuple[str, ...]) -> list[bytes]:
         with self._lock:
