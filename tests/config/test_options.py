@@ -37,6 +37,12 @@ def test_master_lists_that_are_none(text: str) -> None:
         ClientConfig.parse({"masters": text})
 
 
+def test_all_wrong_addresses_of_a_list_are_named() -> None:
+    with pytest.raises(errors.ConfigError) as failure:
+        ClientConfig.parse({"masters": "m1:x,m2:8715,:5,m3:99999"})
+    assert failure.value.problems == ["masters: 'm1:x', ':5', 'm3:99999': not host:port"]
+
+
 def test_a_url_carries_topic_group_filters_and_options() -> None:
     config = ConsumerConfig.parse(
         from_url("tubemq://m1:1,m2/orders?group=grp&filters=a&filters=b&rpc_timeout_ms=5000")

@@ -43,17 +43,22 @@ def _masters(value: object) -> object:
         value = [item.strip() for item in value.split(",") if item.strip()]
     if not isinstance(value, list | tuple):
         raise ValueError("give 'host:port[,host:port…]'")  # noqa: TRY004 - pydantic wants it
-    return tuple(_master(item) for item in value)
+    found = [_master(item) for item in value]
+    wrong = [repr(item) for item, master in zip(value, found, strict=True) if master is None]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)}: not host:port")
+    return tuple(found)
 
 
 def _master(item: object) -> object:
+    """Host and port, or None for text that names neither; other types are left to pydantic."""
     if not isinstance(item, str):
         return item
     host, _, port = item.rpartition(":") if ":" in item else (item, "", "")
     if not port:
         return (host, DEFAULT_MASTER_PORT)
     if not (host and port.isdecimal() and 0 < int(port) < 65536):
-        raise ValueError(f"{item!r} is not host:port")
+        return None
     return (host.strip("[]"), int(port))
 
 
