@@ -91,3 +91,11 @@ def test_a_cancelled_ingest_stops(staging: Staging) -> None:
     engine = InlineEngine(open_fake, row_group_bytes=1)
     with pytest.raises(WindowError, match="cancelled"):
         engine.ingest(PLAN, staging, lambda _: engine.cancel())
+
+
+def test_an_engine_cancelled_before_its_ingest_reads_nothing(staging: Staging) -> None:
+    engine = InlineEngine(open_fake)
+    engine.cancel()
+    with pytest.raises(WindowError, match="cancelled"):
+        engine.ingest(PLAN, staging, ignore)
+    assert not any(Path(staging.path).iterdir())

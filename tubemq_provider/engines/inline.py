@@ -130,7 +130,7 @@ class InlineEngine:
 
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
         """One file per range, at most; nothing for a range without records."""
-        self._cancelled.clear()
+        self._stop_if_cancelled(f"window {plan.window_id}")
         records = dict.fromkeys(plan.ranges, 0)
         pieces: dict[str, list[list[int]]] = {}
         gaps: dict[str, list[list[int]]] = {}
@@ -151,8 +151,12 @@ class InlineEngine:
         return IngestCounts(records, body_bytes, gaps, corrupt, pieces)
 
     def cancel(self) -> None:
-        """Stop before the next batch."""
+        """Stop before the next batch, or before the first. A cancelled engine stays so."""
         self._cancelled.set()
+
+    def _stop_if_cancelled(self, what: str) -> None:
+        if self._cancelled.is_set():
+            raise WindowError(f"cancelled while reading {what}")
 
     def _write(
         self, reader: RecordReader, range_: OffsetRange, directory: Path, progress: Progress
@@ -164,8 +168,7 @@ class InlineEngine:
         )
         with file:
             for batch in reader.read(range_):
-                if self._cancelled.is_set():
-                    raise WindowError(f"cancelled while reading {range_}")
+                self._stop_if_cancelled(str(range_))
                 if file.add(batch):
                     progress("row group written")
         return file
