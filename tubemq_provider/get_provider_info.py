@@ -25,24 +25,9 @@ def get_provider_info() -> dict[str, object]:
                 "tags": ["service"],
             }
         ],
-        "hooks": [
-            {"integration-name": _INTEGRATION, "python-modules": ["tubemq_provider.hooks.tubemq"]}
-        ],
-        "operators": [
-            {
-                "integration-name": _INTEGRATION,
-                "python-modules": ["tubemq_provider.operators.ingest"],
-            }
-        ],
-        "sensors": [
-            {
-                "integration-name": _INTEGRATION,
-                "python-modules": [
-                    "tubemq_provider.sensors.lag",
-                    "tubemq_provider.sensors.ready",
-                ],
-            }
-        ],
+        "hooks": _modules("hooks.tubemq"),
+        "operators": _modules("operators.ingest", "operators.sample"),
+        "sensors": _modules("sensors.lag", "sensors.ready"),
         "asset-uris": [
             {
                 "schemes": ["tubemq"],
@@ -52,6 +37,11 @@ def get_provider_info() -> dict[str, object]:
         ],
         "connection-types": [_CONNECTION_TYPE],
     }
+
+
+def _modules(*names: str) -> list[dict[str, object]]:
+    modules = [f"tubemq_provider.{name}" for name in names]
+    return [{"integration-name": _INTEGRATION, "python-modules": modules}]
 
 
 _CONN_FIELDS: dict[str, object] = {

@@ -10,6 +10,7 @@ import pytest
 
 from tubemq_provider.hooks.connection import ConnectionConfig
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
 from tubemq_provider.sensors.lag import TubeMQLagSensor
 from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
 
@@ -19,7 +20,13 @@ PAGE = (Path(__file__).parents[2] / "docs" / "airflow.md").read_text()
 
 
 @pytest.mark.parametrize(
-    "kind", [TubeMQSparkIngestOperator, TubeMQLagSensor, TubeMQPartitionReadySensor]
+    "kind",
+    [
+        TubeMQSparkIngestOperator,
+        TubeMQSampleEndsOperator,
+        TubeMQLagSensor,
+        TubeMQPartitionReadySensor,
+    ],
 )
 def test_every_argument_is_documented(kind: type) -> None:
     names = set(inspect.signature(kind.__init__).parameters) - {"self", "kwargs"}

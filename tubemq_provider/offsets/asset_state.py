@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
     from tubemq_provider.windows.protocols import Document
 
-__all__ = ["EVENT_KEY", "AssetProgress", "AssetStateOffsetStore"]
+__all__ = ["EVENT_KEY", "AssetProgress", "AssetStateOffsetStore", "AssetTimeline"]
 
 EVENT_KEY = "tubemq"
 """Commit events nest under this key of an event's extra, so that users' own extras fit beside."""
 
 _CURSOR = "cursor"
 _PLAN = "win/"
+_TIMELINE = "watch"
 _TASK_PLAN = "plan"
 _FIRST_PAGE = 20
 _PAGE_GROWTH = 10
@@ -58,6 +59,21 @@ class OutletEvent(Protocol):
     """Airflow's accessor of the event this task will emit on one outlet."""
 
     extra: dict[str, Any]
+
+
+class AssetTimeline:
+    """A `TimelineStore`: the samples of ends that are kept beside the progress, key ``watch``."""
+
+    def __init__(self, asset_state: StateAccessor) -> None:
+        self._asset_state = asset_state
+
+    def load_timeline(self) -> Document | None:
+        """The timeline, or None. Raises `DocumentError` if somebody stored something else."""
+        return _document(self._asset_state.get(_TIMELINE), _TIMELINE)
+
+    def store_timeline(self, document: Document) -> None:
+        """Replace the timeline, in one write."""
+        self._asset_state.set(_TIMELINE, _checked(document))
 
 
 class AssetProgress:
@@ -133,6 +149,10 @@ class AssetStateOffsetStore(AssetProgress):
             outlet_event=context["outlet_events"][asset],
             writer=f"{ti.dag_id}|{ti.run_id}|{ti.task_id}|{ti.map_index}",
         )
+
+    def load_timeline(self) -> Document | None:
+        """The samples of ends that another task keeps on the same asset, or None."""
+        return AssetTimeline(self._asset_state).load_timeline()
 
     @property
     def writer(self) -> str:

@@ -6,10 +6,11 @@ into silence (an option that would have no effect) is refused rather than ignore
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AwareDatetime, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
 
 from tubemq_client.config import FilterItem, GroupName, TopicName
 from tubemq_provider.arguments import (
@@ -23,6 +24,7 @@ from tubemq_provider.arguments import (
 __all__ = ["IngestArguments"]
 
 Mode = Literal["cursor", "time"]
+Resolver = Literal["boundaries", "timeline", "history", "message_time", "explicit"]
 
 _CURSOR_ONLY = {
     "initial_position": None,
@@ -30,7 +32,25 @@ _CURSOR_ONLY = {
     "on_offset_regression": "fail",
     "commit_to_broker": False,
 }
-_TIME_ONLY = ("start", "end", "resolver", "boundaries", "starting_offsets", "ending_offsets")
+_TIME_ONLY = (
+    "start",
+    "end",
+    "granularity",
+    "resolver",
+    "boundaries",
+    "late_allowance",
+    "history_group",
+    "message_zone",
+    "starting_offsets",
+    "ending_offsets",
+)
+_OF_RESOLVER = {
+    "boundaries": ("boundaries",),
+    "late_allowance": ("timeline", "history", "message_time"),
+    "history_group": ("history",),
+    "message_zone": ("message_time",),
+}
+"""Arguments that mean something to some resolvers only."""
 
 
 def _blank_is_none(value: object) -> object:
@@ -41,6 +61,18 @@ def _blank_is_none(value: object) -> object:
 Instant = Annotated[AwareDatetime | None, BeforeValidator(_blank_is_none)]
 
 SparkConf = Annotated[dict[str, str], BeforeValidator(lambda value: value or {})]
+Duration = Annotated[timedelta | None, BeforeValidator(_blank_is_none)]
+"""A timedelta, seconds, or ISO 8601 such as ``PT1H``."""
+
+
+def _known_zone(name: str | None) -> str | None:
+    try:
+        ZoneInfo(name or "UTC")
+    except (ValueError, OSError, ZoneInfoNotFoundError) as exc:
+        raise ValueError(f"{name!r} is not a time zone such as 'Europe/Berlin'") from exc
+    return name
+
+
 GivenBoundaries = Annotated[dict[str, Any] | str, BeforeValidator(from_json)]
 """A mapping (or its JSON), or where to find one: `windows.boundaries` judges it."""
 
@@ -59,8 +91,12 @@ class IngestArguments(TaskArguments):
 
     start: Instant = None
     end: Instant = None
-    resolver: Literal["boundaries", "explicit"] | None = None
+    granularity: Duration = None
+    resolver: Resolver | None = None
     boundaries: GivenBoundaries | None = None
+    late_allowance: Duration = None
+    history_group: GroupName | None = None
+    message_zone: Annotated[str | None, AfterValidator(_known_zone)] = None
     starting_offsets: GivenOffsets | None = None
     ending_offsets: GivenOffsets | None = None
 
@@ -89,7 +125,7 @@ class IngestArguments(TaskArguments):
         return self
 
     @property
-    def by(self) -> Literal["boundaries", "explicit"]:
+    def by(self) -> Resolver:
         """The resolver of a time window: as named, or told by what is given."""
         if self.resolver:
             return self.resolver
@@ -122,22 +158,33 @@ class IngestArguments(TaskArguments):
     def _of_resolver(self) -> list[str]:
         if self.mode != "time":
             return []
+        problems = [
+            f"{name} has no effect with resolver={self.by!r}"
+            for name, resolvers in _OF_RESOLVER.items()
+            if getattr(self, name) is not None and self.by not in resolvers
+        ]
         if self.by == "explicit":
             missing = [n for n in ("starting_offsets", "ending_offsets") if not getattr(self, n)]
-            problems = [f"{name} is needed by resolver='explicit'" for name in missing]
-            if self.boundaries is not None:
-                problems.append("boundaries has no effect with resolver='explicit'")
-            return problems
-        if self.boundaries is None:
-            return ["boundaries is needed by resolver='boundaries': a mapping, or the file's path"]
-        return []
+            problems = [f"{name} is needed by resolver='explicit'" for name in missing] + problems
+        if self.by == "boundaries" and self.boundaries is None:
+            problems.append(
+                "boundaries is needed by resolver='boundaries': a mapping, or the file's path"
+            )
+        return problems
 
     def _of_window(self) -> list[str]:
         if (self.start is None) != (self.end is None):
             return ["give both start and end, or neither"]
         if self.start and self.end and self.start >= self.end:
             return [f"start {_text(self.start)} is not before end {_text(self.end)}"]
-        return []
+        return [
+            f"{name} {value} is {'negative' if value else 'zero'}"
+            for name, value, least in (
+                ("granularity", self.granularity, timedelta(microseconds=1)),
+                ("late_allowance", self.late_allowance, timedelta(0)),
+            )
+            if value is not None and value < least
+        ]
 
 
 def _text(instant: datetime) -> str:

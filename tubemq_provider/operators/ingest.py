@@ -20,11 +20,12 @@ from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetStateOffsetStore
 from tubemq_provider.operators.arguments import IngestArguments
+from tubemq_provider.operators.intervals import run_interval
 from tubemq_provider.operators.job import IngestJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from airflow.sdk import Context
 
@@ -55,13 +56,22 @@ class TubeMQSparkIngestOperator(BaseOperator):
     :param mode: ``cursor``: from where the group's last window ended to the stable end; one task at
         a time (``max_active_tis_per_dag=1``). ``time``: a window of time or of explicit offsets;
         windows are independent, and so can be backfilled.
-    :param start: first instant of a time window, RFC 3339 or datetime. Templated. Default: the data
-        interval of the run.
+    :param start: first instant of a time window, RFC 3339 or datetime. Templated. Default: what the
+        run says, in this order: ``{"tubemq_window": {"start": …, "end": …}}`` in its conf or
+        params, its data interval, its partition date with `granularity`.
     :param end: first instant after it. Templated.
+    :param granularity: length of the window of a partitioned run: timedelta, seconds or ``PT1H``.
     :param resolver: how a time window gets its offsets. ``boundaries`` (default) looks instants up
-        in `boundaries`; ``explicit`` takes `starting_offsets` and `ending_offsets`.
+        in `boundaries`; ``timeline`` in the samples of `TubeMQSampleEndsOperator`; ``history`` in
+        what the brokers record of themselves; ``message_time`` looks for the producers' times;
+        ``explicit`` takes `starting_offsets` and `ending_offsets`.
     :param boundaries: ``{"2026-01-01T00:00:00Z": {"<topic>": {"1:0": 2800}}}``, or path or URL of
         such a JSON file. Templated.
+    :param late_allowance: how long after an instant records may still come in that belong before
+        it: timedelta, seconds or ``PT5M``. For ``timeline``, ``history`` and ``message_time``.
+    :param history_group: group whose records ``history`` reads: one that has, or had, a position on
+        the topic. Default: the look-up group of `group`.
+    :param message_zone: time zone of the producers' minutes, for ``message_time``. Default: UTC.
     :param starting_offsets: ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` or JSON. Templated.
     :param ending_offsets: the same with ``latest``, which is the stable end. Templated.
     :param engine: ``session``: Spark in the task's process. ``inline``: no JVM; for small windows.
@@ -98,6 +108,7 @@ class TubeMQSparkIngestOperator(BaseOperator):
     )
     template_fields_renderers = {"spark_conf": "json"}  # noqa: RUF012 - Airflow's declaration
     ui_color = "#bfe0d4"
+    _job: IngestJob | None = None
 
     def __init__(
         self,
@@ -110,8 +121,12 @@ class TubeMQSparkIngestOperator(BaseOperator):
         mode: str = "cursor",
         start: datetime | str | None = None,
         end: datetime | str | None = None,
+        granularity: timedelta | float | str | None = None,
         resolver: str | None = None,
         boundaries: Mapping[str, Any] | str | None = None,
+        late_allowance: timedelta | float | str | None = None,
+        history_group: str | None = None,
+        message_zone: str | None = None,
         starting_offsets: Mapping[str, Any] | str | None = None,
         ending_offsets: Mapping[str, Any] | str | None = None,
         engine: str = "session",
@@ -127,18 +142,15 @@ class TubeMQSparkIngestOperator(BaseOperator):
         commit_to_broker: bool = False,
         **kwargs: Any,
     ) -> None:
+        cluster = cluster or tubemq_conn_id
         given = {n: value for n, value in locals().items() if n in IngestArguments.model_fields}
         if mode == "cursor":
             kwargs.setdefault("max_active_tis_per_dag", 1)
         super().__init__(**kwargs)
         self.tubemq_conn_id = tubemq_conn_id
-        for name, value in given.items():
-            setattr(self, name, value)
-        self.cluster = cluster or tubemq_conn_id
-        check_literals(IngestArguments, self._arguments(), static=_STATIC)
-        self.offsets_asset = offsets_asset(self.cluster, topic, group)
+        self._keep(given)
+        self.offsets_asset = offsets_asset(cluster, topic, group)
         self._declare_assets(path)
-        self._job: IngestJob | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Take the window through all eight steps; see `WindowRun` for what a crash leaves."""
@@ -146,10 +158,12 @@ class TubeMQSparkIngestOperator(BaseOperator):
             arguments = parse(IngestArguments, self._arguments())
             hook = TubeMQHook(self.tubemq_conn_id)
             hook.expect_cluster(arguments.cluster)
-            interval = (context.get("data_interval_start"), context.get("data_interval_end"))
-            job = self._job = IngestJob(arguments, hook, interval, stack)
+            store, interval = self._store(context), run_interval(context, arguments.granularity)
+            job = self._job = IngestJob(
+                arguments, hook, interval, stack, timeline=store.load_timeline
+            )
             result = job.run(
-                self._store(context),
+                store,
                 attempt=str(context["ti"].id),
                 serialised=self.max_active_tis_per_dag == 1,
                 observer=self.observer(context, job),
@@ -165,6 +179,12 @@ class TubeMQSparkIngestOperator(BaseOperator):
     def observer(self, context: Context, job: IngestJob) -> StepObserver:  # noqa: ARG002
         """Who is told about the run's steps; a subclass may add its own."""
         return job.observer(self.log.info)
+
+    def _keep(self, given: Mapping[str, Any]) -> None:
+        """Keep the arguments as attributes, which Airflow renders, and judge what is literal."""
+        for name, value in given.items():
+            setattr(self, name, value)
+        check_literals(IngestArguments, self._arguments(), static=_STATIC)
 
     def _arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in IngestArguments.model_fields}

@@ -9,15 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tubemq_client import errors
 from tubemq_client.model import Partition
 from tubemq_provider.arguments import of_topic
 from tubemq_provider.operators.arguments import IngestArguments
+from tubemq_provider.operators.intervals import Interval, no_interval
+from tubemq_provider.operators.resolvers import ResolverMaker
 from tubemq_provider.sinks.parquet import ParquetSink
-from tubemq_provider.windows.boundaries import Boundaries
 from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowScope
@@ -26,14 +25,20 @@ from tubemq_provider.windows.resolve import ExplicitPlanner, TimePlanner
 from tubemq_provider.windows.run import StandalonePlanner, WindowRun
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from tubemq_client import PartitionEnds
     from tubemq_provider.hooks.tubemq import TubeMQHook
-    from tubemq_provider.windows.protocols import Engine, OffsetStore, Step, StepObserver
+    from tubemq_provider.windows.protocols import (
+        Document,
+        Engine,
+        OffsetStore,
+        Step,
+        StepObserver,
+    )
     from tubemq_provider.windows.result import WindowResult
 
 __all__ = ["IngestJob"]
-
-Interval = tuple[datetime | None, datetime | None]
 
 _LOCAL_SPARK = "local[2]"
 
@@ -41,16 +46,23 @@ _LOCAL_SPARK = "local[2]"
 class IngestJob:
     """One window's worth of work. Use it once; `cancel` may come from a signal handler.
 
-    `interval` is the run's data interval, the default of a time window; `stack` closes what the
-    engine leaves open.
+    `interval` is the run's own, the default of a time window; `stack` closes what engine and
+    resolver leave open; `timeline` loads what the `timeline` resolver reads.
     """
 
     def __init__(
-        self, arguments: IngestArguments, hook: TubeMQHook, interval: Interval, stack: ExitStack
+        self,
+        arguments: IngestArguments,
+        hook: TubeMQHook,
+        interval: Interval,
+        stack: ExitStack,
+        *,
+        timeline: Callable[[], Document | None] = lambda: None,
     ) -> None:
         self._arguments = arguments
         self._hook = hook
         self._interval = interval
+        self._resolvers = ResolverMaker(arguments, hook, stack, timeline)
         self._cancelled = threading.Event()
         self._sink = ParquetSink(arguments.path)
         self._policies = Policies.of(
@@ -117,9 +129,9 @@ class IngestJob:
                 self._policies,
             )
         start, end = self._window()
-        boundaries = Boundaries.load(arguments.boundaries or {}, arguments.topic)
+        resolver = self._resolvers.make()
         return TimePlanner(
-            scope, start, end, boundaries, self._ends, self._sink.boundaries, self._policies
+            scope, start, end, resolver, self._ends, self._sink.boundaries, self._policies
         )
 
     def _ends(self) -> Mapping[Partition, PartitionEnds]:
@@ -133,17 +145,12 @@ class IngestJob:
         return given
 
     def _window(self) -> tuple[datetime, datetime]:
-        """The window of time: as given, or the data interval. Raises `errors.ConfigError`."""
+        """The window of time: as given, or the run's own. Raises `errors.ConfigError`."""
         if self._arguments.start and self._arguments.end:
             return self._arguments.start, self._arguments.end
         start, end = self._interval
         if start is None or end is None or start >= end:
-            raise errors.ConfigError(
-                "the run has no data interval: pass start and end, or schedule the Dag with "
-                "CronDataIntervalTimetable, or trigger it with a logical date; a plain cron "
-                "string gives intervals of zero width",
-                subject="time window",
-            )
+            raise no_interval()
         return start, end
 
     def _make_engine(self, stack: ExitStack) -> Engine:

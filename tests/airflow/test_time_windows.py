@@ -1,0 +1,202 @@
+"""Windows of time as a Dag author asks for them: which interval, which resolver, on a cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.airflow.test_operator import Silent
+from tubemq_client import Partition, Record
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.errors import ConfigError
+from tubemq_provider.arguments import parse
+from tubemq_provider.assets import offsets_asset
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.asset_state import AssetTimeline
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.operators.arguments import IngestArguments
+from tubemq_provider.operators.intervals import run_interval
+from tubemq_provider.operators.job import IngestJob
+from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
+from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.windows.errors import WindowNotReady
+from tubemq_provider.windows.result import WindowResult
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+TOPIC = "orders"
+HOUR = timedelta(hours=1)
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+BASE: dict[str, Any] = {
+    "topic": TOPIC,
+    "group": "lake",
+    "path": "/lake",
+    "cluster": "test",
+    "mode": "time",
+}
+
+
+@dataclass
+class Run:
+    """A Dag run, as far as its interval goes."""
+
+    conf: dict[str, Any] = field(default_factory=dict)
+
+
+class TestWhichInterval:
+    WINDOW = {"start": "2026-01-01T05:00:00Z", "end": "2026-01-01T08:00:00Z"}  # noqa: RUF012
+    ASKED = (datetime(2026, 1, 1, 5, tzinfo=UTC), datetime(2026, 1, 1, 8, tzinfo=UTC))
+    DATA = {"data_interval_start": NOON, "data_interval_end": NOON + HOUR}  # noqa: RUF012
+
+    def test_what_the_run_was_asked_goes_before_its_data_interval(self) -> None:
+        run = Run({"tubemq_window": self.WINDOW})
+        assert run_interval({"dag_run": run, **self.DATA}, None) == self.ASKED
+        params = {"tubemq_window": self.WINDOW}
+        assert run_interval({"dag_run": Run(), "params": params, **self.DATA}, None) == self.ASKED
+
+    def test_the_data_interval_goes_before_the_partition(self) -> None:
+        context = {**self.DATA, "partition_date": NOON - HOUR}
+        assert run_interval(context, HOUR) == (NOON, NOON + HOUR)
+
+    def test_a_partition_needs_a_length(self) -> None:
+        point = {"data_interval_start": NOON, "data_interval_end": NOON, "partition_date": NOON}
+        assert run_interval(point, HOUR) == (NOON, NOON + HOUR)
+        assert run_interval(point, None) == (None, None)
+        assert run_interval({}, HOUR) == (None, None)
+
+    @pytest.mark.parametrize(
+        "window",
+        [
+            "yesterday",
+            {"start": "2026-01-01T05:00:00Z"},
+            {"start": "2026-01-01T05:00:00", "end": "2026-01-01T06:00:00Z"},
+            {"start": "2026-01-01T06:00:00Z", "end": "2026-01-01T05:00:00Z"},
+        ],
+    )
+    def test_a_wrong_window_is_not_passed_over(self, window: Any) -> None:
+        with pytest.raises(ConfigError, match="tubemq_window"):
+            run_interval({"dag_run": Run({"tubemq_window": window}), **self.DATA}, None)
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            {"resolver": "timeline", "late_allowance": "PT5M"},
+            {"resolver": "history", "history_group": "other", "late_allowance": 60},
+            {"resolver": "message_time", "message_zone": "Europe/Berlin", "granularity": HOUR},
+        ],
+    )
+    def test_accepted(self, arguments: dict[str, Any]) -> None:
+        assert parse(IngestArguments, {**BASE, **arguments}).by == arguments["resolver"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ({"boundaries": {}, "late_allowance": 5}, "late_allowance has no effect"),
+            ({"resolver": "timeline", "history_group": "g1"}, "history_group has no effect"),
+            ({"resolver": "history", "boundaries": {}}, "boundaries has no effect"),
+            ({"resolver": "message_time", "message_zone": "Mars"}, "is not a time zone"),
+            ({"resolver": "timeline", "late_allowance": -5}, "late_allowance -1 day"),
+            ({"resolver": "timeline", "granularity": 0}, "granularity 0:00:00 is zero"),
+            ({"mode": "cursor", "granularity": HOUR}, "granularity has no effect"),
+        ],
+    )
+    def test_refused(self, arguments: dict[str, Any], said: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            parse(IngestArguments, {**BASE, **arguments})
+        assert said in str(caught.value)
+
+
+class State(dict[str, Any]):
+    """An asset's state as its accessor gives it."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = json.loads(json.dumps(value))
+
+    def delete(self, key: str) -> None:
+        self.pop(key, None)
+
+
+class TestOnACluster:
+    @pytest.fixture(autouse=True)
+    def _world(self, mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Path) -> None:
+        self.mq, self.hook, self.root = mq, hook, tmp_path / "lake"
+        self.journal, self.state, self.runs = MemoryJournal(), State(), 0
+
+    def produce(self, count: int, minute: str | None = None) -> None:
+        partitions = [Partition(b, TOPIC, p) for b in (1, 2) for p in (0, 1, 10000, 10001)]
+        records = [Record(b"x", msg_time=minute, partition=p) for p in partitions[:count]]
+        list(self.hook.produce(TOPIC, records))
+
+    def flush(self) -> None:
+        for broker in (1, 2):
+            self.mq.broker(broker).flush()
+
+    def sample(self) -> None:
+        """One run of the sampling task."""
+        task = TubeMQSampleEndsOperator(task_id="s", topic=TOPIC, group="lake", cluster="test")
+        found = task.execute({"asset_state_store": {task.offsets_asset: self.state}})  # type: ignore[typeddict-item]
+        assert set(found["ends"]) == {"1/0", "1/1", "2/0", "2/1"}
+
+    def instant(self) -> datetime:
+        """A moment between two samples."""
+        self.sample()
+        time.sleep(0.005)
+        moment = datetime.now(UTC)
+        time.sleep(0.005)
+        self.sample()
+        return moment
+
+    def run(self, start: datetime, end: datetime, **arguments: Any) -> WindowResult:
+        self.runs += 1
+        given = {**BASE, "path": str(self.root), "engine": "inline", **arguments}
+        with ExitStack() as stack:
+            job = IngestJob(
+                parse(IngestArguments, given),
+                self.hook,
+                (start, end),
+                stack,
+                timeline=AssetTimeline(self.state).load_timeline,
+            )
+            store = MemoryOffsetStore(self.journal, task=f"run {self.runs}")
+            return job.run(store, attempt=str(self.runs), serialised=False, observer=Silent())
+
+    def test_samples_in_asset_state_cut_time_windows(self) -> None:
+        times = []
+        for count in (8, 7, 6):
+            self.produce(count)
+            times.append(self.instant())
+        soon = datetime.now(UTC)
+        with pytest.raises(WindowNotReady, match="no sample at or after"):
+            self.run(times[0], soon, resolver="timeline")
+        with pytest.raises(WindowNotReady, match="the stable end is 0"):
+            self.run(times[0], times[1], resolver="timeline")
+        self.flush()
+        assert self.run(times[1], times[2], resolver="timeline").total == 6
+        assert self.run(times[0], times[1], resolver="timeline").total == 7
+        assert self.run(times[0], times[1], resolver="timeline").replayed
+        assert len(read_windows(self.root).to_table()) == 13
+
+    def test_message_times_cut_time_windows(self) -> None:
+        for minute in ("202601011159", "202601011200", "202601011230", "202601011300"):
+            self.produce(8, minute)
+        self.flush()
+        result = self.run(NOON, NOON + HOUR, resolver="message_time", late_allowance=60)
+        assert result.total == 16
+        shifted = {"resolver": "message_time", "message_zone": "Etc/GMT-1", "group": "other"}
+        assert self.run(NOON - HOUR, NOON, **shifted).total == 16
+
+    def test_the_sampling_task_has_the_offsets_asset_as_inlet_only(self) -> None:
+        task = TubeMQSampleEndsOperator(task_id="s", topic=TOPIC, group="lake", cluster="test")
+        assert task.inlets == [offsets_asset("test", TOPIC, "lake")]
+        assert task.outlets == []
+        with pytest.raises(ConfigError, match="names the offsets asset"):
+            TubeMQSampleEndsOperator(task_id="t", topic="{{ x }}", group="lake")

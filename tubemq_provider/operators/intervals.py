@@ -1,0 +1,76 @@
+"""Which interval of time a run stands for, where the task is not told one.
+
+A run can say it in several ways; the first that does counts: ``tubemq_window`` in its conf or
+params, a data interval of more than zero width, a partition date. Arguments of the task go before
+all of them and are not looked at here. Reads a context, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from tubemq_client import errors
+from tubemq_provider.windows.canonical import parse_instant
+
+__all__ = ["WINDOW_KEY", "Interval", "no_interval", "run_interval"]
+
+Interval = tuple[datetime | None, datetime | None]
+
+WINDOW_KEY = "tubemq_window"
+"""Name in a run's conf or params: ``{"start": "<RFC 3339>", "end": "<RFC 3339>"}``."""
+
+
+def run_interval(context: Mapping[str, Any], granularity: timedelta | None) -> Interval:
+    """The run's interval, or a pair of None. Raises `errors.ConfigError` for a wrong
+    ``tubemq_window``."""
+    asked = _asked(context)
+    if asked is not None:
+        return asked
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    if start is not None and end is not None and start < end:
+        return start, end
+    partition_date = context.get("partition_date")
+    if partition_date is not None and granularity is not None:
+        return partition_date, partition_date + granularity
+    return None, None
+
+
+def no_interval() -> errors.ConfigError:
+    """The error that explains how a run gets an interval."""
+    return errors.ConfigError(
+        [
+            "the run has no interval: pass start and end",
+            f'or trigger it with {{"{WINDOW_KEY}": {{"start": …, "end": …}}}} as conf',
+            "or schedule it with CronDataIntervalTimetable: a plain cron string gives zero width",
+            "or trigger it with a logical date",
+            "or schedule it by partitions and pass granularity",
+        ],
+        subject="time window",
+    )
+
+
+def _asked(context: Mapping[str, Any]) -> Interval | None:
+    run = context.get("dag_run")
+    for given in (getattr(run, "conf", None), context.get("params")):
+        window = given.get(WINDOW_KEY) if isinstance(given, Mapping) else None
+        if window:
+            return _instants(window)
+    return None
+
+
+def _instants(window: Any) -> Interval:
+    if not isinstance(window, Mapping) or set(window) != {"start", "end"}:
+        raise errors.ConfigError(
+            f'expected {{"start": …, "end": …}}, not {window!r}', subject=WINDOW_KEY
+        )
+    try:
+        start, end = parse_instant(window["start"]), parse_instant(window["end"])
+    except ValueError as exc:
+        raise errors.ConfigError(str(exc), subject=WINDOW_KEY) from exc
+    if start >= end:
+        raise errors.ConfigError(
+            f"start {window['start']} is not before end {window['end']}", subject=WINDOW_KEY
+        )
+    return start, end

@@ -1,0 +1,103 @@
+"""`TubeMQSampleEndsOperator`: remembers how far a topic's logs reach now.
+
+Each run adds one sample of (time, ends) to the offsets asset's state; the `timeline` resolver turns
+such samples into the offsets of an instant. Run it from a Dag of its own, every minute or so. It
+reads no record and moves no position.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from tubemq_client.config import GroupName, TopicName
+from tubemq_provider.arguments import ClusterAlias, TaskArguments, check_literals, parse
+from tubemq_provider.assets import offsets_asset
+from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.asset_state import AssetTimeline
+from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.samples import instant_of
+from tubemq_provider.windows.timeline import record_sample
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+__all__ = ["TubeMQSampleEndsOperator"]
+
+
+class SampleArguments(TaskArguments):
+    """Arguments of `TubeMQSampleEndsOperator`."""
+
+    topic: TopicName
+    group: GroupName
+    cluster: ClusterAlias
+
+
+class TubeMQSampleEndsOperator(BaseOperator):
+    """Add one sample of `topic`'s ends to the timeline of `group`.
+
+    The ends are those in memory, looked up after the time was noted: what had arrived by then is
+    below them. The timeline is the key ``watch`` of the offsets asset's state, which becomes an
+    inlet of the task (so Airflow keeps it); it emits no event. A run that fails records nothing,
+    and windows then wait for the next sample.
+
+    :param topic: topic to sample. Names an asset, so no template; so do `group` and `cluster`.
+    :param group: group whose windows use the timeline.
+    :param tubemq_conn_id: the connection.
+    :param cluster: the connection's cluster alias; needed where that is not the connection id.
+
+    XCom: ``{"at", "samples", "since", "ends": {"1/0": 2800}}``; `ends` are by store.
+    """
+
+    template_fields: Sequence[str] = ()
+    ui_color = "#d6eef2"
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        group: str,
+        tubemq_conn_id: str = TubeMQHook.default_conn_name,
+        cluster: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.tubemq_conn_id = tubemq_conn_id
+        self.topic, self.group, self.cluster = topic, group, cluster or tubemq_conn_id
+        check_literals(
+            SampleArguments,
+            self._arguments(),
+            static=dict.fromkeys(SampleArguments.model_fields, "it names the offsets asset"),
+        )
+        self.offsets_asset = offsets_asset(self.cluster, topic, group)
+        if self.offsets_asset not in self.inlets:
+            self.inlets = [*self.inlets, self.offsets_asset]
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """One look-up per store, one read and one write of the asset's state."""
+        with fatal_errors_fail_the_task():
+            arguments = parse(SampleArguments, self._arguments())
+            hook = TubeMQHook(self.tubemq_conn_id)
+            hook.expect_cluster(arguments.cluster)
+            store: Any = context["asset_state_store"]
+            timeline = record_sample(
+                arguments.topic,
+                AssetTimeline(store[self.offsets_asset]),
+                lambda: hook.ends(arguments.topic, arguments.group, stable=False),
+                lambda: datetime.now(UTC),
+            )
+        newest = timeline.samples[-1]
+        return {
+            "at": rfc3339(instant_of(newest.at_ms)),
+            "samples": len(timeline.samples),
+            "since": rfc3339(instant_of(timeline.samples[0].at_ms)),
+            "ends": dict(newest.ends),
+        }
+
+    def _arguments(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in SampleArguments.model_fields}
