@@ -108,6 +108,7 @@ class TubeMQSparkIngestOperator(BaseOperator):
     )
     template_fields_renderers = {"spark_conf": "json"}  # noqa: RUF012 - Airflow's declaration
     ui_color = "#bfe0d4"
+    tubemq_conn_id: str
     _job: IngestJob | None = None
 
     def __init__(
@@ -147,8 +148,7 @@ class TubeMQSparkIngestOperator(BaseOperator):
         if mode == "cursor":
             kwargs.setdefault("max_active_tis_per_dag", 1)
         super().__init__(**kwargs)
-        self.tubemq_conn_id = tubemq_conn_id
-        self._keep(given)
+        self._keep({**given, "tubemq_conn_id": tubemq_conn_id})
         self.offsets_asset = offsets_asset(cluster, topic, group)
         self._declare_assets(path)
 
