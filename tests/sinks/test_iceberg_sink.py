@@ -206,6 +206,18 @@ def test_boundaries_may_come_before_the_first_window(sink: IcebergSink, root: Pa
     assert rows_at(root) == written_by("a")
 
 
+def test_a_catalog_may_be_given_by_name_and_properties(root: Path) -> None:
+    catalog = iceberg_catalog(root)
+    named = IcebergSink(
+        NAME,
+        catalog="lake",
+        catalog_properties={"type": "sql", **catalog.properties},
+        staging_root=root / "staging",
+    )
+    assert named.identity == "iceberg:lake/sales.orders"
+    assert publish(named, plan_of(named)).won
+
+
 def test_a_catalog_that_is_not_configured_is_named() -> None:
     with pytest.raises(ConfigError, match="nowhere"):
         IcebergSink("sales.orders", catalog="nowhere")

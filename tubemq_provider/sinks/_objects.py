@@ -46,6 +46,10 @@ class ObjectPlace:
                 f"credentials as storage_options or in the environment",
                 subject="sink",
             )
+        try:
+            import obstore  # noqa: F401 (missing, it should be missed before anything is read)
+        except ImportError as exc:
+            raise require_extra("lake", exc) from exc
         self._url = url.rstrip("/")
         self._options = {key.lower(): value for key, value in storage_options.items()}
         self._proven = False
@@ -113,10 +117,8 @@ class ObjectPlace:
 
     @cached_property
     def _store(self) -> ObjectStore:
-        try:
-            from obstore.store import from_url
-        except ImportError as exc:
-            raise require_extra("lake", exc) from exc
+        from obstore.store import from_url
+
         config, client = self._split_options()
         return from_url(self._url, config=config, client_options=client)
 

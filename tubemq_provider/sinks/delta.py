@@ -73,6 +73,7 @@ class DeltaSink(TableSink):
         identity: str | None = None,
     ) -> None:
         super().__init__()
+        _delta()
         self._options = dict(storage_options or {})
         self._place = place_at(str(url), self._options)
         self.identity = identity or f"delta:{self._place.url}"
@@ -105,7 +106,6 @@ class DeltaSink(TableSink):
         return table
 
     def _table_id(self) -> str | None:
-        _delta()
         table = self._table()
         return None if table is None else str(table.metadata().id)
 

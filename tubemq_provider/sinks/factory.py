@@ -1,0 +1,192 @@
+"""From what a user writes down to a sink: one string per kind of sink.
+
+=========================================  ====================================================
+``/data/orders``, ``file:///data/orders``  `ParquetSink`: a directory per window
+``s3://``, ``gs://``, ``az://``            `ObjectStoreSink`: a manifest per window
+``delta:/data/orders``, ``delta:s3://…``   `DeltaSink`
+``iceberg:<catalog>/<namespace>.<table>``  `IcebergSink`, catalog from pyiceberg's configuration
+``postgresql://…?table=schema.orders``     `JdbcSink`; any dialect of SQLAlchemy
+``append:/data/orders``                    `AppendSink`, only with ``exactly_once=False``
+=========================================  ====================================================
+
+Judges only the words; each sink judges its own place. Imports a sink, and what it needs, only when
+it is asked for. Credentials in an address of a database are never repeated in an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl, urlencode
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.windows.protocols import Sink
+
+__all__ = ["SUPPORTED", "sink_for", "sink_uri"]
+
+SUPPORTED: Final = (
+    "/path or file:///path (Parquet; extra arrow)",
+    "s3://bucket/prefix, gs://…, az://… (Parquet by manifest; extra lake)",
+    "delta:/path or delta:s3://bucket/prefix (extra lake)",
+    "iceberg:<catalog>/<namespace>.<table> (extra lake)",
+    "postgresql://host/database?table=schema.name (extra lake, and a driver)",
+    "sqlite:////file?table=name (extra lake)",
+    "append:/path or append:s3://bucket/prefix (only with exactly_once=False)",
+)
+"""What `sink_for` understands, for errors and help texts."""
+
+_DATABASES: Final = ("postgresql", "sqlite", "mysql", "mariadb", "oracle", "mssql")
+_OBJECTS: Final = ("s3", "gs", "az")
+_WORD: Final = re.compile(r"([A-Za-z][A-Za-z0-9.+_-]*):(.*)", re.DOTALL)
+
+
+def sink_for(
+    spec: str | PathLike[str] | Sink,
+    *,
+    exactly_once: bool = True,
+    storage_options: Mapping[str, str] | None = None,
+    staging_root: str | Path | None = None,
+) -> Sink:
+    """The sink that `spec` means; a `Sink` is returned as it is.
+
+    Raises `ConfigError` that lists what is supported, or names the option that would have no
+    effect, and `MissingExtraError` with the install line. Opens nothing in a storage.
+    """
+    if isinstance(spec, Sink):
+        return spec
+    if not isinstance(spec, str | PathLike):
+        raise _unknown(f"{type(spec).__name__} is no sink")
+    word, rest = _split(fspath(spec))
+    if word != "append" and not exactly_once:
+        raise ConfigError(
+            "exactly_once=False has no effect here: all sinks but append:… are exactly-once",
+            subject="sink",
+        )
+    make = _MAKERS.get(word.partition("+")[0])
+    if make is None:
+        raise _unknown(f"{word}:… is no known kind of sink")
+    return make(word, rest, _Options(exactly_once, storage_options, staging_root))
+
+
+def sink_uri(spec: str | PathLike[str]) -> str:
+    """A URI that names the data of a sink, for assets and lineage: no credentials, no options.
+
+    Needs no extra, opens nothing; raises `ConfigError` for what `sink_for` does not know.
+    """
+    word, rest = _split(fspath(spec))
+    if word in ("", "delta", "append"):
+        inner, _ = _split(_place_in(rest))
+        place = _place_in(rest)
+        return place if inner else f"file://{Path(place).absolute()}"
+    if word in _OBJECTS:
+        return f"{word}:{rest}".rstrip("/")
+    if word == "iceberg":
+        return f"iceberg://{rest.strip('/')}"
+    if word.partition("+")[0] in _DATABASES:
+        address, table = _table_of(rest)
+        plain = address.partition("?")[0].removeprefix("//").rpartition("@")[2]
+        return f"{word.partition('+')[0]}://{plain}/{table}"
+    raise _unknown(f"{word}:… is no known kind of sink")
+
+
+class _Options(NamedTuple):
+    """What a user gave besides the spec."""
+
+    exactly_once: bool
+    storage_options: Mapping[str, str] | None
+    staging_root: str | Path | None
+
+    def refuse(self, subject: str, *names: str) -> None:
+        """Options that would have no effect. Raises `ConfigError`."""
+        problems = [f"{name} has no effect" for name in names if getattr(self, name)]
+        if problems:
+            raise ConfigError(problems, subject=subject)
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """For sinks in storage, local or remote."""
+        return {"storage_options": self.storage_options, "staging_root": self.staging_root}
+
+
+def _parquet(_: str, path: str, options: _Options) -> Sink:
+    from tubemq_provider.sinks.parquet import ParquetSink
+
+    options.refuse("parquet sink", "storage_options", "staging_root")
+    return ParquetSink(path)
+
+
+def _object_store(word: str, rest: str, options: _Options) -> Sink:
+    from tubemq_provider.sinks.object_store import ObjectStoreSink
+
+    return ObjectStoreSink(f"{word}:{rest}", **options.stored)
+
+
+def _delta(_: str, rest: str, options: _Options) -> Sink:
+    from tubemq_provider.sinks.delta import DeltaSink
+
+    return DeltaSink(_place_in(rest), **options.stored)
+
+
+def _append(_: str, rest: str, options: _Options) -> Sink:
+    from tubemq_provider.sinks.append import AppendSink
+
+    return AppendSink(_place_in(rest), exactly_once=options.exactly_once, **options.stored)
+
+
+def _iceberg(_: str, rest: str, options: _Options) -> Sink:
+    from tubemq_provider.sinks.iceberg import IcebergSink
+
+    catalog, separator, identifier = rest.strip("/").partition("/")
+    if not separator:
+        raise _unknown("iceberg: needs a catalog and a table, as iceberg:lake/sales.orders")
+    return IcebergSink(identifier, catalog=catalog, **options.stored)
+
+
+def _database(word: str, rest: str, options: _Options) -> Sink:
+    from tubemq_provider.sinks.jdbc import JdbcSink
+
+    options.refuse("jdbc sink", "storage_options")
+    address, table = _table_of(rest)
+    if not table:
+        raise _unknown(f"{word}: the address of a database needs ?table=<name>")
+    return JdbcSink(f"{word}:{address}", table, staging_root=options.staging_root)
+
+
+_MAKERS: Final[dict[str, Callable[[str, str, _Options], Sink]]] = {
+    "": _parquet,
+    "delta": _delta,
+    "append": _append,
+    "iceberg": _iceberg,
+    **dict.fromkeys(_OBJECTS, _object_store),
+    **dict.fromkeys(_DATABASES, _database),
+}
+
+
+def _table_of(rest: str) -> tuple[str, str]:
+    """An address without the parameter `table`, and its value."""
+    address, _, query = rest.partition("?")
+    parameters = parse_qsl(query, keep_blank_values=True)
+    kept = urlencode([(key, value) for key, value in parameters if key != "table"])
+    table = next((value for key, value in parameters if key == "table"), "")
+    return f"{address}?{kept}" if kept else address, table
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The word before the first colon in lower case, empty for a path or ``file://``, and the
+    rest."""
+    found = _WORD.fullmatch(text)
+    if found is None or found[1].lower() == "file":
+        return "", text
+    return found[1].lower(), found[2]
+
+
+def _place_in(rest: str) -> str:
+    """The place behind ``delta:`` or ``append:``; ``delta:///x`` means ``/x``."""
+    return f"/{rest.lstrip('/')}" if rest.startswith("//") else rest.removeprefix("file://")
+
+
+def _unknown(problem: str) -> ConfigError:
+    return ConfigError([problem, *(f"supported: {line}" for line in SUPPORTED)], subject="sink")
