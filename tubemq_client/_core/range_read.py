@@ -307,17 +307,22 @@ class RangeRead:
         return len(raw.messages)
 
     def _fence(self, upto: int) -> Conversation[RecordIdentity | None]:
-        while True:
-            for step in range(self._pool.size):
-                probe = self._registration(self._pool.probe(self._slot + step))
-                try:
-                    return (yield from find_fence(probe, self._range.end, upto))
-                except errors.PartitionOccupied as error:
-                    occupied: errors.TubeMQError = error
-                except _BREAKS as error:
-                    occupied = error
-                    break
-            yield from self._pause(occupied)
+        """Ask in the first free slot of the pool, once: any trouble means reading the batch again.
+
+        Waiting here with the batch in hand would not be safe. If the broker dies meanwhile, records
+        beyond its disk are lost and their offsets go to others; the fence is then not in the batch,
+        and lost records would pass for the range's own.
+        """
+        occupied: errors.TubeMQError | None = None
+        for step in range(self._pool.size):
+            probe = self._registration(self._pool.probe(self._slot + step))
+            try:
+                return (yield from find_fence(probe, self._range.end, upto))
+            except errors.PartitionOccupied as error:
+                occupied = error
+        raise errors.ServiceUnavailable(
+            503, f"all {self._pool.size} probe groups are busy", where=f"fence of {self._range}"
+        ) from occupied
 
     # -- what can go wrong --------------------------------------------------------------------
 
