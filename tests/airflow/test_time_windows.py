@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 
 from tests.airflow.test_operator import Silent
+from tests.embedded.clock import ManualClock
 from tubemq_client import Partition, Record
-from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.errors import ConfigError
 from tubemq_provider.arguments import parse
 from tubemq_provider.assets import offsets_asset
@@ -125,7 +127,9 @@ class State(dict[str, Any]):
         self.pop(key, None)
 
 
-class TestOnACluster:
+class OnACluster:
+    """A cluster, asset state, and runs of the sampling and the ingesting task."""
+
     @pytest.fixture(autouse=True)
     def _world(self, mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Path) -> None:
         self.mq, self.hook, self.root = mq, hook, tmp_path / "lake"
@@ -169,6 +173,8 @@ class TestOnACluster:
             store = MemoryOffsetStore(self.journal, task=f"run {self.runs}")
             return job.run(store, attempt=str(self.runs), serialised=False, observer=Silent())
 
+
+class TestOnACluster(OnACluster):
     def test_samples_in_asset_state_cut_time_windows(self) -> None:
         times = []
         for count in (8, 7, 6):
@@ -200,3 +206,42 @@ class TestOnACluster:
         assert task.outlets == []
         with pytest.raises(ConfigError, match="names the offsets asset"):
             TubeMQSampleEndsOperator(task_id="t", topic="{{ x }}", group="lake")
+
+
+class TestHistoryOnACluster(OnACluster):
+    """On brokers that record their groups every minute of a clock that stands still."""
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        return ManualClock()
+
+    @pytest.fixture
+    def mq(self, clock: ManualClock) -> Iterator[EmbeddedTubeMQ]:
+        switches = Switches(flush_interval_ms=0, lease_scan_ms=None, history_period_ms=60_000)
+        topics = [TopicSpec(TOPIC, stores=2, partitions=2)]
+        with EmbeddedTubeMQ(2, topics, switches=switches, http=False, clock=clock) as server:
+            yield server
+
+    def scan(self, clock: ManualClock) -> datetime:
+        """The brokers record their groups; half a minute after it."""
+        clock.advance(60_000)
+        self.mq.tick()
+        return datetime.fromtimestamp(clock() / 1000, UTC) + timedelta(seconds=30)
+
+    def test_the_brokers_history_cuts_time_windows(self, clock: ManualClock) -> None:
+        before = datetime.fromtimestamp(clock() / 1000, UTC)
+        with pytest.raises(ConfigError, match="history_group"):
+            self.run(before, before + HOUR, resolver="history")
+        times = []
+        for count in (8, 7, 6, 5):
+            times.append(self.scan(clock))
+            self.produce(count)
+        self.scan(clock)
+        assert self.run(times[1], times[2], resolver="history").total == 6
+        assert self.run(times[0], times[1], resolver="history").total == 7
+        assert self.run(times[2], times[3], resolver="history").total == 5
+        with pytest.raises(WindowNotReady, match="no sample at or after"):
+            self.run(times[3], times[3] + HOUR, resolver="history")
+        with pytest.raises(ConfigError, match="before its first record"):
+            self.run(before, times[0], resolver="history")
+        assert len(read_windows(self.root).to_table()) == 18

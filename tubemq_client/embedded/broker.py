@@ -10,8 +10,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tubemq_client.embedded.checks import Refused
+from tubemq_client._wire import payload
+from tubemq_client.embedded.checks import OFFSET_HISTORY_TOPIC, Refused
 from tubemq_client.embedded.cluster import Cluster, Deployment
+from tubemq_client.embedded.history import scan_groups
 from tubemq_client.embedded.leases import Lease, Leases
 from tubemq_client.embedded.persistence import DataDirectory
 from tubemq_client.embedded.positions import PositionKey, Positions
@@ -82,6 +84,7 @@ class Broker:
             self.positions.load(directory.load_positions(broker_id))
             self._saved_version = self.positions.version
         self._saved_positions = self.positions.dump()
+        self._next_scan_ms = clock() + (switches.history_period_ms or 0)
 
     # ------------------------------------------------------------------ look-ups
 
@@ -128,9 +131,26 @@ class Broker:
     # ------------------------------------------------------------------ time
 
     def tick(self) -> None:
-        """What the broker does by timer: flush, save positions."""
+        """What the broker does by timer: record its groups, flush, save positions."""
+        if self.switches.history_period_ms is not None and self.clock() >= self._next_scan_ms:
+            self._next_scan_ms = self.clock() + self.switches.history_period_ms
+            self._record_groups()
         self.storage.tick(self.clock())
         self.save_positions()
+
+    def _record_groups(self) -> None:
+        now_ms, store = self.clock(), self.storage.open(OFFSET_HISTORY_TOPIC, 0)
+        found = list(scan_groups(self.broker_id, self.positions, self.leases, self.storage, now_ms))
+        for record in found:
+            store.append(
+                record.partition_id,
+                record.data,
+                time_ms=now_ms,
+                checksum=payload.checksum(record.data),
+                flag=record.flag,
+                key_code=record.key_code,
+                sent_addr=0,
+            )
 
     def sweep_leases(self) -> list[PositionKey]:
         """End leases whose time is over; their batches in flight will be read again."""

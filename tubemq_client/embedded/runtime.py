@@ -16,6 +16,7 @@ from typing import Any
 
 from tubemq_client.embedded.broker import Broker, Clock
 from tubemq_client.embedded.broker_rpc import BrokerRpc
+from tubemq_client.embedded.checks import OFFSET_HISTORY_TOPIC
 from tubemq_client.embedded.cluster import (
     Audit,
     BrokerRecord,
@@ -23,6 +24,7 @@ from tubemq_client.embedded.cluster import (
     ManageStatus,
     TopicProps,
 )
+from tubemq_client.embedded.history import HISTORY_PARTITIONS
 from tubemq_client.embedded.master import Master
 from tubemq_client.embedded.persistence import DataDirectory
 from tubemq_client.embedded.rpc import RpcListener
@@ -153,6 +155,7 @@ class Runtime:
             count = max([self._wanted_brokers, *former.get("served", [])])
             for broker_id in range(1, count + 1):
                 await self._start_broker(broker_id)
+                self._deploy_history(broker_id)
             for spec in self._wanted_topics:
                 self.add_topic(spec, None)
             await self._start_master(former)
@@ -239,6 +242,13 @@ class Runtime:
         if known is None or (known.port, known.web_port) != (served.port, served.web_port):
             self.cluster.put_broker(self._record(served))
         self.cluster.broker_started(broker_id)
+
+    def _deploy_history(self, broker_id: int) -> None:
+        """The topic that a broker writes itself, if it is to write one."""
+        wanted = self.switches.history_period_ms is not None
+        if wanted and self.cluster.deployment(OFFSET_HISTORY_TOPIC, broker_id) is None:
+            props = TopicProps(partitions=HISTORY_PARTITIONS)
+            self.cluster.deploy(OFFSET_HISTORY_TOPIC, broker_id, props, "systemSelf", self.clock())
 
     def _record(self, served: ServedBroker) -> BrokerRecord:
         return BrokerRecord(

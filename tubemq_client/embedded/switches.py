@@ -90,7 +90,8 @@ class Switches:
 
     The stable end follows the end in memory after `flush_interval_ms` or `unflushed_records`
     acknowledged records, whichever comes first. `fsync` additionally forces each flush to the
-    device, so that data survives a power cut and not only a killed process.
+    device, so that data survives a power cut and not only a killed process. With
+    `history_period_ms` each broker records its groups in ``__offset_history__`` that often.
     """
 
     flush_interval_ms: int | None = 500
@@ -107,6 +108,7 @@ class Switches:
     broker_timeout_ms: int = 25_000
     publish_delay_ms: int = 0
     subscribe_delay_ms: int = 0
+    history_period_ms: int | None = None
     meta_refresh_ms: int = 180_000
     max_message_mb: int = 1
     admin_token: str = field(default="abc", repr=False)
@@ -117,6 +119,8 @@ class Switches:
             for spec in fields(self)
             if isinstance(value := getattr(self, spec.name), int) and value < 0
         ]
+        if self.history_period_ms == 0:
+            problems.append("history_period_ms 0: use 1 or more, None for no history")
         if self.unflushed_records == 0:
             problems.append("unflushed_records 0: use 1 to flush every record, None for by hand")
         if not 1 <= self.max_message_mb <= 20:
