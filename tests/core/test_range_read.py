@@ -1,165 +1,250 @@
-"""The range reader's patience, on a clock that only the test moves.
+"""Range reads step by step, in memory and without waiting: what is asked, and what follows.
 
-`SlowStore` answers the reader's requests from one log and lets each fetch, and each batch in the
-user's hands, take as long as it is told to; every so often it loses the connection. What is
-delivered from real servers, and where it ends, is the subject of `tests/behaviour`.
+Windows against receipts are in `tests/behaviour`; here are the branches that a network takes too
+rarely, each with its exact course of requests and sleeps.
 """
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tubemq_client import _pb, errors
-from tubemq_client._core.batch import DecodePolicy, MessageBatch
-from tubemq_client._core.effects import Await, Call, Deliver, Now, Post, Sleep, Ticket
-from tubemq_client._core.identity import ClientIds, ReaderPool
-from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats
-from tubemq_client._wire import methods
-from tubemq_client.model import BrokerNode, OffsetRange, Partition
+from tests.core.conftest import BESIDE, PARTITION, Reader, bodies
+from tubemq_client import errors
+from tubemq_client.testing.memory import MemoryTubeMQ
+from tubemq_client.testing.scripted import Asked
 
-PARTITION = Partition(1, "slow", 0)
-BATCH = 10
+Send = Callable[..., list[int]]
+
+REGISTER, GET, COMMIT = "register partition", "get messages", "commit offset"
+NUMBERS = [b"%02d" % n for n in range(40)]
 
 
-@dataclass
-class SlowStore:
-    """A log of `entries` index entries, every `stride`-th of which is the partition's.
+@pytest.fixture
+def forty(send: Send) -> int:
+    """Forty records in one partition; the end of its store."""
+    return send(*NUMBERS)[-1] + 28
 
-    Every `break_every`-th fetch loses the connection, and so do the first `lookup_breaks` look-ups
-    of the log's ends.
-    """
 
-    entries: int
-    fetch_ms: int = 0
-    user_ms: int = 0
-    break_every: int = 0
-    lookup_breaks: int = 0
-    stride: int = 1
-    now: int = 0
-    position: int = 0
-    in_flight: int = 0
-    fetches: int = 0
-    message_ids: list[int] = field(default_factory=list)
+class Meddler:
+    """Lets replies pass until the n-th of a method, and does something to that one."""
 
-    def drive(self, read: RangeRead) -> list[int]:
-        """Run the conversation to its end; the ids of all records delivered."""
-        conversation = read.conversation()
-        answer: Any = None
-        failure: errors.TubeMQError | None = None
-        for _ in range(100_000):
-            try:
-                effect = conversation.throw(failure) if failure else conversation.send(answer)
-            except StopIteration:
-                return self.message_ids
-            answer = failure = None
-            try:
-                answer = self._perform(effect)
-            except errors.TubeMQError as error:
-                failure = error
-        raise AssertionError("the conversation does not end")
+    def __init__(self, method: str, number: int, act: Callable[[Any], Any]) -> None:
+        self.method = method
+        self.left = number
+        self.act = act
 
-    def _perform(self, effect: Any) -> Any:
-        match effect:
-            case Now():
-                return self.now
-            case Sleep(ms):
-                self.now += ms
-            case Deliver(batch):
-                self._take(batch)
-            case Post(address, method, request):
-                return Ticket(address, method, request)
-            case Await(ticket):
-                return self._fetch(ticket.handle)
-            case Call(_, methods.COMMIT_OFFSET, _):
-                self._confirm()
-                return _pb.CommitOffsetResponseB2C(
-                    success=True, errCode=200, currOffset=self.position, maxOffset=self._maximum
-                )
-            case Call(_, _, request):
-                return self._register(request)
-        return None
+    def __call__(self, asked: Asked, reply: Any) -> Any:
+        if asked.method != self.method:
+            return reply
+        self.left -= 1
+        return self.act(reply) if self.left == 0 else reply
 
-    @property
-    def _maximum(self) -> int:
-        return self.entries * 28
 
-    def _take(self, batch: MessageBatch) -> None:
-        self.now += self.user_ms
-        self.message_ids += [message.message_id for message in batch.messages()]
+def lost(_: object) -> None:
+    raise errors.ConnectionLost("cut")
 
-    def _register(self, request: Any) -> Any:
-        if request.opType == methods.OP_REGISTER:
-            if request.groupName.endswith(".e") and self.lookup_breaks:
-                self.lookup_breaks -= 1
-                raise errors.ConnectionLost("lost while looking up the ends")
-            self.position = request.currOffset
-            self.in_flight = 0
-        return _pb.RegisterResponseB2C(
-            success=True, errCode=200, currOffset=self.position, maxOffset=self._maximum
-        )
 
-    def _fetch(self, request: Any) -> Any:
-        self.now += self.fetch_ms
-        self.fetches += 1
-        if self.break_every and self.fetches % self.break_every == 0:
-            raise errors.ConnectionLost("lost while fetching")
-        if request.lastPackConsumed:
-            self._confirm()
-        first = self.position // 28
-        entries = range(first, min(first + BATCH, self.entries))
-        self.in_flight = len(entries)
-        reply = _pb.GetMessageResponseB2C(success=True, errCode=200, currOffset=self.position)
-        for number in (n for n in entries if n % self.stride == 0):
-            reply.messages.add(messageId=number, checkSum=0, flag=0, payLoadData=b"")
+def silent(_: object) -> None:
+    return None
+
+
+def refused(code: int, text: str = "") -> Callable[[Any], Any]:
+    def refuse(reply: Any) -> Any:
+        return type(reply)(success=False, errCode=code, errMsg=text)
+
+    return refuse
+
+
+# -- the usual course -----------------------------------------------------------------------------
+
+
+def test_a_read_registers_fetches_learns_the_end_and_gives_back(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    driver = mq.driver()
+    read = reader(0, forty)
+    assert bodies(list(driver.stream(read.conversation(), read.release()))) == NUMBERS
+    fetches = driver.asked.count(GET)
+    assert fetches > 1
+    assert driver.asked == [REGISTER, *[GET] * fetches, COMMIT, REGISTER]
+    assert driver.slept == []
+
+
+def test_the_next_fetch_is_on_its_way_before_a_batch_is_delivered(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    driver = mq.driver()
+    read = reader(0, forty)
+    batches = driver.stream(read.conversation(), read.release())
+    next(batches)
+    # The first batch is known to have ended where the second begins, and the third is under way.
+    assert driver.asked == [REGISTER, GET, GET, GET]
+
+
+def test_no_fetch_is_made_for_records_that_cannot_be_in_the_range(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    driver = mq.driver()
+    read = reader(0, 56)
+    assert bodies(list(driver.stream(read.conversation(), read.release()))) == NUMBERS[:2]
+    assert driver.asked == [REGISTER, GET, COMMIT, REGISTER]
+
+
+def test_an_end_inside_a_mixed_batch_is_found_by_a_fence(
+    mq: MemoryTubeMQ, reader: Reader, send: Send
+) -> None:
+    for n in range(8):
+        send(b"mine-%d" % n)
+        send(b"other-%d" % n, to=BESIDE)
+    driver = mq.driver()
+    read = reader(0, 28 * 9)
+    got = bodies(list(driver.stream(read.conversation(), read.release())))
+    assert got == [b"mine-%d" % n for n in range(5)]
+    groups = [step.request.groupName for step in driver.trace if isinstance(step, Asked)]
+    assert [g for g in groups if ".p" in g], "the fence is looked for under a group of its own"
+
+
+def test_an_empty_range_asks_nobody(mq: MemoryTubeMQ, reader: Reader) -> None:
+    driver = mq.driver()
+    read = reader(56, 56)
+    assert list(driver.stream(read.conversation(), read.release())) == []
+    assert driver.asked == []
+
+
+# -- breaks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", [GET, COMMIT, REGISTER])
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+@pytest.mark.parametrize("act", [lost, silent, refused(411), refused(412), refused(500)])
+def test_any_reply_may_go_missing_and_nothing_is_lost_or_doubled(
+    mq: MemoryTubeMQ, reader: Reader, forty: int, method: str, number: int, act: Any
+) -> None:
+    mq.tamper = Meddler(method, number, act)
+    driver = mq.driver(rpc_timeout_ms=1_000)
+    read = reader(0, forty)
+    assert bodies(list(driver.stream(read.conversation(), read.release()))) == NUMBERS
+
+
+def test_after_a_break_the_reader_comes_back_under_a_new_id_where_it_was(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    mq.tamper = Meddler(GET, 3, lost)
+    driver = mq.driver()
+    read = reader(0, forty)
+    delivered = list(driver.stream(read.conversation(), read.release()))
+    registers = [
+        step.request
+        for step in driver.trace
+        if isinstance(step, Asked) and step.method == REGISTER and step.request.opType == 31
+    ]
+    assert [r.currOffset for r in registers] == [0, delivered[0].end]
+    assert len({r.clientId for r in registers}) == 2
+    assert driver.slept == [100]
+
+
+def test_a_lease_that_expired_while_the_user_was_busy_costs_nothing(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    driver = mq.driver()
+    read = reader(0, forty)
+    got = []
+    for batch in driver.stream(read.conversation(), read.release()):
+        got.append(batch)
+        mq.elapse(31_000)
+    assert bodies(got) == NUMBERS
+
+
+def test_a_busy_slot_means_the_next_one_and_a_full_pool_means_waiting(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    driver = mq.driver()
+    holders = [reader(0, forty, pool=2) for _ in range(2)]
+    streams = [driver.stream(h.conversation(), h.release()) for h in holders]
+    for stream in streams:
+        next(stream)
+    third = reader(0, forty, pool=2, deadline_ms=60_000)
+    waiting = driver.stream(third.conversation(), third.release())
+
+    def give_up_soon(asked: Asked, reply: Any) -> Any:
+        if len(driver.slept) == 3:
+            mq.tamper = None
+            mq.elapse(31_000)  # the holders are silent for too long
         return reply
 
-    def _confirm(self) -> None:
-        self.position += 28 * self.in_flight
-        self.in_flight = 0
+    mq.tamper = give_up_soon
+    assert bodies(list(waiting)) == NUMBERS
+    assert driver.slept == [100, 200, 400]
 
 
-def reading(store: SlowStore, *, deadline_ms: int) -> RangeRead:
-    return RangeRead(
-        OffsetRange(PARTITION, 0, store.entries * 28),
-        BrokerNode(1, "127.0.0.1", 8123),
-        pool=ReaderPool("patience"),
-        ids=ClientIds("127.0.0.1", 1, 1, itertools.count()),
-        decode=DecodePolicy(),
-        policy=ReadPolicy(deadline_ms=deadline_ms),
-        stats=ReadStats(),
-    )
+def test_pauses_grow_and_end_at_the_deadline(mq: MemoryTubeMQ, reader: Reader, forty: int) -> None:
+    driver = mq.driver()
+    read = reader(0, forty, deadline_ms=10_000)
+    mq.unplugged.add(mq.node(1).address)
+    with pytest.raises(errors.RangeStalled, match="Connection refused"):
+        list(driver.stream(read.conversation(), read.release()))
+    assert driver.slept[:6] == [100, 200, 400, 800, 1_600, 2_000]
+    assert 10_000 <= sum(driver.slept) <= 12_000
 
 
-def test_a_break_late_in_a_long_read_is_cured() -> None:
-    """The deadline counts from the last progress, not from the beginning of the read."""
-    store = SlowStore(entries=1_000, fetch_ms=500, break_every=40)
-    assert store.drive(reading(store, deadline_ms=5_000)) == list(range(1_000))
-    assert store.now > 5_000
+# -- what cannot be delivered ---------------------------------------------------------------------
 
 
-def test_the_time_a_user_takes_for_a_batch_is_not_the_broker_s() -> None:
-    store = SlowStore(entries=100, user_ms=60_000, break_every=3)
-    assert store.drive(reading(store, deadline_ms=5_000)) == list(range(100))
+def test_a_broker_that_goes_back_is_not_believed(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    replies: list[Any] = []
+
+    def replay(asked: Asked, reply: Any) -> Any:
+        if asked.method != GET:
+            return reply
+        replies.append(reply)
+        return replies[0] if len(replies) == 3 else reply
+
+    mq.tamper = replay
+    driver = mq.driver()
+    read = reader(0, forty)
+    assert bodies(list(driver.stream(read.conversation(), read.release()))) == NUMBERS
+    assert driver.asked.count(REGISTER) == 4, "it starts over at the resume point"
 
 
-def test_a_read_that_stands_still_gives_up_after_its_deadline() -> None:
-    store = SlowStore(entries=100, fetch_ms=100, break_every=1)
-    with pytest.raises(errors.RangeStalled, match="lost while fetching"):
-        store.drive(reading(store, deadline_ms=5_000))
-    assert store.now < 10_000
+def test_a_log_that_became_shorter_is_told_not_waited_for(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    driver = mq.driver()
+    read = reader(0, forty)
+    stream = driver.stream(read.conversation(), read.release())
+    next(stream)
+    mq.broker(1).storage.open(PARTITION.topic, 0).truncate_to(280)
+    with pytest.raises((errors.LogTruncated, errors.RangeStalled)):
+        list(stream)
 
 
-def test_a_break_while_the_log_is_checked_at_the_end_is_cured() -> None:
-    """Batches with other partitions' records between end with a look at the log's minimum."""
-    store = SlowStore(entries=100, stride=2, lookup_breaks=2)
-    assert store.drive(reading(store, deadline_ms=5_000)) == list(range(0, 100, 2))
+def test_retention_that_takes_the_start_is_data_loss_with_its_numbers(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    mq.broker(1).storage.open(PARTITION.topic, 0).expire_to(280)
+    driver = mq.driver()
+    read = reader(0, forty)
+    with pytest.raises(errors.DataLoss) as failure:
+        list(driver.stream(read.conversation(), read.release()))
+    assert (failure.value.start, failure.value.available) == (0, 280)
+    skipping = reader(0, forty, gap_policy="skip")
+    rest = bodies(list(driver.stream(skipping.conversation(), skipping.release())))
+    assert rest == NUMBERS[10:]
 
 
-def test_the_check_at_the_end_gives_up_after_the_deadline_too() -> None:
-    store = SlowStore(entries=100, stride=2, lookup_breaks=1_000)
-    with pytest.raises(errors.RangeStalled, match="looking up the ends"):
-        store.drive(reading(store, deadline_ms=5_000))
+@pytest.mark.parametrize("code", [403, 415, 400])
+def test_a_refusal_that_waiting_does_not_cure_is_raised_at_once(
+    mq: MemoryTubeMQ, reader: Reader, forty: int, code: int
+) -> None:
+    mq.tamper = Meddler(REGISTER, 1, refused(code, "no"))
+    driver = mq.driver()
+    read = reader(0, forty)
+    with pytest.raises(errors.ServerError) as failure:
+        list(driver.stream(read.conversation(), read.release()))
+    assert failure.value.code == code
+    assert driver.slept == []

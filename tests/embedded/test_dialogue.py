@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.embedded.clock import ManualClock
 from tests.embedded.dialogue import Dialogue
 from tests.embedded.transcript import recorded
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
+from tubemq_client.testing.clock import ManualClock
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.embedded.clock import ManualClock
 from tubemq_client import Metadata, OffsetRange, Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.errors import ConfigError, TubeMQError
 from tubemq_client.model import ClientSettings, Message
 from tubemq_client.sync import AssignedConsumer, Producer, RangeReader
+from tubemq_client.testing.clock import ManualClock
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.embedded.clock import ManualClock
 from tests.embedded.conftest import BY_HAND
 from tests.embedded.rpc import BrokerWire, Wire
 from tubemq_client import _pb
 from tubemq_client._wire import methods
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
+from tubemq_client.testing.clock import ManualClock
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.embedded.clock import ManualClock
 from tests.embedded.rpc import BrokerWire, bodies
 from tubemq_client.embedded import EmbeddedTubeMQ, Ends, Switches
+from tubemq_client.testing.clock import ManualClock
 
 pytestmark = pytest.mark.timeout(60)
 

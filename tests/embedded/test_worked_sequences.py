@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.embedded.clock import ManualClock
 from tests.embedded.conftest import BY_HAND
 from tests.embedded.rpc import BrokerWire, bodies
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
+from tubemq_client.testing.clock import ManualClock
 
 pytestmark = pytest.mark.timeout(60)
 

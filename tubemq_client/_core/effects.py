@@ -8,15 +8,29 @@ the protocol, so effects at RPC level are enough; nothing is ever pushed by a se
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from tubemq_client import errors
 
 if TYPE_CHECKING:
     from tubemq_client._wire.methods import Method
     from tubemq_client.model import Address
 
-__all__ = ["Await", "Call", "Conversation", "Deliver", "Effect", "Now", "Post", "Sleep", "Ticket"]
+__all__ = [
+    "Await",
+    "Call",
+    "Conversation",
+    "Deliver",
+    "Effect",
+    "Now",
+    "Post",
+    "Sleep",
+    "Ticket",
+    "drive",
+    "result_of",
+]
 
 T = TypeVar("T")
 
@@ -76,3 +90,37 @@ class Deliver:
 
 Effect = Call | Post | Await | Sleep | Now | Deliver
 Conversation = Generator[Effect, Any, T]
+
+
+def drive(
+    conversation: Conversation[T], perform: Callable[[Effect], Any]
+) -> Generator[Any, None, T]:
+    """Run a conversation, yielding what it delivers and returning its result.
+
+    `perform` answers every other effect; a `TubeMQError` it raises is thrown into the conversation,
+    anything else ends it.
+    """
+    answer: Any = None
+    failure: errors.TubeMQError | None = None
+    while True:
+        try:
+            effect = conversation.send(answer) if failure is None else conversation.throw(failure)
+        except StopIteration as stop:
+            return cast("T", stop.value)
+        answer = failure = None
+        if isinstance(effect, Deliver):
+            yield effect.value
+            continue
+        try:
+            answer = perform(effect)
+        except errors.TubeMQError as error:
+            failure = error
+
+
+def result_of(stream: Generator[Any, None, T]) -> T:
+    """Run a driven conversation to its end, dropping what it delivers."""
+    while True:
+        try:
+            next(stream)
+        except StopIteration as stop:
+            return cast("T", stop.value)

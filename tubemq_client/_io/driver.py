@@ -11,11 +11,11 @@ import random
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._core.connections import ConnectionRules
-from tubemq_client._core.effects import Await, Call, Deliver, Now, Post, Sleep, Ticket
+from tubemq_client._core.effects import Await, Call, Now, Post, Sleep, Ticket, drive, result_of
 from tubemq_client._io.blocking import BlockingConnection, connect
 from tubemq_client._wire.envelope import decode_response, encode_request
 
@@ -63,12 +63,7 @@ class BlockingDriver:
 
     def run(self, conversation: Conversation[T]) -> T:
         """Run to the end and return its result. Deliveries are not expected here."""
-        stream = self._drive(conversation)
-        while True:
-            try:
-                next(stream)
-            except StopIteration as stop:
-                return cast("T", stop.value)
+        return result_of(self._drive(conversation))
 
     def stream(
         self, conversation: Conversation[None], release: Conversation[None] | None = None
@@ -103,26 +98,8 @@ class BlockingDriver:
 
     def _drive(self, conversation: Conversation[T]) -> Generator[Any, None, T]:
         tickets: dict[int, _InFlight] = {}
-        answer: Any = None
-        failure: errors.TubeMQError | None = None
         try:
-            while True:
-                try:
-                    effect = (
-                        conversation.send(answer)
-                        if failure is None
-                        else conversation.throw(failure)
-                    )
-                except StopIteration as stop:
-                    return cast("T", stop.value)
-                answer = failure = None
-                if isinstance(effect, Deliver):
-                    yield effect.value
-                    continue
-                try:
-                    answer = self._perform(effect, tickets)
-                except errors.TubeMQError as error:
-                    failure = error
+            return (yield from drive(conversation, lambda effect: self._perform(effect, tickets)))
         finally:
             for flight in tickets.values():
                 flight.connection.forget(flight.serial)

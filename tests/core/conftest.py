@@ -1,0 +1,83 @@
+"""A cluster in memory, on a clock that only tests move, and the parts of a range read."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tubemq_client import MessageBatch, OffsetRange, Partition, Record
+from tubemq_client._core.batch import DecodePolicy
+from tubemq_client._core.identity import ClientIds, ReaderPool
+from tubemq_client._core.master import MasterSession
+from tubemq_client._core.publishing import ProducerSession
+from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats
+from tubemq_client.embedded import ReadLimits, Switches, TopicSpec
+from tubemq_client.testing.memory import MemoryTubeMQ
+
+TOPIC = "orders"
+PARTITION = Partition(1, TOPIC, 0)
+BESIDE = Partition(1, TOPIC, 1)
+"""Another partition of the same store, so that offsets of the two interleave."""
+
+SMALL_READS = ReadLimits(first_fetch_bytes=800, fetch_bytes=800, memory_scan=(10, 20))
+
+
+@pytest.fixture
+def mq() -> MemoryTubeMQ:
+    """Leases of 30 s; everything sent is stable at once unless a test holds it back."""
+    switches = Switches(reads=SMALL_READS, flush_interval_ms=None, unflushed_records=1)
+    return MemoryTubeMQ(2, [TopicSpec(TOPIC, 1, 2), TopicSpec("other")], switches=switches)
+
+
+@pytest.fixture
+def ids() -> ClientIds:
+    return ClientIds("127.0.0.1", 1, 1_700_000_000_000, itertools.count(1))
+
+
+@pytest.fixture
+def session(mq: MemoryTubeMQ) -> MasterSession:
+    return MasterSession((mq.master_address,))
+
+
+@pytest.fixture
+def send(mq: MemoryTubeMQ, session: MasterSession, ids: ClientIds) -> Callable[..., list[int]]:
+    """Sends bodies to a partition; gives their offsets."""
+    producer = ProducerSession(session, ids.producer())
+    producer.topics.add(TOPIC)
+    driver = mq.driver()
+    driver.run(producer.register())
+    driver.run(producer.heartbeat())
+
+    def send(*bodies: bytes, to: Partition = PARTITION) -> list[int]:
+        records = [Record(body, partition=to) for body in bodies]
+        return [r.offset for r in driver.stream(producer.send_all(TOPIC, records, 0, 8))]
+
+    return send
+
+
+Reader = Callable[..., RangeRead]
+
+
+@pytest.fixture
+def reader(mq: MemoryTubeMQ, ids: ClientIds) -> Reader:
+    """Makes reads of `[start, end)`; keywords are those of `ReadPolicy`, and `pool`."""
+
+    def make(start: int, end: int, *, pool: int = 4, **policy: Any) -> RangeRead:
+        return RangeRead(
+            OffsetRange(PARTITION, start, end),
+            mq.node(1),
+            pool=ReaderPool("group", pool),
+            ids=ids,
+            decode=DecodePolicy(),
+            policy=ReadPolicy(**policy),
+            stats=ReadStats(),
+        )
+
+    return make
+
+
+def bodies(batches: list[MessageBatch]) -> list[bytes]:
+    return [message.body for batch in batches for message in batch.messages()]

@@ -1,0 +1,135 @@
+"""Runs conversations without sockets, threads or waiting: every effect is answered by a function.
+
+The third driver, beside the blocking and the asyncio one. Requests go to the function at once, as
+plain messages; sleeping moves a `ManualClock`, and so does waiting for a reply that never comes.
+What was asked, when, is kept as a trace. A test can therefore hold the rare branches of a
+conversation (leases that expire, replies that are lost, deadlines) to their exact course.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from tubemq_client import errors
+from tubemq_client._core.effects import Await, Call, Now, Post, Sleep, Ticket, drive, result_of
+from tubemq_client.testing.clock import ManualClock
+
+if TYPE_CHECKING:
+    from tubemq_client._core.effects import Conversation, Effect
+    from tubemq_client.model import Address
+
+__all__ = ["Asked", "ScriptedDriver"]
+
+T = TypeVar("T")
+
+
+class Asked(NamedTuple):
+    """One request of a trace. `method` is the RPC's readable name, as in "get messages"."""
+
+    at_ms: int
+    address: Address
+    method: str
+    request: Any
+
+
+Answer = Callable[[Asked], Any]
+"""Gives the reply message, or None for no reply at all, or raises a `TubeMQError`."""
+
+
+@dataclass(slots=True)
+class _Posted:
+    reply: Any = None
+    failure: errors.TubeMQError | None = None
+    deadline: int = 0
+
+
+class ScriptedDriver:
+    """Performs effects with `answer`; the same methods as the drivers of the shells.
+
+    `trace` grows by one `Asked` a request and by the number of ms of each sleep. More than
+    `max_effects` effects in all raise `AssertionError`, because nothing else would stop a
+    conversation that goes round in circles: no real time passes here.
+    """
+
+    def __init__(
+        self,
+        answer: Answer,
+        clock: ManualClock | None = None,
+        *,
+        rpc_timeout_ms: int = 10_000,
+        max_effects: int = 100_000,
+    ) -> None:
+        self.clock = clock or ManualClock()
+        self.trace: list[Asked | int] = []
+        self._answer = answer
+        self._rpc_timeout_ms = rpc_timeout_ms
+        self._effects_left = max_effects
+
+    @property
+    def asked(self) -> list[str]:
+        """The methods asked for, in order."""
+        return [step.method for step in self.trace if isinstance(step, Asked)]
+
+    @property
+    def slept(self) -> list[int]:
+        """The sleeps, ms each, in order."""
+        return [step for step in self.trace if isinstance(step, int)]
+
+    def run(self, conversation: Conversation[T]) -> T:
+        """Run to the end and return its result; deliveries are dropped."""
+        return result_of(drive(conversation, self._perform))
+
+    def stream(
+        self, conversation: Conversation[None], release: Conversation[None] | None = None
+    ) -> Iterator[Any]:
+        """Run, yielding every delivered value. However it ends, `release` is run last."""
+        try:
+            yield from drive(conversation, self._perform)
+        finally:
+            conversation.close()
+            if release is not None:
+                self.run(release)
+
+    def _perform(self, effect: Effect) -> Any:
+        self._effects_left -= 1
+        if self._effects_left < 0:
+            raise AssertionError(f"the conversation does not end; last: {self.trace[-5:]}")
+        if isinstance(effect, Post):
+            posted = self._post(effect)
+            return Ticket(effect.address, effect.method, posted)
+        if isinstance(effect, Await):
+            return self._receive(effect.ticket.handle, effect.ticket.method.name)
+        if isinstance(effect, Call):
+            return self._receive(self._post(effect), effect.method.name)
+        if isinstance(effect, Sleep):
+            self.trace.append(effect.ms)
+            self.clock.advance(effect.ms)
+            return None
+        if isinstance(effect, Now):
+            return self.clock()
+        raise TypeError(f"unknown effect {effect!r}")
+
+    def _post(self, effect: Post | Call) -> _Posted:
+        """Servers answer at once, but what goes wrong is told to whoever waits for the reply."""
+        asked = Asked(self.clock(), effect.address, effect.method.name, effect.request)
+        self.trace.append(asked)
+        posted = _Posted(deadline=self.clock() + self._rpc_timeout_ms)
+        try:
+            posted.reply = self._answer(asked)
+        except errors.ConnectError:
+            raise  # nothing was sent
+        except errors.TubeMQError as error:
+            posted.failure = error
+        return posted
+
+    def _receive(self, posted: _Posted, method: str) -> Any:
+        if posted.failure is not None:
+            raise posted.failure
+        if posted.reply is None:
+            self.clock.advance(max(0, posted.deadline - self.clock()))
+            raise errors.RpcTimeout(
+                f"no answer to {method} within {self._rpc_timeout_ms} ms (option rpc_timeout_ms)"
+            )
+        return posted.reply
