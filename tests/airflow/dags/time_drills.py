@@ -1,0 +1,32 @@
+"""Dags of `test_time_on_real_airflow.py`: one task samples ends, another cuts windows by them."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
+
+LAKES = Path(os.environ.get("TUBEMQ_DRILL_LAKES", "lakes"))
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+
+with DAG("sample_ends", schedule=None, start_date=FIRST, catchup=False):
+    TubeMQSampleEndsOperator(task_id="sample", topic="timed", group="timed", cluster="test")
+
+with DAG("window_by_arrival", schedule=None, start_date=FIRST, catchup=False):
+    TubeMQSparkIngestOperator(
+        task_id="ingest",
+        topic="timed",
+        group="timed",
+        cluster="test",
+        path=str(LAKES / "timed"),
+        engine="inline",
+        mode="time",
+        resolver="timeline",
+        retries=1,
+        retry_delay=timedelta(seconds=1),
+    )
