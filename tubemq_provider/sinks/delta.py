@@ -74,6 +74,7 @@ class DeltaSink(TableSink):
     ) -> None:
         super().__init__()
         _delta()
+        self._handle: DeltaTable | None = None
         self._options = dict(storage_options or {})
         self._place = place_at(str(url), self._options)
         self.identity = identity or f"delta:{self._place.url}"
@@ -97,13 +98,17 @@ class DeltaSink(TableSink):
     # -- the table --------------------------------------------------------------------------------
 
     def _table(self) -> DeltaTable | None:
+        """The table as it is now. Only what was committed since the last look is read."""
         from deltalake.exceptions import TableNotFoundError
 
+        if self._handle is not None:
+            self._handle.update_incremental()
+            return self._handle
         try:
-            table: DeltaTable = _delta().DeltaTable(self._place.url, storage_options=self._options)
+            self._handle = _delta().DeltaTable(self._place.url, storage_options=self._options)
         except TableNotFoundError:
             return None
-        return table
+        return self._handle
 
     def _table_id(self) -> str | None:
         table = self._table()
