@@ -109,6 +109,16 @@ class AssignedSession:
         if lease is not None:
             yield from lease.unregister(consumed=consumed)
 
+    def heartbeat(self) -> Conversation[None]:
+        """Beat to brokers and master. Whoever is away does not cost what the others hold: it is an
+        error only if nobody answers."""
+        reached = yield from self.heartbeat_brokers()
+        try:
+            yield from self.heartbeat_master()
+        except (errors.NetworkError, errors.RemoteException):
+            if not reached:
+                raise
+
     def heartbeat_master(self) -> Conversation[None]:
         """RPC 21, reporting held partitions when they changed; re-registers when forgotten."""
         held = frozenset(self.held)
@@ -121,8 +131,10 @@ class AssignedSession:
             held = frozenset()
         self._reported = held
 
-    def heartbeat_brokers(self) -> Conversation[None]:
-        """RPC 16 to every broker with held partitions; drops those it says are lost."""
+    def heartbeat_brokers(self) -> Conversation[int]:
+        """RPC 16 to every broker with held partitions; drops those it says are lost. Returns how
+        many answered: one that does not may be back before its leases end."""
+        reached = 0
         by_broker: dict[BrokerNode, list[Partition]] = {}
         for partition, lease in self.held.items():
             by_broker.setdefault(lease.broker, []).append(partition)
@@ -135,10 +147,15 @@ class AssignedSession:
                 partitionInfo=[strings.format_partition_info(broker, p) for p in partitions],
                 authInfo=_pb.AuthorizedInfo(visitAuthorizedToken=self.master.visit_token),
             )
-            reply = yield Call(broker.address, methods.HEARTBEAT_BROKER, request)
+            try:
+                reply = yield Call(broker.address, methods.HEARTBEAT_BROKER, request)
+            except (errors.NetworkError, errors.RemoteException):
+                continue
+            reached += 1
             if reply.success and reply.hasPartFailure:
                 for text in reply.failureInfo:
                     self.held.pop(strings.parse_failure_info(text).partition, None)
+        return reached
 
     def close(self) -> Conversation[None]:
         """Give everything back, rolling back what was not confirmed, and leave the group."""

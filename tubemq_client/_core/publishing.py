@@ -214,13 +214,18 @@ class ProducerSession:
             self.default_limit = min(max(announced, _MIB), _LARGEST_LIMIT)
 
     def _learn_routes(self, infos: Any) -> None:
-        """Replace all routes: every heartbeat carries the full list."""
-        self.routes, self.limits = {}, {}
+        """Replace all routes: every heartbeat carries the full list.
+
+        In one step, since records may be on their way to routes in another thread.
+        """
+        found: dict[str, list[Partition]] = {}
+        limits: dict[str, int | None] = {}
         for text in infos:
             routes = strings.parse_topic_info(text)
             known = [p for p in routes.partitions() if p.broker_id in self.brokers]
-            self.routes[routes.topic] = sorted(known)
-            self.limits[routes.topic] = routes.max_message_bytes
+            found[routes.topic] = sorted(known)
+            limits[routes.topic] = routes.max_message_bytes
+        self.routes, self.limits = found, limits
 
     def _check(self, reply: Any, what: str) -> None:
         if not reply.success:

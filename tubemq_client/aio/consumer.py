@@ -133,8 +133,7 @@ class AssignedConsumer(AsyncClient):
             await asyncio.sleep(self._schedule.wait_ms(_now_ms()) / 1000)
             try:
                 async with self._lock:
-                    await self._driver.run(self._consumer.heartbeat_brokers())
-                    await self._driver.run(self._consumer.heartbeat_master())
+                    await self._driver.run(self._consumer.heartbeat())
             except errors.TubeMQError:
                 self._schedule.failed(_now_ms())
             else:

@@ -134,8 +134,7 @@ class AssignedConsumer(BlockingClient):
         while not self._stop.wait(self._schedule.wait_ms(time.monotonic_ns() // 1_000_000) / 1000):
             try:
                 with self._lock:
-                    self._driver.run(self._consumer.heartbeat_brokers())
-                    self._driver.run(self._consumer.heartbeat_master())
+                    self._driver.run(self._consumer.heartbeat())
             except errors.TubeMQError:
                 self._schedule.failed(time.monotonic_ns() // 1_000_000)
             else:
