@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from tests.airflow.test_operator import Silent
-from tests.embedded.clock import ManualClock
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.errors import ConfigError
+from tubemq_client.testing.clock import ManualClock
 from tubemq_provider.arguments import parse
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook

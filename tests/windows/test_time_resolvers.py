@@ -446,6 +446,23 @@ def test_a_boundary_is_kept_between_neighbours_that_are_fixed() -> None:
     assert all(start <= end for plan in world.sink.plans() for start, end in plan.ranges.values())
 
 
+def test_a_boundary_that_forgets_a_partition_is_not_fixed() -> None:
+    class Partial:
+        name, exact = "partial", False
+
+        def offsets_at(self, instant: datetime) -> Mapping[str, int]:
+            known = {"1:0": 28, "1:1": 28, "2:0": 0}
+            return known if instant == instant_of(0) else {"1:0": 28, "1:1": 28}
+
+    book = MemoryBook()
+    world = World(sink=MemorySink(book=book))
+    world.log.append("1:0")
+    for _ in range(2):
+        with pytest.raises(WindowNotReady, match="2:0"):
+            run_windows(world, Partial(), [0, 1], [0])
+    assert len(book.fixed) == 1
+
+
 def test_the_boundary_keeps_what_it_rests_on() -> None:
     book = MemoryBook()
     world = World(sink=MemorySink(book=book))

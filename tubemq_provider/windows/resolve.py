@@ -16,7 +16,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import PartitionEnds
 from tubemq_provider.windows._plan_document import offset_problem, valid_key
 from tubemq_provider.windows.canonical import basic_instant, rfc3339
-from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.errors import DocumentError, WindowNotReady
 from tubemq_provider.windows.plan import WindowPlan, WindowScope, key_order, time_window_id
 from tubemq_provider.windows.policies import EARLIEST, LATEST, NewPartitionPosition, Policies
 from tubemq_provider.windows.protocols import BoundaryBook, Document
@@ -79,14 +79,16 @@ def fixed_boundary(
     """The one boundary at `instant`: what the book has, else what the resolver says, fixed now.
 
     A resolver that may answer differently later could contradict a neighbour that is fixed: its
-    answer is kept between `floor`, the boundary before, and `ceiling`, the one after.
+    answer is kept between `floor`, the boundary before, and `ceiling`, the one after. One that
+    forgets a partition of `floor` is refused before it is fixed: the partition would join again
+    later, and its records come twice.
     """
     if book is None:
         if not resolver.exact:
             raise ConfigError(
                 f"resolver {resolver.name!r} may answer differently later, and this sink has no "
-                f"place to fix a boundary; use the 'boundaries' resolver, or a sink with a ledger "
-                f"of boundaries (Parquet on a local or mounted path)",
+                f"place to fix a boundary; use the 'boundaries' resolver, or a sink that keeps "
+                f"boundaries, such as Parquet",
                 subject="time window",
             )
         return dict(resolver.offsets_at(instant))
@@ -95,6 +97,7 @@ def fixed_boundary(
     if found is None:
         offsets, evidence = _ask(resolver, instant)
         if not resolver.exact:
+            _refuse_forgotten(offsets, floor or {}, instant)
             offsets = _between(offsets, floor or {}, ceiling or {})
         document: Document = {
             "v": 1,
@@ -116,6 +119,16 @@ def _ask(resolver: TimeResolver, instant: datetime) -> Resolved:
     if isinstance(resolver, EvidentResolver):
         return resolver.resolve(instant)
     return Resolved(resolver.offsets_at(instant), {})
+
+
+def _refuse_forgotten(
+    offsets: Mapping[str, int], floor: Mapping[str, int], instant: datetime
+) -> None:
+    if missing := sorted(floor.keys() - offsets, key=key_order):
+        raise WindowNotReady(
+            f"partitions {', '.join(missing)} are known at the start of the window, but nothing "
+            f"tells where they were at {rfc3339(instant)}; is their broker away?"
+        )
 
 
 def _between(
