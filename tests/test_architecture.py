@@ -110,6 +110,8 @@ HEAVY = ("airflow", "asyncio", "httpx", "pyarrow", "pydantic", "pyspark", "rich"
         ("import tubemq_client", (*HEAVY, "google.protobuf", "socket")),
         # What a Spark executor imports before it reads its first byte.
         ("from tubemq_client import RangeReader, OffsetRange", HEAVY),
+        ("import tubemq_client.sync", HEAVY),
+        ("import tubemq_client.aio", tuple(name for name in HEAVY if name != "asyncio")),
         ("import tubemq_client.tdmsg", (*HEAVY, "google.protobuf", "socket")),
         ("import tubemq_client.config", ("airflow", "httpx", "pyarrow", "pyspark")),
         ("import tubemq_provider", HEAVY),
