@@ -101,6 +101,7 @@ def test_functions_stay_within_their_size() -> None:
     assert long == []
 
 
+LAKE = ("deltalake", "fsspec", "obstore", "pyiceberg", "sqlalchemy")
 HEAVY = ("airflow", "asyncio", "httpx", "pyarrow", "pydantic", "pyspark", "rich", "typer")
 
 
@@ -117,6 +118,7 @@ HEAVY = ("airflow", "asyncio", "httpx", "pyarrow", "pydantic", "pyspark", "rich"
         ("import tubemq_provider", HEAVY),
         ("import tubemq_provider.get_provider_info", HEAVY),
         ("import tubemq_provider.windows.run", ("airflow", "pyarrow", "pyspark")),
+        ("import tubemq_provider.sinks.factory", (*HEAVY, *LAKE)),
         ("import tubemq_provider.spark", ("airflow", "pyarrow", "pyspark")),
         ("import pyspark_tubemq", ("airflow", "pyarrow", "pyspark", "tubemq_client")),
     ],
@@ -146,6 +148,7 @@ SERVE = "from tubemq_client.embedded import EmbeddedTubeMQ\nwith EmbeddedTubeMQ(
 ADMIN = "from tubemq_client.admin import AdminClient; AdminClient(['http://127.0.0.1:1'])"
 PACK = "from tubemq_client import TDMsgBuilder; TDMsgBuilder(compress=True)"
 READ = "from tubemq_provider.sinks.read import read_windows; read_windows('/nowhere')"
+SINK = "from tubemq_provider.sinks.factory import sink_for; sink_for"
 
 
 @pytest.mark.parametrize(
@@ -156,6 +159,10 @@ READ = "from tubemq_provider.sinks.read import read_windows; read_windows('/nowh
         ("embedded", ("starlette", "uvicorn"), SERVE),
         ("arrow", ("pyarrow",), READ),
         ("arrow", ("pyarrow",), PACK),
+        ("lake", ("deltalake",), f"{SINK}('delta:/nowhere')"),
+        ("lake", ("pyiceberg",), f"{SINK}('iceberg:lake/sales.orders')"),
+        ("lake", ("obstore",), f"{SINK}('s3://bucket/prefix')"),
+        ("lake", ("sqlalchemy",), f"{SINK}('sqlite:////nowhere.db?table=orders')"),
         ("spark", ("pyspark",), "from tubemq_provider.spark import register; register(None)"),
         ("spark", ("pyspark",), "import pyspark_tubemq; pyspark_tubemq.DefaultSource"),
         ("airflow", ("airflow",), "import tubemq_provider.hooks.tubemq"),

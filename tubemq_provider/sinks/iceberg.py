@@ -16,7 +16,7 @@ or pyspark, and leaves the order of steps to `_tables`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -146,14 +146,15 @@ class IcebergSink(TableSink):
 
     def _create(self, schema: pa.Schema) -> None:
         """Make namespace and table; another try may do so at the same time."""
-        from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
-
-        namespace = self._catalog.namespace_from(self._identifier)
-        if not self._catalog.namespace_exists(namespace):
-            with suppress(NamespaceAlreadyExistsError):
-                self._catalog.create_namespace(namespace)
-        with suppress(TableAlreadyExistsError):
-            self._catalog.create_table(self._identifier, schema=schema)
+        catalog, name = self._catalog, self._identifier
+        namespace = catalog.namespace_from(name)
+        _make_once(
+            lambda: catalog.namespace_exists(namespace),
+            lambda: catalog.create_namespace(namespace),
+        )
+        _make_once(
+            lambda: catalog.table_exists(name), lambda: catalog.create_table(name, schema=schema)
+        )
 
     def _grow(self, table: Table, schema: pa.Schema) -> None:
         """A table that was made before anybody knew its columns gets them. Another try may add
@@ -225,6 +226,18 @@ def _catalog(catalog: Catalog | str, properties: Mapping[str, str]) -> Catalog:
             f"{catalog!r}: {exc}; name it in pyiceberg's configuration, or give catalog_properties",
             subject="Iceberg catalog",
         ) from exc
+
+
+def _make_once(exists: Callable[[], bool], make: Callable[[], object]) -> None:
+    """Make what is not there. Who made it first matters not, nor with what error a catalog tells
+    the second: SQL catalogs pass on whatever their database says."""
+    if exists():
+        return
+    try:
+        make()
+    except Exception:
+        if not exists():
+            raise
 
 
 def _snapshot_of(table: Table, window_id: str) -> Snapshot | None:
