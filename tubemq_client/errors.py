@@ -36,6 +36,7 @@ This module imports nothing of the project.
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 __all__ = [
@@ -74,8 +75,12 @@ __all__ = [
     "UnknownTopic",
     "UnreadableTDMsg",
     "for_code",
+    "from_text",
     "require_extra",
 ]
+
+
+_QUOTED = re.compile(rf"\b{re.escape(__name__)}\.(\w+): (.+)")
 
 
 class TubeMQError(Exception):
@@ -101,6 +106,20 @@ def _restore(cls: type[TubeMQError], args: tuple[Any, ...], state: dict[str, Any
     error.args = args
     error.__dict__.update(state)
     return error
+
+
+def from_text(text: str) -> TubeMQError | None:
+    """The error of this module that `text` quotes as ``tubemq_client.errors.<Class>: <message>``.
+
+    For errors that crossed a process boundary as a traceback, as Spark's do: the last one quoted,
+    with its class (and so `fatal` and `retriable`) and message, without other data. None if there
+    is none.
+    """
+    for name, message in reversed(_QUOTED.findall(text)):
+        cls = globals().get(name)
+        if isinstance(cls, type) and issubclass(cls, TubeMQError):
+            return _restore(cls, (message,), {})
+    return None
 
 
 class LocalError(TubeMQError):

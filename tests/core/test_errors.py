@@ -21,3 +21,17 @@ SAMPLES = [
 def test_an_error_survives_pickling_with_its_data(error: errors.TubeMQError) -> None:
     back = pickle.loads(pickle.dumps(error))
     assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))
+
+
+def test_an_error_is_recognised_in_a_traceback() -> None:
+    """Spark hands the errors of its tasks on as text."""
+    text = (
+        "Traceback (most recent call last):\n  ...\n"
+        "tubemq_client.errors.RpcTimeout: silent\n\nThe above exception was the direct cause\n"
+        "tubemq_client.errors.DataLoss: retention has removed offsets [0, 28)\n\tat org.apache"
+    )
+    found = errors.from_text(text)
+    assert isinstance(found, errors.DataLoss)
+    assert (str(found), found.fatal) == ("retention has removed offsets [0, 28)", True)
+    assert errors.from_text("java.lang.OutOfMemoryError: heap") is None
+    assert errors.from_text("tubemq_client.errors.NoSuchThing: x") is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.world import World
-from tubemq_client.errors import ConfigError
+from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.sinks.parquet import MARKER_NAME, ParquetSink
 from tubemq_provider.windows.errors import CountMismatch, WindowError
@@ -170,6 +170,17 @@ def test_cancelling_stops_a_running_ingest(
     assert not (Path(staging.path) / "_reads").exists()
     with pytest.raises(WindowError, match="was cancelled"):
         engine.ingest(plan, staging, silent)
+
+
+def test_what_no_retry_cures_keeps_its_class_on_the_way_out_of_spark(
+    spark: SparkSession, world: World, staging: Staging
+) -> None:
+    world.produce(8)
+    plan = world.plan(world.whole())
+    world.mq.broker(1).corrupt_next(1)
+    with pytest.raises(CorruptRecord, match="corruptRecords") as caught:
+        SessionEngine(world.settings).ingest(plan, staging, silent)
+    assert caught.value.fatal
 
 
 def test_options_that_the_engine_sets_are_refused(world: World) -> None:

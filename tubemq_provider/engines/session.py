@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tubemq_client.errors import ConfigError
+from tubemq_client.errors import ConfigError, from_text
 from tubemq_provider.engines.spark_runtime import job_group, open_session, temporary_conf
 from tubemq_provider.spark.reports import SplitReport, load_reports
 from tubemq_provider.spark.session import register, spark_options
@@ -83,8 +83,9 @@ class SessionEngine:
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
         """Write the records of `plan` as Parquet into `staging.path`; returns their counts.
 
-        Blocks until Spark is done. Raises `CountMismatch` when the counts do not agree, Spark's own
-        exceptions when a task fails (their last line says why), `WindowError` after `cancel`.
+        Blocks until Spark is done. Raises `CountMismatch` when the counts do not agree, the
+        client's error that made a task fail, Spark's own exceptions for everything else, and
+        `WindowError` after `cancel`.
         """
         self._stop_if_cancelled(plan)
         if next(plan.reads(), None) is None:
@@ -98,7 +99,11 @@ class SessionEngine:
             counts = self._counts(plan, staging, found, total)
         except Exception as error:
             self._stop_if_cancelled(plan, error)
-            raise
+            ours = from_text(str(error))
+            if ours is None:
+                raise
+            # With its class, so that whoever retries knows what no retry cures.
+            raise ours from error
         finally:
             shutil.rmtree(reports, ignore_errors=True)
         progress("records counted")
