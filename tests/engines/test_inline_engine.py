@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.windows.fake_reader import TOPIC, FakeBatch, FakeReader, expected, open_fake
+from tubemq_client import COLUMNS
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import OffsetRange
-from tubemq_provider.engines.inline import COLUMNS, InlineEngine
+from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import Engine, Staging

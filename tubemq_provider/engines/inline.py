@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from tubemq_client import COLUMNS
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
@@ -24,20 +25,7 @@ if TYPE_CHECKING:
 
     from tubemq_client.model import BrokerNode, ClientSettings, OffsetRange
 
-__all__ = ["COLUMNS", "InlineEngine", "RecordBatches", "RecordReader"]
-
-COLUMNS = (
-    "topic",
-    "partition",
-    "offset",
-    "batch_offset",
-    "message_id",
-    "msg_time",
-    "stream_id",
-    "attributes",
-    "value",
-)
-"""All columns, in their customary order."""
+__all__ = ["InlineEngine", "RecordBatches", "RecordReader"]
 
 
 class RecordBatches(Protocol):
