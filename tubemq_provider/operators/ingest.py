@@ -109,6 +109,10 @@ class TubeMQSparkIngestOperator(BaseOperator):
     template_fields_renderers = {"spark_conf": "json"}  # noqa: RUF012 - Airflow's declaration
     ui_color = "#bfe0d4"
     tubemq_conn_id: str
+    topic: str
+    group: str
+    cluster: str
+    mode: str
     _job: IngestJob | None = None
 
     def __init__(
@@ -145,12 +149,16 @@ class TubeMQSparkIngestOperator(BaseOperator):
     ) -> None:
         cluster = cluster or tubemq_conn_id
         given = {n: value for n, value in locals().items() if n in IngestArguments.model_fields}
-        if mode == "cursor":
+        # The scheduler has seen nothing but .partial() of a mapped task, whose constructor runs on
+        # the worker only: what is added there would look declared without being so.
+        mapped = getattr(self, "_BaseOperator__from_mapped", False)
+        if mode == "cursor" and not mapped:
             kwargs.setdefault("max_active_tis_per_dag", 1)
         super().__init__(**kwargs)
         self._keep({**given, "tubemq_conn_id": tubemq_conn_id})
         self.offsets_asset = offsets_asset(cluster, topic, group)
-        self._declare_assets(path)
+        if not mapped:
+            self._declare_assets(path)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Take the window through all eight steps; see `WindowRun` for what a crash leaves."""
@@ -199,10 +207,12 @@ class TubeMQSparkIngestOperator(BaseOperator):
 
     def _store(self, context: Context) -> AssetStateOffsetStore:
         if self.offsets_asset not in self.inlets or self.offsets_asset not in self.outlets:
-            # A mapped task is made from its partial arguments, past the constructor.
+            # A mapped task, for which only its author can declare them.
+            cap = ", and max_active_tis_per_dag=1" if self.mode == "cursor" else ""
             raise errors.ConfigError(
-                "the offsets asset must be inlet and outlet of the task; with .partial(), pass "
-                "inlets=[a] and outlets=[a] for a = tubemq_provider.assets.offsets_asset(...)",
+                "the offsets asset must be inlet and outlet of the task: pass inlets=[a], "
+                f"outlets=[a]{cap} to .partial(), where a = tubemq_provider.assets.offsets_asset("
+                f"{self.cluster!r}, {self.topic!r}, {self.group!r})",
                 subject="assets",
             )
         return AssetStateOffsetStore.from_context(context, self.offsets_asset)
