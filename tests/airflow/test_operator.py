@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,6 +63,11 @@ class TestInADag:
         windows = operator(mode="time", boundaries="/boundaries.json")
         assert windows.max_active_tis_per_dag is None
 
+    def test_the_authors_own_cap_is_kept(self) -> None:
+        assert operator(max_active_tis_per_dag=4).max_active_tis_per_dag == 4
+        with DAG("d", schedule=None, default_args={"max_active_tis_per_dag": 2}):
+            assert operator().max_active_tis_per_dag == 2
+
     def test_the_alias_defaults_to_the_connection_id(self) -> None:
         task = operator(cluster=None, tubemq_conn_id="mq_eu")
         assert task.inlets == [offsets_asset("mq_eu", TOPIC, "lake")]
@@ -89,6 +95,20 @@ def mapped(**partial: Any) -> TubeMQSparkIngestOperator:
     made = task.unmap({"path": "/lake"})
     assert isinstance(made, TubeMQSparkIngestOperator)
     return made
+
+
+def test_a_task_killed_before_its_job_exists_writes_nothing(
+    hook: TubeMQHook, tmp_path: Path
+) -> None:
+    task = operator(path=str(tmp_path / "lake"), engine="inline", initial_position="earliest")
+    asset = offsets_asset("test", TOPIC, "lake")
+    names = ("asset_state_store", "inlet_events", "outlet_events")
+    accessors: dict[str, Any] = {name: {asset: None} for name in names}
+    instance = SimpleNamespace(id="try", dag_id="d", run_id="r", task_id="ingest", map_index=-1)
+    task.on_kill()
+    with pytest.raises(WindowError, match="killed"):
+        execute(task, {**accessors, "ti": instance, "task_state_store": None})
+    assert not (tmp_path / "lake").exists()
 
 
 class TestMapped:

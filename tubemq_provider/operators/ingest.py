@@ -114,6 +114,7 @@ class TubeMQSparkIngestOperator(BaseOperator):
     cluster: str
     mode: str
     _job: IngestJob | None = None
+    _killed: bool = False
 
     def __init__(
         self,
@@ -152,9 +153,10 @@ class TubeMQSparkIngestOperator(BaseOperator):
         # The scheduler has seen nothing but .partial() of a mapped task, whose constructor runs on
         # the worker only: what is added there would look declared without being so.
         mapped = getattr(self, "_BaseOperator__from_mapped", False)
-        if mode == "cursor" and not mapped:
-            kwargs.setdefault("max_active_tis_per_dag", 1)
         super().__init__(**kwargs)
+        chosen = {**(kwargs.get("default_args") or {}), **kwargs}
+        if mode == "cursor" and not mapped and "max_active_tis_per_dag" not in chosen:
+            self.max_active_tis_per_dag = 1
         self._keep({**given, "tubemq_conn_id": tubemq_conn_id})
         self.offsets_asset = offsets_asset(cluster, topic, group)
         if not mapped:
@@ -170,6 +172,9 @@ class TubeMQSparkIngestOperator(BaseOperator):
             job = self._job = IngestJob(
                 arguments, hook, interval, stack, timeline=store.load_timeline
             )
+            if self._killed:
+                # The signal came before there was a job to cancel.
+                job.cancel()
             result = job.run(
                 store,
                 attempt=str(context["ti"].id),
@@ -180,7 +185,8 @@ class TubeMQSparkIngestOperator(BaseOperator):
         return result.to_document()
 
     def on_kill(self) -> None:
-        """Make a running job stop soon; returns within seconds, also before one has begun."""
+        """Make the job stop soon, also one that has yet to begin; returns within seconds."""
+        self._killed = True
         if self._job is not None:
             self._job.cancel()
 
