@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -63,6 +68,27 @@ def context(cursor: Any = None, *events: dict[str, Any]) -> Any:
     }
 
 
+class Other(socketserver.BaseRequestHandler):
+    """A server of some other protocol."""
+
+    def handle(self) -> None:
+        self.request.recv(1024)
+        self.request.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+
+@contextmanager
+def running(handler: type[socketserver.BaseRequestHandler]) -> Iterator[int]:
+    """The port of a server on loopback that answers with `handler`."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join(5)
+
+
 class TestReady:
     def test_all_partitions_of_the_topic_by_default(self) -> None:
         found = ready().poke({})
@@ -106,6 +132,15 @@ class TestReady:
     def test_waits_while_no_master_answers(self, mq: EmbeddedTubeMQ) -> None:
         mq.stop()
         assert not ready().poke({}).is_done
+
+    def test_a_port_that_is_no_tubemq_fails_it_at_once(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with running(Other) as port:
+            connection = {"conn_type": "tubemq", "host": f"127.0.0.1:{port}"}
+            monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", json.dumps(connection))
+            with pytest.raises(AirflowFailException, match="ProtocolViolation"):
+                ready().poke({})
 
     def test_a_partition_that_never_was_keeps_it_waiting(self) -> None:
         assert not ready(partitions=["9:0"]).poke({}).is_done

@@ -1,7 +1,7 @@
 """What both sensors share: the connection, which end counts, and when to keep waiting.
 
 A sensor waits out what time can cure (a broker restarting, a topic not announced yet) and fails at
-once on what it cannot (wrong arguments, no permission). Private to this room.
+once on what it cannot (wrong arguments, no permission, a port of something else). Private to this room.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk.exceptions import AirflowFailException
 
 from tubemq_client import errors
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
@@ -47,6 +48,9 @@ class TubeMQSensor(BaseSensorOperator):
         try:
             with fatal_errors_fail_the_task():
                 return self._look_or_wait(context)
+        except errors.ProtocolViolation as exc:
+            # What listens there is no TubeMQ, or one that no waiting makes readable.
+            raise AirflowFailException(f"{type(exc).__name__}: {exc}") from exc
         except errors.TubeMQError as exc:
             self.log.warning("not yet: %s", exc)
             return PokeReturnValue(is_done=False)
