@@ -10,10 +10,21 @@ Cheap by rule: no connection, no file, no network. Knows nothing of windows.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 
 from tubemq_client import errors
 from tubemq_client.model import Partition
@@ -32,13 +43,34 @@ __all__ = [
     "parse",
 ]
 
-Model = TypeVar("Model", bound=BaseModel)
-
 
 class TaskArguments(BaseModel):
     """Base of all argument models: frozen, unknown names refused, inputs never echoed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    def between(self, unknown: frozenset[str]) -> list[str]:  # noqa: ARG002
+        """Problems between arguments. Those named by `unknown` are wrong by themselves and hold
+        their defaults here: a problem that names one is dropped, others must not build on them."""
+        return []
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _note(cls, value: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
+        """Note what passed, for the rules between arguments, should another one not pass."""
+        checked = check(value)
+        if info.context is not None:
+            info.context[info.field_name] = checked
+        return checked
+
+    @model_validator(mode="after")
+    def _check_between(self) -> Self:
+        if problems := self.between(frozenset()):
+            raise ValueError("\n".join(problems))
+        return self
+
+
+Model = TypeVar("Model", bound=TaskArguments)
 
 
 def from_json(value: object) -> object:
@@ -109,23 +141,42 @@ def check_literals(
         for name, reason in static.items()
         if name in templates
     ]
-    try:
-        model.model_validate(dict(arguments))
-    except ValidationError as exc:
-        for item in exc.errors():
-            if not templates & set(map(str, item["loc"][:1])):
-                problems += _problems(item, model)
+    found = _validated(model, arguments)
+    if not isinstance(found, model):
+        problems += [text for name, text in found if name not in templates]
     if problems:
         raise errors.ConfigError(sorted(set(problems)), subject="arguments")
 
 
 def parse(model: type[Model], arguments: Mapping[str, Any]) -> Model:
     """The model for rendered `arguments`. Raises `errors.ConfigError` with every problem."""
+    found = _validated(model, arguments)
+    if isinstance(found, model):
+        return found
+    raise errors.ConfigError([text for _, text in found], subject="arguments")
+
+
+def _validated(
+    model: type[Model], arguments: Mapping[str, Any]
+) -> Model | list[tuple[str | None, str]]:
+    """The model, or every problem with the argument that it is about (None: about several)."""
+    known: dict[str, Any] = {}
     try:
-        return model.model_validate(dict(arguments))
+        return model.model_validate(dict(arguments), context=known)
     except ValidationError as exc:
-        problems = [problem for item in exc.errors() for problem in _problems(item, model)]
-        raise errors.ConfigError(problems, subject="arguments") from None
+        found = [
+            (str(item["loc"][0]) if item["loc"] else None, problem)
+            for item in exc.errors()
+            for problem in _problems(item, model)
+        ]
+    wrong = frozenset(name for name, _ in found if name)
+    if wrong:
+        # The model has not come to its rules.
+        required = (name for name, field in model.model_fields.items() if field.is_required())
+        rest = model.model_construct(**{**dict.fromkeys(required), **known})
+        lines = "\n".join(rest.between(wrong)).splitlines()
+        found += [(None, line) for line in lines if not wrong & set(re.findall(r"\w+", line))]
+    return found
 
 
 def _problems(item: Any, model: type[BaseModel]) -> list[str]:

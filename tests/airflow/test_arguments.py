@@ -94,8 +94,28 @@ def test_so_is_every_mistake_between_arguments() -> None:
     ]
 
 
+def test_mistakes_of_one_argument_do_not_hide_those_between_others() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(
+            IngestArguments,
+            {**BASE, "engine": "flink", "max_records": 5, "mode": "time", "boundaries": "{"},
+        )
+    assert [problem.split(" ")[0] for problem in caught.value.problems] == [
+        "engine:",
+        "boundaries:",
+        "max_records",
+    ]
+
+
+def test_nothing_is_said_about_what_a_wrong_argument_would_have_meant() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(IngestArguments, {**BASE, "mode": "hourly", "boundaries": BOUNDARIES, "start": "x"})
+    assert [problem.split(":")[0] for problem in caught.value.problems] == ["mode", "start"]
+
+
 def test_templates_are_judged_later_but_literals_beside_them_now() -> None:
-    arguments = {**BASE, "path": "{{ var.value.lake }}", "mode": "time", "start": "{{ ts }}"}
+    time = {"mode": "time", "boundaries": BOUNDARIES, "start": "{{ ts }}", "end": "{{ ts }}"}
+    arguments = {**BASE, "path": "{{ var.value.lake }}", **time}
     check_literals(IngestArguments, arguments, static={})
     with pytest.raises(ConfigError, match="engine"):
         check_literals(IngestArguments, {**arguments, "engine": "flink"}, static={})

@@ -159,6 +159,12 @@ class TestReady:
         with pytest.raises(ConfigError, match=said):
             ready(**arguments)
 
+    def test_all_of_them_at_once(self) -> None:
+        with pytest.raises(ConfigError) as caught:
+            ready(partitions=["x"], until_offsets={"1:0": 5}, end="now")
+        found = [problem.split(":")[0] for problem in caught.value.problems]
+        assert found == ["end", "partitions", "until_offsets"]
+
     def test_templates_are_checked_once_rendered(self) -> None:
         sensor = ready(until_offsets="{{ params.until }}")
         sensor.until_offsets = '{"1:0": 29}'

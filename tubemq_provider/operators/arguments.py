@@ -7,10 +7,10 @@ into silence (an option that would have no effect) is refused rather than ignore
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 from tubemq_client.config import FilterItem, GroupName, TopicName
 from tubemq_provider.arguments import (
@@ -110,19 +110,20 @@ class IngestArguments(TaskArguments):
     on_clear: Literal["verify", "rewrite"] = "verify"
     commit_to_broker: bool = False
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        problems = [*self._of_mode(), *self._of_resolver(), *self._of_window()]
+    def between(self, unknown: frozenset[str]) -> list[str]:
+        """What does not go together, or would have no effect."""
+        problems = [*self._of_mode(), *self._of_window()]
+        if not unknown & {"starting_offsets", "ending_offsets"}:
+            problems += self._of_resolver()
         if self.spark_conf and self.engine != "session":
             problems.append(f"spark_conf has no effect with engine={self.engine!r}")
         if self.on_clear == "rewrite":
             problems.append(
                 "on_clear='rewrite': a Parquet directory cannot replace a window in one step"
             )
-        problems += self._of_offsets()
-        if problems:
-            raise ValueError("\n".join(problems))
-        return self
+        if "topic" not in unknown:
+            problems += self._of_offsets()
+        return problems
 
     @property
     def by(self) -> Resolver:
@@ -168,7 +169,7 @@ class IngestArguments(TaskArguments):
             problems = [f"{name} is needed by resolver='explicit'" for name in missing] + problems
         if self.by == "boundaries" and self.boundaries is None:
             problems.append(
-                "boundaries is needed by resolver='boundaries': a mapping, or the file's path"
+                "boundaries is needed by resolver='boundaries': a mapping, or where its file is"
             )
         return problems
 

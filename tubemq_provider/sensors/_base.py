@@ -1,7 +1,8 @@
 """What both sensors share: the connection, which end counts, and when to keep waiting.
 
 A sensor waits out what time can cure (a broker restarting, a topic not announced yet) and fails at
-once on what it cannot (wrong arguments, no permission, a port of something else). Private to this room.
+once on what it cannot (wrong arguments, no permission, a port of something else). Private to this
+room.
 """
 
 from __future__ import annotations

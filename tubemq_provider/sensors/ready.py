@@ -6,10 +6,9 @@ The natural guard before a time window with known boundaries: data is there, on 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import PokeReturnValue
-from pydantic import model_validator
 
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.model import Partition
@@ -46,10 +45,15 @@ class ReadyArguments(TaskArguments):
     group: GroupName | None = None
     end: End = "stable"
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        self.until()
-        return self
+    def between(self, unknown: frozenset[str]) -> list[str]:
+        """Offsets are judged with their topic."""
+        if "topic" in unknown:
+            return []
+        try:
+            self.until()
+        except ValueError as exc:
+            return [str(exc)]
+        return []
 
     def until(self) -> dict[str, int]:
         """Offsets to wait for, by partition key."""
