@@ -14,6 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import CommitTableResponse, Table
 
+from tests.sinks.object_server import object_server
 from tests.sinks.openers import iceberg, iceberg_catalog
 from tests.sinks.suite import Row, SinkSuite, written_by
 from tests.sinks.windows import COUNTS, OpenSink, plan_of, publish, stage
@@ -217,6 +218,33 @@ def test_a_catalog_may_be_given_by_name_and_properties(root: Path) -> None:
     )
     assert named.identity == "iceberg:lake/sales.orders"
     assert publish(named, plan_of(named)).won
+
+
+def test_a_table_in_an_object_store_is_reached_with_the_catalogs_options(root: Path) -> None:
+    root.mkdir()
+    with object_server("iceberg") as options:
+        sink = IcebergSink(
+            NAME,
+            catalog="lake",
+            catalog_properties={
+                "type": "sql",
+                "uri": f"sqlite:///{root}/catalog.db",
+                "warehouse": "s3://iceberg/lake",
+                "s3.endpoint": options["endpoint"],
+                "s3.region": options["region"],
+                "s3.access-key-id": options["access_key_id"],
+                "s3.secret-access-key": options["secret_access_key"],
+            },
+            staging_root=root / "staging",
+        )
+        plan = plan_of(sink)
+        assert publish(sink, plan).won
+        assert not publish(sink, plan, "again").won
+        marker = sink.marker(plan.window_id)
+        assert marker is not None
+        assert marker.ref.startswith("s3://iceberg/lake/")
+        assert sink._existing_table().scan().to_arrow().num_rows == 3
+        assert "hush" not in f"{sink!r} {sink.identity} {marker!r}"
 
 
 def test_a_catalog_that_is_not_configured_is_named() -> None:
