@@ -72,6 +72,9 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ({"max_records": 0}, "max_records"),
         ({"topic": "9 lives"}, "topic"),
         ({"cluster": "a/b"}, "cluster"),
+        ({"path": "lake/orders"}, "path: 'lake/orders' is relative"),
+        ({"path": ""}, "path: '' is relative"),
+        ({"path": "s3://lake/orders"}, "path: s3://"),
         ({"gap": "skip"}, "gap: unknown argument"),
     ],
 )

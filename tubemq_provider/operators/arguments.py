@@ -7,11 +7,13 @@ into silence (an option that would have no effect) is refused rather than ignore
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from pathlib import PurePath
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
+from tubemq_client import errors
 from tubemq_client.config import FilterItem, GroupName, TopicName
 from tubemq_provider.arguments import (
     ClusterAlias,
@@ -20,6 +22,7 @@ from tubemq_provider.arguments import (
     from_json,
     of_topic,
 )
+from tubemq_provider.sinks.parquet import local_root
 
 __all__ = ["IngestArguments"]
 
@@ -73,6 +76,17 @@ def _known_zone(name: str | None) -> str | None:
     return name
 
 
+def _of_sink(path: str) -> str:
+    """The path, if it means the same on each worker: it is the sink's identity."""
+    if "://" not in path and not PurePath(path).is_absolute():
+        raise ValueError(f"{path!r} is relative; give an absolute path, or file://")
+    try:
+        local_root(path)
+    except errors.ConfigError as exc:
+        raise ValueError("; ".join(exc.problems)) from None
+    return path
+
+
 GivenBoundaries = Annotated[dict[str, Any] | str, BeforeValidator(from_json)]
 """A mapping (or its JSON), or where to find one: `windows.boundaries` judges it."""
 
@@ -82,7 +96,7 @@ class IngestArguments(TaskArguments):
 
     topic: TopicName
     group: GroupName
-    path: str = Field(min_length=1)
+    path: Annotated[str, AfterValidator(_of_sink)]
     cluster: ClusterAlias
     mode: Mode = "cursor"
     engine: Literal["session", "inline"] = "session"
