@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
@@ -129,17 +129,25 @@ def is_template(value: object) -> bool:
 
 
 def check_literals(
-    model: type[TaskArguments], arguments: Mapping[str, Any], *, static: Mapping[str, str]
+    model: type[TaskArguments],
+    arguments: Mapping[str, Any],
+    *,
+    static: Mapping[str, str],
+    problems: Iterable[str] = (),
 ) -> None:
     """Check what is already known. Raises `errors.ConfigError` with every problem.
 
-    `static` names arguments that may not be templates, each with the reason.
+    `static` names arguments that may not be templates, each with the reason; `problems` are those
+    that the caller has found.
     """
     templates = {name for name, value in arguments.items() if is_template(value)}
     problems = [
-        f"{name}: cannot be a template, {reason}"
-        for name, reason in static.items()
-        if name in templates
+        *problems,
+        *(
+            f"{name}: cannot be a template, {reason}"
+            for name, reason in static.items()
+            if name in templates
+        ),
     ]
     found = _validated(model, arguments)
     if not isinstance(found, model):

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 
 BASE: dict[str, Any] = {"topic": "orders", "group": "lake", "path": "/lake", "cluster": "prod"}
 BOUNDARIES = {"2026-01-01T00:00:00Z": {"orders": {"1:0": 0}}}
+EXPLICIT = {"mode": "time", "starting_offsets": {"1:0": 28}, "ending_offsets": {"1:0": 56}}
 
 
 def problems(**arguments: Any) -> str:
@@ -72,6 +73,17 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ({"max_records": 0}, "max_records"),
         ({"topic": "9 lives"}, "topic"),
         ({"cluster": "a/b"}, "cluster"),
+        (
+            {"mode": "time", "resolver": "timeline", "starting_offsets": {"1:0": 0}},
+            "starting_offsets has no effect with resolver='timeline'",
+        ),
+        (
+            {**EXPLICIT, "start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
+            "start has no effect with resolver='explicit'",
+        ),
+        ({**EXPLICIT, "granularity": "PT1H"}, "granularity has no effect"),
+        ({**EXPLICIT, "ending_offsets": {"1:0": 0}}, "starting_offsets: 1:0: 28 is beyond"),
+        ({**EXPLICIT, "ending_offsets": {"1:1": 56}}, "ending_offsets: 1:0 is missing"),
         ({"path": "lake/orders"}, "path: 'lake/orders' is relative"),
         ({"path": ""}, "path: '' is relative"),
         ({"path": "s3://lake/orders"}, "path: s3://"),
@@ -80,6 +92,20 @@ def test_the_resolver_follows_from_what_is_given() -> None:
 )
 def test_refused_with_the_reason(arguments: dict[str, Any], said: str) -> None:
     assert said in problems(**arguments)
+
+
+@pytest.mark.parametrize("value", ["newest", {}, 28])
+def test_a_wrong_initial_position_is_one_problem(value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(IngestArguments, {**BASE, "initial_position": value})
+    assert caught.value.problems == [
+        f"initial_position: {value!r} is neither 'earliest' nor 'latest' nor offsets by partition"
+    ]
+
+
+@pytest.mark.parametrize("given", ["alpha", ["alpha"], '["alpha"]'])
+def test_a_single_filter_needs_no_list(given: object) -> None:
+    assert parse(IngestArguments, {**BASE, "filters": given}).filters == ("alpha",)
 
 
 def test_every_mistake_is_listed_at_once() -> None:
@@ -120,6 +146,9 @@ def test_templates_are_judged_later_but_literals_beside_them_now() -> None:
     time = {"mode": "time", "boundaries": BOUNDARIES, "start": "{{ ts }}", "end": "{{ ts }}"}
     arguments = {**BASE, "path": "{{ var.value.lake }}", **time}
     check_literals(IngestArguments, arguments, static={})
+    check_literals(
+        IngestArguments, {**BASE, **EXPLICIT, "starting_offsets": {"1:0": "{{ x }}"}}, static={}
+    )
     with pytest.raises(ConfigError, match="engine"):
         check_literals(IngestArguments, {**arguments, "engine": "flink"}, static={})
 

@@ -68,6 +68,14 @@ class TestInADag:
         with DAG("d", schedule=None, default_args={"max_active_tis_per_dag": 2}):
             assert operator().max_active_tis_per_dag == 2
 
+    @pytest.mark.parametrize(
+        "position", ["latest", {"1:0": "latest"}, '{"orders":{"1:0":"latest"}}']
+    )
+    def test_latest_is_refused_where_runs_may_overlap(self, position: object) -> None:
+        assert operator(initial_position=position).max_active_tis_per_dag == 1
+        with pytest.raises(ConfigError, match="'latest' needs max_active_tis_per_dag=1"):
+            operator(initial_position=position, max_active_tis_per_dag=4)
+
     def test_the_alias_defaults_to_the_connection_id(self) -> None:
         task = operator(cluster=None, tubemq_conn_id="mq_eu")
         assert task.inlets == [offsets_asset("mq_eu", TOPIC, "lake")]

@@ -6,6 +6,7 @@ into silence (an option that would have no effect) is refused rather than ignore
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
@@ -20,11 +21,12 @@ from tubemq_provider.arguments import (
     GivenOffsets,
     TaskArguments,
     from_json,
+    is_template,
     of_topic,
 )
 from tubemq_provider.sinks.parquet import local_root
 
-__all__ = ["IngestArguments"]
+__all__ = ["IngestArguments", "begins_at_latest"]
 
 Mode = Literal["cursor", "time"]
 Resolver = Literal["boundaries", "timeline", "history", "message_time", "explicit"]
@@ -47,11 +49,17 @@ _TIME_ONLY = (
     "starting_offsets",
     "ending_offsets",
 )
+_OF_TIME = ("boundaries", "timeline", "history", "message_time")
 _OF_RESOLVER = {
     "boundaries": ("boundaries",),
     "late_allowance": ("timeline", "history", "message_time"),
     "history_group": ("history",),
     "message_zone": ("message_time",),
+    "start": _OF_TIME,
+    "end": _OF_TIME,
+    "granularity": _OF_TIME,
+    "starting_offsets": ("explicit",),
+    "ending_offsets": ("explicit",),
 }
 """Arguments that mean something to some resolvers only."""
 
@@ -91,6 +99,25 @@ GivenBoundaries = Annotated[dict[str, Any] | str, BeforeValidator(from_json)]
 """A mapping (or its JSON), or where to find one: `windows.boundaries` judges it."""
 
 
+def _position(value: object) -> object:
+    value = from_json(value)
+    if value in (None, "earliest", "latest") or (isinstance(value, dict) and value):
+        return value
+    raise ValueError(f"{value!r} is neither 'earliest' nor 'latest' nor offsets by partition")
+
+
+InitialPosition = Annotated[str | dict[str, Any] | None, BeforeValidator(_position)]
+
+
+def _one_or_more(value: object) -> object:
+    value = from_json(value)
+    return (value,) if isinstance(value, str) else value
+
+
+Filters = Annotated[tuple[FilterItem, ...], BeforeValidator(_one_or_more), Field(max_length=500)]
+"""Stream ids: a list, its JSON, or a single one."""
+
+
 class IngestArguments(TaskArguments):
     """Arguments of `TubeMQSparkIngestOperator`; its docstring says what each means."""
 
@@ -101,7 +128,7 @@ class IngestArguments(TaskArguments):
     mode: Mode = "cursor"
     engine: Literal["session", "inline"] = "session"
     spark_conf: SparkConf = Field(default_factory=dict)
-    filters: tuple[FilterItem, ...] = Field((), max_length=500)
+    filters: Filters = ()
 
     start: Instant = None
     end: Instant = None
@@ -114,7 +141,7 @@ class IngestArguments(TaskArguments):
     starting_offsets: GivenOffsets | None = None
     ending_offsets: GivenOffsets | None = None
 
-    initial_position: Literal["earliest", "latest"] | GivenOffsets | None = None
+    initial_position: InitialPosition = None
     max_records: int | None = Field(None, ge=1)
     on_offset_regression: Literal["fail", "reset_to_end", "reset_to_start"] = "fail"
 
@@ -137,6 +164,8 @@ class IngestArguments(TaskArguments):
             )
         if "topic" not in unknown:
             problems += self._of_offsets()
+            if self.by == "explicit" and not unknown & {"starting_offsets", "ending_offsets"}:
+                problems += self._of_ranges()
         return problems
 
     @property
@@ -150,11 +179,28 @@ class IngestArguments(TaskArguments):
         problems = []
         for name in ("starting_offsets", "ending_offsets", "initial_position"):
             value = getattr(self, name)
-            if isinstance(value, dict):
+            if isinstance(value, dict) and not is_template(value):
                 try:
                     of_topic(value, self.topic, name, words=True)
                 except ValueError as exc:
                     problems.append(str(exc))
+        return problems
+
+    def _of_ranges(self) -> list[str]:
+        """Both sides of explicit offsets name the same partitions, in order."""
+        sides = (self.starting_offsets, self.ending_offsets)
+        if not all(sides) or any(is_template(side) for side in sides):
+            return []
+        try:
+            start, end = (of_topic(side or {}, self.topic, "", words=True) for side in sides)
+        except ValueError:
+            return []  # listed as a problem of one side
+        problems = [f"starting_offsets: {key} is missing" for key in sorted(end.keys() - start)]
+        problems += [f"ending_offsets: {key} is missing" for key in sorted(start.keys() - end)]
+        for key in sorted(start.keys() & end):
+            first, last = start[key], end[key]
+            if isinstance(first, int) and isinstance(last, int) and first > last:
+                problems.append(f"starting_offsets: {key}: {first} is beyond its end {last}")
         return problems
 
     def _of_mode(self) -> list[str]:
@@ -200,6 +246,18 @@ class IngestArguments(TaskArguments):
             )
             if value is not None and value < least
         ]
+
+
+def begins_at_latest(arguments: Mapping[str, Any]) -> bool:
+    """Whether `arguments`, not checked yet, let any partition begin at ``latest``."""
+    try:
+        given = from_json(arguments["initial_position"])
+    except ValueError:
+        return False
+    if not isinstance(given, Mapping):
+        return bool(given == "latest")
+    inner = (item.values() if isinstance(item, Mapping) else [item] for item in given.values())
+    return any(offset == "latest" for offsets in inner for offset in offsets)
 
 
 def _text(instant: datetime) -> str:

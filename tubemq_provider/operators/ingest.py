@@ -19,7 +19,7 @@ from tubemq_provider.assets import offsets_asset, sink_asset
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetStateOffsetStore
-from tubemq_provider.operators.arguments import IngestArguments
+from tubemq_provider.operators.arguments import IngestArguments, begins_at_latest
 from tubemq_provider.operators.intervals import run_interval
 from tubemq_provider.operators.job import IngestJob
 
@@ -150,17 +150,11 @@ class TubeMQSparkIngestOperator(BaseOperator):
     ) -> None:
         cluster = cluster or tubemq_conn_id
         given = {n: value for n, value in locals().items() if n in IngestArguments.model_fields}
-        # The scheduler has seen nothing but .partial() of a mapped task, whose constructor runs on
-        # the worker only: what is added there would look declared without being so.
-        mapped = getattr(self, "_BaseOperator__from_mapped", False)
         super().__init__(**kwargs)
-        chosen = {**(kwargs.get("default_args") or {}), **kwargs}
-        if mode == "cursor" and not mapped and "max_active_tis_per_dag" not in chosen:
-            self.max_active_tis_per_dag = 1
+        self._serialise(mode, {**(kwargs.get("default_args") or {}), **kwargs})
         self._keep({**given, "tubemq_conn_id": tubemq_conn_id})
         self.offsets_asset = offsets_asset(cluster, topic, group)
-        if not mapped:
-            self._declare_assets(path)
+        self._declare_assets(path)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Take the window through all eight steps; see `WindowRun` for what a crash leaves."""
@@ -198,13 +192,29 @@ class TubeMQSparkIngestOperator(BaseOperator):
         """Keep the arguments as attributes, which Airflow renders, and judge what is literal."""
         for name, value in given.items():
             setattr(self, name, value)
-        check_literals(IngestArguments, self._arguments(), static=_STATIC)
+        unsafe = []
+        if not self._mapped and self.max_active_tis_per_dag != 1 and begins_at_latest(given):
+            unsafe = ["initial_position 'latest' needs max_active_tis_per_dag=1: runs would race"]
+        check_literals(IngestArguments, self._arguments(), static=_STATIC, problems=unsafe)
+
+    @property
+    def _mapped(self) -> bool:
+        """Whether a worker makes this of a mapped task. The scheduler has then seen nothing but
+        .partial(): what is added here would look declared without being so."""
+        return bool(getattr(self, "_BaseOperator__from_mapped", False))
+
+    def _serialise(self, mode: str, chosen: Mapping[str, Any]) -> None:
+        """One cursor window at a time, unless the author has chosen otherwise."""
+        if not self._mapped and mode == "cursor" and "max_active_tis_per_dag" not in chosen:
+            self.max_active_tis_per_dag = 1
 
     def _arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in IngestArguments.model_fields}
 
     def _declare_assets(self, path: str) -> None:
         """The offsets asset becomes inlet and outlet, the sink's asset an outlet."""
+        if self._mapped:
+            return
         outlets = [self.offsets_asset]
         if not is_template(path):
             outlets.append(sink_asset(path))
