@@ -47,18 +47,28 @@ def _sinks(
     yield "parquet", lambda: sink_for(root / "parquet")
     yield "delta", lambda: sink_for(f"delta:{root}/delta")
     yield "iceberg (SQLite)", lambda: _iceberg(root)
-    yield "database (SQLite)", lambda: sink_for(f"sqlite:///{root}/lake.db?table=orders")
+    staging = root / "staging"
+    database = f"sqlite:///{root}/lake.db?table=orders"
+    yield "database (SQLite)", lambda: sink_for(database, staging_root=staging)
     if place:
-        yield f"{place[:12]}…", lambda: sink_for(f"{place}/files", storage_options=options)
+        yield (
+            f"{place[:12]}…",
+            lambda: sink_for(f"{place}/files", storage_options=options, staging_root=staging),
+        )
         yield (
             f"delta:{place[:12]}…",
-            lambda: sink_for(f"delta:{place}/delta", storage_options=options),
+            lambda: sink_for(f"delta:{place}/delta", storage_options=options, staging_root=staging),
         )
 
 
 def _iceberg(root: Path) -> Sink:
     where = {"uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}/iceberg"}
-    return IcebergSink("bench.orders", catalog="bench", catalog_properties={"type": "sql", **where})
+    return IcebergSink(
+        "bench.orders",
+        catalog="bench",
+        catalog_properties={"type": "sql", **where},
+        staging_root=root / "staging",
+    )
 
 
 def _measure(name: str, sink: Sink) -> None:
