@@ -40,6 +40,8 @@ import re
 from typing import Any, ClassVar
 
 __all__ = [
+    "NOT_FOUND",
+    "SUCCESS",
     "AuthenticationFailed",
     "BadRequest",
     "ClosedError",
@@ -79,6 +81,12 @@ __all__ = [
     "require_extra",
 ]
 
+
+SUCCESS = 200
+"""`errCode` of a reply that did what was asked."""
+
+NOT_FOUND = 404
+"""`errCode` of a fetch with nothing to deliver now (`NothingToRead`)."""
 
 _QUOTED = re.compile(rf"\b{re.escape(__name__)}\.(\w+): (.+)")
 
@@ -272,7 +280,7 @@ _BY_CODE: dict[int, type[ServerError]] = {
     400: BadRequest,
     401: NotRegistered,
     403: Forbidden,
-    404: NothingToRead,
+    NOT_FOUND: NothingToRead,
     410: PartitionOccupied,
     411: NotRegistered,
     412: PartitionTaken,

@@ -26,9 +26,6 @@ __all__ = ["READ_STATUS", "AssignedSession"]
 READ_STATUS = {"earliest": 0, "latest": 1, "always_latest": 2}
 """Where a group without a stored position starts, as brokers number it."""
 
-_OK = 200
-_NOT_FOUND = 404
-
 
 @dataclass(slots=True)
 class AssignedSession:
@@ -83,7 +80,7 @@ class AssignedSession:
         `held` and the refusal raised (`errors.NotRegistered`, `errors.PartitionTaken`)."""
         lease = self._lease(partition)
         reply = yield Await((yield from lease.post_fetch(consumed=False)))
-        if reply.success and reply.errCode == _OK:
+        if reply.success and reply.errCode == errors.SUCCESS:
             raw = RawBatch(reply.currOffset, reply.messages)
             return MessageBatch(
                 partition,
@@ -93,7 +90,7 @@ class AssignedSession:
                 exact=False,
                 policy=self._policy(partition.topic),
             )
-        if reply.errCode == _NOT_FOUND:
+        if reply.errCode == errors.NOT_FOUND:
             return None
         error = errors.for_code(reply.errCode, reply.errMsg, where=f"fetch of {lease.where}")
         if isinstance(error, errors.NotRegistered | errors.PartitionTaken):

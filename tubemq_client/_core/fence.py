@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordIdentity", "find_fence", "identity"]
 
-_OK = 200
-_NOT_FOUND = 404
 _RETRY_MS = 50
 _MAX_STALLS = 40
 
@@ -64,10 +62,10 @@ def _search(probe: Registration, upto: int) -> Conversation[RecordIdentity | Non
     stalls = 0
     while stalls < _MAX_STALLS:
         reply = yield Await((yield from probe.post_fetch(consumed=True)))
-        if reply.success and reply.errCode == _OK:
+        if reply.success and reply.errCode == errors.SUCCESS:
             if reply.messages:
                 return identity(reply.messages[0])
-        elif reply.errCode != _NOT_FOUND:
+        elif reply.errCode != errors.NOT_FOUND:
             raise errors.for_code(reply.errCode, reply.errMsg, where=f"fence of {probe.where}")
         if (yield from probe.commit()).current >= upto:
             return None

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MasterSession", "TopicMetadata", "fetch_topic_metadata"]
 
-OK = 200
-
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
@@ -183,5 +181,5 @@ def fetch_topic_metadata(
 
 
 def _check(reply: Any, what: str) -> None:
-    if reply.errCode != OK:
+    if reply.errCode != errors.SUCCESS:
         raise errors.for_code(reply.errCode, reply.errMsg, where=f"master, {what}")

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Encoded", "ProducerSession", "Record"]
 
-_OK = 200
 _MIB = 2**20
 _LARGEST_LIMIT = 20 * _MIB
 _OVERFLOW_RETRIES = 60
@@ -167,7 +166,7 @@ class ProducerSession:
         final, and sending it again could duplicate it."""
         for _ in range(_OVERFLOW_RETRIES):
             reply = yield Await(ticket)
-            if reply.success and reply.errCode == _OK:
+            if reply.success and reply.errCode == errors.SUCCESS:
                 message_id = (
                     reply.messageId if reply.HasField("messageId") else int(reply.errMsg or 0)
                 )

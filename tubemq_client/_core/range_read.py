@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Gap", "RangeRead", "ReadPolicy", "ReadStats", "broker_of"]
 
-_OK = 200
-_NOT_FOUND = 404
 _FAILURE = 500
 _PAUSE_MS = 100
 _PAUSE_LIMIT_MS = 2_000
@@ -213,7 +211,7 @@ class RangeRead:
         while ticket is not None:
             reply = yield Await(ticket)
             ticket = None
-            if reply.success and reply.errCode == _OK:
+            if reply.success and reply.errCode == errors.SUCCESS:
                 start = reply.currOffset
                 self._check_continuity(start, expected)
                 ready, self._held = self._held, None
@@ -225,13 +223,13 @@ class RangeRead:
                 yield from self._passed(ready, start)
                 if ticket is None and self._resume_at < self._range.end:
                     expected = yield from self._settle(lease)
-            elif reply.errCode == _NOT_FOUND:
+            elif reply.errCode == errors.NOT_FOUND:
                 self._stats.empty_fetches += 1
                 before = self._resume_at
                 expected = yield from self._settle(lease)
                 if expected == before:
                     self._give_up_if_truncated(reply)
-                    yield from self._pause(errors.for_code(_NOT_FOUND, reply.errMsg))
+                    yield from self._pause(errors.for_code(errors.NOT_FOUND, reply.errMsg))
             else:
                 # A failed reply may hide records it had already scanned (upstream reports code 0
                 # for an I/O error in mid-batch), so only a fresh registration is safe.

@@ -36,8 +36,6 @@ PRIORITY_STABLE = 1
 """See the fsynced part only. Not 101: the broker compares the whole number with 1 when it picks
 the `maxOffset` of its reply (measured on a genuine broker)."""
 
-OK = 200
-
 
 @dataclass(frozen=True, slots=True)
 class Registered:
@@ -111,7 +109,7 @@ class Registration:
         return Registered(reply.currOffset, reply.maxOffset)
 
     def check(self, reply: Any, what: str) -> None:
-        if not reply.success or reply.errCode != OK:
+        if not reply.success or reply.errCode != errors.SUCCESS:
             raise errors.for_code(reply.errCode, reply.errMsg, where=f"{what} of {self.where}")
 
     def _register_request(self, operation: int, read_status: int) -> Any:
