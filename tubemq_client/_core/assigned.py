@@ -142,7 +142,7 @@ class AssignedSession:
                 readStatus=0,
                 qryPriorityId=self.priority,
                 partitionInfo=[strings.format_partition_info(broker, p) for p in partitions],
-                authInfo=_pb.AuthorizedInfo(visitAuthorizedToken=self.master.visit_token),
+                authInfo=self.master.broker_auth(),
             )
             try:
                 reply = yield Call(broker.address, methods.HEARTBEAT_BROKER, request)

@@ -28,6 +28,7 @@ __all__ = [
     "Post",
     "Sleep",
     "Ticket",
+    "WallNow",
     "drive",
     "result_of",
 ]
@@ -82,13 +83,19 @@ class Now:
 
 
 @dataclass(frozen=True, slots=True)
+class WallNow:
+    """Answered with the time of day, milliseconds since the epoch: for what servers compare with
+    their own clocks (signatures, flow-control hours). Durations are measured with `Now`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Deliver:
     """Hand a batch or a receipt to the user. Resumed when the user asks for more."""
 
     value: Any
 
 
-Effect = Call | Post | Await | Sleep | Now | Deliver
+Effect = Call | Post | Await | Sleep | Now | WallNow | Deliver
 Conversation = Generator[Effect, Any, T]
 
 

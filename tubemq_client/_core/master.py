@@ -84,6 +84,10 @@ class MasterSession:
             "no active master answers; check the option 'masters':\n  " + "\n  ".join(problems)
         ) from failure
 
+    def broker_auth(self) -> Any:
+        """What RPC 13, 15 and 16 show a broker: the token the master gave last."""
+        return _pb.AuthorizedInfo(visitAuthorizedToken=self.visit_token)
+
     def learn(self, reply: Any) -> None:
         """Keep what any successful reply may carry: the visit token and the broker list."""
         if reply.HasField("authorizedInfo"):

@@ -130,7 +130,7 @@ class ProducerSession:
             flag=flag,
             checkSum=-1,
             sentAddr=sent_address,
-            authInfo=_pb.AuthorizedInfo(visitAuthorizedToken=self.master.visit_token),
+            authInfo=self.master.broker_auth(),
         )
         if record.stream_id is not None:
             request.msgType = record.stream_id

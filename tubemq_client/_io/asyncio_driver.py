@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._core.connections import ConnectionRules
-from tubemq_client._core.effects import Await, Call, Deliver, Now, Post, Sleep, Ticket
+from tubemq_client._core.effects import Await, Call, Deliver, Now, Post, Sleep, Ticket, WallNow
 from tubemq_client._io.asyncio_connection import AsyncConnection, connect
 from tubemq_client._wire.envelope import decode_response, encode_request
 
@@ -146,6 +147,8 @@ class AsyncDriver:
             return None
         if isinstance(effect, Now):
             return _now_ms()
+        if isinstance(effect, WallNow):
+            return time.time_ns() // 1_000_000
         raise TypeError(f"unknown effect {effect!r}")
 
     async def _post(self, address: Address, method: Method, request: Any) -> _InFlight:

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._core.connections import ConnectionRules
-from tubemq_client._core.effects import Await, Call, Now, Post, Sleep, Ticket, drive, result_of
+from tubemq_client._core.effects import (
+    Await,
+    Call,
+    Now,
+    Post,
+    Sleep,
+    Ticket,
+    WallNow,
+    drive,
+    result_of,
+)
 from tubemq_client._io.blocking import BlockingConnection, connect
 from tubemq_client._wire.envelope import decode_response, encode_request
 
@@ -122,6 +132,8 @@ class BlockingDriver:
             return None
         if isinstance(effect, Now):
             return _now_ms()
+        if isinstance(effect, WallNow):
+            return time.time_ns() // 1_000_000
         raise TypeError(f"unknown effect {effect!r}")
 
     def _post(self, address: Address, method: Method, request: Any) -> _InFlight:

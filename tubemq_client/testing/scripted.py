@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tubemq_client import errors
-from tubemq_client._core.effects import Await, Call, Now, Post, Sleep, Ticket, drive, result_of
+from tubemq_client._core.effects import (
+    Await,
+    Call,
+    Now,
+    Post,
+    Sleep,
+    Ticket,
+    WallNow,
+    drive,
+    result_of,
+)
 from tubemq_client.testing.clock import ManualClock
 
 if TYPE_CHECKING:
@@ -107,7 +117,7 @@ class ScriptedDriver:
             self.trace.append(effect.ms)
             self.clock.advance(effect.ms)
             return None
-        if isinstance(effect, Now):
+        if isinstance(effect, Now | WallNow):
             return self.clock()
         raise TypeError(f"unknown effect {effect!r}")
 
