@@ -6,8 +6,8 @@ once, in `OffsetRange`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 __all__ = [
     "INDEX_ENTRY_BYTES",
@@ -15,11 +15,15 @@ __all__ = [
     "Address",
     "BrokerNode",
     "ClientSettings",
+    "ConsumerSettings",
+    "Credentials",
     "Message",
     "OffsetRange",
     "Partition",
     "PartitionEnds",
+    "ProducerSettings",
     "SendReceipt",
+    "TlsSettings",
 ]
 
 INDEX_ENTRY_BYTES = 28
@@ -155,11 +159,44 @@ class SendReceipt(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who the client says it is. The password signs requests and is never sent or shown."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """How connections are encrypted. Paths are PEM files.
+
+    `ca_file` None trusts the system's authorities. `cert_file` and `key_file` are the client's own
+    pair, for clusters that ask for one (mutual TLS); `key_file` None: the key is in `cert_file`.
+    Host names are verified against the certificate, with `server_hostname` instead of the address
+    if given; `check_hostname` False verifies the chain only. The handshake has
+    `handshake_timeout_ms`, beyond the time to connect.
+    """
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    check_hostname: bool = True
+    server_hostname: str | None = None
+    handshake_timeout_ms: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
 class ClientSettings:
     """What every shell runs on; `tubemq_client.config` builds it from validated options.
 
     Times are milliseconds. `masters` are tried in order until one is active. A connection without
-    traffic for `idle_connection_ms` is closed, and opened again when it is needed.
+    traffic for `idle_connection_ms` is closed, and opened again when it is needed. An address that
+    refused is tried again after `reconnect_pause_ms`, doubled up to `longest_reconnect_pause_ms`.
+    After `max_heartbeat_failures` failures in a row heartbeats slow down to
+    `heartbeat_period_after_failures_ms`. Registering at the master is tried `register_attempts`
+    times, `register_pause_ms` apart. With `preconnect` connections to brokers are opened as soon as
+    the brokers are known.
     """
 
     masters: tuple[Address, ...]
@@ -168,3 +205,65 @@ class ClientSettings:
     heartbeat_period_ms: int = 10_000
     max_frame_bytes: int = 32 * 1024 * 1024
     idle_connection_ms: int = 180_000
+    heartbeat_period_after_failures_ms: int = 60_000
+    max_heartbeat_failures: int = 5
+    register_attempts: int = 5
+    register_pause_ms: int = 1_000
+    reconnect_pause_ms: int = 100
+    longest_reconnect_pause_ms: int = 2_000
+    preconnect: bool = False
+    auth: Credentials | None = None
+    tls: TlsSettings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """How a consumer group's member behaves. Times are milliseconds.
+
+    `consume_position` decides where a group without a stored position starts. A partition with
+    nothing to read is asked again after `not_found_wait_ms`. A batch that is not confirmed within
+    `confirm_timeout_ms` is rolled back, and delivered again; a partition that the master moves away
+    waits `rebalance_confirm_wait_ms` for its batch, which is then rolled back, or confirmed if
+    `rollback_on_rebalance` is False (records may then be lost). With `confirm_locally` a
+    confirmation travels with the next fetch: fewer requests, one batch more delivered again after a
+    crash. Every `report_every_beats`-th heartbeat tells the master all partitions held.
+    """
+
+    consume_position: Literal["earliest", "latest", "always_latest"] = "earliest"
+    not_found_wait_ms: int = 400
+    ready_wait_ms: int = 90_000
+    confirm_timeout_ms: int = 60_000
+    confirm_locally: bool = False
+    rebalance_confirm_wait_ms: int = 3_000
+    rollback_on_rebalance: bool = True
+    report_every_beats: int = 6
+    metadata_period_ms: int = 10_000
+    close_wait_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """How a producer routes around trouble and bounds what is under way. Times are milliseconds.
+
+    `in_flight` bounds the unanswered records of one `send_many`, `max_in_flight` those of the whole
+    producer, `max_in_flight_per_broker` those of one broker. A broker that answered 503 gets
+    nothing for `unavailable_quarantine_ms`. After more than `link_max_failures` connection failures
+    within `link_window_ms` a broker is left out for `link_quarantine_ms`, at most
+    `link_max_quarantined_share` of all brokers at once. A partition that failed more than
+    `partition_max_failures` times is left out for `partition_quarantine_ms`. A record that the
+    broker refused for overflow, and so did not store, is sent again up to `overflow_retries` times,
+    `overflow_pause_ms` apart.
+    """
+
+    in_flight: int = 64
+    max_in_flight: int = 500_000
+    max_in_flight_per_broker: int = 50_000
+    unavailable_quarantine_ms: int = 50_000
+    link_window_ms: int = 60_000
+    link_max_failures: int = 5
+    link_quarantine_ms: int = 1_800_000
+    link_max_quarantined_share: float = 0.3
+    partition_max_failures: int = 3
+    partition_quarantine_ms: int = 3_000
+    overflow_retries: int = 60
+    overflow_pause_ms: int = 50
