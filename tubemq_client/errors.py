@@ -22,6 +22,7 @@ The tree says whose fault it is; each class carries data that callers may act on
     │   ├── UnknownTopic           431      ├── NotAuthorized        450, 455
     │   ├── RateLimited            452      ├── ServerFailure        500
     │   └── ServiceUnavailable     503
+    ├── AdminError                 items of an administrative change failed; lists each
     ├── RemoteException            an RPC answered with a Java exception
     │   └── StandbyMaster          this master is not the active one: try the next
     └── RangeError                 an exact range cannot be delivered
@@ -37,11 +38,16 @@ This module imports nothing of the project.
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "NOT_FOUND",
+    "SPEED_LIMIT",
     "SUCCESS",
+    "AdminError",
     "AuthenticationFailed",
     "BadRequest",
     "ClosedError",
@@ -53,6 +59,7 @@ __all__ = [
     "DataMoved",
     "Forbidden",
     "GroupInconsistent",
+    "ItemFailure",
     "LocalError",
     "LogTruncated",
     "MissingExtraError",
@@ -87,6 +94,9 @@ SUCCESS = 200
 
 NOT_FOUND = 404
 """`errCode` of a fetch with nothing to deliver now (`NothingToRead`)."""
+
+SPEED_LIMIT = 452
+"""`errCode` of a fetch that comes too early under a rule (`RateLimited`)."""
 
 _QUOTED = re.compile(rf"\b{re.escape(__name__)}\.(\w+): (.+)")
 
@@ -295,7 +305,7 @@ _BY_CODE: dict[int, type[ServerError]] = {
     430: GroupInconsistent,
     431: UnknownTopic,
     450: NotAuthorized,
-    452: RateLimited,
+    SPEED_LIMIT: RateLimited,
     455: NotAuthorized,
     500: ServerFailure,
     503: ServiceUnavailable,
@@ -305,6 +315,32 @@ _BY_CODE: dict[int, type[ServerError]] = {
 def for_code(code: int, detail: str = "", *, where: str = "") -> ServerError:
     """The exception for a server's `errCode`; unknown codes give a plain `ServerError`."""
     return _BY_CODE.get(code, ServerError)(code, detail, where=where)
+
+
+class ItemFailure(NamedTuple):
+    """One item of a change that failed. `code` is one of upstream's `DataOpErrCode.java`, which are
+    not the codes of RPCs: 401 not found, 402 exists, 404 something depends on it, 405 and 406 not
+    in this state, 407 value, 408 conflict, 5xx the master's own trouble."""
+
+    item: str
+    code: int
+    reason: str
+
+
+class AdminError(TubeMQError):
+    """A change was accepted as a whole, but `failures` of its items failed; `done` took effect."""
+
+    fatal = True
+
+    def __init__(
+        self, failures: Sequence[ItemFailure], *, done: Sequence[str] = (), where: str = ""
+    ) -> None:
+        self.failures = tuple(failures)
+        self.done = tuple(done)
+        self.code = self.failures[0].code if self.failures else 0
+        told = "; ".join(f"{f.item or 'request'}: code {f.code}: {f.reason}" for f in self.failures)
+        rest = f" (took effect for: {', '.join(self.done)})" if self.done else ""
+        super().__init__(f"{where}: {told}{rest}" if where else told + rest)
 
 
 class RemoteException(TubeMQError):
