@@ -42,6 +42,7 @@ class AirflowStack:
         self._reaper = reaper
         self.api = AirflowApi(home.url)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._killed: list[subprocess.Popen[bytes]] = []
         self._outputs: list[IO[bytes]] = []
 
     def migrate(self) -> None:
@@ -68,7 +69,12 @@ class AirflowStack:
             _signal_group(process, signal.SIGKILL)
             process.wait(5)
             self._reaper.forget(process.pid)
+        for process in self._killed:
+            # Its leader is dead; what that had forked may not be.
+            _signal_group(process, signal.SIGKILL)
+            self._reaper.forget(process.pid)
         self._processes.clear()
+        self._killed.clear()
         for output in self._outputs:
             output.close()
         self._outputs.clear()
@@ -173,6 +179,25 @@ class AirflowStack:
         pid = int(self.api.task(dag_id, run_id, task_id)["pid"])
         os.kill(pid, signal.SIGKILL)
         return pid
+
+    def kill(self, name: str, *, whole_group: bool = True) -> int:
+        """SIGKILL a component; its pid. `restart` starts it again.
+
+        Without `whole_group` only the process itself dies: the workers of a scheduler stay behind
+        without it, as after the out-of-memory killer, until the stack is stopped.
+        """
+        process = self._processes[name]
+        if whole_group:
+            _signal_group(process, signal.SIGKILL)
+        else:
+            process.kill()
+        process.wait(5)
+        return process.pid
+
+    def restart(self, name: str) -> None:
+        """Start a component that has been killed. Returns at once."""
+        self._killed.append(self._processes[name])
+        self._spawn(name)
 
     def _spawn(self, name: str) -> None:
         output = self._log_file(name).open("ab")
