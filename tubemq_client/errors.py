@@ -11,6 +11,7 @@ The tree says whose fault it is; each class carries data that callers may act on
     │   └── UnreadableTDMsg        a packed message body is malformed, too large or encrypted
     ├── NetworkError               connection refused, lost, or silent past its deadline (retriable)
     │   ├── ConnectError
+    │   │   └── TlsError           certificates or TLS itself: nothing a retry would cure
     │   ├── ConnectionLost
     │   └── RpcTimeout
     ├── ServerError                the server refused; `code` is TubeMQ's
@@ -80,6 +81,7 @@ __all__ = [
     "ServerFailure",
     "ServiceUnavailable",
     "StandbyMaster",
+    "TlsError",
     "TubeMQError",
     "UnknownTopic",
     "UnreadableTDMsg",
@@ -192,6 +194,13 @@ class ConnectError(NetworkError):
     refresh_metadata = True
 
 
+class TlsError(ConnectError):
+    """TLS refused, on this side or the other: certificates, host name, or a port without TLS."""
+
+    retriable = False
+    refresh_metadata = False
+
+
 class ConnectionLost(NetworkError):
     """The connection broke with calls in flight; whether they took effect is unknown."""
 
@@ -250,7 +259,24 @@ class PartitionTaken(ServerError):
 
 
 class AuthenticationFailed(ServerError):
+    """The server does not let this client in; the message says which option to look at."""
+
     fatal = True
+
+    def __init__(self, code: int, detail: str = "", *, where: str = "") -> None:
+        super().__init__(code, detail, where=where)
+        self.args = (f"{self.args[0]} ({_how_to_get_in(detail)})",)
+
+
+def _how_to_get_in(detail: str) -> str:
+    """What to change, from the texts of upstream's `SimpleCertificate…Handler`."""
+    if "is Blank" in detail:
+        return "the cluster asks for a user: set the options auth.username and auth.password"
+    if "timestamp" in detail:
+        return "the clocks of this machine and the server differ by more than 20 s"
+    if "Visit Authorized Token" in detail:
+        return "the broker does not know the visit token that the master gave last"
+    return "check the options auth.username and auth.password"
 
 
 class Overflow(ServerError):

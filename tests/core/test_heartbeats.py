@@ -98,6 +98,7 @@ def test_routes_are_there_while_a_heartbeat_brings_new_ones() -> None:
                     brokerInfos=(),
                     topicInfos=topics(),
                     HasField=reply.HasField,
+                    DESCRIPTOR=reply.DESCRIPTOR,
                 )
             )
     assert seen == [False, False, True, True]

@@ -20,7 +20,7 @@ def look_up(mq: MemoryTubeMQ) -> ScriptedDriver:
     driver = mq.driver()
     session = MasterSession((mq.master_address,))
     found = driver.run(fetch_topic_metadata(session, "orders", "g_1-1-1-1-Meta", "g"))
-    ends = store_ends(found.partitions, found.brokers, "g", stable=True, visit_token=-2)
+    ends = store_ends(found.partitions, found.brokers, "g", stable=True, access=session.access)
     assert len(driver.run(ends)) == 8
     return driver
 

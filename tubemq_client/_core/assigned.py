@@ -69,7 +69,7 @@ class AssignedSession:
             self.client_id,
             filters=self.topics[partition.topic],
             priority=self.priority,
-            visit_token=self.master.visit_token,
+            access=self.master.access,
         )
         found = yield from lease.register(offset, read_status=read_status)
         self.held[partition] = lease

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tubemq_client._core.effects import Conversation
+    from tubemq_client._core.security import Access
     from tubemq_client.model import BrokerNode, Partition
 
 __all__ = ["look_up_ends", "store_ends"]
 
 
 def look_up_ends(
-    partition: Partition, broker: BrokerNode, group: str, *, stable: bool, visit_token: int
+    partition: Partition, broker: BrokerNode, group: str, *, stable: bool, access: Access
 ) -> Conversation[PartitionEnds]:
     """`PartitionEnds` of the partition's store: one register and one unregister."""
     scratch = Registration(
@@ -38,7 +39,7 @@ def look_up_ends(
         end_lookup_group(group),
         end_lookup_client(group),
         priority=PRIORITY_STABLE if stable else PRIORITY_MEMORY,
-        visit_token=visit_token,
+        access=access,
     )
     found = yield from scratch.register(0)
     try:
@@ -55,7 +56,7 @@ def store_ends(
     group: str,
     *,
     stable: bool,
-    visit_token: int,
+    access: Access,
 ) -> Conversation[dict[Partition, PartitionEnds]]:
     """Ends of many partitions with one look-up per store: its partitions share one log."""
     by_store: dict[tuple[int, int], PartitionEnds] = {}
@@ -64,9 +65,7 @@ def store_ends(
         ends = by_store.get(partition.store_key)
         if ends is None:
             broker = brokers[partition.broker_id]
-            ends = yield from look_up_ends(
-                partition, broker, group, stable=stable, visit_token=visit_token
-            )
+            ends = yield from look_up_ends(partition, broker, group, stable=stable, access=access)
             by_store[partition.store_key] = ends
         result[partition] = PartitionEnds(partition, ends.min_offset, ends.max_offset, stable)
     return result

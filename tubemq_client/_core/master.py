@@ -7,12 +7,14 @@ next. Registering is only needed to learn metadata; brokers do not ask for it.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import _pb, errors
 from tubemq_client._core.effects import Call
 from tubemq_client._core.registration import UNDEFINED
+from tubemq_client._core.security import Access
 from tubemq_client._wire import methods, strings
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from tubemq_client._core.effects import Conversation
     from tubemq_client._wire.methods import Method
-    from tubemq_client.model import Address, BrokerNode, Partition
+    from tubemq_client.model import Address, BrokerNode, ClientSettings, Partition
 
 __all__ = ["MasterSession", "TopicMetadata", "fetch_topic_metadata"]
 
@@ -55,17 +57,39 @@ class TopicMetadata:
 
 @dataclass(slots=True)
 class MasterSession:
-    """State shared by all conversations of one client with its masters."""
+    """State shared by all conversations of one client with its masters.
+
+    `access` is what the client shows to be let in; `tls` says that everything goes over TLS, so
+    that brokers without a port are at the TLS port.
+    """
 
     masters: tuple[Address, ...]
     host: str = "127.0.0.1"
-    visit_token: int = UNDEFINED
+    access: Access = field(default_factory=Access)
+    tls: bool = False
     active: int = 0
     brokers: dict[int, BrokerNode] = field(default_factory=dict)
     broker_config_id: int = UNDEFINED
 
+    def __post_init__(self) -> None:
+        if self.masters:
+            self.access.renew = self.renew_token
+
+    @classmethod
+    def of(cls, settings: ClientSettings, host: str, first_nonce: int) -> MasterSession:
+        """The session of a client on `settings` that runs on `host`."""
+        access = Access(settings.auth, itertools.count(first_nonce))
+        return cls(settings.masters, host, access, tls=settings.tls is not None)
+
+    @property
+    def visit_token(self) -> int:
+        """What masters and brokers recognise this client by; -2 before the first answer."""
+        return self.access.visit_token
+
     def call(self, method: Method, request: Any) -> Conversation[Any]:
-        """Ask the active master, or find it. Raises the last problem when none answers."""
+        """Ask the active master, or find it: signs `request`, keeps the tokens of the reply.
+        Raises the last problem when none answers."""
+        yield from self.access.stamp(request)
         problems: list[str] = []
         failure: errors.TubeMQError | None = None
         for step in range(len(self.masters)):
@@ -77,6 +101,7 @@ class MasterSession:
                 problems.append(str(error))
                 continue
             self.active = index
+            self.access.learn(reply)
             return reply
         if failure is not None and len(problems) == 1:
             raise failure
@@ -86,17 +111,37 @@ class MasterSession:
 
     def broker_auth(self) -> Any:
         """What RPC 13, 15 and 16 show a broker: the token the master gave last."""
-        return _pb.AuthorizedInfo(visitAuthorizedToken=self.visit_token)
+        return self.access.broker_auth()
 
     def learn(self, reply: Any) -> None:
-        """Keep what any successful reply may carry: the visit token and the broker list."""
-        if reply.HasField("authorizedInfo"):
-            self.visit_token = reply.authorizedInfo.visitAuthorizedToken
+        """Keep the tokens of a reply (`call` has done it for every reply that came through it)."""
+        self.access.learn(reply)
+
+    def renew_token(self, client_id: str) -> Conversation[None]:
+        """Get a visit token and leave nothing behind. Registering as a producer of no topic is the
+        smallest request that is answered with one."""
+        request = _pb.RegisterRequestP2M(
+            clientId=client_id,
+            brokerCheckSum=-1,
+            hostName=self.host,
+            appdConfig=_pb.ApprovedClientConfig(configId=UNDEFINED),
+        )
+        reply = yield from self.call(methods.REGISTER_PRODUCER, request)
+        _check(reply, "asking for a visit token")
+        try:
+            yield from self.call(methods.CLOSE_PRODUCER, _pb.CloseRequestP2M(clientId=client_id))
+        except (errors.NetworkError, errors.RemoteException):
+            pass  # the master forgets a silent client by itself
+
+    def parse_brokers(self, texts: Iterable[str]) -> dict[int, BrokerNode]:
+        """Brokers by id, from the texts in which masters announce them."""
+        port = strings.DEFAULT_BROKER_TLS_PORT if self.tls else strings.DEFAULT_BROKER_PORT
+        nodes = (strings.parse_broker(text, port) for text in texts)
+        return {node.broker_id: node for node in nodes}
 
     def learn_brokers(self, reply: Any) -> None:
         if reply.brokerConfigList:
-            nodes = map(strings.parse_broker, reply.brokerConfigList)
-            self.brokers = {node.broker_id: node for node in nodes}
+            self.brokers = self.parse_brokers(reply.brokerConfigList)
         if reply.HasField("brokerConfigId"):
             self.broker_config_id = reply.brokerConfigId
 
@@ -127,7 +172,6 @@ class MasterSession:
         )
         reply = yield from self.call(methods.REGISTER_CONSUMER_V2, request)
         _check(reply, f"registering group {group!r} for {', '.join(sorted(topics))}")
-        self.learn(reply)
         self.learn_brokers(reply)
 
     def partition_meta(
@@ -160,7 +204,6 @@ class MasterSession:
         request = _pb.HeartRequestC2MV2(clientId=client_id, groupName=group, subRepInfo=sub_info)
         reply = yield from self.call(methods.HEARTBEAT_CONSUMER_V2, request)
         _check(reply, f"heartbeat of group {group!r}")
-        self.learn(reply)
         self.learn_brokers(reply)
 
     def close_consumer(self, client_id: str, group: str) -> Conversation[None]:

@@ -205,8 +205,7 @@ class ProducerSession:
     def _learn(self, reply: Any) -> None:
         self.master.learn(reply)
         if reply.brokerInfos:
-            nodes = map(strings.parse_broker, reply.brokerInfos)
-            self.brokers = {node.broker_id: node for node in nodes}
+            self.brokers = self.master.parse_brokers(reply.brokerInfos)
         self.broker_checksum = reply.brokerCheckSum
         if reply.HasField("appdConfig") and reply.appdConfig.HasField("maxMsgSize"):
             announced = reply.appdConfig.maxMsgSize

@@ -27,7 +27,8 @@ from tubemq_client._core.batch import DecodePolicy, MessageBatch, RawBatch
 from tubemq_client._core.effects import Await, Deliver, Now, Sleep
 from tubemq_client._core.ends import look_up_ends
 from tubemq_client._core.fence import RecordIdentity, find_fence, identity
-from tubemq_client._core.registration import UNDEFINED, Registration
+from tubemq_client._core.registration import Registration
+from tubemq_client._core.security import Access
 from tubemq_client.model import INDEX_ENTRY_BYTES
 
 if TYPE_CHECKING:
@@ -92,7 +93,6 @@ class ReadPolicy:
 
     gap_policy: str = "fail"
     deadline_ms: int = 60_000
-    visit_token: int = UNDEFINED
 
 
 def broker_of(range_: OffsetRange, topic: TopicMetadata) -> BrokerNode:
@@ -122,6 +122,7 @@ class RangeRead:
         decode: DecodePolicy,
         policy: ReadPolicy,
         stats: ReadStats,
+        access: Access | None = None,
     ) -> None:
         self._range = range_
         self._broker = broker
@@ -130,6 +131,7 @@ class RangeRead:
         self._decode = decode
         self._policy = policy
         self._stats = stats
+        self._access = access or Access()
         self._filters = tuple(sorted(decode.filters))
         self._slot = pool.first_slot(range_)
         self._lease: Registration | None = None
@@ -190,7 +192,7 @@ class RangeRead:
             group,
             self._ids.consumer(group, "Range"),
             filters=self._filters,
-            visit_token=self._policy.visit_token,
+            access=self._access,
         )
 
     def _check_start(self, current: int, max_offset: int) -> None:
@@ -348,7 +350,7 @@ class RangeRead:
                     self._broker,
                     self._pool.group,
                     stable=False,
-                    visit_token=self._policy.visit_token,
+                    access=self._access,
                 )
             except _BREAKS as error:
                 yield from self._pause(error)

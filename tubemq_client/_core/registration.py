@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_client import _pb, errors
 from tubemq_client._core.effects import Call, Post
+from tubemq_client._core.security import Access
 from tubemq_client._wire import methods
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Registered:
 class Registration:
     """The identity under which one client holds one partition.
 
-    `visit_token` is the master's, needed only where clusters check it; -2 before the first one.
+    `access` is what the client shows the broker, needed only where clusters check it.
     """
 
     broker: BrokerNode
@@ -58,7 +59,7 @@ class Registration:
     client_id: str
     filters: tuple[str, ...] = ()
     priority: int = PRIORITY_MEMORY
-    visit_token: int = UNDEFINED
+    access: Access = field(default_factory=Access, repr=False)
     where: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,18 +67,21 @@ class Registration:
 
     def register(self, offset: int | None, *, read_status: int = 0) -> Conversation[Registered]:
         """Take the partition, at `offset` if given. Raises `errors.ServerError` when refused."""
-        request = self._register_request(methods.OP_REGISTER, read_status)
+        request = yield from self._register_request(methods.OP_REGISTER, read_status)
         request.filterCondStr.extend(self.filters)
         request.qryPriorityId = self.priority
         if offset is not None:
             request.currOffset = offset
         reply = yield Call(self.broker.address, methods.REGISTER_PARTITION, request)
+        if (yield from self.access.may_pass_now(reply, self.client_id)):
+            request.authInfo.CopyFrom(self.access.broker_auth())
+            reply = yield Call(self.broker.address, methods.REGISTER_PARTITION, request)
         self.check(reply, "register")
         return Registered(reply.currOffset, reply.maxOffset)
 
     def unregister(self, *, consumed: bool = False) -> Conversation[None]:
         """Give the partition back; `consumed` False leaves the group's position untouched."""
-        request = self._register_request(methods.OP_UNREGISTER, 0 if consumed else 1)
+        request = yield from self._register_request(methods.OP_UNREGISTER, 0 if consumed else 1)
         reply = yield Call(self.broker.address, methods.REGISTER_PARTITION, request)
         self.check(reply, "unregister")
 
@@ -112,7 +116,8 @@ class Registration:
         if not reply.success or reply.errCode != errors.SUCCESS:
             raise errors.for_code(reply.errCode, reply.errMsg, where=f"{what} of {self.where}")
 
-    def _register_request(self, operation: int, read_status: int) -> Any:
+    def _register_request(self, operation: int, read_status: int) -> Conversation[Any]:
+        yield from self.access.look_at_the_clock()
         return _pb.RegisterRequestC2B(
             opType=operation,
             clientId=self.client_id,
@@ -120,5 +125,5 @@ class Registration:
             topicName=self.partition.topic,
             partitionId=self.partition.partition_id,
             readStatus=read_status,
-            authInfo=_pb.AuthorizedInfo(visitAuthorizedToken=self.visit_token),
+            authInfo=self.access.broker_auth(),
         )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import secrets
 import socket
 import time
 from ipaddress import IPv4Address
 
 from tubemq_client._core.identity import ClientIds
 
-__all__ = ["client_ids", "local_ipv4", "signed_ipv4"]
+__all__ = ["client_ids", "first_nonce", "local_ipv4", "signed_ipv4"]
 
 _ANYWHERE = ("192.0.2.1", 9)
 """An address of the block reserved for documentation: it stands for "somewhere else"."""
@@ -26,6 +27,11 @@ _NUMBERS = itertools.count(1)
 def client_ids() -> ClientIds:
     """Ids for one client object; unique among all clients of all processes of this machine."""
     return ClientIds(local_ipv4(), os.getpid(), time.time_ns() // 1_000_000, _NUMBERS)
+
+
+def first_nonce() -> int:
+    """Where a client starts to number what it signs; nobody can foresee it."""
+    return secrets.randbits(31)
 
 
 def local_ipv4() -> str:

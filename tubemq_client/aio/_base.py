@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from tubemq_client._core.master import MasterSession
 from tubemq_client._io.asyncio_driver import AsyncDriver
-from tubemq_client._io.host import client_ids
+from tubemq_client._io.host import client_ids, first_nonce
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,7 +26,7 @@ class AsyncClient:
         self._settings = settings
         self._driver = AsyncDriver(settings)
         self._ids = client_ids()
-        self._session = MasterSession(settings.masters, self._ids.host)
+        self._session = MasterSession.of(settings, self._ids.host, first_nonce())
 
     async def __aenter__(self) -> Self:
         return self

@@ -58,6 +58,6 @@ class Metadata(AsyncClient):
                 found.brokers,
                 group,
                 stable=stable,
-                visit_token=self._session.visit_token,
+                access=self._session.access,
             )
         )

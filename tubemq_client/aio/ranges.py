@@ -74,8 +74,9 @@ class RangeReader(AsyncClient):
             pool=self._pool,
             ids=self._ids,
             decode=self._decode,
-            policy=ReadPolicy(self._gap_policy, self._deadline_ms, self._session.visit_token),
+            policy=ReadPolicy(self._gap_policy, self._deadline_ms),
             stats=self.stats,
+            access=self._session.access,
         )
         async with aclosing(self._driver.stream(read.conversation(), read.release())) as batches:
             async for batch in batches:

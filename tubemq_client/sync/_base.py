@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from tubemq_client._core.master import MasterSession
 from tubemq_client._io.driver import BlockingDriver
-from tubemq_client._io.host import client_ids
+from tubemq_client._io.host import client_ids, first_nonce
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,7 +26,7 @@ class BlockingClient:
         self._settings = settings
         self._driver = BlockingDriver(settings)
         self._ids = client_ids()
-        self._session = MasterSession(settings.masters, self._ids.host)
+        self._session = MasterSession.of(settings, self._ids.host, first_nonce())
 
     def __enter__(self) -> Self:
         return self

@@ -58,6 +58,6 @@ class Metadata(BlockingClient):
                 found.brokers,
                 group,
                 stable=stable,
-                visit_token=self._session.visit_token,
+                access=self._session.access,
             )
         )

@@ -72,8 +72,9 @@ class RangeReader(BlockingClient):
             pool=self._pool,
             ids=self._ids,
             decode=self._decode,
-            policy=ReadPolicy(self._gap_policy, self._deadline_ms, self._session.visit_token),
+            policy=ReadPolicy(self._gap_policy, self._deadline_ms),
             stats=self.stats,
+            access=self._session.access,
         )
         yield from self._driver.stream(read.conversation(), read.release())
 

@@ -1,0 +1,122 @@
+"""What a client shows to be let in: signatures for masters, tokens for brokers.
+
+Masters that authenticate want a fresh signature in every request that has a place for it (RPC 1–6
+and 20–22); brokers want the visit token that a master gave last, and a signed token, in RPC 13, 15
+and 16, and nothing in 17 and 18. Where nothing is checked, servers ignore all of it. The signature
+is HMAC-SHA1 over user, time and nonce (upstream's `TStringUtils` and
+`SimpleClientAuthenticateHandler`). Time is an effect, nonces come with the session; the password
+never leaves this module.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
+
+from tubemq_client import _pb
+from tubemq_client._core.effects import WallNow
+from tubemq_client._wire import strings
+
+if TYPE_CHECKING:
+    from tubemq_client._core.effects import Conversation
+    from tubemq_client.model import Credentials
+
+__all__ = ["NO_TOKEN", "Access", "signature"]
+
+NO_TOKEN = -2
+"""The visit token of a client that no master has answered yet."""
+
+_NONCES = (1 << 31) - 1
+"""A nonce is an int32 that is not negative, and not the largest one."""
+
+_REFUSED = 415
+_UNKNOWN_VISIT = "Visit Authorized Token"
+"""How a broker begins to say that it does not know the visit token (any more)."""
+
+
+def signature(user: str, password: str, timestamp_ms: int, nonce: int) -> str:
+    """What proves the password: Base64 of the HMAC-SHA1, escaped as in a web form."""
+    text = f"{user}{timestamp_ms}{nonce}".encode()
+    digest = hmac.new(password.encode(), text, hashlib.sha1).digest()
+    return quote_plus(base64.b64encode(digest).decode("ascii"))
+
+
+@dataclass(slots=True)
+class Access:
+    """What one client knows that lets it in. Shared by its conversations with masters and brokers.
+
+    `visit_token` and `authorized_token` are a master's, from its last answer that had them;
+    `renew` asks a master for nothing else, under the client id given. `nonces` counts on.
+    """
+
+    credentials: Credentials | None = None
+    nonces: Iterator[int] = field(default_factory=itertools.count, repr=False)
+    renew: Callable[[str], Conversation[None]] | None = field(default=None, repr=False)
+    visit_token: int = NO_TOKEN
+    authorized_token: str = field(default="", repr=False)
+    _now: int = 0
+
+    def look_at_the_clock(self) -> Conversation[None]:
+        """Sign with the present time from now on. Costs nothing without credentials."""
+        if self.credentials is not None:
+            self._now = yield WallNow()
+
+    def stamp(self, request: Any) -> Conversation[None]:
+        """Put what a master wants to see into `request`, if the message has a place for it."""
+        if "authInfo" not in request.DESCRIPTOR.fields_by_name:
+            return
+        yield from self.look_at_the_clock()
+        if self.credentials is not None:
+            request.authInfo.authInfo.CopyFrom(self._signed(self.credentials))
+        if self.authorized_token:
+            request.authInfo.authorizedToken = self.authorized_token
+
+    def broker_auth(self) -> Any:
+        """What RPC 13, 15 and 16 show a broker, signed with the time last looked at."""
+        shown = _pb.AuthorizedInfo(visitAuthorizedToken=self.visit_token)
+        if self.credentials is not None:
+            signed = self._signed(self.credentials)
+            shown.authAuthorizedToken = strings.broker_token(
+                signed.userName, signed.timestamp, signed.nonce, signed.signature
+            )
+        elif self.authorized_token:
+            shown.authAuthorizedToken = self.authorized_token
+        return shown
+
+    def may_pass_now(self, refusal: Any, client_id: str) -> Conversation[bool]:
+        """Whether the same request may succeed where a broker answered `refusal`, because there is
+        a newer visit token now. Clients that do not heart-beat get theirs here: a token is good for
+        some minutes only, and a reader that was given its brokers starts without one."""
+        if refusal.errCode != _REFUSED or not refusal.errMsg.startswith(_UNKNOWN_VISIT):
+            return False
+        if self.renew is None:
+            return False
+        before = self.visit_token
+        yield from self.renew(client_id)
+        return self.visit_token != before
+
+    def learn(self, reply: Any) -> None:
+        """Keep the tokens of a master's reply, if it carries any."""
+        if "authorizedInfo" not in reply.DESCRIPTOR.fields_by_name:
+            return
+        if reply.HasField("authorizedInfo"):
+            self.visit_token = reply.authorizedInfo.visitAuthorizedToken
+            token = reply.authorizedInfo.authAuthorizedToken.strip()
+            self.authorized_token = token or self.authorized_token
+
+    def _signed(self, credentials: Credentials) -> Any:
+        nonce = next(self.nonces) % _NONCES
+        user = credentials.username
+        return _pb.AuthenticateInfo(
+            userName=user,
+            timestamp=self._now,
+            nonce=nonce,
+            othParams="",
+            signature=signature(user, credentials.password, self._now, nonce),
+        )
