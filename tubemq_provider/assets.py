@@ -8,11 +8,12 @@ moving masters must not move offsets. Nothing here opens a connection or reads o
 from __future__ import annotations
 
 import re
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode
 
 from airflow.sdk import Asset
+
+from tubemq_provider.sinks.factory import sink_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,13 +54,14 @@ def create_asset(
     return Asset(name=name, uri=_uri(cluster, topic, group), extra=dict(extra or {}))
 
 
-def sink_asset(path: str) -> Asset:
-    """The asset of a Parquet sink directory, for scheduling what comes after.
+def sink_asset(spec: str) -> Asset:
+    """The asset of a sink, for scheduling what comes after: `sink_uri` of its spec, so a Parquet
+    directory is named by its path and a table by its place, without credentials.
 
-    `path` is an absolute local path or a URI. Trailing slashes do not matter.
+    `spec` is what `sink_for` takes. Trailing slashes do not matter.
     """
-    uri = path if "://" in path else f"file://{PurePosixPath(path)}"
-    return Asset(name=uri.rstrip("/"), uri=uri.rstrip("/"))
+    uri = sink_uri(spec).rstrip("/")
+    return Asset(name=uri, uri=uri)
 
 
 def sanitize_uri(parts: SplitResult) -> SplitResult:

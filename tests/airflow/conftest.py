@@ -24,6 +24,7 @@ from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sinks.read import published_windows, read_windows
 
 TOPIC = "orders"
+SECRET = "hush-hush"
 REPOSITORY = Path(__file__).parents[2]
 DRILL_DAGS = Path(__file__).parent / "dags"
 
@@ -112,7 +113,10 @@ def airflow(
     dags = tmp_path_factory.mktemp("dags")
     for file in (*(REPOSITORY / "dags").glob("*.py"), *DRILL_DAGS.glob("*.py")):
         shutil.copy(file, dags)
-    for topic in (TOPIC, "drill", "kills", "sense"):
+    (lakes / "sinks").mkdir()
+    catalog = {"type": "sql", "uri": f"sqlite:///{lakes}/sinks/cat.db", "note": SECRET}
+    catalog["warehouse"] = f"file://{lakes}/sinks/iceberg"
+    for topic in (TOPIC, "drill", "kills", "sense", "sinks"):
         cluster.add_topic(topic)
     connection = {
         "conn_type": "tubemq",
@@ -129,7 +133,10 @@ def airflow(
     }
     with running_airflow(
         dags,
-        connections={"tubemq_default": connection},
+        connections={
+            "tubemq_default": connection,
+            "lake_catalog": {"conn_type": "generic", "extra": catalog},
+        },
         environment=environment,
         parallelism=4,
         root=tmp_path_factory.mktemp("airflow"),

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
-from tests.airflow.conftest import Cluster, Lake
+from tests.airflow.conftest import SECRET, Cluster, Lake
 from tubemq_provider._devkit.airflow_api import AirflowApiError
 from tubemq_provider._devkit.airflow_stack import AirflowStack
 
@@ -129,6 +132,43 @@ def test_a_cleared_task_replays_its_window_and_writes_nothing(
     assert Lake(lakes / dag_id).windows() == windows
     airflow.run_dag(dag_id)
     assert Lake(lakes / dag_id).records() == cluster.sent["drill"]
+
+
+def test_every_kind_of_sink_takes_windows_once_and_is_left_by_a_clear(
+    airflow: AirflowStack, cluster: Cluster, lakes: Path
+) -> None:
+    names = {
+        "delta": f"file://{lakes}/sinks/delta",
+        "jdbc": f"sqlite://{lakes}/sinks/lake.db/orders",
+        "iceberg": "iceberg://lake/sales.orders",
+        "append": f"file://{lakes}/sinks/append",
+    }
+    dags = {kind: f"drill_sink_{kind}" for kind in names}
+    unpause(airflow, *dags.values())
+    cluster.produce("sinks", [f"record {i}" for i in range(12)])
+    runs = {kind: airflow.api.trigger(dag_id) for kind, dag_id in dags.items()}
+    for kind, run_id in runs.items():
+        airflow.expect_success(dags[kind], run_id)
+        found = result(airflow, dags[kind], run_id)
+        assert (found["sink_kind"], found["total"]) == (kind, 12)
+        assert found["exactly_once"] == (kind != "append")
+        assert len(airflow.api.asset_events(names[kind].replace("sqlite:///", "sqlite:////"))) == 1
+    del runs["append"]
+    for kind, run_id in runs.items():
+        airflow.api.clear(dags[kind], run_id, "ingest")
+    for kind, run_id in runs.items():
+        airflow.expect_success(dags[kind], run_id)
+        assert result(airflow, dags[kind], run_id)["replayed"], kind
+        assert SECRET not in airflow.logs(dags[kind], run_id)
+    files = DeltaTable(lakes / "sinks" / "delta").to_pyarrow_table()
+    rows = sqlite3.connect(lakes / "sinks" / "lake.db").execute("SELECT value FROM orders")
+    table = load_catalog("lake", type="sql", uri=f"sqlite:///{lakes}/sinks/cat.db").load_table(
+        "sales.orders"
+    )
+    sent = Counter(body for _, body in cluster.sent["sinks"].elements())
+    assert Counter(files["value"].to_pylist()) == sent
+    assert Counter(value for (value,) in rows) == sent
+    assert Counter(table.scan().to_arrow()["value"].to_pylist()) == sent
 
 
 def test_a_backfill_writes_one_window_per_interval_and_again_writes_nothing(

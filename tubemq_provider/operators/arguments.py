@@ -24,6 +24,7 @@ from tubemq_provider.arguments import (
     is_template,
     of_topic,
 )
+from tubemq_provider.sinks.factory import sink_word, spec_problems
 from tubemq_provider.sinks.parquet import local_root
 
 __all__ = ["IngestArguments", "begins_at_latest"]
@@ -84,16 +85,24 @@ def _known_zone(name: str | None) -> str | None:
     return name
 
 
-def _of_sink(path: str) -> str:
+def _of_path(path: str | None) -> str | None:
     """The path, if it means the same on each worker: it is the sink's identity."""
+    if path is None:
+        return None
     if "://" not in path and not PurePath(path).is_absolute():
         raise ValueError(f"{path!r} is relative; give an absolute path, or file://")
     try:
         local_root(path)
     except errors.ConfigError as exc:
-        raise ValueError("; ".join(exc.problems)) from None
+        raise ValueError(f"{'; '.join(exc.problems)}; pass the URL as sink=") from None
     return path
 
+
+_LOCAL_SINKS = ("parquet", "sqlite")
+_FILE_SINKS = ("parquet", "s3", "gs", "az")
+
+
+Bytes = Annotated[int | None, BeforeValidator(_blank_is_none)]
 
 GivenBoundaries = Annotated[dict[str, Any] | str, BeforeValidator(from_json)]
 """A mapping (or its JSON), or where to find one: `windows.boundaries` judges it."""
@@ -123,11 +132,17 @@ class IngestArguments(TaskArguments):
 
     topic: TopicName
     group: GroupName
-    path: Annotated[str, AfterValidator(_of_sink)]
+    path: Annotated[str | None, AfterValidator(_of_path)] = None
+    sink: str | None = None
+    sink_conn_id: str | None = None
+    exactly_once: bool = True
+    staging_root: str | None = None
     cluster: ClusterAlias
     mode: Mode = "cursor"
     engine: Literal["session", "inline"] = "session"
     spark_conf: SparkConf = Field(default_factory=dict)
+    landing: Literal["auto", "on", "off"] = "auto"
+    target_file_bytes: Bytes = Field(None, ge=1)
     filters: Filters = ()
 
     start: Instant = None
@@ -154,18 +169,41 @@ class IngestArguments(TaskArguments):
     def between(self, unknown: frozenset[str]) -> list[str]:
         """What does not go together, or would have no effect."""
         problems = [*self._of_mode(), *self._of_window()]
+        if not unknown & {"path", "sink"}:
+            problems += self._of_sink()
         if not unknown & {"starting_offsets", "ending_offsets"}:
             problems += self._of_resolver()
         if self.spark_conf and self.engine != "session":
             problems.append(f"spark_conf has no effect with engine={self.engine!r}")
-        if self.on_clear == "rewrite":
-            problems.append(
-                "on_clear='rewrite': a Parquet directory cannot replace a window in one step"
-            )
         if "topic" not in unknown:
             problems += self._of_offsets()
             if self.by == "explicit" and not unknown & {"starting_offsets", "ending_offsets"}:
                 problems += self._of_ranges()
+        return problems
+
+    @property
+    def destination(self) -> str:
+        """The sink, as `sink_for` takes it."""
+        return self.sink or self.path or ""
+
+    def _of_sink(self) -> list[str]:
+        spec = self.destination
+        if (self.path is None) == (self.sink is None):
+            return ["give either path or sink"]
+        if is_template(spec):
+            return []
+        problems = [
+            f"sink: {problem}" for problem in spec_problems(spec, exactly_once=self.exactly_once)
+        ]
+        word = sink_word(spec)
+        if self.sink_conn_id and (
+            word in _LOCAL_SINKS or (word in ("delta", "append") and "://" not in spec)
+        ):
+            problems.append(f"sink_conn_id has no effect: {spec} needs no credentials")
+        if self.staging_root and word == "parquet":
+            problems.append("staging_root has no effect: the sink stages in its own directory")
+        if self.on_clear == "rewrite":
+            problems += _no_rewrite(word)
         return problems
 
     @property
@@ -246,6 +284,23 @@ class IngestArguments(TaskArguments):
             )
             if value is not None and value < least
         ]
+
+
+_REWRITING = ("s3", "gs", "az", "postgresql", "sqlite", "mysql", "mariadb", "oracle", "mssql")
+
+
+def _no_rewrite(word: str) -> list[str]:
+    """Why a sink cannot replace a window in one step."""
+    if word in _REWRITING:
+        return []
+    reasons = {
+        "parquet": "a Parquet directory cannot replace a window in one step",
+        "append": "appended files have no marker that says what to replace",
+        "delta": "files of a window may have been compacted with others",
+        "iceberg": "files of a window may have been compacted with others",
+    }
+    hint = "use an object store or a database, or delete the window and its marker by hand"
+    return [f"on_clear='rewrite': {reasons[word]}; {hint}"]
 
 
 def begins_at_latest(arguments: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""`TubeMQSparkIngestOperator`: one window of a topic into Parquet, exactly once.
+"""`TubeMQSparkIngestOperator`: one window of a topic into a sink, exactly once.
 
 Turns arguments and a task's context into a `WindowRun` and runs it: what a window is, what is
 retried and what wins is decided there. Nothing happens in `__init__` but checking literals and
@@ -11,8 +11,6 @@ import json
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from tubemq_client import errors
 from tubemq_provider.arguments import check_literals, is_template, parse
 from tubemq_provider.assets import offsets_asset, sink_asset
@@ -22,6 +20,7 @@ from tubemq_provider.offsets.asset_state import AssetStateOffsetStore
 from tubemq_provider.operators.arguments import IngestArguments, begins_at_latest
 from tubemq_provider.operators.intervals import run_interval
 from tubemq_provider.operators.job import IngestJob
+from tubemq_provider.operators.output import OutputArguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,17 +39,30 @@ _STATIC = dict.fromkeys(
 )
 
 
-class TubeMQSparkIngestOperator(BaseOperator):
-    """Write one window of `topic` into Parquet under `path`: each record once, retried or not.
+class TubeMQSparkIngestOperator(OutputArguments):
+    """Write one window of `topic` into a sink: each record once, retried or not.
 
     The window is frozen before anything is read; a retry, a clear and a backfill that meets the
     same window deliver the same records, and find them written if they are. Progress lives on the
     offsets asset ``tubemq:<cluster>/<topic>/<group>``, which becomes inlet and outlet of the task;
-    the sink's own asset becomes an outlet where `path` is known when the Dag is parsed.
+    the sink's own asset becomes an outlet where its address is known when the Dag is parsed.
 
     :param topic: topic to read. Names an asset, so no template; so do `group` and `cluster`.
     :param group: whose progress this is. One group serves one sink and one set of filters.
-    :param path: directory of the Parquet sink, absolute or ``file://``. Templated.
+    :param path: directory of a Parquet sink, absolute or ``file://``; short for `sink`.
+        Templated.
+    :param sink: where the records go, as `tubemq_provider.sinks.factory.sink_for` takes it:
+        ``/lake/orders``, ``s3://lake/orders``, ``delta:/lake/orders``,
+        ``iceberg:<catalog>/sales.orders``, ``postgresql://host/db?table=orders``,
+        ``append:/lake/orders``. Without credentials: it is shown in the UI. Templated.
+    :param sink_conn_id: Airflow connection with the credentials of `sink`, read in the running
+        task. A database's login and password (its host, if set, must be the sink's); an object
+        store's key and secret as login and password, endpoint and region in the extra; an Iceberg
+        catalog's properties in the extra.
+    :param exactly_once: False only, and always, for ``append:…``, which promises no more than
+        at-least-once.
+    :param staging_root: where engines write before a remote sink takes the files; Spark on several
+        machines needs one that all share. Templated.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
     :param mode: ``cursor``: from where the group's last window ended to the stable end; one task at
@@ -97,6 +109,8 @@ class TubeMQSparkIngestOperator(BaseOperator):
 
     template_fields: Sequence[str] = (
         "path",
+        "sink",
+        "staging_root",
         "start",
         "end",
         "boundaries",
@@ -121,7 +135,6 @@ class TubeMQSparkIngestOperator(BaseOperator):
         *,
         topic: str,
         group: str,
-        path: str,
         tubemq_conn_id: str = TubeMQHook.default_conn_name,
         cluster: str | None = None,
         mode: str = "cursor",
@@ -135,8 +148,6 @@ class TubeMQSparkIngestOperator(BaseOperator):
         message_zone: str | None = None,
         starting_offsets: Mapping[str, Any] | str | None = None,
         ending_offsets: Mapping[str, Any] | str | None = None,
-        engine: str = "session",
-        spark_conf: Mapping[str, str] | None = None,
         filters: Sequence[str] = (),
         initial_position: Mapping[str, Any] | str | None = None,
         max_records: int | None = None,
@@ -154,7 +165,7 @@ class TubeMQSparkIngestOperator(BaseOperator):
         self._serialise(mode, {**(kwargs.get("default_args") or {}), **kwargs})
         self._keep({**given, "tubemq_conn_id": tubemq_conn_id})
         self.offsets_asset = offsets_asset(cluster, topic, group)
-        self._declare_assets(path)
+        self._declare_assets(self.sink or self.path or "")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Take the window through all eight steps; see `WindowRun` for what a crash leaves."""
@@ -174,6 +185,7 @@ class TubeMQSparkIngestOperator(BaseOperator):
                 attempt=str(context["ti"].id),
                 serialised=self.max_active_tis_per_dag == 1,
                 observer=self.observer(context, job),
+                cleared=getattr(context.get("dag_run"), "clear_number", 0) > 0,
             )
         self._report(result, context)
         return result.to_document()
@@ -211,13 +223,13 @@ class TubeMQSparkIngestOperator(BaseOperator):
     def _arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in IngestArguments.model_fields}
 
-    def _declare_assets(self, path: str) -> None:
+    def _declare_assets(self, spec: str) -> None:
         """The offsets asset becomes inlet and outlet, the sink's asset an outlet."""
         if self._mapped:
             return
         outlets = [self.offsets_asset]
-        if not is_template(path):
-            outlets.append(sink_asset(path))
+        if not is_template(spec):
+            outlets.append(sink_asset(spec))
         self.inlets = [*self.inlets, *(a for a in [self.offsets_asset] if a not in self.inlets)]
         self.outlets = [*self.outlets, *(a for a in outlets if a not in self.outlets)]
 

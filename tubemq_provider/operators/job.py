@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from tubemq_client.model import Partition
 from tubemq_provider.arguments import of_topic
 from tubemq_provider.operators.arguments import IngestArguments
+from tubemq_provider.operators.destination import open_sink
 from tubemq_provider.operators.intervals import Interval, no_interval
 from tubemq_provider.operators.resolvers import ResolverMaker
-from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowScope
@@ -64,7 +64,7 @@ class IngestJob:
         self._interval = interval
         self._resolvers = ResolverMaker(arguments, hook, stack, timeline)
         self._cancelled = threading.Event()
-        self._sink = ParquetSink(arguments.path)
+        self._sink = open_sink(arguments, hook.get_connection)
         self._policies = Policies.of(
             gap_policy=arguments.gap_policy,
             on_offset_regression=arguments.on_offset_regression,
@@ -81,8 +81,10 @@ class IngestJob:
         attempt: str,
         serialised: bool,
         observer: StepObserver,
+        cleared: bool = False,
     ) -> WindowResult:
-        """All eight steps. `attempt` names this try; `serialised` says no other run overlaps."""
+        """All eight steps. `attempt` names this try; `serialised` says no other run overlaps,
+        `cleared` that somebody asked for a run that was done to be done again."""
         return WindowRun(
             self._planner(serialised=serialised),
             store,
@@ -90,6 +92,7 @@ class IngestJob:
             self._engine,
             attempt=attempt,
             observer=observer,
+            cleared=cleared,
             mirror=self._mirror if self._arguments.commit_to_broker else None,
         ).run()
 

@@ -18,14 +18,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.windows.protocols import Sink
 
-__all__ = ["SUPPORTED", "sink_for", "sink_uri"]
+__all__ = ["SUPPORTED", "sink_for", "sink_uri", "sink_word", "spec_problems"]
 
 SUPPORTED: Final = (
     "/path or file:///path (Parquet; extra arrow)",
@@ -49,11 +49,13 @@ def sink_for(
     exactly_once: bool = True,
     storage_options: Mapping[str, str] | None = None,
     staging_root: str | Path | None = None,
+    catalog_properties: Mapping[str, str] | None = None,
 ) -> Sink:
     """The sink that `spec` means; a `Sink` is returned as it is.
 
-    Raises `ConfigError` that lists what is supported, or names the option that would have no
-    effect, and `MissingExtraError` with the install line. Opens nothing in a storage.
+    `catalog_properties` are pyiceberg's, for ``iceberg:…``. Raises `ConfigError` that lists what
+    is supported, or names the option that would have no effect, and `MissingExtraError` with
+    the install line. Opens nothing in a storage.
     """
     if isinstance(spec, Sink):
         return spec
@@ -68,7 +70,72 @@ def sink_for(
     make = _MAKERS.get(word.partition("+")[0])
     if make is None:
         raise _unknown(f"{word}:… is no known kind of sink")
-    return make(word, rest, _Options(exactly_once, storage_options, staging_root))
+    options = _Options(exactly_once, storage_options, staging_root, catalog_properties)
+    if word != "iceberg":
+        options.refuse(f"{word or 'parquet'} sink", "catalog_properties")
+    return make(word, rest, options)
+
+
+def sink_word(spec: str | PathLike[str]) -> str:
+    """The kind of sink in one word: ``parquet``, ``s3``, ``delta``, ``postgresql`` …"""
+    word, _ = _split(fspath(spec))
+    return word.partition("+")[0] or "parquet"
+
+
+def spec_problems(spec: str, *, exactly_once: bool = True) -> list[str]:
+    """What is wrong with the words of a spec that is written down where others read it: unknown,
+    relative, with credentials in it. Needs no extra, opens nothing."""
+    word, rest = _split(spec)
+    kind = word.partition("+")[0]
+    if kind not in _MAKERS:
+        return _unknown(f"{word}:… is no known kind of sink").problems
+    problems = []
+    if (word == "append") == exactly_once:
+        problems.append(
+            "append:… needs exactly_once=False"
+            if exactly_once
+            else "exactly_once=False has no effect: all sinks but append:… are exactly-once"
+        )
+    if kind in _DATABASES:
+        problems += _database_problems(rest)
+    elif kind == "iceberg" and "." not in rest.strip("/").partition("/")[2]:
+        problems.append("iceberg: needs a catalog and a table, as iceberg:lake/sales.orders")
+    elif kind in ("", "delta", "append"):
+        problems += _place_problems(_place_in(rest))
+    if kind in _OBJECTS and _has_credentials(f"{word}:{rest}"):
+        problems.append(_CREDENTIALS)
+    return problems
+
+
+_CREDENTIALS: Final = "credentials do not belong here; name a connection that has them"
+_SECRET_PARAMETERS: Final = ("user", "password", "passwd", "passfile", "sslpassword", "token")
+
+
+def _database_problems(rest: str) -> list[str]:
+    address, table = _table_of(rest)
+    query = dict(parse_qsl(address.partition("?")[2], keep_blank_values=True))
+    problems = [] if table else ["the address of a database needs ?table=<name>"]
+    if _has_credentials(f"x:{address}") or set(_SECRET_PARAMETERS) & {*map(str.lower, query)}:
+        problems.append(_CREDENTIALS)
+    return problems
+
+
+def _place_problems(place: str) -> list[str]:
+    scheme, separator, _ = place.partition("://")
+    if separator and scheme.lower() not in ("file", *_OBJECTS):
+        return [f"{scheme}://… is no place for files; use a path, file://, s3://, gs:// or az://"]
+    if separator:
+        return [_CREDENTIALS] if _has_credentials(place) else []
+    if not PurePath(place).is_absolute():
+        return [f"{place!r} is relative; give an absolute path, or file://"]
+    return []
+
+
+def _has_credentials(url: str) -> bool:
+    try:
+        return "@" in urlsplit(url).netloc
+    except ValueError:
+        return True
 
 
 def sink_uri(spec: str | PathLike[str]) -> str:
@@ -98,6 +165,7 @@ class _Options(NamedTuple):
     exactly_once: bool
     storage_options: Mapping[str, str] | None
     staging_root: str | Path | None
+    catalog_properties: Mapping[str, str] | None = None
 
     def refuse(self, subject: str, *names: str) -> None:
         """Options that would have no effect. Raises `ConfigError`."""
@@ -142,7 +210,12 @@ def _iceberg(_: str, rest: str, options: _Options) -> Sink:
     catalog, separator, identifier = rest.strip("/").partition("/")
     if not separator:
         raise _unknown("iceberg: needs a catalog and a table, as iceberg:lake/sales.orders")
-    return IcebergSink(identifier, catalog=catalog, **options.stored)
+    return IcebergSink(
+        identifier,
+        catalog=catalog,
+        catalog_properties=options.catalog_properties,
+        **options.stored,
+    )
 
 
 def _database(word: str, rest: str, options: _Options) -> Sink:

@@ -82,6 +82,7 @@ class WindowRun:
     - `attempt`: unique per try (a task-instance id); names the staging place.
     - `observer`: told every point, also those inside long steps.
     - `mirror`: optional; its failure is a warning, never an error.
+    - `cleared`: somebody asked for a run that was done to be done again; see `OnClear`.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class WindowRun:
         attempt: str,
         observer: StepObserver | None = None,
         mirror: Mirror | None = None,
+        cleared: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         if planner.policies.on_clear is OnClear.REWRITE:
@@ -115,6 +117,7 @@ class WindowRun:
         self._attempt = attempt
         self._observer = observer
         self._mirror_to = mirror
+        self._cleared = cleared
         self._clock = clock
         self._now = RunProgress()
         self._result: WindowResult | None = None

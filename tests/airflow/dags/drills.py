@@ -132,6 +132,18 @@ for kill_point in KILL_POINTS:
 with dag("drill_empty_runs"):
     TubeMQSparkIngestOperator(**ingest("drill_empty_runs", "drill"))
 
+SINKS = {
+    "delta": {"sink": f"delta:{LAKES}/sinks/delta"},
+    "jdbc": {"sink": f"sqlite:///{LAKES}/sinks/lake.db?table=orders"},
+    "iceberg": {"sink": "iceberg:lake/sales.orders", "sink_conn_id": "lake_catalog"},
+    "append": {"sink": f"append:{LAKES}/sinks/append", "exactly_once": False},
+}
+for kind, arguments in SINKS.items():
+    name = f"drill_sink_{kind}"
+    with dag(name) as drill:
+        TubeMQSparkIngestOperator(**ingest(name, "sinks", path=None, **arguments))
+    globals()[name] = drill
+
 with dag("drill_wrong_cluster"):
     TubeMQSparkIngestOperator(**ingest("drill_wrong_cluster", "drill", cluster="elsewhere"))
 
