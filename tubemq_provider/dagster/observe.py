@@ -1,0 +1,72 @@
+"""What is asked of a topic, and of its sink, between windows: samples of ends, and coverage.
+
+Nothing here moves records or progress.
+"""
+
+from datetime import UTC, datetime
+from os import PathLike
+
+import dagster as dg
+
+from tubemq_provider.dagster.resource import TubeMQResource
+from tubemq_provider.offsets.file_timeline import FileTimeline
+from tubemq_provider.sinks.read import published_windows
+from tubemq_provider.windows.canonical import canonical_json, rfc3339, sha256_hex
+from tubemq_provider.windows.coverage import Coverage, coverage, report
+from tubemq_provider.windows.protocols import Sink
+from tubemq_provider.windows.samples import instant_of
+from tubemq_provider.windows.timeline import record_sample
+
+__all__ = ["build_coverage_check", "build_tubemq_ends_asset"]
+
+
+def build_tubemq_ends_asset(
+    name: str, *, topic: str, group: str, resource_key: str = "tubemq"
+) -> dg.AssetsDefinition:
+    """An asset that samples where the topic ends: give it a schedule of a minute or so.
+
+    Its samples are the clock of time windows: a boundary between two windows is as sharp as the
+    samples are dense. Its data version is the ends themselves.
+    """
+
+    @dg.asset(name=name, required_resource_keys={resource_key}, kinds={"tubemq"})
+    def sampled(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        resource: TubeMQResource = getattr(context.resources, resource_key)
+        timeline = record_sample(
+            topic,
+            FileTimeline(resource.directory(topic, group)),
+            lambda: resource.ends(topic, group, stable=False),
+            lambda: datetime.now(UTC),
+        )
+        newest = timeline.samples[-1]
+        ends = dict(newest.ends)
+        return dg.MaterializeResult(
+            metadata={
+                "at": rfc3339(instant_of(newest.at_ms)),
+                "samples": len(timeline.samples),
+                "ends": dg.MetadataValue.json(ends),
+            },
+            data_version=dg.DataVersion(sha256_hex(canonical_json(ends))),
+        )
+
+    return sampled
+
+
+def build_coverage_check(
+    asset: dg.AssetKey | str, sink: str | PathLike[str] | Sink
+) -> dg.AssetChecksDefinition:
+    """A check that fails while windows are missing or overlap in `sink`, judged by its markers."""
+
+    @dg.asset_check(asset=asset, name="coverage")
+    def check() -> dg.AssetCheckResult:
+        found = coverage(published_windows(sink))
+        return dg.AssetCheckResult(
+            passed=all(scope.complete for scope in found),
+            metadata={"report": dg.MetadataValue.md("\n\n".join(map(_block, found)) or "empty")},
+        )
+
+    return check
+
+
+def _block(found: Coverage) -> str:
+    return f"```\n{report(found)}\n```"

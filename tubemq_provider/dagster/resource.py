@@ -1,0 +1,56 @@
+"""How Dagster's assets reach a cluster and where their progress is kept.
+
+Opens connections only inside its methods; Dagster builds it anew for every run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import dagster as dg
+from pydantic import Field
+
+from tubemq_client import ClientSettings
+from tubemq_client.config import ClientConfig
+from tubemq_client.model import Partition, PartitionEnds
+from tubemq_client.sync import Metadata
+
+__all__ = ["TubeMQResource"]
+
+
+class TubeMQResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """A TubeMQ cluster, and the directory with the progress of its groups.
+
+    `offsets_dir` must be on storage that all runs share and that outlives them. It is not the only
+    record: what is written is proven by the markers in the sink.
+    """
+
+    masters: str = Field(description="host:port[,host:port…] of the masters")
+    offsets_dir: str = Field(description="absolute path of the directory with the progress")
+    cluster: str = Field(
+        "tubemq", description="alias of the cluster in window ids; never change it for a group"
+    )
+    options: dict[str, str] = Field(
+        default_factory=dict, description="further client options, such as rpc_timeout_ms"
+    )
+
+    def settings(self) -> ClientSettings:
+        """The client's settings. Raises `errors.ConfigError` that lists every problem."""
+        return ClientConfig.parse({**self.options, "masters": self.masters}).settings()
+
+    def directory(self, topic: str, group: str) -> Path:
+        """Where the progress of a group on a topic is kept."""
+        names = (re.sub(r"[^\w.-]", "_", name) for name in (self.cluster, topic, group))
+        return Path(self.offsets_dir).joinpath(*names)
+
+    def ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Partition, PartitionEnds]:
+        """Minimum and end offsets: one look-up per store. See `Metadata.ends`."""
+        with Metadata(self.settings()) as metadata:
+            return metadata.ends(topic, group, stable=stable)
+
+    def partitions(self, topic: str, group: str) -> list[Partition]:
+        """The partitions of `topic` now."""
+        with Metadata(self.settings()) as metadata:
+            return sorted(metadata.topic(topic, group).partitions)
