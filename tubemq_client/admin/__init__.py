@@ -1,9 +1,51 @@
-"""HTTP administration of masters and brokers: what only their web interfaces tell.
+"""HTTP administration of masters and brokers: topics, brokers, groups, positions, lag, history.
 
-Needs the `admin` extra (httpx), imported when a client is made. Reads only, so far; nothing here
-registers a consumer or moves a position.
+Needs the `admin` extra (httpx), imported when a client is made. Nothing here registers a consumer;
+positions move only where a method says so, and those methods take `dry_run`.
 """
 
+from tubemq_client.admin.aio import AsyncAdminClient
 from tubemq_client.admin.client import AdminClient
+from tubemq_client.admin.model import (
+    BrokerInfo,
+    BrokerStatus,
+    ClusterSettings,
+    ConsumeControl,
+    GroupDetail,
+    GroupInfo,
+    GroupLag,
+    GroupMember,
+    MasterGroup,
+    MasterNode,
+    OffsetChange,
+    PartitionPosition,
+    PositionSample,
+    ResourceControl,
+    TopicControl,
+    TopicDeployment,
+    TopicInfo,
+    TopicProperties,
+)
 
-__all__ = ["AdminClient"]
+__all__ = [
+    "AdminClient",
+    "AsyncAdminClient",
+    "BrokerInfo",
+    "BrokerStatus",
+    "ClusterSettings",
+    "ConsumeControl",
+    "GroupDetail",
+    "GroupInfo",
+    "GroupLag",
+    "GroupMember",
+    "MasterGroup",
+    "MasterNode",
+    "OffsetChange",
+    "PartitionPosition",
+    "PositionSample",
+    "ResourceControl",
+    "TopicControl",
+    "TopicDeployment",
+    "TopicInfo",
+    "TopicProperties",
+]

@@ -1,40 +1,90 @@
-"""A blocking client of the HTTP interfaces of masters (`/webapi.htm`) and brokers (`/broker.htm`).
+"""The blocking administration client: masters (`/webapi.htm`) and brokers (`/broker.htm`).
 
-Both answer 200 with a JSON body that says whether the request succeeded, so the body decides, not
-the status. Broker addresses come from the master; their interfaces ask for no credentials.
+Every method is one of the conversations in this package, run over httpx; `aio` is its twin and
+lists the same names in the same order (`tests/admin/test_shells.py`). Nothing is decided here.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from tubemq_client import errors
-from tubemq_client.model import Partition
+from tubemq_client.admin import _brokers, _groups, _offsets, _topics
+from tubemq_client.admin._web import Answer, Conversation, Exchange, Web
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
 
-__all__ = ["AdminClient"]
+    from pydantic import SecretStr
 
-_NO_RECORD = -2
+__all__ = ["AdminClient", "network_error", "new_web", "signed"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def new_web(urls: Sequence[str] | str, token: SecretStr | str | None, user: str) -> Web:
+    """What both clients talk through; a token given as text is wrapped at once."""
+    from pydantic import SecretStr
+
+    secret = SecretStr(token) if isinstance(token, str) else token
+    return Web(urls, secret, user)
+
+
+def _blocking(
+    conversation: Callable[Concatenate[Web, P], Conversation[T]],
+) -> Callable[Concatenate[AdminClient, P], T]:
+    @wraps(conversation)
+    def method(self: AdminClient, *args: P.args, **options: P.kwargs) -> T:
+        return self.run(conversation(self.web, *args, **options))
+
+    return cast("Callable[Concatenate[AdminClient, P], T]", signed(method, conversation))
+
+
+def signed(method: T, conversation: Callable[..., Any]) -> T:
+    """Show a method's own signature: `self` for what a conversation talks through, and its result
+    for the conversation."""
+    taken = inspect.signature(conversation)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    result = str(taken.return_annotation).removeprefix("Conversation[").removesuffix("]")
+    vars(method)["__signature__"] = taken.replace(
+        parameters=[own, *list(taken.parameters.values())[1:]], return_annotation=result
+    )
+    return method
 
 
 class AdminClient:
-    """Asks masters and brokers over HTTP. A context manager; every call blocks.
+    """Administers a cluster over HTTP. A context manager; every call blocks; one per thread.
 
-    `urls` are HTTP addresses of masters (``http://host:8080``), tried in order; a stand-by answers
-    with a redirect, which is followed. Raises `errors.ConnectError` when nobody answers,
-    `errors.ServerError` when a request is refused, `errors.ProtocolViolation` for other bodies.
+    `urls` are HTTP addresses of the masters (``http://host:8080``, or ``host:8080``): each is tried
+    until one is active, because a stand-by's redirect may lead nowhere. `token` is the masters'
+    `confModAuthToken`, needed for changes that go to a master; `user` is written into changed
+    records. `timeout_ms` bounds one exchange.
+
+    Raises `errors.ConnectError` when nobody answers, `errors.StandbyMaster` when only stand-bys do,
+    `errors.ServerError` when a request is refused, `errors.AdminError` when items of a change are,
+    `errors.ConnectionLost` or `errors.RpcTimeout` when nobody knows whether a change took effect
+    (changes are never sent twice), `errors.ProtocolViolation` for other answers.
     """
 
-    def __init__(self, urls: Sequence[str], *, timeout_ms: int = 10_000) -> None:
+    def __init__(
+        self,
+        urls: Sequence[str] | str,
+        *,
+        token: SecretStr | str | None = None,
+        user: str = "tubemq_client",
+        timeout_ms: int = 10_000,
+    ) -> None:
         try:
             import httpx
         except ImportError as exc:
             raise errors.require_extra("admin", exc) from exc
-        self._urls = tuple(url.rstrip("/") for url in urls)
-        self._http = httpx.Client(timeout=timeout_ms / 1000, follow_redirects=True)
+        self.web = new_web(urls, token, user)
+        self._http = httpx.Client(timeout=timeout_ms / 1000, follow_redirects=False)
 
     def __enter__(self) -> Self:
         return self
@@ -51,68 +101,88 @@ class AdminClient:
         """Close every connection. Safe to call twice."""
         self._http.close()
 
-    def broker_urls(self) -> dict[int, str]:
-        """HTTP address of every configured broker, by broker id."""
-        body = self._master("admin_query_broker_configure")
-        return {
-            int(row["brokerId"]): f"http://{row['brokerIp']}:{row['brokerWebPort']}"
-            for row in body.get("data", [])
-        }
+    topics = _blocking(_topics.topics)
+    topic = _blocking(_topics.topic)
+    create_topic = _blocking(_topics.create_topic)
+    modify_topic = _blocking(_topics.modify_topic)
+    delete_topic = _blocking(_topics.delete_topic)
+    restore_topic = _blocking(_topics.restore_topic)
+    topic_controls = _blocking(_topics.topic_controls)
+    set_topic_control = _blocking(_topics.set_topic_control)
 
-    def group_offsets(
-        self, topic: str, group: str, broker_ids: Collection[int] | None = None
-    ) -> dict[Partition, int]:
-        """Confirmed positions of `group`, asked of the brokers in `broker_ids` (default: all).
+    brokers = _blocking(_brokers.brokers)
+    broker_urls = _blocking(_brokers.broker_urls)
+    broker_status = _blocking(_brokers.broker_status)
+    add_broker = _blocking(_brokers.add_broker)
+    modify_broker = _blocking(_brokers.modify_broker)
+    online_brokers = _blocking(_brokers.online_brokers)
+    offline_brokers = _blocking(_brokers.offline_brokers)
+    reload_brokers = _blocking(_brokers.reload_brokers)
+    set_broker_access = _blocking(_brokers.set_broker_access)
+    release_brokers = _blocking(_brokers.release_brokers)
+    delete_brokers = _blocking(_brokers.delete_brokers)
+    server_version = _blocking(_brokers.server_version)
+    master_group = _blocking(_brokers.master_group)
+    cluster_settings = _blocking(_brokers.cluster_settings)
+    set_cluster_settings = _blocking(_brokers.set_cluster_settings)
 
-        Partitions without a position are missing. A broker lists a new group up to 5 s late.
-        """
-        found: dict[Partition, int] = {}
-        for broker_id, url in sorted(self.broker_urls().items()):
-            if broker_ids is not None and broker_id not in broker_ids:
-                continue
-            body = self._call(
-                f"{url}/broker.htm", "admin_query_offset", topicName=topic, groupName=group
-            )
-            found.update(_positions(body, broker_id, topic, group))
-        return found
+    groups = _blocking(_groups.groups)
+    group = _blocking(_groups.group)
+    consume_controls = _blocking(_groups.consume_controls)
+    set_consume_control = _blocking(_groups.set_consume_control)
+    delete_consume_control = _blocking(_groups.delete_consume_control)
+    resource_controls = _blocking(_groups.resource_controls)
+    set_resource_control = _blocking(_groups.set_resource_control)
+    delete_resource_control = _blocking(_groups.delete_resource_control)
 
-    def _master(self, method: str, **parameters: str) -> dict[str, Any]:
-        failure: errors.ConnectError | None = None
-        for url in self._urls:
+    topic_ends = _blocking(_offsets.topic_ends)
+    group_offsets = _blocking(_offsets.group_offsets)
+    group_positions = _blocking(_offsets.group_positions)
+    lag = _blocking(_offsets.lag)
+    set_offsets = _blocking(_offsets.set_offsets)
+    clone_offsets = _blocking(_offsets.clone_offsets)
+    remove_offsets = _blocking(_offsets.remove_offsets)
+    position_history = _blocking(_offsets.position_history)
+
+    def run(self, conversation: Conversation[T]) -> T:
+        """Carry out a conversation."""
+        answer: Answer | None = None
+        failure: errors.NetworkError | None = None
+        while True:
             try:
-                return self._call(f"{url}/webapi.htm", method, **parameters)
-            except errors.ConnectError as exc:
-                failure = exc
-        raise failure or errors.ConfigError("no HTTP address of a master", subject="admin")
+                if failure is not None:
+                    wanted = conversation.throw(failure)
+                else:
+                    wanted = next(conversation) if answer is None else conversation.send(answer)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            answer = failure = None
+            try:
+                answer = self._exchange(wanted)
+            except errors.NetworkError as error:
+                failure = error
 
-    def _call(self, url: str, method: str, **parameters: str) -> dict[str, Any]:
+    def _exchange(self, wanted: Exchange) -> Answer:
         import httpx
 
         try:
-            reply = self._http.get(url, params={"method": method, **parameters})
-            body = reply.json()
+            if wanted.post:
+                reply = self._http.post(wanted.url, data=dict(wanted.fields))
+            else:
+                reply = self._http.get(wanted.url, params=dict(wanted.fields))
         except httpx.TransportError as exc:
-            raise errors.ConnectError(f"{method} at {url}: {exc}") from exc
-        except ValueError as exc:
-            raise errors.ProtocolViolation(f"{method} at {url}: the answer is not JSON") from exc
-        if not isinstance(body, dict) or "result" not in body:
-            raise errors.ProtocolViolation(f"{method} at {url}: no result in the answer")
-        if not body["result"]:
-            code = int(body.get("errCode", 500))
-            raise errors.for_code(code, str(body.get("errMsg", "")), where=f"{method} at {url}")
-        return body
+            raise network_error(exc, wanted) from exc
+        return Answer(reply.status_code, reply.text, reply.headers.get("location", ""))
 
 
-def _positions(
-    body: dict[str, Any], broker_id: int, topic: str, group: str
-) -> dict[Partition, int]:
-    """Positions in a reply to `admin_query_offset`."""
-    return {
-        Partition(broker_id, topic, int(row["partitionId"])): int(row["curOffset"])
-        for entry in body.get("dataSet", [])
-        if entry["groupName"] == group
-        for info in entry["subInfo"]
-        if info["topicName"] == topic
-        for row in info["offsets"]
-        if int(row["curOffset"]) != _NO_RECORD
-    }
+def network_error(error: Exception, wanted: Exchange) -> errors.NetworkError:
+    """What an error of httpx means to a caller: whether the request can have arrived."""
+    import httpx
+
+    what = f"{wanted.fields['method']} at {wanted.url}: {str(error) or type(error).__name__}"
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
+        return errors.ConnectError(what)
+    if isinstance(error, httpx.TimeoutException):
+        return errors.RpcTimeout(f"{what} (timeout_ms)")
+    return errors.ConnectionLost(what)

@@ -1,0 +1,224 @@
+"""Brokers and masters over HTTP: what is configured, what runs, and the switches of a broker.
+
+Conversations. Changes reach clients with their heartbeats: a broker taken off line keeps what it
+stores, and its partitions come back with it. Nothing here looks at topics or groups.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Mapping, Sequence
+
+from tubemq_client import errors
+from tubemq_client.admin import _parsing
+from tubemq_client.admin._web import Conversation, Web, in_batches, parsed
+from tubemq_client.admin.model import (
+    BrokerInfo,
+    BrokerStatus,
+    ClusterSettings,
+    MasterGroup,
+    TopicProperties,
+)
+
+__all__ = [
+    "add_broker",
+    "broker_status",
+    "broker_urls",
+    "brokers",
+    "cluster_settings",
+    "delete_brokers",
+    "master_group",
+    "modify_broker",
+    "offline_brokers",
+    "online_brokers",
+    "release_brokers",
+    "reload_brokers",
+    "server_version",
+    "set_broker_access",
+    "set_cluster_settings",
+]
+
+
+def brokers(web: Web) -> Conversation[list[BrokerInfo]]:
+    """Every configured broker, by id."""
+    body = yield from web.query("admin_query_broker_configure")
+    found = parsed(
+        lambda: [_parsing.broker_info(row) for row in body["data"]], "admin_query_broker_configure"
+    )
+    return sorted(found, key=lambda broker: broker.broker_id)
+
+
+def broker_urls(web: Web) -> Conversation[dict[int, str]]:
+    """HTTP address of every configured broker, by broker id."""
+    found = yield from brokers(web)
+    return {broker.broker_id: broker.web_url for broker in found}
+
+
+def broker_status(web: Web) -> Conversation[list[BrokerStatus]]:
+    """How every broker runs, by id; None where nothing is known, as of one that does not run."""
+    method = "admin_query_broker_run_status"
+    body = yield from web.query(method)
+    found = parsed(lambda: [_parsing.broker_status(row) for row in body["data"]], method)
+    return sorted(found, key=lambda status: status.broker_id)
+
+
+def add_broker(
+    web: Web,
+    host: str,
+    broker_id: int | None = None,
+    *,
+    port: int = 8123,
+    tls_port: int = 8124,
+    web_port: int = 8081,
+    properties: TopicProperties | None = None,
+) -> Conversation[int]:
+    """Configure a new broker as a draft and return its id (default: made from the address).
+
+    `host` is an IPv4 address. `properties` are the defaults of its topics. The broker process must
+    be started afterwards, and `online_brokers` opens it to clients.
+    """
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        raise errors.ConfigError(
+            f"host: {host!r} is not an IPv4 address, which is all that masters take",
+            subject="broker",
+        ) from None
+    method = "admin_add_broker_configure"
+    body = yield from web.modify(
+        method,
+        brokerIp=host,
+        brokerId=broker_id,
+        brokerPort=port,
+        brokerTLSPort=tls_port,
+        brokerWebPort=web_port,
+        createUser=web.user,
+        **(properties or TopicProperties()).fields(),
+    )
+    return parsed(lambda: int(body["data"][0]["brokerId"]), method)
+
+
+def modify_broker(
+    web: Web,
+    broker_id: int,
+    *,
+    port: int | None = None,
+    tls_port: int | None = None,
+    web_port: int | None = None,
+    properties: TopicProperties | None = None,
+) -> Conversation[None]:
+    """Change ports or the defaults of its topics; None leaves one as it is.
+
+    Topics that exist keep their own properties. Takes effect with `reload_brokers`.
+    """
+    yield from web.modify(
+        "admin_update_broker_configure",
+        brokerId=broker_id,
+        brokerPort=port,
+        brokerTLSPort=tls_port,
+        brokerWebPort=web_port,
+        modifyUser=web.user,
+        **(properties or TopicProperties()).fields(),
+    )
+
+
+def online_brokers(web: Web, broker_ids: Sequence[int]) -> Conversation[None]:
+    """Open brokers to producers and consumers."""
+    yield from _each(web, "admin_online_broker_configure", broker_ids)
+
+
+def offline_brokers(web: Web, broker_ids: Sequence[int]) -> Conversation[None]:
+    """Close brokers: clients lose their partitions with the next heartbeat, records stay."""
+    yield from _each(web, "admin_offline_broker_configure", broker_ids)
+
+
+def reload_brokers(web: Web, broker_ids: Sequence[int]) -> Conversation[None]:
+    """Send brokers their changed configuration; reading and writing go on meanwhile."""
+    yield from _each(web, "admin_reload_broker_configure", broker_ids)
+
+
+def set_broker_access(
+    web: Web,
+    broker_ids: Sequence[int],
+    *,
+    publish: bool | None = None,
+    subscribe: bool | None = None,
+) -> Conversation[None]:
+    """Open or close on-line brokers to producers and to consumers; None leaves one as it is."""
+    if publish is None and subscribe is None:
+        raise errors.ConfigError("give publish, subscribe or both", subject="broker access")
+    method = "admin_set_broker_read_or_write"
+    yield from _each(web, method, broker_ids, acceptPublish=publish, acceptSubscribe=subscribe)
+
+
+def release_brokers(web: Web, broker_ids: Sequence[int], reason: str = "") -> Conversation[None]:
+    """Clear the mark of brokers that the master has forbidden itself after they reported faults."""
+    method = "admin_release_broker_autoforbidden_status"
+    yield from _each(web, method, broker_ids, relReason=reason or "released")
+
+
+def delete_brokers(web: Web, broker_ids: Sequence[int]) -> Conversation[None]:
+    """Forget brokers that are drafts or off line and have no topics (`errors.AdminError` 404 or 406
+    otherwise). Files on their machines stay."""
+    yield from _each(web, "admin_delete_broker_configure", broker_ids)
+
+
+def _each(web: Web, method: str, broker_ids: Sequence[int], **fields: object) -> Conversation[None]:
+    if not broker_ids:
+        raise errors.ConfigError("no broker id given", subject="brokers")
+    for some in in_batches(list(broker_ids)):
+        yield from web.modify(method, brokerId=some, modifyUser=web.user, **fields)
+
+
+def server_version(web: Web) -> Conversation[str]:
+    """The version of the master that answers."""
+    method = "admin_query_server_version"
+    body = yield from web.query(method)
+    return parsed(lambda: str(body["data"][0]["version"]), method)
+
+
+def master_group(web: Web) -> Conversation[MasterGroup]:
+    """The masters of the cluster and which of them is active."""
+    method = "admin_query_master_group_info"
+    body = yield from web.query(method)
+    return parsed(lambda: _parsing.master_group(body), method)
+
+
+def cluster_settings(web: Web) -> Conversation[ClusterSettings | None]:
+    """Defaults of the whole cluster; None as long as nobody has set one."""
+    method = "admin_query_cluster_default_setting"
+    body = yield from web.query(method)
+    found = parsed(lambda: [_parsing.cluster_settings(row) for row in body["data"]], method)
+    return found[0] if found else None
+
+
+def set_cluster_settings(
+    web: Web,
+    *,
+    max_message_mb: int | None = None,
+    query_priority: int | None = None,
+    flow_control: bool | None = None,
+    flow_rules: Sequence[Mapping[str, object]] | None = None,
+) -> Conversation[None]:
+    """Change defaults of the whole cluster; None leaves one as it is.
+
+    Brokers enforce the flow rules of type 0 within a heartbeat (about 10 s), and answer fetches
+    beyond them with 452; consumers learn the others with their own heartbeats. The master refuses
+    rules it cannot read (`errors.BadRequest` names field and record).
+    """
+    known = yield from cluster_settings(web)
+    verb = "set" if known is None else "update"
+    yield from web.modify(
+        f"admin_{verb}_cluster_default_setting",
+        maxMsgSizeInMB=max_message_mb,
+        qryPriorityId=query_priority,
+        flowCtrlEnable=flow_control,
+        flowCtrlInfo=rules_text(flow_rules),
+        **{("createUser" if known is None else "modifyUser"): web.user},
+    )
+
+
+def rules_text(rules: Sequence[Mapping[str, object]] | None) -> str | None:
+    """Flow rules as the parameter `flowCtrlInfo`."""
+    return None if rules is None else json.dumps(list(rules), separators=(",", ":"))
