@@ -11,7 +11,9 @@ from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.testing.clock import ManualClock
 
 TOPICS = [TopicSpec("lone"), TopicSpec("shared", 1, 3), TopicSpec("wide", 2, 3)]
-BY_HAND = Switches(flush_interval_ms=None, unflushed_records=None, lease_scan_ms=None)
+BY_HAND = Switches(
+    flush_interval_ms=None, unflushed_records=None, lease_scan_ms=None, balance_period_ms=None
+)
 
 
 @pytest.fixture

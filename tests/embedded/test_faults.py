@@ -106,13 +106,6 @@ def test_old_clients_get_their_own_class_names(mq: EmbeddedTubeMQ, master: Wire)
     assert names == ["com.tencent.tubemq.", "com.apache.tubemq.", "org.apache.inlong.tubemq."]
 
 
-def test_server_balance_says_that_it_is_missing(master: Wire) -> None:
-    register = _pb.RegisterRequestC2M(clientId="c", groupName="g", hostName="h", topicList=["lone"])
-
-    with pytest.raises(RemoteException, match=r"RPC 4 and 5\) are not implemented"):
-        master.call(methods.REGISTER_CONSUMER, register)
-
-
 def test_a_wrong_token_is_neither_answered_nor_closed(mq: EmbeddedTubeMQ) -> None:
     with BrokerWire(mq.broker(1).address, timeout_s=0.3) as wire:
         wire.sock.sendall(struct.pack(">Iii", 0x01020304, 1, 1) + b"garbage")

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from typing import Any
 
+from tubemq_client.embedded.controls import Controls
+from tubemq_client.embedded.records import UNDEFINED, Audit, TopicProps
 from tubemq_client.embedded.switches import Switches
 
 __all__ = [
@@ -24,9 +26,6 @@ __all__ = [
     "TopicProps",
     "TopicRecord",
 ]
-
-UNDEFINED = -2
-"""TubeMQ's "no value" for ids and numbers."""
 
 HEADER_ALLOWANCE_BYTES = 10 * 1024
 """A record may exceed its topic's size setting by this much, for attributes."""
@@ -52,44 +51,6 @@ class ManageStatus(IntEnum):
     @property
     def subscribes(self) -> bool:
         return self in (ManageStatus.ONLINE, ManageStatus.ONLY_READ)
-
-
-@dataclass(slots=True)
-class Audit:
-    """Who created and last changed a record; times are ms since the epoch."""
-
-    create_user: str
-    created_ms: int
-    modify_user: str
-    modified_ms: int
-    serial_id: int
-    data_version_id: int = UNDEFINED
-
-    @classmethod
-    def new(cls, user: str, now_ms: int) -> Audit:
-        return cls(user, now_ms, user, now_ms, now_ms)
-
-    def touch(self, user: str, now_ms: int) -> None:
-        self.modify_user, self.modified_ms, self.serial_id = user, now_ms, now_ms
-
-
-@dataclass(slots=True)
-class TopicProps:
-    """The settable properties of a topic on a broker, with TubeMQ's defaults."""
-
-    stores: int = 1
-    partitions: int = 1
-    unflush_threshold: int = 1000
-    unflush_interval: int = 10_000
-    unflush_data_hold: int = 0
-    cache_mb: int = 3
-    cache_count_k: int = 10
-    cache_flush_ms: int = 20_000
-    accept_publish: bool = True
-    accept_subscribe: bool = True
-    delete_policy: str = "delete,168h"
-    store_type: int = UNDEFINED
-    data_path: str = ""
 
 
 @dataclass(slots=True)
@@ -133,13 +94,14 @@ class TopicRecord:
 
 
 class Cluster:
-    """Brokers and topics of one server."""
+    """Brokers and topics of one server, and the `controls` over those who use them."""
 
     def __init__(self, switches: Switches) -> None:
         self._switches = switches
         self.brokers: dict[int, BrokerRecord] = {}
         self.topics: dict[str, TopicRecord] = {}
         self._deployments: dict[str, dict[int, Deployment]] = {}
+        self.controls = Controls()
         self.version = 0
         self.broker_list_id = 1
         """Changes whenever the list of broker addresses does."""
@@ -266,6 +228,7 @@ class Cluster:
             "brokers": [asdict(record) for record in self.brokers.values()],
             "topics": [asdict(record) for record in self.topics.values()],
             "deployments": [asdict(record) for record in self.all_deployments()],
+            "controls": self.controls.dump(),
         }
 
     def load(self, document: dict[str, Any]) -> None:
@@ -281,6 +244,7 @@ class Cluster:
             props, audit = TopicProps(**row["props"]), Audit(**row["audit"])
             record = Deployment(**{**row, "props": props, "audit": audit})
             self._deployments.setdefault(record.topic, {})[record.broker_id] = record
+        self.controls.load(document.get("controls", {}))
         self.version += 1
 
 

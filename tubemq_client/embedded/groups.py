@@ -1,21 +1,44 @@
 """Consumer groups and producers as the master remembers them: members, consistency, time-outs.
 
-Pure state; time is an argument (ms). Only client-balanced groups exist so far; the master never
-assigns partitions to them, it only keeps their members consistent. Who really holds a partition is
-known to the brokers alone (`leases`).
+Pure state; time is an argument (ms). Groups come in three kinds: the master assigns partitions to
+the members of two of them (`balancer` decides, `balance_state` remembers) and only keeps the
+members of the third consistent. Who really holds a partition is known to the brokers alone
+(`leases`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
+from tubemq_client.embedded.balance_state import BalanceState
 from tubemq_client.embedded.checks import Refused
 from tubemq_client.embedded.cluster import UNDEFINED
 from tubemq_client.model import Partition
 
-__all__ = ["Group", "Groups", "Join", "Member", "Producers"]
+__all__ = ["BoundTerms", "Group", "GroupKind", "Groups", "Join", "Member", "Producers"]
+
+
+class GroupKind(StrEnum):
+    """Who distributes the partitions; the values are the master's words for it.
+
+    `BOUND` groups are balanced by the master, too, but begin at offsets that their members name.
+    """
+
+    UNBOUND = "unbound"
+    BOUND = "bound"
+    CLIENT_BALANCE = "client-rebalance"
+
+
+class BoundTerms(NamedTuple):
+    """What all members of a bound group must agree on. `session_time` (ms) may differ."""
+
+    session_key: str
+    session_time: int
+    total_count: int
+    select_big: bool
 
 
 class Join(NamedTuple):
@@ -28,11 +51,14 @@ class Join(NamedTuple):
     conditions: Mapping[str, frozenset[str]]
     source_count: int = UNDEFINED
     node_id: int = UNDEFINED
+    kind: GroupKind = GroupKind.CLIENT_BALANCE
+    bound: BoundTerms | None = None
 
 
 @dataclass(slots=True)
 class Member:
-    """One consumer. `partitions` is what it last said it reads."""
+    """One consumer. `partitions` is what it last said it reads; `reported`: it has said so, or
+    sent a heartbeat, since it joined. Only then does the master give it partitions."""
 
     client_id: str
     host: str
@@ -40,6 +66,7 @@ class Member:
     node_id: int
     seen_ms: int
     partitions: tuple[Partition, ...] = ()
+    reported: bool = False
 
 
 @dataclass(slots=True)
@@ -50,6 +77,9 @@ class Group:
     topics: frozenset[str]
     conditions: Mapping[str, frozenset[str]]
     source_count: int
+    kind: GroupKind = GroupKind.CLIENT_BALANCE
+    bound: BoundTerms | None = None
+    balance: BalanceState = field(default_factory=BalanceState)
     members: dict[str, Member] = field(default_factory=dict)
     meta_id: int = UNDEFINED
     meta: list[str] = field(default_factory=list)
@@ -73,30 +103,61 @@ class Groups:
     def find(self, name: str) -> Group | None:
         return self._groups.get(name)
 
+    def server_balanced(self) -> list[Group]:
+        """The groups whose partitions the master distributes."""
+        return [
+            group
+            for _, group in sorted(self._groups.items())
+            if group.kind is not GroupKind.CLIENT_BALANCE
+        ]
+
     def join(self, wish: Join, now_ms: int) -> Group:
-        """Add or update a member. Raises `Refused` 425, 426, 429 or 430 if it does not fit."""
+        """Add or update a member. Raises `Refused` 424 to 430 if it does not fit."""
         group = self._groups.get(wish.group)
         if group is None:
-            group = Group(wish.group, wish.topics, dict(wish.conditions), wish.source_count)
+            group = Group(
+                wish.group,
+                wish.topics,
+                dict(wish.conditions),
+                wish.source_count,
+                wish.kind,
+                wish.bound,
+            )
         else:
             _check_consistency(group, wish)
         self._groups[wish.group] = group
-        group.members[wish.client_id] = Member(
-            wish.client_id, wish.host, wish.source_count, wish.node_id, now_ms
-        )
+        former = group.members.get(wish.client_id)
+        member = Member(wish.client_id, wish.host, wish.source_count, wish.node_id, now_ms)
+        if former is not None and wish.kind is not GroupKind.CLIENT_BALANCE:
+            member.partitions, member.reported = former.partitions, former.reported
+        group.members[wish.client_id] = member
         return group
 
     def member(self, name: str, client_id: str, now_ms: int) -> tuple[Group, Member]:
         """A known member, its time-out renewed. Raises `Refused` 411."""
+        return self._renewed(
+            name, client_id, now_ms, f"Not found client {client_id} in group({name})"
+        )
+
+    def balanced_member(self, name: str, client_id: str, now_ms: int) -> tuple[Group, Member]:
+        """`member` for server-balanced ones, who are refused in other words."""
+        return self._renewed(
+            name,
+            client_id,
+            now_ms,
+            f"Update consumer node exception:Invalid node id:{client_id}@{name}, "
+            "you have to append node first!",
+        )
+
+    def _renewed(
+        self, name: str, client_id: str, now_ms: int, unknown: str
+    ) -> tuple[Group, Member]:
         group = self._groups.get(name)
         if group is None:
             raise Refused(411, f"Not found groupName {name} in holder!")
         member = group.members.get(client_id)
         if member is None:
-            raise Refused(
-                411,
-                f"Not found client {client_id} in group({name})",
-            )
+            raise Refused(411, unknown)
         member.seen_ms = now_ms
         return group, member
 
@@ -105,6 +166,7 @@ class Groups:
         if group is None:
             return
         group.members.pop(client_id, None)
+        group.balance.forget(client_id)
         if not group.members:
             del self._groups[name]
 
@@ -154,6 +216,12 @@ class Producers:
 def _check_consistency(group: Group, wish: Join) -> None:
     prefix = f"[Inconsistency subscribe] {wish.client_id}"
     suffix = "is inconsistency with other consumers in the group"
+    if wish.kind is not group.kind:
+        raise Refused(
+            424,
+            f"{prefix} using {wish.kind} subscribe is inconsistency with other consumers "
+            f"using {group.kind} subscribe in the group",
+        )
     if wish.topics != group.topics:
         raise Refused(
             425,
@@ -166,20 +234,44 @@ def _check_consistency(group: Group, wish: Join) -> None:
             f"{prefix} subscribe with filter condition {_conditions(wish.conditions)} {suffix}, "
             f"existed topic conditions is {_conditions(group.conditions)}",
         )
+    if wish.bound is not None and group.bound is not None:
+        _check_terms(group.bound, wish.bound, f"{prefix}'s", suffix)
+    if wish.kind is GroupKind.CLIENT_BALANCE:
+        _check_node(group, wish, f"{prefix}'s", suffix)
+
+
+def _check_terms(agreed: BoundTerms, asked: BoundTerms, prefix: str, suffix: str) -> None:
+    for code, name, required, request in (
+        (427, "sessionKey", agreed.session_key, asked.session_key),
+        (429, "sourceCount", agreed.total_count, asked.total_count),
+        (428, "isSelectBig", agreed.select_big, asked.select_big),
+    ):
+        if required != request:
+            words = [
+                str(value).lower() if isinstance(value, bool) else value
+                for value in (required, request)
+            ]
+            raise Refused(
+                code, f"{prefix} {name} {suffix}, required is {words[0]}, request is {words[1]}"
+            )
+
+
+def _check_node(group: Group, wish: Join, prefix: str, suffix: str) -> None:
     if wish.source_count != group.source_count:
         raise Refused(
             429,
-            f"{prefix}'s sourceCount {suffix}, required is {group.source_count}, "
+            f"{prefix} sourceCount {suffix}, required is {group.source_count}, "
             f"request is {wish.source_count}",
         )
-    if wish.source_count > 0:
-        for member in group.members.values():
-            if member.node_id == wish.node_id and member.client_id != wish.client_id:
-                raise Refused(
-                    430,
-                    f"{prefix}'s nodeId value({wish.node_id}) is occupied by {member.client_id}'s "
-                    f"nodeId value({member.node_id}) in the group!",
-                )
+    if wish.source_count <= 0:
+        return
+    for member in group.members.values():
+        if member.node_id == wish.node_id and member.client_id != wish.client_id:
+            raise Refused(
+                430,
+                f"{prefix} nodeId value({wish.node_id}) is occupied by {member.client_id}'s "
+                f"nodeId value({member.node_id}) in the group!",
+            )
 
 
 def _listed(items: frozenset[str]) -> str:

@@ -3,16 +3,25 @@
 Handlers are plain calls from request message to reply message, with a real master's order of
 checks, codes and string formats. Members and producers live in memory only, as they do there: a
 master that forgets them answers 411 and clients register again. Server-balanced consumers (RPC 4
-and 5) are not there yet and say so.
+and 5) are answered by `balance_rpc` and given their partitions by `balancer`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from random import Random
 from typing import Any, NamedTuple
 
 from tubemq_client import _pb
 from tubemq_client._wire import methods, strings
+from tubemq_client.embedded.balance_rpc import (
+    BalanceRpc,
+    ClusterOffers,
+    check_allowed,
+    check_deployed,
+    read_conditions,
+)
+from tubemq_client.embedded.balancer import Balancer
 from tubemq_client.embedded.broker import Clock
 from tubemq_client.embedded.checks import (
     INVOCATION_FAILURE,
@@ -54,12 +63,23 @@ class Master:
         self.silent: set[int] = set()
         self.address = "127.0.0.1"
         self._started_ms = clock()
+        offers = ClusterOffers(cluster, clock, switches.max_brokers_per_member)
+        chance = Random(switches.balance_seed)  # noqa: S311 - deals partitions, not secrets
+        self.balancer = Balancer(self.groups, offers, chance)
+        self.balance = BalanceRpc(
+            cluster,
+            self.groups,
+            clock,
+            check_active=self._check_active,
+            authorized=self._authorized,
+            default_rate=switches.max_brokers_per_member,
+        )
         self.handlers: dict[int, _Handler] = {
             methods.REGISTER_PRODUCER.id: _Handler(self._register_producer, _refuse_register_p),
             methods.HEARTBEAT_PRODUCER.id: _Handler(self._heartbeat_producer, _refuse_heartbeat_p),
             methods.CLOSE_PRODUCER.id: _Handler(self._close_producer, _refuse_close_p),
-            methods.REGISTER_CONSUMER.id: _Handler(_not_yet, _refuse_close_c),
-            methods.HEARTBEAT_CONSUMER.id: _Handler(_not_yet, _refuse_close_c),
+            methods.REGISTER_CONSUMER.id: _Handler(self.balance.register, _refuse_join),
+            methods.HEARTBEAT_CONSUMER.id: _Handler(self.balance.heartbeat, _refuse_beat),
             methods.CLOSE_CONSUMER.id: _Handler(self._close_consumer, _refuse_close_c),
             methods.REGISTER_CONSUMER_V2.id: _Handler(self._register_consumer, _refuse_register_c),
             methods.HEARTBEAT_CONSUMER_V2.id: _Handler(
@@ -88,6 +108,7 @@ class Master:
         """Lose all registrations, as a fail-over does: heartbeats now get 411."""
         self.groups.clear()
         self.producers.clear()
+        self.balancer.restart()
 
     # ------------------------------------------------------------------ producers
 
@@ -168,14 +189,16 @@ class Master:
         group_name = check_group(request.groupName)
         self._check_active(client_id)
         topics = check_topics(request.topicList)
-        self._check_deployed(topics)
+        check_deployed(self.cluster, topics)
         source_count, node_id = _sources(request.sourceCount, request.nodeId)
+        conditions = read_conditions(request.topicCondition, topics)
+        check_allowed(self.cluster, group_name, topics, conditions)
         wish = Join(
             client_id,
             group_name,
             request.hostName,
             frozenset(topics),
-            _conditions(request.topicCondition, topics),
+            conditions,
             source_count,
             node_id,
         )
@@ -244,21 +267,17 @@ class Master:
         self._check_active(client_id)
         return self.groups.member(group_name, client_id, self.clock())
 
-    def _check_deployed(self, topics: list[str]) -> None:
-        missing = [topic for topic in topics if not self.cluster.is_deployed(topic)]
-        if missing:
-            raise Refused(431, f"Requested topic [[{', '.join(missing)}]] not deployed!")
-
     def _refresh_meta(self, group: Group) -> None:
         now_ms = self.clock()
         texts = []
+        disabled = self.cluster.controls.disabled_topics(group.name)
         for topic in sorted(group.topics):
             brokers = tuple(
                 strings.BrokerMeta(
                     record.broker_id,
                     record.props.stores,
                     record.props.partitions,
-                    self.cluster.subscribable(record, now_ms),
+                    topic not in disabled and self.cluster.subscribable(record, now_ms),
                 )
                 for record in self.cluster.deployments(topic)
             )
@@ -298,33 +317,11 @@ def _sources(count: int, node_id: int) -> tuple[int, int]:
     return count, node_id
 
 
-def _conditions(texts: Iterable[str], topics: list[str]) -> dict[str, frozenset[str]]:
-    conditions: dict[str, frozenset[str]] = {}
-    for text in texts:
-        try:
-            topic, items = strings.parse_topic_condition(text)
-        except (TubeMQError, ValueError) as error:
-            raise RpcFault(INVOCATION_FAILURE) from error
-        conditions[topic] = items
-    strange = sorted(set(conditions).difference(topics))
-    if strange:
-        raise Refused(400, f"Filter's Topic not subscribed :[{', '.join(strange)}]")
-    return conditions
-
-
 def _reported(text: str) -> tuple[Any, ...]:
     try:
         return strings.parse_part_sub_info(text)
     except (TubeMQError, ValueError) as error:
         raise RpcFault(INVOCATION_FAILURE) from error
-
-
-def _not_yet(_request: Any) -> Any:
-    raise RpcFault(
-        "java.lang.UnsupportedOperationException",
-        "server-balanced consumers (RPC 4 and 5) are not implemented by the embedded server yet; "
-        "use client balance (RPC 20 to 22)",
-    )
 
 
 def _refuse_register_p(refusal: Refused) -> Any:
@@ -341,6 +338,14 @@ def _refuse_heartbeat_p(refusal: Refused) -> Any:
 
 def _refuse_close_p(refusal: Refused) -> Any:
     return _pb.CloseResponseM2P(success=False, errCode=refusal.code, errMsg=refusal.text)
+
+
+def _refuse_join(refusal: Refused) -> Any:
+    return _pb.RegisterResponseM2C(success=False, errCode=refusal.code, errMsg=refusal.text)
+
+
+def _refuse_beat(refusal: Refused) -> Any:
+    return _pb.HeartResponseM2C(success=False, errCode=refusal.code, errMsg=refusal.text)
 
 
 def _refuse_close_c(refusal: Refused) -> Any:

@@ -166,6 +166,8 @@ class Runtime:
         self._timers = [asyncio.create_task(self._flush_timer())]
         if self.switches.lease_scan_ms is not None:
             self._timers.append(asyncio.create_task(self._lease_timer()))
+        if self.switches.balance_period_ms is not None:
+            self._timers.append(asyncio.create_task(self._balance_timer()))
 
     async def stop(self) -> None:
         for timer in self._timers:
@@ -190,6 +192,7 @@ class Runtime:
         """One round of every timer."""
         self._flush_round()
         self._sweep_round()
+        self.master.balancer.round()
 
     # ------------------------------------------------------------------ topics
 
@@ -306,6 +309,11 @@ class Runtime:
         while True:
             await asyncio.sleep((self.switches.lease_scan_ms or 0) / 1_000)
             self._sweep_round()
+
+    async def _balance_timer(self) -> None:
+        while True:
+            await asyncio.sleep((self.switches.balance_period_ms or 0) / 1_000)
+            self.master.balancer.round()
 
     def _flush_round(self) -> None:
         for served in self.served.values():

@@ -177,8 +177,12 @@ class EmbeddedTubeMQ:
         """Make the master forget all producers and consumers, as a fail-over does."""
         self._thread.do(self._runtime.master.forget_members)
 
+    def balance(self) -> int:
+        """Do one balance round of the master now; the id that its events carry."""
+        return self._thread.do(self._runtime.master.balancer.round)
+
     def tick(self) -> None:
-        """Do now what timers do: flush what is due, end silent leases and members, save."""
+        """Do now what timers do: flush what is due, end silent leases and members, balance."""
         self._thread.do(self._runtime.tick)
 
 

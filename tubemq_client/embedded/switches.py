@@ -91,7 +91,9 @@ class Switches:
     The stable end follows the end in memory after `flush_interval_ms` or `unflushed_records`
     acknowledged records, whichever comes first. `fsync` additionally forces each flush to the
     device, so that data survives a power cut and not only a killed process. With
-    `history_period_ms` each broker records its groups in ``__offset_history__`` that often.
+    `history_period_ms` each broker records its groups in ``__offset_history__`` that often. Every
+    `balance_period_ms` the master distributes the partitions of server-balanced groups, and
+    `balance_seed` decides what chance does there.
     """
 
     flush_interval_ms: int | None = 500
@@ -105,6 +107,9 @@ class Switches:
     lease_ms: int = 30_000
     lease_scan_ms: int | None = 1_000
     member_timeout_ms: int = 30_000
+    balance_period_ms: int | None = 100
+    balance_seed: int = 0
+    max_brokers_per_member: int = 1_000
     broker_timeout_ms: int = 25_000
     publish_delay_ms: int = 0
     subscribe_delay_ms: int = 0
@@ -121,6 +126,8 @@ class Switches:
         ]
         if self.history_period_ms == 0:
             problems.append("history_period_ms 0: use 1 or more, None for no history")
+        if self.balance_period_ms == 0:
+            problems.append("balance_period_ms 0: use 1 or more, None for by hand")
         if self.unflushed_records == 0:
             problems.append("unflushed_records 0: use 1 to flush every record, None for by hand")
         if not 1 <= self.max_message_mb <= 20:

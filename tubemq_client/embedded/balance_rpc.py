@@ -1,0 +1,315 @@
+"""RPC 4 and 5: consumers whose partitions the master distributes, plain and bound.
+
+Handlers from request message to reply message, in a real master's order of checks. What the rounds
+of `balancer` decided goes out here, one event a heartbeat, and what clients report comes in. A
+client's report replaces what the master believed of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tubemq_client import _pb
+from tubemq_client._wire import strings
+from tubemq_client.embedded.balance_state import Event
+from tubemq_client.embedded.checks import (
+    INVOCATION_FAILURE,
+    Refused,
+    RpcFault,
+    check_client_id,
+    check_group,
+    check_host,
+    check_topics,
+)
+from tubemq_client.embedded.cluster import UNDEFINED, Cluster
+from tubemq_client.embedded.controls import ClusterSetting, GroupControl
+from tubemq_client.embedded.groups import BoundTerms, Group, GroupKind, Groups, Join, Member
+from tubemq_client.errors import TubeMQError
+from tubemq_client.model import BrokerNode, Partition
+
+__all__ = ["BalanceFaults", "BalanceRpc", "ClusterOffers"]
+
+_NO_RULES = " "
+"""What masters send instead of flow rules that are off."""
+
+
+class ClusterOffers:
+    """What of a cluster may be given to a group at the moment (`balancer.Offers`)."""
+
+    def __init__(self, cluster: Cluster, clock: Callable[[], int], default_rate: int) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._default_rate = default_rate
+
+    def partitions(self, group: Group) -> set[Partition]:
+        """Every subscribable partition, without topics that are disabled for the group."""
+        return {
+            partition
+            for topic in group.topics - self._cluster.controls.disabled_topics(group.name)
+            for meta in self._metas(topic)
+            for partition, _ in strings.TopicMeta(topic, (meta,)).partitions()
+        }
+
+    def most_brokers(self, group: Group) -> int:
+        """The number of brokers of the group's most widely spread topic."""
+        return max(map(self.brokers_of, group.topics))
+
+    def brokers_of(self, topic: str) -> int:
+        """On how many brokers a topic may be subscribed."""
+        return len(self._metas(topic))
+
+    def brokers_per_member(self, group: Group) -> tuple[int, int]:
+        """The group's own limit (`UNDEFINED` if none) and the one in force."""
+        own = self._cluster.controls.client_rate(group.name)
+        return own, own if own > 0 else self._default_rate
+
+    def _metas(self, topic: str) -> list[strings.BrokerMeta]:
+        now_ms = self._clock()
+        return [
+            strings.BrokerMeta(
+                record.broker_id, record.props.stores, record.props.partitions, subscribable=True
+            )
+            for record in self._cluster.deployments(topic)
+            if self._cluster.subscribable(record, now_ms)
+        ]
+
+
+class BalanceFaults:
+    """Misbehaviour on demand: how many of the next events get lost on their way, or come twice."""
+
+    def __init__(self) -> None:
+        self.lose_events = 0
+        self.repeat_events = 0
+
+    def spoil(self, group: Group, client_id: str) -> Event | None:
+        """The client's next event, unless a fault eats it."""
+        event = group.balance.next_event(client_id)
+        if event is None:
+            return None
+        if self.lose_events > 0:
+            self.lose_events -= 1
+            return None
+        if self.repeat_events > 0:
+            self.repeat_events -= 1
+            group.balance.repeat_event(client_id)
+        return event
+
+
+class BalanceRpc:
+    """Answers RPC 4 and 5 of one master. `check_active` raises on a stand-by."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        groups: Groups,
+        clock: Callable[[], int],
+        *,
+        check_active: Callable[[str], None],
+        authorized: Callable[[], Any],
+        default_rate: int,
+    ) -> None:
+        self._cluster = cluster
+        self._groups = groups
+        self._clock = clock
+        self._check_active = check_active
+        self._authorized = authorized
+        self._default_rate = default_rate
+        self.faults = BalanceFaults()
+
+    # ------------------------------------------------------------------ register
+
+    def register(self, request: Any) -> Any:
+        client_id = check_client_id(request.clientId)
+        check_host(request.hostName)
+        group_name = check_group(request.groupName)
+        self._check_active(client_id)
+        topics = check_topics(request.topicList)
+        check_deployed(self._cluster, topics)
+        bound = request.requireBound
+        starts = _starts(request.requiredPartition, topics) if bound else {}
+        terms = self._terms(request, group_name, topics) if bound else None
+        conditions = read_conditions(request.topicCondition, topics)
+        check_allowed(self._cluster, group_name, topics, conditions)
+        wish = Join(
+            client_id,
+            group_name,
+            request.hostName,
+            frozenset(topics),
+            conditions,
+            kind=GroupKind.BOUND if bound else GroupKind.UNBOUND,
+            bound=terms,
+        )
+        held = _held(request.subscribeInfo)
+        group = self._groups.join(wish, self._clock())
+        if terms is not None:
+            group.balance.book(client_id, starts, select_big=terms.select_big)
+        if held:
+            member = group.members[client_id]
+            member.partitions, member.reported = held, True
+        if held or (request.HasField("notAllocated") and not request.notAllocated):
+            group.balance.not_allocated = False
+        reply = _pb.RegisterResponseM2C(
+            success=True,
+            errCode=200,
+            errMsg="OK!",
+            notAllocated=group.balance.not_allocated,
+            authorizedInfo=self._authorized(),
+        )
+        self._tell_flow(request, group_name, reply)
+        return reply
+
+    def _terms(self, request: Any, group: str, topics: list[str]) -> BoundTerms:
+        """What a bound group has to agree on. Raises `Refused` 400."""
+        session_key = request.sessionKey.strip()
+        if not session_key:
+            raise Refused(400, "[Parameter error] blank value of sessionKey!")
+        count = request.totalCount
+        if count <= 0:
+            raise Refused(400, "[Parameter error] totalCount must over zero!")
+        own = self._cluster.controls.client_rate(group)
+        allowed = own if own > 0 else self._default_rate
+        offers = ClusterOffers(self._cluster, self._clock, self._default_rate)
+        brokers = max(offers.brokers_of(topic) for topic in topics)
+        if brokers // count > allowed:
+            least = -(-brokers // allowed)
+            raise Refused(
+                400,
+                f"[Parameter error] System requires at least {least} clients to consume data "
+                f"together, please increase the number of clients or totalCount value {count}",
+            )
+        select_big = request.selectBig if request.HasField("selectBig") else True
+        return BoundTerms(session_key, request.sessionTime, count, select_big)
+
+    # ------------------------------------------------------------------ heartbeat
+
+    def heartbeat(self, request: Any) -> Any:
+        client_id, group_name = check_client_id(request.clientId), check_group(request.groupName)
+        self._check_active(client_id)
+        group, member = self._groups.balanced_member(group_name, client_id, self._clock())
+        self._note(request, group, member)
+        reply = _pb.HeartResponseM2C(
+            success=True,
+            errCode=200,
+            errMsg="OK!",
+            authorizedInfo=self._authorized(),
+        )
+        event = self.faults.spoil(group, client_id)
+        if event is not None:
+            reply.event.CopyFrom(self._event(event, member, group))
+        reply.notAllocated = group.balance.not_allocated
+        self._tell_flow(request, group_name, reply)
+        return reply
+
+    def _note(self, request: Any, group: Group, member: Member) -> None:
+        """Take over the client's report and acknowledgement."""
+        if request.reportSubscribeInfo:
+            member.partitions = _held(request.subscribeInfo)
+        member.reported = True
+        if request.HasField("event") and request.event.rebalanceId > 0:
+            group.balance.acknowledge(member.client_id)
+
+    def _event(self, event: Event, member: Member, group: Group) -> Any:
+        texts = [
+            strings.format_subscribe_info(
+                strings.SubscribeInfo(member.client_id, group.name, node, partition)
+            )
+            for partition in event.partitions
+            if (node := self._node(partition)) is not None
+        ]
+        return _pb.EventProto(
+            rebalanceId=event.rebalance_id, opType=int(event.type), subscribeInfo=texts
+        )
+
+    def _node(self, partition: Partition) -> BrokerNode | None:
+        record = self._cluster.brokers.get(partition.broker_id)
+        return BrokerNode(record.broker_id, record.host, record.port) if record else None
+
+    # ------------------------------------------------------------------ flow control
+
+    def _tell_flow(self, request: Any, group: str, reply: Any) -> None:
+        """The rules in force, for clients that ask by naming the ids they know."""
+        asked = request.HasField("defFlowCheckId") or request.HasField("groupFlowCheckId")
+        if not asked:
+            return
+        controls = self._cluster.controls
+        reply.ssdStoreId = reply.qryPriorityId = UNDEFINED
+        flow_id, text = _in_force(controls.setting)
+        reply.defFlowCheckId = flow_id
+        if request.defFlowCheckId != flow_id or flow_id == UNDEFINED:
+            reply.defFlowControlInfo = text
+        own = controls.groups.get(group)
+        flow_id, text = _in_force(own)
+        reply.groupFlowCheckId = flow_id
+        if request.groupFlowCheckId != flow_id or flow_id == UNDEFINED:
+            reply.groupFlowControlInfo = text
+        if own is not None and own.flow.enabled:
+            reply.qryPriorityId = own.query_priority
+
+
+def _in_force(record: ClusterSetting | GroupControl | None) -> tuple[int, str]:
+    """The id and text of the flow rules in force; `UNDEFINED` and a blank if there are none."""
+    if record is None or not record.flow.enabled:
+        return UNDEFINED, _NO_RULES
+    return record.audit.serial_id, record.flow.text
+
+
+# ---------------------------------------------------------------------------- checks
+
+
+def check_deployed(cluster: Cluster, topics: Iterable[str]) -> None:
+    """Raises `Refused` 431 for topics that are on no broker."""
+    missing = [topic for topic in topics if not cluster.is_deployed(topic)]
+    if missing:
+        raise Refused(431, f"Requested topic [[{', '.join(missing)}]] not deployed!")
+
+
+def read_conditions(texts: Iterable[str], topics: list[str]) -> dict[str, frozenset[str]]:
+    """The filters asked for, by topic. Raises `Refused` 400 for topics that are not subscribed."""
+    conditions: dict[str, frozenset[str]] = {}
+    for text in texts:
+        try:
+            topic, items = strings.parse_topic_condition(text)
+        except (TubeMQError, ValueError) as error:
+            raise RpcFault(INVOCATION_FAILURE) from error
+        conditions[topic] = items
+    strange = sorted(set(conditions).difference(topics))
+    if strange:
+        raise Refused(400, f"Filter's Topic not subscribed :[{', '.join(strange)}]")
+    return conditions
+
+
+def check_allowed(
+    cluster: Cluster, group: str, topics: Iterable[str], conditions: dict[str, frozenset[str]]
+) -> None:
+    """Raises `Refused` 450 or 455 where a topic is under authorisation control."""
+    watched = [topic for topic in topics if cluster.topics[topic].auth_control]
+    cluster.controls.check_consumer(group, watched, conditions)
+
+
+def _starts(text: str, topics: list[str]) -> dict[Partition, int]:
+    """The offsets in ``broker:topic:partition=offset[,…]``; real masters take negative ones."""
+    starts = {}
+    for item in (part for part in text.split(",") if part.strip()):
+        key, _, offset = item.partition("=")
+        try:
+            partition, start = strings.parse_partition_key(key.strip()), int(offset)
+        except (TubeMQError, ValueError) as error:
+            raise Refused(
+                400, f"[Parameter error] unformatted Partition-Offset value : {item}"
+            ) from error
+        if partition.topic not in topics:
+            raise Refused(
+                400,
+                f"[Parameter error] wrong offset reset for unsubscribed topic: reset "
+                f"item is {item}",
+            )
+        starts[partition] = start
+    return starts
+
+
+def _held(texts: Iterable[str]) -> tuple[Partition, ...]:
+    try:
+        return tuple(strings.parse_subscribe_info(text).partition for text in texts)
+    except (TubeMQError, ValueError) as error:
+        raise RpcFault(INVOCATION_FAILURE) from error

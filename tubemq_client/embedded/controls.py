@@ -1,0 +1,157 @@
+"""Controls over consumer groups: who may read what, with which filters, and how fast.
+
+Pure records and the decisions that follow from them. A master consults them at every registration
+and balance round, brokers apply the cluster's flow rules; `http_controls` sets them. Flow rules are
+kept as the JSON text that clients get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tubemq_client.embedded.checks import Refused
+from tubemq_client.embedded.records import UNDEFINED, Audit, TopicProps
+
+__all__ = ["ClusterSetting", "ConsumeControl", "Controls", "FlowRules", "GroupControl"]
+
+NO_RULES = "[]"
+
+
+@dataclass(slots=True)
+class FlowRules:
+    """Flow rules as their JSON text, and whether they are in force."""
+
+    enabled: bool = False
+    text: str = NO_RULES
+
+
+@dataclass(slots=True)
+class ConsumeControl:
+    """A group's permission for one topic. Without `enabled` the group never gets a partition of
+    it; with `filtering` it must ask for some of `conditions`, and for no others."""
+
+    group: str
+    topic: str
+    audit: Audit
+    enabled: bool = True
+    reason: str = ""
+    filtering: bool = False
+    conditions: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class GroupControl:
+    """A group's share of the brokers: `client_rate` > 0 is how many one member may read from."""
+
+    group: str
+    audit: Audit
+    check_rate: bool = False
+    client_rate: int = 0
+    query_priority: int = 301
+    flow: FlowRules = field(default_factory=FlowRules)
+
+
+@dataclass(slots=True)
+class ClusterSetting:
+    """What holds for everyone who has no setting of their own."""
+
+    audit: Audit
+    broker_port: int = 8123
+    broker_tls_port: int = 8124
+    broker_web_port: int = 8081
+    max_message_mb: int = 1
+    query_priority: int = 301
+    flow: FlowRules = field(default_factory=FlowRules)
+    props: TopicProps = field(default_factory=TopicProps)
+
+
+class Controls:
+    """All controls of one cluster. `setting` is None until somebody sets it, as on a real one."""
+
+    def __init__(self) -> None:
+        self.consume: dict[tuple[str, str], ConsumeControl] = {}
+        self.groups: dict[str, GroupControl] = {}
+        self.setting: ClusterSetting | None = None
+
+    # ------------------------------------------------------------------ decisions
+
+    def check_consumer(
+        self,
+        group: str,
+        authorised_topics: Iterable[str],
+        conditions: Mapping[str, frozenset[str]],
+    ) -> None:
+        """Whether `group` may read topics that are under authorisation control, with its filters.
+
+        Raises `Refused` 450 or 455.
+        """
+        topics = sorted(authorised_topics)
+        closed = [topic for topic in topics if not self._permits(group, topic)]
+        if closed:
+            raise Refused(
+                450, f"[unAuthorized Group] {group}'s consumerGroup in blackList! {closed}"
+            )
+        for topic in topics:
+            self._check_filter(self.consume[group, topic], conditions.get(topic, frozenset()))
+
+    def _permits(self, group: str, topic: str) -> bool:
+        control = self.consume.get((group, topic))
+        return control is not None and control.enabled
+
+    def _check_filter(self, control: ConsumeControl, asked: frozenset[str]) -> None:
+        if not control.filtering:
+            return
+        if not asked:
+            raise Refused(455, f"[Restricted Group] must set the filter conditions {control.topic}")
+        strange = sorted(asked.difference(control.conditions))
+        if strange:
+            raise Refused(455, f"[Restricted Group] unAuthorized filter conditions {strange}")
+
+    def disabled_topics(self, group: str) -> frozenset[str]:
+        """Topics of which the group never gets a partition."""
+        return frozenset(
+            control.topic
+            for (name, _), control in self.consume.items()
+            if name == group and not control.enabled
+        )
+
+    def client_rate(self, group: str) -> int:
+        """How many brokers one member may read from, `UNDEFINED` if the group has no limit."""
+        control = self.groups.get(group)
+        return control.client_rate if control and control.client_rate > 0 else UNDEFINED
+
+    # ------------------------------------------------------------------ persistence
+
+    def dump(self) -> dict[str, Any]:
+        """Everything as plain JSON values."""
+        return {
+            "consume": [asdict(control) for control in self.consume.values()],
+            "groups": [asdict(control) for control in self.groups.values()],
+            "setting": asdict(self.setting) if self.setting else None,
+        }
+
+    def load(self, document: Mapping[str, Any]) -> None:
+        """Replace everything by what `dump` gave; nothing of it may be missing, or all of it."""
+        self.consume = {
+            (row["group"], row["topic"]): ConsumeControl(
+                **{**row, "audit": Audit(**row["audit"]), "conditions": tuple(row["conditions"])}
+            )
+            for row in document.get("consume", ())
+        }
+        self.groups = {
+            row["group"]: GroupControl(
+                **{**row, "audit": Audit(**row["audit"]), "flow": FlowRules(**row["flow"])}
+            )
+            for row in document.get("groups", ())
+        }
+        row = document.get("setting")
+        self.setting = row and ClusterSetting(
+            **{
+                **row,
+                "audit": Audit(**row["audit"]),
+                "flow": FlowRules(**row["flow"]),
+                "props": TopicProps(**row["props"]),
+            }
+        )

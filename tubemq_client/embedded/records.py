@@ -1,0 +1,53 @@
+"""Small records that several parts of the embedded master keep: audit stamps, topic properties.
+
+Plain data with TubeMQ's defaults; what they are attached to is for `cluster` and `controls`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["UNDEFINED", "Audit", "TopicProps"]
+
+UNDEFINED = -2
+"""TubeMQ's "no value" for ids and numbers."""
+
+
+@dataclass(slots=True)
+class Audit:
+    """Who created and last changed a record; times are ms since the epoch."""
+
+    create_user: str
+    created_ms: int
+    modify_user: str
+    modified_ms: int
+    serial_id: int
+    data_version_id: int = UNDEFINED
+
+    @classmethod
+    def new(cls, user: str, now_ms: int) -> Audit:
+        return cls(user, now_ms, user, now_ms, now_ms)
+
+    def touch(self, user: str, now_ms: int) -> None:
+        # Serial ids are times on real masters; two changes within a millisecond differ as well.
+        self.modify_user, self.modified_ms = user, now_ms
+        self.serial_id = max(now_ms, self.serial_id + 1)
+
+
+@dataclass(slots=True)
+class TopicProps:
+    """The settable properties of a topic on a broker, with TubeMQ's defaults."""
+
+    stores: int = 1
+    partitions: int = 1
+    unflush_threshold: int = 1000
+    unflush_interval: int = 10_000
+    unflush_data_hold: int = 0
+    cache_mb: int = 3
+    cache_count_k: int = 10
+    cache_flush_ms: int = 20_000
+    accept_publish: bool = True
+    accept_subscribe: bool = True
+    delete_policy: str = "delete,168h"
+    store_type: int = UNDEFINED
+    data_path: str = ""
