@@ -171,18 +171,24 @@ def build_tubemq_asset(
             **asset_options.get("metadata", {}),
         }
 
+    if partitions_def is not None:
+        asset_options["partitions_def"] = partitions_def
+    return _asset(name, ingest, resource_key, max_retries, asset_options)
+
+
+def _asset(
+    name: str, ingest: _Ingest, resource_key: str, max_retries: int, options: dict[str, Any]
+) -> dg.AssetsDefinition:
+    partitions = options.get("partitions_def")
+
     def ingested(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
         resource: TubeMQResource = getattr(context.resources, resource_key)
         attempt = f"{context.run.run_id}-{context.op_execution_context.retry_number}"
         with _in_dagsters_terms(max_retries):
-            return _materialized(*ingest.windows(resource, attempt, context, partitions_def))
+            return _materialized(*ingest.windows(resource, attempt, context, partitions))
 
     return dg.asset(  # type: ignore[no-any-return]
-        name=name,
-        partitions_def=partitions_def,
-        required_resource_keys={resource_key},
-        kinds={"tubemq"},
-        **asset_options,
+        name=name, required_resource_keys={resource_key}, kinds={"tubemq"}, **options
     )(ingested)
 
 
