@@ -6,6 +6,7 @@ The tree says whose fault it is; each class carries data that callers may act on
     ├── LocalError                 the caller's doing: fix the call
     │   ├── ConfigError            options; lists every problem at once
     │   ├── MissingExtraError      an optional dependency is not installed (also an ImportError)
+    │   ├── StaleBatch             a batch confirmed too late: it is delivered again
     │   └── ClosedError            the client was closed
     ├── ProtocolViolation          the peer sent bytes or values the protocol does not allow
     │   └── UnreadableTDMsg        a packed message body is malformed, too large or encrypted
@@ -80,6 +81,7 @@ __all__ = [
     "ServerError",
     "ServerFailure",
     "ServiceUnavailable",
+    "StaleBatch",
     "StandbyMaster",
     "TlsError",
     "TubeMQError",
@@ -163,6 +165,11 @@ class MissingExtraError(LocalError, ImportError):
 
 class ClosedError(LocalError):
     """The client was closed."""
+
+
+class StaleBatch(LocalError):
+    """The batch is not out any more: its partition was taken away, or its time to be confirmed is
+    over, or it was confirmed or rejected before. What was not confirmed is delivered again."""
 
 
 class ProtocolViolation(TubeMQError):

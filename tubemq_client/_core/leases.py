@@ -28,6 +28,10 @@ class HeartbeatSchedule:
     def wait_ms(self, now: int) -> int:
         return max(0, self._next_at - now)
 
+    def hurry(self) -> None:
+        """Make the next one due at once: there is news to tell."""
+        self._next_at = 0
+
     def succeeded(self, now: int) -> None:
         self._failures = 0
         self._next_at = now + self.period_ms

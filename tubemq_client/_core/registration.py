@@ -85,8 +85,9 @@ class Registration:
         reply = yield Call(self.broker.address, methods.REGISTER_PARTITION, request)
         self.check(reply, "unregister")
 
-    def post_fetch(self, *, consumed: bool) -> Conversation[Ticket]:
-        """Put a fetch on the wire. `consumed` True first moves past the batch fetched before."""
+    def post_fetch(self, *, consumed: bool, escape_limit: bool = False) -> Conversation[Ticket]:
+        """Put a fetch on the wire. `consumed` True first moves past the batch fetched before;
+        `escape_limit`: the client keeps to a limit of its own, the broker need not enforce one."""
         request = _pb.GetMessageRequestC2B(
             clientId=self.client_id,
             partitionId=self.partition.partition_id,
@@ -94,7 +95,7 @@ class Registration:
             topicName=self.partition.topic,
             lastPackConsumed=consumed,
             manualCommitOffset=False,
-            escFlowCtrl=False,
+            escFlowCtrl=escape_limit,
         )
         ticket: Ticket = yield Post(self.broker.address, methods.GET_MESSAGES, request)
         return ticket
