@@ -8,11 +8,12 @@ position, rejecting it makes the broker deliver it again.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tubemq_client import _pb, errors
 from tubemq_client._core.batch import DecodePolicy, MessageBatch, RawBatch
-from tubemq_client._core.effects import Await, Call
+from tubemq_client._core.effects import Await, Call, Now, WallNow
+from tubemq_client._core.flow_control import Fetched, FlowControl, Pace
 from tubemq_client._core.registration import UNDEFINED, Registered, Registration
 from tubemq_client._wire import methods, strings
 
@@ -25,6 +26,9 @@ __all__ = ["READ_STATUS", "AssignedSession"]
 
 READ_STATUS = {"earliest": 0, "latest": 1, "always_latest": 2}
 """Where a group without a stored position starts, as brokers number it."""
+
+NOT_FOUND_WAIT_MS = 400
+"""How long a waiting pull leaves a partition alone that had nothing to read."""
 
 
 @dataclass(slots=True)
@@ -39,12 +43,21 @@ class AssignedSession:
     priority: int = UNDEFINED
     partitions: dict[Partition, bool] = field(default_factory=dict)
     held: dict[Partition, Registration] = field(default_factory=dict)
+    flow: FlowControl = field(default_factory=FlowControl)
+    not_before: dict[Partition, int] = field(default_factory=dict)
+    """When flow rules allow the next fetch, ms of the monotonic clock."""
+    _paces: dict[Partition, Pace] = field(default_factory=dict)
     _reported: frozenset[Partition] = frozenset()
     _decode: dict[str, DecodePolicy] = field(default_factory=dict)
 
     def open(self) -> Conversation[None]:
-        yield from self.master.register_consumer(self.client_id, self.group, self.topics)
+        yield from self._register()
         yield from self.refresh()
+
+    def _register(self) -> Conversation[None]:
+        yield from self.master.register_consumer(
+            self.client_id, self.group, self.topics, flow=self.flow
+        )
 
     def refresh(self) -> Conversation[dict[Partition, bool]]:
         """Ask the master for partitions and which may be subscribed."""
@@ -76,10 +89,14 @@ class AssignedSession:
         return found
 
     def pull(self, partition: Partition) -> Conversation[MessageBatch | None]:
-        """One batch, or None when there is nothing to read now. A lost partition is dropped from
-        `held` and the refusal raised (`errors.NotRegistered`, `errors.PartitionTaken`)."""
+        """One batch, or None when there is nothing to read now, or a flow rule asks to wait: then
+        the broker is not asked. A lost partition is dropped from `held` and the refusal raised
+        (`errors.NotRegistered`, `errors.PartitionTaken`)."""
         lease = self._lease(partition)
+        if (yield Now()) < self.not_before.get(partition, 0):
+            return None
         reply = yield Await((yield from lease.post_fetch(consumed=False)))
+        yield from self._keep_pace(partition, reply)
         if reply.success and reply.errCode == errors.SUCCESS:
             raw = RawBatch(reply.currOffset, reply.messages)
             return MessageBatch(
@@ -90,12 +107,35 @@ class AssignedSession:
                 exact=False,
                 policy=self._policy(partition.topic),
             )
-        if reply.errCode == errors.NOT_FOUND:
+        if reply.errCode in (errors.NOT_FOUND, errors.SPEED_LIMIT):
             return None
         error = errors.for_code(reply.errCode, reply.errMsg, where=f"fetch of {lease.where}")
         if isinstance(error, errors.NotRegistered | errors.PartitionTaken):
             self.held.pop(partition, None)
         raise error
+
+    def next_try_ms(self, partition: Partition, now: int) -> int:
+        """How long a caller who found nothing should wait before it pulls again."""
+        return max(NOT_FOUND_WAIT_MS, self.not_before.get(partition, 0) - now)
+
+    def _keep_pace(self, partition: Partition, reply: Any) -> Conversation[None]:
+        """Note when the partition may be asked again. Without a rule that is at once: a caller who
+        finds nothing decides how long to wait."""
+        pace = self._paces.get(partition)
+        if pace is None:
+            filtered = bool(self.topics[partition.topic])
+            pace = self._paces[partition] = Pace(self.flow, filtered=filtered)
+        limit_ms = reply.minLimitTime if reply.errCode == errors.SPEED_LIMIT else 0
+        fetched = Fetched(
+            reply.errCode,
+            sum(len(message.payLoadData) for message in reply.messages),
+            reply.currDataDlt if reply.HasField("currDataDlt") else -1,
+            exempt=reply.escFlowCtrl,
+            slow=reply.requireSlow,
+            otherwise_ms=limit_ms,
+        )
+        now = yield Now()
+        self.not_before[partition] = now + pace.delay_ms(fetched, now, (yield WallNow()))
 
     def confirm(self, partition: Partition, *, consumed: bool) -> Conversation[Registered]:
         """Commit (or roll back) the batch in flight; answers with the group's position."""
@@ -103,6 +143,8 @@ class AssignedSession:
 
     def release(self, partition: Partition, *, consumed: bool) -> Conversation[None]:
         lease = self.held.pop(partition, None)
+        self.not_before.pop(partition, None)
+        self._paces.pop(partition, None)
         if lease is not None:
             yield from lease.unregister(consumed=consumed)
 
@@ -121,10 +163,14 @@ class AssignedSession:
         held = frozenset(self.held)
         try:
             yield from self.master.heartbeat_consumer(
-                self.client_id, self.group, sorted(held), report=held != self._reported
+                self.client_id,
+                self.group,
+                sorted(held),
+                report=held != self._reported,
+                flow=self.flow,
             )
         except errors.NotRegistered:
-            yield from self.master.register_consumer(self.client_id, self.group, self.topics)
+            yield from self._register()
             held = frozenset()
         self._reported = held
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tubemq_client._core.effects import Conversation
+    from tubemq_client._core.flow_control import FlowControl
     from tubemq_client._wire.methods import Method
     from tubemq_client.model import Address, BrokerNode, ClientSettings, Partition
 
@@ -148,10 +149,16 @@ class MasterSession:
     # -- client balance -----------------------------------------------------------------------
 
     def register_consumer(
-        self, client_id: str, group: str, topics: dict[str, tuple[str, ...]]
+        self,
+        client_id: str,
+        group: str,
+        topics: dict[str, tuple[str, ...]],
+        *,
+        flow: FlowControl | None = None,
     ) -> Conversation[None]:
-        """RPC 20. `topics` maps each topic to its filter items. Raises `errors.UnknownTopic`,
-        `errors.GroupInconsistent` and the like when the master refuses."""
+        """RPC 20. `topics` maps each topic to its filter items; `flow` learns the flow rules.
+        Raises `errors.UnknownTopic`, `errors.GroupInconsistent` and the like when the master
+        refuses."""
         request = _pb.RegisterRequestC2MV2(
             clientId=client_id,
             groupName=group,
@@ -170,9 +177,13 @@ class MasterSession:
                 reportSubInfo=False,
             ),
         )
+        if flow is not None:
+            flow.fill(request.opsTaskInfo)
         reply = yield from self.call(methods.REGISTER_CONSUMER_V2, request)
         _check(reply, f"registering group {group!r} for {', '.join(sorted(topics))}")
         self.learn_brokers(reply)
+        if flow is not None:
+            flow.learn(reply.opsTaskInfo)
 
     def partition_meta(
         self, client_id: str, group: str
@@ -193,18 +204,29 @@ class MasterSession:
         }
 
     def heartbeat_consumer(
-        self, client_id: str, group: str, held: list[Partition], *, report: bool
+        self,
+        client_id: str,
+        group: str,
+        held: list[Partition],
+        *,
+        report: bool,
+        flow: FlowControl | None = None,
     ) -> Conversation[None]:
-        """RPC 21. Raises `errors.NotRegistered` when the master has forgotten the client."""
+        """RPC 21; `flow` learns changes of the flow rules. Raises `errors.NotRegistered` when the
+        master has forgotten the client."""
         sub_info = _pb.ClientSubRepInfo(
             brokerConfigId=self.broker_config_id, topicMetaInfoId=UNDEFINED, reportSubInfo=report
         )
         if report:
             sub_info.partSubInfo.extend(strings.format_part_sub_info(held))
         request = _pb.HeartRequestC2MV2(clientId=client_id, groupName=group, subRepInfo=sub_info)
+        if flow is not None:
+            flow.fill(request.opsTaskInfo)
         reply = yield from self.call(methods.HEARTBEAT_CONSUMER_V2, request)
         _check(reply, f"heartbeat of group {group!r}")
         self.learn_brokers(reply)
+        if flow is not None:
+            flow.learn(reply.opsTaskInfo)
 
     def close_consumer(self, client_id: str, group: str) -> Conversation[None]:
         request = _pb.CloseRequestC2M(clientId=client_id, groupName=group)

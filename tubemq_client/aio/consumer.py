@@ -90,11 +90,21 @@ class AssignedConsumer(AsyncClient):
             )
         return found.current
 
-    async def pull(self, partition: Partition) -> MessageBatch | None:
-        """The next batch, or None if there is nothing to read now. Answers at once. Confirm or
-        reject every batch, an empty one too."""
-        async with self._lock:
-            return await self._driver.run(self._consumer.pull(partition))
+    async def pull(self, partition: Partition, *, timeout_ms: int = 0) -> MessageBatch | None:
+        """The next batch, or None if there is nothing to read now.
+
+        Answers at once, or waits up to `timeout_ms` for something to read. A flow rule of the
+        cluster or the group that asks to wait counts as nothing to read. Confirm or reject every
+        batch, an empty one too.
+        """
+        deadline = _now_ms() + timeout_ms
+        while True:
+            async with self._lock:
+                batch = await self._driver.run(self._consumer.pull(partition))
+            left = deadline - _now_ms()
+            if batch is not None or left <= 0:
+                return batch
+            await asyncio.sleep(min(self._consumer.next_try_ms(partition, _now_ms()), left) / 1000)
 
     async def confirm(self, batch: MessageBatch) -> int:
         """Move the group past `batch`; returns the group's position, the next offset to read."""

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tubemq_client._core.flow_control import FlowRules
 from tubemq_client._wire import payload
 from tubemq_client.embedded.checks import OFFSET_HISTORY_TOPIC, Refused
 from tubemq_client.embedded.cluster import Cluster, Deployment
@@ -59,7 +60,11 @@ class Faults:
 
 
 class Broker:
-    """State of one broker. Offsets are index offsets, times ms of `clock`."""
+    """State of one broker. Offsets are index offsets, times ms of `clock`.
+
+    `flow_rules` are the cluster's, whose data limits a broker enforces; groups' rules never reach
+    it.
+    """
 
     def __init__(
         self,
@@ -75,6 +80,7 @@ class Broker:
         self.clock = clock
         self.faults = Faults()
         self.running = True
+        self.flow_rules = FlowRules()
         self.leases = Leases(switches.lease_ms)
         self.positions = Positions(reset_beyond_max=switches.reset_beyond_max)
         self.storage = Storage(broker_id, directory, switches)

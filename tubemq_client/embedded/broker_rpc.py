@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tubemq_client import _pb
+from tubemq_client import _pb, errors
 from tubemq_client._wire import methods, payload
 from tubemq_client.embedded.broker import Broker
 from tubemq_client.embedded.checks import (
@@ -278,14 +278,26 @@ class BrokerRpc:
                 500, f"Get the store of topic {key.topic} in partition {key.partition_id} failure!"
             )
         mode = FetchMode(request.lastPackConsumed, request.manualCommitOffset)
-        return self._fetch(key, lease, store, mode)
-
-    def _fetch(self, key: PositionKey, lease: Lease, store: Store, mode: FetchMode) -> Any:
-        broker = self._broker
         start = broker.positions.begin(key, mode, store.log.ends)
         if start.refusal:
             return _nothing(start.refusal, wait_ms=start.wait_ms)
-        outcome = self._read(key, lease, store, start.offset)
+        wait_ms = self._refused_ms(lease, store)
+        if wait_ms and not request.escFlowCtrl:
+            return _too_early(wait_ms)
+        return self._fetch(key, lease, store, mode, start.offset)
+
+    def _refused_ms(self, lease: Lease, store: Store) -> int:
+        """How long the flow rules keep a reader away; 0 if it may fetch now."""
+        if lease.data_reached is None:  # nothing is limited before the first successful fetch
+            return 0
+        lag, now = store.log.data_end - lease.data_reached, self._broker.clock()
+        return lease.allowance.refused_ms(self._broker.flow_rules, lag, now, now)
+
+    def _fetch(
+        self, key: PositionKey, lease: Lease, store: Store, mode: FetchMode, start: int
+    ) -> Any:
+        broker = self._broker
+        outcome = self._read(key, lease, store, start)
         if outcome.code == 200 or broker.switches.advance_on_404:
             broker.positions.book(key, mode, outcome.advance, delivered=bool(outcome.records))
         if outcome.code != 200:
@@ -293,8 +305,10 @@ class BrokerRpc:
             return _nothing(outcome.text, wait_ms=_int32(store.log.data_end))
         lease.warmed = True
         lease.data_reached = store.log.data_end - outcome.data_lag
-        lease.sent(sum(record.size for record in outcome.records), broker.clock())
-        return self._batch(start.offset, outcome)
+        size = sum(record.size for record in outcome.records)
+        lease.sent(size, broker.clock())
+        lease.allowance.sent(size)
+        return self._batch(start, outcome)
 
     def _read(self, key: PositionKey, lease: Lease, store: Store, start: int) -> ReadOutcome:
         broker, limits = self._broker, self._broker.switches.reads
@@ -304,7 +318,7 @@ class BrokerRpc:
             key.partition_id,
             lease.key_codes,
             priority_level(broker.query_priority(lease), filtered=filtered),
-            limits.byte_budget(first=not lease.warmed),
+            lease.allowance.budget(limits.byte_budget(first=not lease.warmed)),
             broker.deployment(key.topic).props.partitions,
         )
         return read(store.log, request, limits)
@@ -378,6 +392,18 @@ def _nothing(text: str, *, wait_ms: int = 0) -> Any:
         success=False,
         errCode=404,
         errMsg=text,
+        currOffset=-1,
+        minLimitTime=wait_ms,
+        escFlowCtrl=False,
+        currDataDlt=-1,
+    )
+
+
+def _too_early(wait_ms: int) -> Any:
+    return _pb.GetMessageResponseB2C(
+        success=False,
+        errCode=errors.SPEED_LIMIT,
+        errMsg="RpcServer consume speed limit!",
         currOffset=-1,
         minLimitTime=wait_ms,
         escFlowCtrl=False,

@@ -7,8 +7,10 @@ They keep no state of their own and stay valid across crash and restart.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
+from tubemq_client._core.flow_control import FlowRules
 from tubemq_client.embedded.loop_thread import LoopThread
 from tubemq_client.embedded.positions import PositionKey
 from tubemq_client.embedded.runtime import ServedBroker
@@ -99,6 +101,11 @@ class BrokerHandle:
     def corrupt_next(self, records: int = 1) -> None:
         """Give the next delivered records a wrong checksum; the stored ones stay sound."""
         self._set("corrupt_next", value=records)
+
+    def limit_readers(self, rules: str) -> None:
+        """Enforce the data limits in `rules`, flow-control JSON; ``"[]"`` ends it. Raises
+        `ConfigError` for rules that no master would take."""
+        self._thread.do(partial(setattr, self._served.broker, "flow_rules", FlowRules.parse(rules)))
 
     def silence(self, *method_ids: int) -> None:
         """Never answer these methods; none means answer all."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tubemq_client._core.flow_control import Allowance
 from tubemq_client.embedded.positions import PositionKey
 
 __all__ = ["UNDEFINED_PRIORITY", "Lease", "Leases"]
@@ -39,7 +40,7 @@ class SentWindow:
 class Lease:
     """One registration. `query_priority` <= 0 means "the cluster's"; `warmed`: it has had a
     successful fetch, so the full byte budget applies; `data_reached`: where in the data log that
-    fetch ended."""
+    fetch ended. `allowance` is what the cluster's flow rules leave it."""
 
     client_id: str
     filters: tuple[str, ...] = ()
@@ -49,6 +50,7 @@ class Lease:
     expires_ms: int = 0
     warmed: bool = False
     data_reached: int | None = None
+    allowance: Allowance = field(default_factory=Allowance)
     short_window: SentWindow = field(default_factory=lambda: SentWindow(5_000))
     long_window: SentWindow = field(default_factory=lambda: SentWindow(60_000))
 

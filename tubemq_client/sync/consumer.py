@@ -96,11 +96,21 @@ class AssignedConsumer(BlockingClient):
             )
         return found.current
 
-    def pull(self, partition: Partition) -> MessageBatch | None:
-        """The next batch, or None if there is nothing to read now. Answers at once. Confirm or
-        reject every batch, an empty one too."""
-        with self._lock:
-            return self._driver.run(self._consumer.pull(partition))
+    def pull(self, partition: Partition, *, timeout_ms: int = 0) -> MessageBatch | None:
+        """The next batch, or None if there is nothing to read now.
+
+        Answers at once, or waits up to `timeout_ms` for something to read. A flow rule of the
+        cluster or the group that asks to wait counts as nothing to read. Confirm or reject every
+        batch, an empty one too.
+        """
+        deadline = _now_ms() + timeout_ms
+        while True:
+            with self._lock:
+                batch = self._driver.run(self._consumer.pull(partition))
+            left = deadline - _now_ms()
+            if batch is not None or left <= 0:
+                return batch
+            self._stop.wait(min(self._consumer.next_try_ms(partition, _now_ms()), left) / 1000)
 
     def confirm(self, batch: MessageBatch) -> int:
         """Move the group past `batch`; returns the group's position, the next offset to read."""
@@ -130,12 +140,16 @@ class AssignedConsumer(BlockingClient):
         super().close()
 
     def _keep_beating(self) -> None:
-        self._schedule.succeeded(time.monotonic_ns() // 1_000_000)
-        while not self._stop.wait(self._schedule.wait_ms(time.monotonic_ns() // 1_000_000) / 1000):
+        self._schedule.succeeded(_now_ms())
+        while not self._stop.wait(self._schedule.wait_ms(_now_ms()) / 1000):
             try:
                 with self._lock:
                     self._driver.run(self._consumer.heartbeat())
             except errors.TubeMQError:
-                self._schedule.failed(time.monotonic_ns() // 1_000_000)
+                self._schedule.failed(_now_ms())
             else:
-                self._schedule.succeeded(time.monotonic_ns() // 1_000_000)
+                self._schedule.succeeded(_now_ms())
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
