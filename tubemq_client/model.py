@@ -46,6 +46,7 @@ class BrokerNode:
 
     @property
     def address(self) -> Address:
+        """Host and RPC port."""
         return (self.host, self.port)
 
     def __str__(self) -> str:
@@ -66,10 +67,12 @@ class Partition:
 
     @property
     def key(self) -> str:
+        """``"<broker id>:<partition id>"``, unique within a topic."""
         return f"{self.broker_id}:{self.partition_id}"
 
     @property
     def store_id(self) -> int:
+        """The store of the broker that holds this partition."""
         return self.partition_id // PARTITIONS_PER_STORE
 
     @property
@@ -237,7 +240,6 @@ class ConsumerSettings:
     rebalance_confirm_wait_ms: int = 3_000
     rollback_on_rebalance: bool = True
     report_every_beats: int = 6
-    metadata_period_ms: int = 10_000
     close_wait_ms: int = 10_000
 
 

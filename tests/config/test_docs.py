@@ -1,4 +1,4 @@
-"""The option tables in the docs are the models': same names, same defaults."""
+"""The option tables in the docs are the models': same names, same defaults, same ranges."""
 
 from __future__ import annotations
 
@@ -8,27 +8,60 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from tubemq_client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from tubemq_client.config import AuthConfig, ClientConfig, ConsumerConfig, ProducerConfig, TlsConfig
+from tubemq_client.config.base import range_of
+from tubemq_client.config.sources import _INI, _INI_IDLE
 
-PAGE = Path(__file__).parents[2] / "docs" / "protocol" / "options.md"
+PAGE = (Path(__file__).parents[2] / "docs" / "protocol" / "options.md").read_text()
+MODELS: list[tuple[type[BaseModel], type[BaseModel] | None]] = [
+    (ClientConfig, None),
+    (AuthConfig, None),
+    (TlsConfig, None),
+    (ConsumerConfig, ClientConfig),
+    (ProducerConfig, ClientConfig),
+]
 
 
-def documented(title: str) -> dict[str, str]:
-    section = PAGE.read_text().split(f"## {title}\n")[1].split("\n## ")[0]
-    return dict(re.findall(r"^\| `(\w+)` \| `?([^|`]+?)`? \|", section, re.MULTILINE))
+def section(title: str) -> str:
+    return PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
 
 
-@pytest.mark.parametrize(
-    ("model", "base"),
-    [(ClientConfig, None), (ConsumerConfig, ClientConfig), (ProducerConfig, ClientConfig)],
-)
-def test_every_option_is_documented_with_its_default(
+def documented(title: str) -> dict[str, tuple[str, str]]:
+    rows = re.findall(r"^\| `(\w+)` \| `?([^|`]+?)`? \| ([^|]+?) \|", section(title), re.MULTILINE)
+    return {name: (default, allowed) for name, default, allowed in rows}
+
+
+def default_of(value: object) -> str:
+    if value is None or value == ():
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@pytest.mark.parametrize(("model", "base"), MODELS)
+def test_every_option_is_documented_with_its_default_and_range(
     model: type[BaseModel], base: type[BaseModel] | None
 ) -> None:
     own = {n: f for n, f in model.model_fields.items() if not base or n not in base.model_fields}
-    expected = {
-        name: "–" if field.is_required() else str(field.default or "none")
+    found = documented(model.__name__)
+    assert {name: default for name, (default, _) in found.items()} == {
+        name: "–" if field.is_required() else default_of(field.default)
         for name, field in own.items()
     }
-    expected = {name: "none" if text == "()" else text for name, text in expected.items()}
-    assert documented(model.__name__) == expected
+    numbers = {n: range_of(f) for n, f in own.items() if f.annotation in (int, float)}
+    assert {name: found[name][1] for name in numbers} == numbers
+
+
+def test_names_of_other_clients_lead_to_options_that_exist() -> None:
+    known = set(ConsumerConfig.model_fields) | set(ProducerConfig.model_fields)
+    known |= {f"auth.{name}" for name in AuthConfig.model_fields}
+    known |= {f"tls.{name}" for name in TlsConfig.model_fields}
+    ours = set(re.findall(r"^\| `([\w.]+)` \|", section("Names in other clients"), re.MULTILINE))
+    assert ours
+    assert ours <= known
+
+
+def test_every_key_of_an_ini_file_is_documented() -> None:
+    text = section("Names in other clients")
+    for key, ours in _INI.items():
+        assert re.search(rf"^\| `{ours}` \|.*`{key}`", text, re.MULTILINE), key
+    assert [key for key in _INI_IDLE if f"`{key}`" not in text] == []

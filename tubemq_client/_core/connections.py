@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tubemq_client.model import Address
+    from tubemq_client.model import Address, ClientSettings
 
 __all__ = ["ConnectionRules"]
 
@@ -32,6 +32,15 @@ class ConnectionRules:
     _failures: dict[Address, int] = field(default_factory=dict)
     _not_before: dict[Address, int] = field(default_factory=dict)
     _sweep_at: int = 0
+
+    @classmethod
+    def of(cls, settings: ClientSettings) -> ConnectionRules:
+        """The rules that the options ask for."""
+        return cls(
+            settings.idle_connection_ms,
+            settings.reconnect_pause_ms,
+            settings.longest_reconnect_pause_ms,
+        )
 
     def wait_ms(self, address: Address, now: int) -> int:
         """How long to wait before the next attempt to connect to `address`; 0 for at once."""

@@ -8,6 +8,10 @@ down instead of hammering a peer that is ill.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tubemq_client.model import ClientSettings
 
 __all__ = ["HeartbeatSchedule"]
 
@@ -21,6 +25,15 @@ class HeartbeatSchedule:
     max_failures: int = 5
     _next_at: int = 0
     _failures: int = 0
+
+    @classmethod
+    def of(cls, settings: ClientSettings) -> HeartbeatSchedule:
+        """The schedule that the options ask for."""
+        return cls(
+            settings.heartbeat_period_ms,
+            settings.heartbeat_period_after_failures_ms,
+            settings.max_heartbeat_failures,
+        )
 
     def due(self, now: int) -> bool:
         return now >= self._next_at

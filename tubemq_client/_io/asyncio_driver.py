@@ -61,7 +61,7 @@ class AsyncDriver:
         self._settings = settings
         self._timeout_s = settings.rpc_timeout_ms / 1000
         self._peers: dict[Address, _Peer] = {}
-        self._rules = ConnectionRules(settings.idle_connection_ms)
+        self._rules = ConnectionRules.of(settings)
         self._releases: dict[int, Conversation[None]] = {}
         self._last_words: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()

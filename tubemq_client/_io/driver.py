@@ -67,7 +67,7 @@ class BlockingDriver:
         self._timeout_s = settings.rpc_timeout_ms / 1000
         self._lock = threading.Lock()
         self._peers: dict[Address, _Peer] = {}
-        self._rules = ConnectionRules(settings.idle_connection_ms)
+        self._rules = ConnectionRules.of(settings)
         self._releases: dict[int, Conversation[None]] = {}
         self._closed = threading.Event()
 

@@ -48,7 +48,7 @@ class AssignedConsumer(AsyncClient):
             wanted,
             corrupt_records,
         )
-        self._schedule = HeartbeatSchedule(settings.heartbeat_period_ms)
+        self._schedule = HeartbeatSchedule.of(settings)
         self._lock = asyncio.Lock()
         self._beat: asyncio.Task[None] | None = None
 

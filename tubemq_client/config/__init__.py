@@ -1,30 +1,35 @@
 """Options, validated once with pydantic and turned into the plain settings that shells run on.
 
 The only place where options are checked: unknown names are refused, every problem is listed at
-once (`errors.ConfigError`), units are in the names (`_ms`, `_bytes`). Nothing here does I/O. A
-Spark executor never imports this; it gets the plain values.
+once (`errors.ConfigError`), units are in the names (`_ms`, `_bytes`). Nothing here touches the
+network; `from_file` reads the file it is given. A Spark executor never imports this; it gets the
+plain values.
 """
 
+from tubemq_client.config.base import CommonOptions, validated
 from tubemq_client.config.models import (
     ClientConfig,
-    CommonOptions,
     ConsumerConfig,
     FilterItem,
     GroupName,
     ProducerConfig,
     TopicName,
-    from_url,
-    validated,
 )
+from tubemq_client.config.security import AuthConfig, TlsConfig
+from tubemq_client.config.sources import from_file, from_url, with_environment
 
 __all__ = [
+    "AuthConfig",
     "ClientConfig",
     "CommonOptions",
     "ConsumerConfig",
     "FilterItem",
     "GroupName",
     "ProducerConfig",
+    "TlsConfig",
     "TopicName",
+    "from_file",
     "from_url",
     "validated",
+    "with_environment",
 ]

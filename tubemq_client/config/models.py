@@ -1,40 +1,39 @@
-"""The option models. Ranges follow upstream's clients; see `docs/protocol/options.md`.
+"""The option models of clients, consumers and producers. Ranges follow upstream's clients.
 
-Build them with `validated(Model, {...})` or `Model.parse(...)` to get one `errors.ConfigError` that
-lists every problem; calling the class directly raises pydantic's own `ValidationError`.
+Every option is one that something obeys; `docs/protocol/options.md` has them all, with the names
+that the Java, C++ and Go clients use. Build models with `Model.parse({...})` to get one
+`errors.ConfigError` that lists every problem; calling the class directly raises pydantic's own
+`ValidationError`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from dataclasses import fields
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, model_validator
 
-from tubemq_client import errors
-from tubemq_client.model import Address, ClientSettings
+from tubemq_client.config.base import CommonOptions
+from tubemq_client.config.security import Auth, Tls
+from tubemq_client.model import Address, ClientSettings, ConsumerSettings, ProducerSettings
 
 __all__ = [
     "ClientConfig",
-    "CommonOptions",
     "ConsumerConfig",
     "FilterItem",
     "GroupName",
     "ProducerConfig",
     "TopicName",
-    "from_url",
-    "validated",
 ]
 
 DEFAULT_MASTER_PORT = 8715
+DEFAULT_MASTER_TLS_PORT = 8716
 
 _GROUP = re.compile(r"[a-zA-Z][\w-]+")
 _TOPIC = re.compile(r"[a-zA-Z]\w+")
 _FILTER = re.compile(r"[\w-]+", re.ASCII)
-
-Model = TypeVar("Model", bound=BaseModel)
+_MIB = 2**20
 
 
 def _masters(value: object) -> object:
@@ -51,15 +50,18 @@ def _masters(value: object) -> object:
 
 
 def _master(item: object) -> object:
-    """Host and port, or None for text that names neither; other types are left to pydantic."""
+    """Host and port (0: the default one), or None for text that names neither; other types are
+    left to pydantic. An IPv6 address is in brackets if a port follows it."""
     if not isinstance(item, str):
         return item
-    host, _, port = item.rpartition(":") if ":" in item else (item, "", "")
+    found = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^:\[\]]+))(?::(\d*))?", item)
+    if found is None:
+        address = re.fullmatch(r"[0-9a-fA-F:.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*", item)
+        return (item, 0) if address else None
+    host, port = found[1] or found[2], found[3]
     if not port:
-        return (host, DEFAULT_MASTER_PORT)
-    if not (host and port.isdecimal() and 0 < int(port) < 65536):
-        return None
-    return (host.strip("[]"), int(port))
+        return (host, 0)
+    return (host, int(port)) if 0 < int(port[:6]) < 65536 else None
 
 
 def _named(pattern: re.Pattern[str], limit: int, what: str) -> BeforeValidator:
@@ -80,17 +82,6 @@ TopicName = Annotated[str, _named(_TOPIC, 64, "topic name")]
 FilterItem = Annotated[str, _named(_FILTER, 256, "stream id to filter by")]
 
 
-class CommonOptions(BaseModel):
-    """Base of all option models: frozen, unknown names refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    @classmethod
-    def parse(cls, options: Mapping[str, Any]) -> Self:
-        """The model for `options`. Raises `errors.ConfigError` with every problem."""
-        return validated(cls, options)
-
-
 class ClientConfig(CommonOptions):
     """How to reach a cluster."""
 
@@ -104,14 +95,65 @@ class ClientConfig(CommonOptions):
     heartbeat_period_ms: int = Field(
         10_000, ge=1_000, le=13_000, description="time between heartbeats, ms"
     )
+    heartbeat_period_after_failures_ms: int = Field(
+        60_000, ge=1_000, le=600_000, description="the same once heartbeats keep failing, ms"
+    )
+    max_heartbeat_failures: int = Field(
+        5, ge=1, le=100, description="failures in a row before heartbeats slow down"
+    )
+    register_attempts: int = Field(
+        5, ge=1, le=100, description="attempts to register at the master"
+    )
+    register_pause_ms: int = Field(
+        1_000, ge=0, le=60_000, description="time between those attempts, ms"
+    )
+    idle_connection_ms: int = Field(
+        180_000, ge=15_000, le=3_600_000, description="a silent connection is closed after it, ms"
+    )
+    reconnect_pause_ms: int = Field(
+        100, ge=10, le=60_000, description="pause after a connection was refused, ms; doubles"
+    )
+    longest_reconnect_pause_ms: int = Field(
+        2_000, ge=10, le=600_000, description="the longest such pause, ms"
+    )
+    max_frame_bytes: int = Field(
+        32 * _MIB, ge=_MIB, le=1024 * _MIB, description="largest reply that is read, bytes"
+    )
+    preconnect: bool = Field(
+        default=False, description="connect to brokers as soon as they are known"
+    )
+    auth: Auth = None
+    tls: Tls = None
+
+    @model_validator(mode="after")
+    def _pauses_grow(self) -> Self:
+        problems = [
+            f"{longer} {getattr(self, longer)} is less than {shorter} {getattr(self, shorter)}"
+            for shorter, longer in (
+                ("heartbeat_period_ms", "heartbeat_period_after_failures_ms"),
+                ("reconnect_pause_ms", "longest_reconnect_pause_ms"),
+            )
+            if getattr(self, longer) < getattr(self, shorter)
+        ]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @model_validator(mode="after")
+    def _masters_have_ports(self) -> Self:
+        port = DEFAULT_MASTER_TLS_PORT if self.tls else DEFAULT_MASTER_PORT
+        # Not by assignment: the model is frozen for everybody else.
+        self.__dict__["masters"] = tuple((host, given or port) for host, given in self.masters)
+        return self
 
     def settings(self) -> ClientSettings:
         """The plain values that shells run on."""
+        own = ("masters", "auth", "tls")
         return ClientSettings(
             masters=self.masters,
-            rpc_timeout_ms=self.rpc_timeout_ms,
-            connect_timeout_ms=self.connect_timeout_ms,
-            heartbeat_period_ms=self.heartbeat_period_ms,
+            auth=self.auth.settings() if self.auth else None,
+            tls=self.tls.settings() if self.tls else None,
+            **{f.name: getattr(self, f.name) for f in fields(ClientSettings) if f.name not in own},
         )
 
 
@@ -133,52 +175,77 @@ class ConsumerConfig(ClientConfig):
     deadline_ms: int = Field(
         60_000, ge=1_000, le=3_600_000, description="time a read may go without progress, ms"
     )
+    consume_position: Literal["earliest", "latest", "always_latest"] = Field(
+        "earliest", description="where a group without a stored position starts"
+    )
+    not_found_wait_ms: int = Field(
+        400, ge=0, le=60_000, description="pause before an empty partition is asked again, ms"
+    )
+    ready_wait_ms: int = Field(
+        90_000, ge=-1, le=3_600_000, description="wait for the first partition, ms; -1: forever"
+    )
+    confirm_timeout_ms: int = Field(
+        60_000, ge=1_000, le=3_600_000, description="a batch not confirmed in it is rolled back, ms"
+    )
+    confirm_locally: bool = Field(
+        default=False, description="confirm with the next fetch instead of a request"
+    )
+    rebalance_confirm_wait_ms: int = Field(
+        3_000, ge=0, le=60_000, description="wait for a batch when its partition moves away, ms"
+    )
+    rollback_on_rebalance: bool = Field(
+        default=True, description="deliver that batch again if it was not confirmed in time"
+    )
+    report_every_beats: int = Field(
+        6, ge=3, le=1_000, description="heartbeats between reports of all partitions held"
+    )
+    close_wait_ms: int = Field(
+        10_000, ge=0, le=600_000, description="time to end what is under way at close, ms"
+    )
+
+    def consumer_settings(self) -> ConsumerSettings:
+        """The plain values that a group's member runs on."""
+        return ConsumerSettings(**{f.name: getattr(self, f.name) for f in fields(ConsumerSettings)})
 
 
 class ProducerConfig(ClientConfig):
-    """Writing: a client config plus the producer's window."""
+    """Writing: a client config plus what a producer has under way and how it avoids trouble."""
 
     in_flight: int = Field(64, ge=1, le=10_000, description="records sent and not yet answered")
+    max_in_flight: int = Field(
+        500_000, ge=1, le=10_000_000, description="the same over all calls of a producer"
+    )
+    max_in_flight_per_broker: int = Field(
+        50_000, ge=1, le=10_000_000, description="the same for each broker"
+    )
+    unavailable_quarantine_ms: int = Field(
+        50_000, ge=0, le=3_600_000, description="time without a broker that answered 503, ms"
+    )
+    link_window_ms: int = Field(
+        60_000, ge=1_000, le=3_600_000, description="time in which failed connections count, ms"
+    )
+    link_max_failures: int = Field(
+        5, ge=1, le=10_000, description="failed connections that a broker may have in it"
+    )
+    link_quarantine_ms: int = Field(
+        1_800_000, ge=0, le=86_400_000, description="time without a broker that had more, ms"
+    )
+    link_max_quarantined_share: float = Field(
+        0.3, ge=0, le=1, description="share of the brokers that may be left out for it"
+    )
+    partition_max_failures: int = Field(
+        3, ge=1, le=10_000, description="failures that a partition may have in a row"
+    )
+    partition_quarantine_ms: int = Field(
+        3_000, ge=0, le=3_600_000, description="time without a partition that had more, ms"
+    )
+    overflow_retries: int = Field(
+        60, ge=0, le=100_000, description="further attempts for a record refused for overflow"
+    )
+    overflow_pause_ms: int = Field(
+        50, ge=1, le=60_000, description="time between those attempts, ms"
+    )
 
-
-def validated(model: type[Model], options: Mapping[str, Any]) -> Model:
-    """`model(**options)`, with all problems in one `errors.ConfigError` that names each option."""
-    try:
-        return model.model_validate(dict(options))
-    except ValidationError as error:
-        problems = [_problem(item, model) for item in error.errors()]
-        raise errors.ConfigError(problems, subject=f"{model.__name__} options") from None
-
-
-def _problem(item: Any, model: type[BaseModel]) -> str:
-    name = ".".join(str(part) for part in item["loc"]) or "options"
-    if item["type"] == "extra_forbidden":
-        return f"{name}: unknown option; known: {', '.join(sorted(model.model_fields))}"
-    message = item["msg"].removeprefix("Value error, ")
-    return f"{name}: {message[0].lower()}{message[1:]}"
-
-
-def from_url(url: str) -> dict[str, Any]:
-    """Options from `tubemq://m1:8715,m2:8715/topic?group=g&rpc_timeout_ms=5000`.
-
-    Repeat `filters=` for several stream ids. Pass the result to a model's `parse`. Raises
-    `errors.ConfigError` when it is no such URL or carries a password (use options for secrets).
-    """
-    parts = urlsplit(url)
-    problems = []
-    if parts.scheme != "tubemq" or not parts.netloc:
-        problems.append(f"{parts.scheme}://… is not tubemq://host:port[,host:port]/topic?group=…")
-    if "@" in parts.netloc:
-        problems.append("credentials do not belong into a URL; pass them as options")
-    if problems:
-        raise errors.ConfigError(problems, subject="URL")
-    options: dict[str, Any] = {"masters": parts.netloc}
-    topic = parts.path.strip("/")
-    if topic:
-        options["topic"] = topic
-    for key, value in parse_qsl(parts.query, keep_blank_values=True):
-        if key == "filters":
-            options.setdefault("filters", []).append(value)
-        else:
-            options[key] = value
-    return options
+    def producer_settings(self) -> ProducerSettings:
+        """The plain values that a producer runs on."""
+        return ProducerSettings(**{f.name: getattr(self, f.name) for f in fields(ProducerSettings)})

@@ -49,7 +49,7 @@ class AssignedConsumer(BlockingClient):
             wanted,
             corrupt_records,
         )
-        self._schedule = HeartbeatSchedule(settings.heartbeat_period_ms)
+        self._schedule = HeartbeatSchedule.of(settings)
         self._lock = threading.RLock()
         self._stop = threading.Event()
         self._beat: threading.Thread | None = None
