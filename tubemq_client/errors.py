@@ -228,6 +228,8 @@ class ServerError(TubeMQError):
 
 
 class BadRequest(ServerError):
+    """The server refuses the request as malformed (400): a mistake here or in the options."""
+
     fatal = True
 
 
@@ -250,6 +252,8 @@ class NothingToRead(ServerError):
 
 
 class DataMoved(ServerError):
+    """What was asked for has moved (301): look the topic up again."""
+
     retriable = True
 
 
@@ -299,22 +303,32 @@ class GroupInconsistent(ServerError):
 
 
 class UnknownTopic(ServerError):
+    """The topic is not deployed, or has no partition that can be used (431)."""
+
     fatal = True
 
 
 class NotAuthorized(ServerError):
+    """The group may not consume this topic, or not under these filters (450, 455)."""
+
     fatal = True
 
 
 class RateLimited(ServerError):
+    """Asked too often, or too much, for the rules of the cluster (452)."""
+
     retriable = True
 
 
 class ServerFailure(ServerError):
+    """The server failed inside (500): what it did is unknown."""
+
     retriable = True
 
 
 class ServiceUnavailable(ServerError):
+    """The server does not serve this now (503)."""
+
     retriable = True
 
 
@@ -416,10 +430,14 @@ class LogTruncated(RangeError):
 
 
 class CorruptRecord(RangeError):
+    """A record failed its checksum, or its attributes are malformed (`corrupt_records="fail"`)."""
+
     fatal = True
 
 
 class RangeStalled(RangeError):
+    """A read made no progress until its deadline (option `deadline_ms`)."""
+
     retriable = True
 
 

@@ -38,6 +38,7 @@ class TopicMetadata:
 
     @property
     def subscribable(self) -> list[Partition]:
+        """The partitions that may be subscribed now."""
         return sorted(p for p, ready in self.partitions.items() if ready)
 
     def select(self, partitions: Iterable[Partition] | None) -> list[Partition]:

@@ -93,10 +93,12 @@ class TDMsgPacket(NamedTuple):
 
     @property
     def compressed(self) -> bool:
+        """Whether the body is compressed with snappy."""
         return bool(self.message_type & 0x20)
 
     @property
     def encrypted(self) -> bool:
+        """Whether the body is encrypted; such a body cannot be read here."""
         return bool(self.message_type & 0x40)
 
     @property

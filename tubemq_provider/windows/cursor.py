@@ -46,6 +46,7 @@ class Cursor:
 
     @property
     def seq(self) -> int:
+        """How many windows the position has behind it."""
         return self.position.seq
 
     def to_document(self, scope: WindowScope, now: datetime) -> dict[str, Any]:

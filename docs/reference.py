@@ -1,0 +1,293 @@
+"""Writes the reference pages: every public name with its signature and its docstring.
+
+    python docs/reference.py          compare docs/reference/ with the source; 1 if they differ
+    python docs/reference.py --write  write the pages anew
+
+What is public: the names in `__all__` of the modules listed below. Sources are parsed, never
+imported, so no extra is needed; a name that an `__init__` re-exports is followed to its definition.
+A public class, function, method or property without a docstring is a problem, as is a page that is
+out of date. Run by `make docs`.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from inspect import cleandoc
+from pathlib import Path
+from textwrap import indent
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ROOT / "docs" / "reference"
+
+ROOMS = {
+    "client": (
+        "The client",
+        ("tubemq_client", "tubemq_client.aio", "tubemq_client.model", "tubemq_client.tdmsg"),
+    ),
+    "errors": ("Errors", ("tubemq_client.errors",)),
+    "config": ("Options", ("tubemq_client.config",)),
+    "admin": ("HTTP administration", ("tubemq_client.admin",)),
+    "servers": (
+        "Servers and tools for tests",
+        ("tubemq_client.embedded", "tubemq_client.testing.*"),
+    ),
+    "airflow": (
+        "Airflow",
+        (
+            "tubemq_provider.hooks.*",
+            "tubemq_provider.operators.*",
+            "tubemq_provider.sensors.*",
+            "tubemq_provider.assets",
+        ),
+    ),
+    "windows": (
+        "Windows, offset stores, sinks, engines",
+        (
+            "tubemq_provider.windows.*",
+            "tubemq_provider.offsets.*",
+            "tubemq_provider.sinks.*",
+            "tubemq_provider.engines.*",
+        ),
+    ),
+    "spark": ("Spark", ("tubemq_provider.spark", "pyspark_tubemq")),
+    "dagster": ("Dagster", ("tubemq_provider.dagster",)),
+}
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_WIDTH = 96
+_PROTOCOLS = "tubemq_provider.windows.protocols"
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a public name is defined. `node` is None for a constant."""
+
+    module: str
+    name: str
+    node: Definition | None
+
+
+@dataclass
+class Reference:
+    """Pages by file name, and what is wrong with the sources."""
+
+    pages: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def add_page(self, name: str, title: str, modules: tuple[str, ...]) -> None:
+        lines = [f"# Reference: {title}", "", "Made from the source by `docs/reference.py`.", ""]
+        for module in _modules(modules):
+            found = [_follow(module, public) for public in _public(module)]
+            if found:
+                lines += [f"## {module}", "", *self._names(module, found)]
+        self.pages[f"{name}.md"] = "\n".join(lines).rstrip() + "\n"
+
+    def _names(self, module: str, found: list[Found]) -> Iterator[str]:
+        constants = [item.name for item in found if item.node is None]
+        for item in found:
+            if isinstance(item.node, ast.ClassDef):
+                yield from self._class(module, item, item.node)
+            elif item.node is not None:
+                yield from self._block(f"### {item.name}", item.node, f"{module}.{item.name}")
+        if constants:
+            yield from ("### Constants", "", ", ".join(f"`{name}`" for name in constants), "")
+
+    def _class(self, module: str, found: Found, node: ast.ClassDef) -> Iterator[str]:
+        yield from self._block(f"### {found.name}", node, f"{module}.{found.name}")
+        for member in _members(found.module, node):
+            where = f"{module}.{found.name}.{member.name}"
+            yield from self._block(f"#### {found.name}.{member.name}", member, where)
+
+    def _block(self, heading: str, node: Definition, where: str) -> Iterator[str]:
+        text = ast.get_docstring(node) or _promise(node.name)
+        if not text:
+            self.problems.append(f"{where}: no docstring")
+        yield from (heading, "", "```text", _signature(node), "```", "")
+        yield from (_prose(text), "")
+
+
+def _promise(name: str) -> str:
+    """For a method that says nothing itself: which protocol's it is, if one has it."""
+    for node in _tree(_PROTOCOLS).body:
+        if isinstance(node, ast.ClassDef) and name in {m.name for m in _own_members(node)}:
+            return f"As `{_PROTOCOLS}.{node.name}.{name}` says."
+    return ""
+
+
+def _prose(docstring: str) -> str:
+    """The docstring as Markdown: parameters become a list, indented blocks stay as they are."""
+    lines = []
+    for line in cleandoc(docstring).splitlines():
+        if line.startswith(":param "):
+            name, _, rest = line.removeprefix(":param ").partition(":")
+            lines.append(f"- `{name}`:{rest}")
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _signature(node: Definition) -> str:
+    if not isinstance(node, ast.ClassDef):
+        kind = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
+        if _is_property(node):
+            return f"{node.name}: {ast.unparse(node.returns) if node.returns else 'Any'}"
+        result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+        return _wrapped(f"{kind} {node.name}(", _arguments(node), f"){result}")
+    init = next((m for m in _own_members(node) if m.name == "__init__"), None)
+    if init is not None:
+        return _wrapped(f"class {node.name}(", _arguments(init), ")")
+    bases = ", ".join(ast.unparse(base) for base in node.bases)
+    head = f"class {node.name}({bases})" if bases else f"class {node.name}"
+    fields = [line for line in map(_field, node.body) if line]
+    return "\n".join([head, *(f"    {line}" for line in fields)])
+
+
+def _field(node: ast.stmt) -> str:
+    """A field of a data class or an option model, or a member of an enumeration."""
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        if node.target.id.startswith("_"):
+            return ""
+        return indent(ast.unparse(node), "        ").strip()
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        name = node.targets[0].id
+        return "" if name.startswith("_") or name == "model_config" else ast.unparse(node)
+    return ""
+
+
+def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """Every argument as written, without `self` and `cls`."""
+    spec = node.args
+    positional = [*spec.posonlyargs, *spec.args]
+    missing = [None] * (len(positional) - len(spec.defaults))
+    shown = [_argument(a, d) for a, d in zip(positional, [*missing, *spec.defaults], strict=True)]
+    if positional and positional[0].arg in {"self", "cls"}:
+        shown = shown[1:]
+    if spec.vararg:
+        shown.append(f"*{_argument(spec.vararg, None)}")
+    elif spec.kwonlyargs:
+        shown.append("*")
+    shown += [_argument(a, d) for a, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True)]
+    if spec.kwarg:
+        shown.append(f"**{_argument(spec.kwarg, None)}")
+    return shown
+
+
+def _argument(node: ast.arg, default: ast.expr | None) -> str:
+    text = f"{node.arg}: {ast.unparse(node.annotation)}" if node.annotation else node.arg
+    if default is None:
+        return text
+    return f"{text} = {ast.unparse(default)}" if node.annotation else f"{text}={default}"
+
+
+def _wrapped(head: str, arguments: list[str], tail: str) -> str:
+    line = head + ", ".join(arguments) + tail
+    if len(line) <= _WIDTH or not arguments:
+        return line
+    return "\n".join([head, *(f"    {argument}," for argument in arguments), tail])
+
+
+def _members(module: str, node: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Public methods and properties, those of private bases in this project included."""
+    seen = set()
+    for member in _own_members(node):
+        if not member.name.startswith("_"):
+            seen.add(member.name)
+            if not _is_setter(member):
+                yield member
+    for base in node.bases:
+        if not isinstance(base, ast.Name) or base.id in _public(module):
+            continue
+        found = _follow(module, base.id)
+        private = found.module.rpartition(".")[2].startswith("_") or base.id.startswith("_")
+        if private and isinstance(found.node, ast.ClassDef):
+            yield from (m for m in _members(found.module, found.node) if m.name not in seen)
+
+
+def _own_members(node: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_overload(item):
+            yield item
+
+
+def _decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    return {ast.unparse(item).partition("(")[0] for item in node.decorator_list}
+
+
+def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return bool(_decorators(node) & {"property", "cached_property"})
+
+
+def _is_overload(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return "overload" in _decorators(node)
+
+
+def _is_setter(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(name.endswith(".setter") for name in _decorators(node))
+
+
+def _modules(patterns: tuple[str, ...]) -> Iterator[str]:
+    """Modules as listed; `.*` means the package and its public modules."""
+    for pattern in patterns:
+        name = pattern.removesuffix(".*")
+        yield name
+        if name != pattern:
+            for path in sorted(ROOT.joinpath(*name.split(".")).glob("[a-z]*.py")):
+                yield f"{name}.{path.stem}"
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    base = ROOT.joinpath(*module.split("."))
+    path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def _public(module: str) -> tuple[str, ...]:
+    """The names in `__all__`, without dunders; none if there is no such list."""
+    for node in _tree(module).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names = ast.literal_eval(node.value)
+            return tuple(name for name in names if not name.startswith("__"))
+    return ()
+
+
+def _follow(module: str, name: str) -> Found:
+    """The definition of `module.name`, through imports within the project."""
+    for node in ast.walk(_tree(module)):
+        if isinstance(node, _DEFINITIONS) and node.name == name:
+            return Found(module, name, node)
+        if isinstance(node, ast.ImportFrom) and node.module:
+            alias = next((a for a in node.names if (a.asname or a.name) == name), None)
+            if alias and node.module.startswith(("tubemq_", "pyspark_tubemq")):
+                found = _follow(node.module, alias.name)
+                return Found(found.module, name, found.node)
+    return Found(module, name, None)
+
+
+def main() -> int:
+    """Compare or write; prints every problem."""
+    reference = Reference()
+    for name, (title, modules) in ROOMS.items():
+        reference.add_page(name, title, modules)
+    if "--write" in sys.argv[1:]:
+        PAGES.mkdir(exist_ok=True)
+        for name, text in reference.pages.items():
+            (PAGES / name).write_text(text, encoding="utf-8")
+    for name, text in reference.pages.items():
+        path = PAGES / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            reference.problems.append(
+                f"{name} is out of date: run `python docs/reference.py --write`"
+            )
+    print("\n".join([*reference.problems, f"reference: {len(reference.problems)} problems"]))
+    return 1 if reference.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
