@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tubemq_client import aio as aio
+    from tubemq_client._core.balance_fetch import ReceivedBatch
+    from tubemq_client._core.balance_orders import BoundStart
+    from tubemq_client._core.balance_partitions import ConsumedOffset
     from tubemq_client._core.batch import COLUMNS, CorruptEntry, MessageBatch
     from tubemq_client._core.master import TopicMetadata
     from tubemq_client._core.publishing import Record
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
         PartitionEnds,
         SendReceipt,
     )
-    from tubemq_client.sync import AssignedConsumer, Metadata, Producer, RangeReader
+    from tubemq_client.sync import AssignedConsumer, Consumer, Metadata, Producer, RangeReader
     from tubemq_client.tdmsg import (
         TDMsg,
         TDMsgBuilder,
@@ -40,8 +43,11 @@ __version__ = "0.1.0"
 __all__ = [
     "COLUMNS",
     "AssignedConsumer",
+    "BoundStart",
     "BrokerNode",
     "ClientSettings",
+    "ConsumedOffset",
+    "Consumer",
     "CorruptEntry",
     "Gap",
     "Message",
@@ -53,6 +59,7 @@ __all__ = [
     "Producer",
     "RangeReader",
     "ReadStats",
+    "ReceivedBatch",
     "Record",
     "SendReceipt",
     "TDMsg",
@@ -66,6 +73,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "tubemq_client._core.balance_fetch": ("ReceivedBatch",),
+    "tubemq_client._core.balance_orders": ("BoundStart",),
+    "tubemq_client._core.balance_partitions": ("ConsumedOffset",),
     "tubemq_client._core.batch": ("COLUMNS", "CorruptEntry", "MessageBatch"),
     "tubemq_client._core.master": ("TopicMetadata",),
     "tubemq_client._core.publishing": ("Record",),
@@ -79,7 +89,7 @@ _HOMES = {
         "PartitionEnds",
         "SendReceipt",
     ),
-    "tubemq_client.sync": ("AssignedConsumer", "Metadata", "Producer", "RangeReader"),
+    "tubemq_client.sync": ("AssignedConsumer", "Consumer", "Metadata", "Producer", "RangeReader"),
     "tubemq_client.tdmsg": (
         "TDMsg",
         "TDMsgBuilder",

@@ -1,4 +1,4 @@
-"""The asyncio shell: `Metadata`, `RangeReader`, `Producer`, `AssignedConsumer`.
+"""The asyncio shell: `Metadata`, `RangeReader`, `Producer`, `AssignedConsumer`, `Consumer`.
 
 The same names, methods and meaning as in `sync`, awaited. Thin by rule: every decision is made in
 `_core`; a shell waits, locks and wires. Each object is an async context manager: no task and no
@@ -6,9 +6,10 @@ socket of it outlives the `async with`. Objects belong to the event loop that fi
 number of its tasks may share one. Importing this imports asyncio, which `tubemq_client` does not.
 """
 
+from tubemq_client.aio.balanced import Consumer
 from tubemq_client.aio.consumer import AssignedConsumer
 from tubemq_client.aio.metadata import Metadata
 from tubemq_client.aio.producer import Producer
 from tubemq_client.aio.ranges import RangeReader
 
-__all__ = ["AssignedConsumer", "Metadata", "Producer", "RangeReader"]
+__all__ = ["AssignedConsumer", "Consumer", "Metadata", "Producer", "RangeReader"]

@@ -1,0 +1,230 @@
+"""Which partitions a group member holds and what each is doing: a table that decides, and no more.
+
+A held partition is idle, being fetched, waiting for its batch to be confirmed, or settling (its
+confirmation is on the way). One batch per partition is out at a time, known by a token; whatever
+comes back with another token comes too late and changes nothing. Times are milliseconds of the
+caller's monotonic clock. `balance_fetch` moves partitions through these states, `balance` adds and
+removes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from tubemq_client import errors
+from tubemq_client.model import INDEX_ENTRY_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tubemq_client._core.flow_control import Pace
+    from tubemq_client._core.registration import Registered, Registration
+    from tubemq_client.model import Partition
+
+__all__ = ["ConsumedOffset", "HeldPartition", "PartitionTable", "Use"]
+
+
+class Use(Enum):
+    """What a held partition is doing."""
+
+    IDLE = "idle"
+    FETCHING = "fetching"
+    DELIVERED = "delivered"
+    SETTLING = "settling"
+
+
+class ConsumedOffset(NamedTuple):
+    """How far a group is in a partition, as a broker said last.
+
+    Both are index offsets; `current` is the next one to be read. `updated_at_ms` is on the client's
+    monotonic clock.
+    """
+
+    partition: Partition
+    current: int
+    max_offset: int
+    updated_at_ms: int
+
+    @property
+    def lag(self) -> int:
+        """Index entries not read yet: at least the records not read of this partition."""
+        return max(0, self.max_offset - self.current) // INDEX_ENTRY_BYTES
+
+
+@dataclass(slots=True)
+class HeldPartition:
+    """One registration and its use. `consumed`: the batch fetched last was confirmed, and the
+    broker is to be told with the next request. `withheld`: not to be fetched, as it is coming or
+    going."""
+
+    lease: Registration
+    pace: Pace
+    use: Use = Use.IDLE
+    token: int = 0
+    ready_at: int = 0
+    delivered_at: int = 0
+    consumed: bool = False
+    withheld: bool = False
+    offset: ConsumedOffset | None = None
+    turn: int = 0
+
+    @property
+    def partition(self) -> Partition:
+        return self.lease.partition
+
+    def learn(self, current: int, max_offset: int, now: int) -> None:
+        """Keep what a reply says of positions; a negative or missing number says nothing."""
+        if current >= 0 and max_offset >= 0:
+            self.offset = ConsumedOffset(self.partition, current, max_offset, now)
+
+    def learn_registered(self, found: Registered, now: int) -> None:
+        self.learn(found.current, found.max_offset, now)
+
+
+@dataclass(slots=True)
+class PartitionTable:
+    """All that a member holds. `on_ready` is called when a partition may have become fetchable."""
+
+    on_ready: Callable[[], None] = lambda: None
+    held: dict[Partition, HeldPartition] = field(default_factory=dict)
+    frozen: set[Partition] = field(default_factory=set)
+    paused: bool = False
+    _count: int = 0
+
+    # -- coming and going -----------------------------------------------------------------------
+
+    def add(self, held: HeldPartition) -> None:
+        """Take up a partition; it stays withheld until `admit`."""
+        held.withheld = True
+        self.held[held.partition] = held
+
+    def admit(self, partitions: Iterable[Partition]) -> None:
+        """Let partitions that were added be fetched."""
+        for partition in partitions:
+            held = self.held.get(partition)
+            if held is not None:
+                held.withheld = False
+                self._queue(held)
+        self.on_ready()
+
+    def withhold(self, partitions: Iterable[Partition]) -> None:
+        """Fetch these no more; batches that are out may still be confirmed."""
+        for partition in partitions:
+            if partition in self.held:
+                self.held[partition].withheld = True
+
+    def remove(self, partition: Partition, only: HeldPartition | None = None) -> bool:
+        """Forget a partition, or only this registration of it. Tells whether it was there."""
+        held = self.held.get(partition)
+        if held is None or (only is not None and held is not only):
+            return False
+        del self.held[partition]
+        return True
+
+    def busy(self, partitions: Iterable[Partition]) -> bool:
+        """Whether a batch of one of these is being fetched or not confirmed yet."""
+        found = (self.held.get(partition) for partition in partitions)
+        return any(held is not None and held.use is not Use.IDLE for held in found)
+
+    # -- freezing and pausing ---------------------------------------------------------------------
+
+    def freeze(self, partitions: Iterable[Partition]) -> None:
+        self.frozen.update(partitions)
+
+    def unfreeze(self, partitions: Iterable[Partition]) -> None:
+        self.frozen.difference_update(partitions)
+        self.on_ready()
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        self.on_ready()
+
+    # -- use --------------------------------------------------------------------------------------
+
+    def take(self, now: int) -> HeldPartition | None:
+        """The idle partition that has waited longest, now being fetched under a new token."""
+        ready = [held for held in self._fetchable() if held.ready_at <= now]
+        if not ready:
+            return None
+        held = min(ready, key=lambda held: held.turn)
+        self._count += 1
+        held.use, held.token = Use.FETCHING, self._count
+        return held
+
+    def wait_ms(self, now: int) -> int | None:
+        """How long until `take` can succeed; None if only a confirmation, a rebalance, an unfreeze
+        or a resume can change that."""
+        return min((max(0, held.ready_at - now) for held in self._fetchable()), default=None)
+
+    def delivered(self, held: HeldPartition, token: int, now: int) -> bool:
+        """The batch goes to the user, unless the partition is no longer ours to fetch."""
+        if not self._is_current(held, token) or held.withheld:
+            return False
+        held.use, held.delivered_at = Use.DELIVERED, now
+        return True
+
+    def settle(self, partition: Partition, token: int) -> HeldPartition:
+        """The batch is about to be confirmed or rejected. Raises `errors.StaleBatch` for one that
+        is not out any more."""
+        held = self.held.get(partition)
+        if held is None or held.token != token or held.use is not Use.DELIVERED:
+            reason = "is no longer held" if held is None else "has been rolled back or settled"
+            raise errors.StaleBatch(
+                f"the batch of partition {partition} cannot be confirmed: it {reason}; records not "
+                f"confirmed before are delivered again"
+            )
+        held.use = Use.SETTLING
+        return held
+
+    def claim(self, held: HeldPartition) -> bool:
+        """Book an idle partition to settle what was confirmed locally."""
+        if self.held.get(held.partition) is not held or held.use is not Use.IDLE:
+            return False
+        self._count += 1
+        held.use, held.token = Use.SETTLING, self._count
+        return True
+
+    def release(
+        self, held: HeldPartition, token: int, *, ready_at: int = 0, consumed: bool = False
+    ) -> bool:
+        """The partition is idle again and may be fetched from `ready_at` on."""
+        if not self._is_current(held, token):
+            return False
+        held.use, held.consumed = Use.IDLE, consumed
+        held.ready_at = max(ready_at, held.ready_at)
+        self._queue(held)
+        self.on_ready()
+        return True
+
+    def expire(self, now: int, timeout_ms: int) -> list[Partition]:
+        """Roll back what was delivered `timeout_ms` ago or earlier: it is fetched again."""
+        late = [
+            held
+            for held in self.held.values()
+            if held.use is Use.DELIVERED and now - held.delivered_at >= timeout_ms
+        ]
+        for held in late:
+            self.release(held, held.token)
+        return [held.partition for held in late]
+
+    def _fetchable(self) -> list[HeldPartition]:
+        if self.paused:
+            return []
+        return [
+            held
+            for held in self.held.values()
+            if held.use is Use.IDLE and not held.withheld and held.partition not in self.frozen
+        ]
+
+    def _is_current(self, held: HeldPartition, token: int) -> bool:
+        known = self.held.get(held.partition) is held
+        return known and held.token == token and held.use is not Use.IDLE
+
+    def _queue(self, held: HeldPartition) -> None:
+        self._count += 1
+        held.turn = self._count

@@ -1,0 +1,67 @@
+"""What threads of one consumer need to share a conversation's state: turns, and a bell.
+
+Private to `sync`; `aio._turns` has the bell for tasks, which need no turns: between two awaits a
+task is alone anyway.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tubemq_client import errors
+
+if TYPE_CHECKING:
+    from tubemq_client._core.effects import Conversation, Effect
+
+__all__ = ["Bell", "in_turns"]
+
+T = TypeVar("T")
+
+
+class Bell:
+    """Wakes whoever waits. Read `count` before looking whether to wait: a ring in between is then
+    noticed by `wait`."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._condition = threading.Condition()
+
+    def ring(self) -> None:
+        with self._condition:
+            self.count += 1
+            self._condition.notify_all()
+
+    def wait(self, seen: int, timeout_s: float | None) -> None:
+        """Return when the bell has rung since `count` was `seen`, or after the timeout."""
+        with self._condition:
+            self._condition.wait_for(lambda: self.count != seen, timeout_s)
+
+
+def in_turns(conversation: Conversation[T], lock: AbstractContextManager[Any]) -> Conversation[T]:
+    """`conversation`, holding `lock` whenever it decides and never while it waits for an effect."""
+    answer: Any = None
+    failure: errors.TubeMQError | None = None
+    try:
+        while True:
+            with lock:
+                try:
+                    effect = _step(conversation, answer, failure)
+                except StopIteration as stop:
+                    return stop.value  # type: ignore[no-any-return]
+            answer = failure = None
+            try:
+                answer = yield effect
+            except errors.TubeMQError as error:
+                failure = error
+    finally:
+        with lock:
+            conversation.close()
+
+
+def _step(
+    conversation: Generator[Effect, Any, Any], answer: Any, failure: errors.TubeMQError | None
+) -> Effect:
+    return conversation.send(answer) if failure is None else conversation.throw(failure)
