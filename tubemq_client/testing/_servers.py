@@ -30,6 +30,7 @@ __all__ = [
     "Setup",
     "build_servers",
     "free_ports",
+    "master_process",
     "remembered_ports",
 ]
 
@@ -139,7 +140,7 @@ class Place:
 
 def build_servers(place: Place, setup: Setup) -> Servers:
     """Writes all configuration below the place; returns the processes, none of them running."""
-    return Servers(_zookeeper(place, setup), _master(place, setup), _broker(place, setup))
+    return Servers(_zookeeper(place, setup), master_process(place, setup), _broker(place, setup))
 
 
 def _zookeeper(place: Place, setup: Setup) -> ServerProcess:
@@ -148,16 +149,19 @@ def _zookeeper(place: Place, setup: Setup) -> ServerProcess:
     return place.process("zookeeper", [f"-Xmx{setup.heaps.zookeeper}"], main, str(config))
 
 
-def _master(place: Place, setup: Setup) -> ServerProcess:
+def master_process(
+    place: Place, setup: Setup, name: str = "master", ports: Ports | None = None
+) -> ServerProcess:
+    """A master in a directory of its own; another than the first listens on other `ports`."""
     config = write_master(
-        place.directory / "master",
-        place.ports,
+        place.directory / name,
+        ports or place.ports,
         setup.token,
         setup.master_options,
         setup.master_sections,
     )
     flags = [f"-Xmx{setup.heaps.master}", *_OPENED]
-    return place.process("master", flags, f"{_TOOLS}.MasterStartup", "-f", str(config))
+    return place.process(name, flags, f"{_TOOLS}.MasterStartup", "-f", str(config))
 
 
 def _broker(place: Place, setup: Setup) -> ServerProcess:

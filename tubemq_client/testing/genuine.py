@@ -204,6 +204,16 @@ class GenuineTubeMQ:
         """Log file of each server: ``zookeeper``, ``master``, ``broker``."""
         return {server.name: server.log for server in self._running.servers.in_order}
 
+    @property
+    def place(self) -> Place:
+        """Where the servers run, for set-ups that add one more."""
+        return self._running.place
+
+    @property
+    def servers(self) -> Servers:
+        """The processes themselves, for tests that end one in their own way."""
+        return self._running.servers
+
     def start(self, *, timeout_s: float = 120.0) -> None:
         """Starts the servers and creates the topics; they do not accept yet, see `wait_accepting`.
 

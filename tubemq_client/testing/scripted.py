@@ -18,6 +18,7 @@ from tubemq_client._core.effects import (
     Call,
     Now,
     Post,
+    PostAll,
     Sleep,
     Ticket,
     WallNow,
@@ -109,6 +110,9 @@ class ScriptedDriver:
         if isinstance(effect, Post):
             posted = self._post(effect)
             return Ticket(effect.address, effect.method, posted)
+        if isinstance(effect, PostAll):
+            posts = [Post(effect.address, effect.method, request) for request in effect.requests]
+            return [Ticket(post.address, post.method, self._post(post)) for post in posts]
         if isinstance(effect, Await):
             return self._receive(effect.ticket.handle, effect.ticket.method.name)
         if isinstance(effect, Call):
