@@ -151,6 +151,8 @@ class RangeRead:
                 if self._resume_at < self._range.end:
                     yield from self._read(self._lease)
             except _BREAKS as error:
+                if isinstance(error, errors.TlsError):
+                    raise  # certificates do not get better by waiting
                 self._held = None
                 self._stats.restarts += 1
                 yield from self.release()

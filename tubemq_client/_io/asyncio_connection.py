@@ -11,15 +11,24 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tubemq_client import errors
+from tubemq_client._io.tls import (
+    NO_ANSWER,
+    is_tls_error,
+    late,
+    make_context,
+    refused,
+    refused_later,
+    shown,
+)
 from tubemq_client._wire.framing import FrameDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from tubemq_client.model import Address, ClientSettings
+    from tubemq_client.model import Address, ClientSettings, TlsSettings
 
 __all__ = ["AsyncConnection", "connect"]
 
@@ -31,8 +40,10 @@ and that the loop has had no chance to read. So much time there is after any dea
 
 
 async def connect(address: Address, settings: ClientSettings) -> AsyncConnection:
-    """Open a TCP connection within `connect_timeout_ms`. Raises `errors.ConnectError`."""
-    name = f"{address[0]}:{address[1]}"
+    """Open a TCP connection within `connect_timeout_ms`, and make it TLS if asked to.
+
+    Raises `errors.ConnectError`, or its subclass `errors.TlsError`."""
+    name = shown(address)
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(settings.connect_timeout_ms / 1000):
@@ -46,6 +57,12 @@ async def connect(address: Address, settings: ClientSettings) -> AsyncConnection
         ) from error
     except (OSError, UnicodeError) as error:  # the latter for a host that is no host name
         raise errors.ConnectError(f"cannot connect to {name}: {_reason(error)}") from error
+    if settings.tls is not None:
+        try:
+            await connection.secure(address, settings.tls)
+        except BaseException:
+            connection.abandon()
+            raise
     return connection
 
 
@@ -68,6 +85,7 @@ class AsyncConnection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._gone = asyncio.Event()
         self._failure: errors.TubeMQError | None = None
+        self._heard = False
         self.used_at = self._loop.time()
 
     def __repr__(self) -> str:
@@ -82,6 +100,30 @@ class AsyncConnection(asyncio.Protocol):
     def in_flight(self) -> int:
         """Requests whose reply nobody has taken or given up."""
         return len(self._replies)
+
+    async def secure(self, address: Address, settings: TlsSettings) -> None:
+        """Shake hands, before the first request. Raises `errors.TlsError`."""
+        assert self._transport is not None, "just connected"
+        try:
+            secured = await self._loop.start_tls(
+                self._transport,
+                self,
+                make_context(settings),
+                server_hostname=settings.server_hostname or address[0],
+                ssl_handshake_timeout=settings.handshake_timeout_ms / 1000,
+            )
+        except ConnectionAbortedError as error:  # asyncio's word for a handshake that takes long
+            raise late(address, settings) from error
+        except OSError as error:
+            raise refused(address, error) from error
+        if secured is None:
+            raise errors.TlsError(f"no TLS with {self.name}: closed during the handshake")
+        self._transport = secured
+
+    def abandon(self) -> None:
+        """Close a connection that was never handed out, without waiting for it."""
+        if self._transport is not None:
+            self._transport.abort()
 
     async def post(self, encode: Callable[[int], bytes], timeout_s: float) -> int:
         """Send the frame that `encode` makes for a fresh serial number, and return that number.
@@ -98,6 +140,21 @@ class AsyncConnection(asyncio.Protocol):
         self._replies[serial] = self._loop.create_future()
         self._transport.write(frame)
         return serial
+
+    async def post_all(
+        self, encode: Callable[[int, Any], bytes], requests: Sequence[Any], timeout_s: float
+    ) -> list[int]:
+        """Like `post` for each of `requests`, in one piece."""
+        if not self._writable.is_set():
+            await self._until_writable(timeout_s)
+        self._raise_failure()
+        assert self._transport is not None, "a connection is handed out when it is connected"
+        self.used_at = self._loop.time()
+        serials = [next(self._serials) & _SERIAL_MASK for _ in requests]
+        frames = b"".join(map(encode, serials, requests))
+        self._replies.update((serial, self._loop.create_future()) for serial in serials)
+        self._transport.write(frames)
+        return serials
 
     async def wait(self, serial: int, deadline: float) -> bytes:
         """The reply payload for `serial`. `deadline` is on the clock of the loop.
@@ -166,6 +223,7 @@ class AsyncConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.used_at = self._loop.time()
+        self._heard = True
         try:
             self._decoder.receive_data(data)
             while (frame := self._decoder.next_frame()) is not None:
@@ -183,5 +241,12 @@ class AsyncConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        why = f"receiving or sending failed: {exc}" if exc else "closed by the peer"
-        self._fail(errors.ConnectionLost(f"{self.name}: {why}"), exc)
+        self._fail(self._lost(exc), exc)
+
+    def _lost(self, error: Exception | None) -> errors.NetworkError:
+        if error is None:
+            hint = "" if self._heard else NO_ANSWER
+            return errors.ConnectionLost(f"{self.name}: closed by the peer{hint}")
+        if is_tls_error(error):
+            return refused_later(self.name, error)
+        return errors.ConnectionLost(f"{self.name}: receiving or sending failed: {error}")

@@ -16,13 +16,21 @@ import select
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tubemq_client import errors
+from tubemq_client._io.tls import (
+    NO_ANSWER,
+    TlsSocket,
+    is_tls_error,
+    refused_later,
+    secure,
+    shown,
+)
 from tubemq_client._wire.framing import FrameDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tubemq_client.model import Address, ClientSettings
 
@@ -33,21 +41,27 @@ _SERIAL_MASK = 0x7FFFFFFF
 
 
 def connect(address: Address, settings: ClientSettings) -> BlockingConnection:
-    """Open a TCP connection within `connect_timeout_ms`. Raises `errors.ConnectError`."""
+    """Open a TCP connection within `connect_timeout_ms`, and make it TLS if asked to.
+
+    Raises `errors.ConnectError`, or its subclass `errors.TlsError`."""
     try:
         sock = socket.create_connection(address, settings.connect_timeout_ms / 1000)
     except (OSError, UnicodeError) as error:  # the latter for a host that is no host name
-        host, port = address
         reason = getattr(error, "strerror", None) or error
-        raise errors.ConnectError(f"cannot connect to {host}:{port}: {reason}") from error
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return BlockingConnection(sock, f"{address[0]}:{address[1]}", settings.max_frame_bytes)
+        raise errors.ConnectError(f"cannot connect to {shown(address)}: {reason}") from error
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        channel = secure(sock, address, settings.tls) if settings.tls else sock
+    except BaseException:
+        sock.close()
+        raise
+    return BlockingConnection(channel, shown(address), settings.max_frame_bytes)
 
 
 class BlockingConnection:
     """Frames over one socket. Safe to share between threads."""
 
-    def __init__(self, sock: socket.socket, name: str, max_frame_bytes: int) -> None:
+    def __init__(self, sock: socket.socket | TlsSocket, name: str, max_frame_bytes: int) -> None:
         self.name = name
         self._sock = sock
         self._sock.settimeout(0)
@@ -63,6 +77,7 @@ class BlockingConnection:
         self._wanted: set[int] = set()
         self._replies: dict[int, bytes] = {}
         self._failure: errors.TubeMQError | None = None
+        self._heard = False
         self.used_at = time.monotonic()
 
     def __repr__(self) -> str:
@@ -80,12 +95,17 @@ class BlockingConnection:
 
     def hung_up(self) -> bool:
         """Whether the peer has closed a connection that nobody uses at the moment."""
+        with self._changed:
+            if self._reading:
+                return False
+            self._reading = True
         try:
-            return not self._sock.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except OSError:
+            self._take_what_came()
+        except errors.TubeMQError:
             return True
+        finally:
+            self._stop_reading()
+        return False
 
     def post(self, encode: Callable[[int], bytes], timeout_s: float) -> int:
         """Send the frame that `encode` makes for a fresh serial number, and return that number.
@@ -102,8 +122,26 @@ class BlockingConnection:
             with self._send_lock:
                 self._send(memoryview(frame), time.monotonic() + timeout_s)
         except OSError as error:
-            self._fail(errors.ConnectionLost(f"{self.name}: sending failed: {error}"), error)
+            self._hear_last_words()
+            self._fail(self._lost("sending", error), error)
         return serial
+
+    def post_all(
+        self, encode: Callable[[int, Any], bytes], requests: Sequence[Any], timeout_s: float
+    ) -> list[int]:
+        """Like `post` for each of `requests`, with as few system calls as the peer allows."""
+        self.used_at = time.monotonic()
+        serials = [next(self._serials) & _SERIAL_MASK for _ in requests]
+        frames = b"".join(map(encode, serials, requests))
+        with self._changed:
+            self._raise_failure()
+            self._wanted.update(serials)
+        try:
+            with self._send_lock:
+                self._send(memoryview(frames), time.monotonic() + timeout_s)
+        except OSError as error:
+            self._fail(errors.ConnectionLost(f"{self.name}: sending failed: {error}"), error)
+        return serials
 
     def wait(self, serial: int, deadline: float) -> bytes:
         """The reply payload for `serial`. `deadline` is on the clock of `time.monotonic`.
@@ -123,9 +161,7 @@ class BlockingConnection:
             try:
                 self._read_some(serial, deadline)
             finally:
-                with self._changed:
-                    self._reading = False
-                    self._changed.notify_all()
+                self._stop_reading()
 
     def forget(self, serial: int) -> None:
         """Nobody will wait for this reply any more; drop it when it comes."""
@@ -152,16 +188,27 @@ class BlockingConnection:
     def _read_some(self, serial: int, deadline: float) -> None:
         # A caller may come late for a reply that arrived in time (it waited for the next record to
         # send, say): what has arrived by now counts, only waiting ends with the deadline.
+        if not self._readable.poll(_ms_until(deadline)):
+            raise self._timed_out(serial)
+        self._take_what_came()
+
+    def _stop_reading(self) -> None:
+        with self._changed:
+            self._reading = False
+            self._changed.notify_all()
+
+    def _take_what_came(self) -> None:
+        """Hand out the replies that have arrived; only whoever set `_reading` may call it."""
         try:
-            if not self._readable.poll(_ms_until(deadline)):
-                raise self._timed_out(serial)
             count = self._sock.recv_into(self._buffer)
         except BlockingIOError:
-            return  # a false alarm, which the kernel is allowed to give
+            return  # a false alarm, which the kernel and TLS are allowed to give
         except OSError as error:
-            self._fail(errors.ConnectionLost(f"{self.name}: receiving failed: {error}"), error)
+            self._fail(self._lost("receiving", error), error)
         if count == 0:
-            self._fail(errors.ConnectionLost(f"{self.name}: closed by the peer"))
+            hint = "" if self._heard else NO_ANSWER
+            self._fail(errors.ConnectionLost(f"{self.name}: closed by the peer{hint}"))
+        self._heard = True
         self.used_at = time.monotonic()
         try:
             self._decoder.receive_data(self._buffer[:count])
@@ -172,6 +219,16 @@ class BlockingConnection:
             for frame in frames:
                 if frame.serial in self._wanted:
                     self._replies[frame.serial] = frame.payload
+
+    def _hear_last_words(self) -> None:
+        """A peer that ended TLS said why, but sending learns only that the connection is gone."""
+        if isinstance(self._sock, TlsSocket):
+            self.hung_up()
+
+    def _lost(self, doing: str, error: OSError) -> errors.NetworkError:
+        if is_tls_error(error):
+            return refused_later(self.name, error)
+        return errors.ConnectionLost(f"{self.name}: {doing} failed: {error}")
 
     def _timed_out(self, serial: int) -> errors.RpcTimeout:
         self.forget(serial)

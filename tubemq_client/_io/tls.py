@@ -1,0 +1,235 @@
+"""TLS for both kinds of connections: contexts from PEM files, errors in words, blocking sockets.
+
+Files are read for every connection, so a renewed certificate is used with the next one. `ssl` is
+imported only by who uses TLS. TubeMQ speaks TLS from the first byte of a port of its own; a plain
+port answers a handshake with silence, so handshakes have a deadline of their own. With TLS 1.3 a
+server refuses a client's certificate only after the handshake: the alert comes with the first read.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from tubemq_client import errors
+
+if TYPE_CHECKING:
+    import ssl
+
+    from tubemq_client.model import Address, TlsSettings
+
+__all__ = [
+    "NO_ANSWER",
+    "TlsSocket",
+    "is_tls_error",
+    "late",
+    "make_context",
+    "refused",
+    "refused_later",
+    "secure",
+    "shown",
+]
+
+NO_ANSWER = (
+    " without a word (is it a TLS port, or does it want a client certificate? options tls.…)"
+)
+"""What to add when a peer closes a connection on which it never said anything."""
+
+
+def shown(address: Address) -> str:
+    """``host:port``; an IPv6 address in brackets."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def make_context(settings: TlsSettings) -> ssl.SSLContext:
+    """What to trust and to show. Raises `errors.ConfigError` for files that cannot be used."""
+    import ssl
+
+    _check_files(settings)
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file)
+    except OSError as error:
+        raise errors.ConfigError(
+            f"tls.ca_file: {settings.ca_file!r} holds no certificate in PEM form: {reason(error)}"
+        ) from error
+    context.check_hostname = settings.check_hostname
+    if settings.cert_file:
+        # Without a password OpenSSL would ask the terminal for one.
+        password = settings.key_password or ""
+        try:
+            context.load_cert_chain(settings.cert_file, settings.key_file, password)
+        except (OSError, ValueError) as error:
+            raise errors.ConfigError(
+                "tls.cert_file, tls.key_file and tls.key_password do not fit together: "
+                f"{reason(error)}"
+            ) from error
+    return context
+
+
+def _check_files(settings: TlsSettings) -> None:
+    problems = []
+    for name in ("ca_file", "cert_file", "key_file"):
+        path = getattr(settings, name)
+        try:
+            if path is not None:
+                with open(path, "rb"):  # noqa: PTH123 - only whether it can be opened
+                    pass
+        except OSError as error:
+            problems.append(f"tls.{name}: {path!r}: {error.strerror}")
+    if problems:
+        raise errors.ConfigError(problems)
+
+
+def secure(sock: socket.socket, address: Address, settings: TlsSettings) -> TlsSocket:
+    """Shake hands on a connected socket. Raises `errors.TlsError`, and closes it then."""
+    name = settings.server_hostname or address[0]
+    context = make_context(settings)
+    wrapped = context.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False)
+    try:
+        wrapped.settimeout(0)
+        _shake_hands(wrapped, time.monotonic() + settings.handshake_timeout_ms / 1000)
+    except TimeoutError:
+        wrapped.close()
+        raise late(address, settings) from None
+    except OSError as error:
+        wrapped.close()
+        raise refused(address, error) from error
+    return TlsSocket(wrapped)
+
+
+def _shake_hands(sock: ssl.SSLSocket, deadline: float) -> None:
+    import ssl
+
+    while True:
+        try:
+            sock.do_handshake()
+        except ssl.SSLWantReadError:
+            wanted = select.POLLIN
+        except ssl.SSLWantWriteError:
+            wanted = select.POLLOUT
+        else:
+            return
+        waiting = select.poll()
+        waiting.register(sock, wanted)
+        if not waiting.poll(max(0.0, (deadline - time.monotonic()) * 1000)):
+            raise TimeoutError
+
+
+def late(address: Address, settings: TlsSettings) -> errors.TlsError:
+    return errors.TlsError(
+        f"no TLS handshake with {shown(address)} within {settings.handshake_timeout_ms} ms "
+        "(option tls.handshake_timeout_ms): is this a TLS port? A plain port stays silent"
+    )
+
+
+def refused(address: Address, error: BaseException) -> errors.TlsError:
+    """A handshake that failed, on either side."""
+    return errors.TlsError(f"no TLS with {shown(address)}: {reason(error)}{_advice(error)}")
+
+
+def refused_later(name: str, error: BaseException) -> errors.TlsError:
+    """A connection that TLS ended after the handshake."""
+    return errors.TlsError(f"{name}: TLS ended: {reason(error)}{_advice(error)}")
+
+
+def is_tls_error(error: BaseException | None) -> bool:
+    """Whether TLS itself failed, as opposed to the connection below it."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return "SSLError" in kinds and "SSLEOFError" not in kinds
+
+
+def reason(error: BaseException) -> str:
+    """OpenSSL's words without its brackets and source lines."""
+    verified = getattr(error, "verify_message", None)
+    if verified:
+        return f"the server's certificate is not accepted: {verified}"
+    words = getattr(error, "reason", None)
+    if isinstance(words, str):
+        return words.replace("_", " ").lower()
+    return str(getattr(error, "strerror", None) or error) or type(error).__name__
+
+
+def _advice(error: BaseException) -> str:
+    words = reason(error)
+    if getattr(error, "verify_message", None):
+        if "match" in words or "valid for" in words:
+            return " (options tls.server_hostname, tls.check_hostname)"
+        return " (option tls.ca_file)"
+    if "alert" in words or "certificate" in words:
+        return " (the server refuses this client: options tls.cert_file and tls.key_file)"
+    return ""
+
+
+class TlsSocket:
+    """A socket over TLS with the few methods that a connection uses, never blocking.
+
+    OpenSSL's objects must not be used by two threads at once; the lock is held for one call that
+    does not wait.
+    """
+
+    def __init__(self, sock: ssl.SSLSocket) -> None:
+        import ssl
+
+        self._sock = sock
+        self._lock = threading.Lock()
+        self._wants = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+        self._failed: OSError | None = None
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def settimeout(self, seconds: float) -> None:
+        self._sock.settimeout(seconds)
+
+    def send(self, data: memoryview) -> int:
+        """How much was taken. Raises `BlockingIOError` when nothing can be taken now."""
+        with self._lock:
+            try:
+                return self._sock.send(data)
+            except self._wants as error:
+                raise BlockingIOError(errno.EAGAIN, "the peer takes no more") from error
+            except ValueError as error:
+                raise _closed() from error
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """Take what has come, 0 at the end. Raises `BlockingIOError` when nothing has."""
+        with self._lock:
+            if self._failed is not None:
+                raise self._failed
+            count = 0
+            while count < len(buffer):
+                try:
+                    more = self._sock.recv_into(buffer[count:])
+                except self._wants as error:
+                    if count == 0:
+                        raise BlockingIOError(errno.EAGAIN, "nothing has come") from error
+                    break
+                except ValueError as error:
+                    raise _closed() from error
+                except OSError as error:
+                    if count == 0:
+                        raise
+                    self._failed = error  # what came before it counts
+                    break
+                if more == 0:
+                    break
+                count += more
+            return count
+
+    def shutdown(self, how: int) -> None:
+        """End the connection below; `SSLSocket.shutdown` lets other threads read raw bytes."""
+        raw: Any = socket.socket
+        raw.shutdown(self._sock, how)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+def _closed() -> OSError:
+    """What a plain socket says when another thread has closed it."""
+    return OSError(errno.EBADF, "closed")
