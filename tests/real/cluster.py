@@ -12,10 +12,10 @@ from typing import NoReturn
 import pytest
 
 from tests.real import topics
-from tubemq_client.testing.artifacts import cached_artifacts
+from tubemq_client.testing.artifacts import Artifacts, cached_artifacts
 from tubemq_client.testing.genuine import GenuineTubeMQ
 from tubemq_client.testing.isolation import can_isolate, is_isolated
-from tubemq_client.testing.java import JavaUnavailable, find_java
+from tubemq_client.testing.java import JavaRuntime, JavaUnavailable, find_java
 
 
 def _unavailable(reason: str) -> NoReturn:
@@ -24,9 +24,8 @@ def _unavailable(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-@pytest.fixture(scope="session")
-def genuine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GenuineTubeMQ]:
-    """A running cluster on which every topic of `tests.real.topics` is accepted."""
+def require_genuine() -> tuple[Artifacts, JavaRuntime]:
+    """What a genuine cluster needs; skips the test, or fails where it must not be skipped."""
     artifacts = cached_artifacts()
     if artifacts is None:
         _unavailable("no TubeMQ jars; run: python -m tubemq_client.testing.artifacts")
@@ -39,6 +38,13 @@ def genuine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GenuineTubeMQ]
             "the servers bind every interface; run: "
             "python -m tubemq_client.testing.isolation -- python -m pytest -m real"
         )
+    return artifacts, java
+
+
+@pytest.fixture(scope="session")
+def genuine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GenuineTubeMQ]:
+    """A running cluster on which every topic of `tests.real.topics` is accepted."""
+    artifacts, java = require_genuine()
     directory = tmp_path_factory.mktemp("genuine")
     with GenuineTubeMQ(
         directory,
