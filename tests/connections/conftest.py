@@ -33,7 +33,7 @@ def connect(loop: LoopShell | None) -> Iterator[Callable[..., Any]]:
     """Opens connections, which are closed with the test."""
     made: list[Any] = []
 
-    def open_(address: Address, **options: int) -> Any:
+    def open_(address: Address, **options: Any) -> Any:
         settings = dataclasses.replace(SETTINGS, **options)
         if loop is None:
             made.append(blocking.connect(address, settings))
@@ -51,7 +51,7 @@ def connect(loop: LoopShell | None) -> Iterator[Callable[..., Any]]:
 def make_driver(loop: LoopShell | None) -> Iterator[Callable[..., Any]]:
     made: list[Any] = []
 
-    def make(**options: int) -> Any:
+    def make(**options: Any) -> Any:
         settings = dataclasses.replace(SETTINGS, **options)
         driver = (
             BlockingDriver(settings) if loop is None else OnLoop(AsyncDriver(settings), loop.wait)

@@ -244,9 +244,7 @@ class AsyncConnection(asyncio.Protocol):
         self._fail(self._lost(exc), exc)
 
     def _lost(self, error: Exception | None) -> errors.NetworkError:
-        if error is None:
-            hint = "" if self._heard else NO_ANSWER
-            return errors.ConnectionLost(f"{self.name}: closed by the peer{hint}")
         if is_tls_error(error):
             return refused_later(self.name, error)
-        return errors.ConnectionLost(f"{self.name}: receiving or sending failed: {error}")
+        why = f"receiving or sending failed: {error}" if error else "closed by the peer"
+        return errors.ConnectionLost(f"{self.name}: {why}{'' if self._heard else NO_ANSWER}")

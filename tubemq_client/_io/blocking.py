@@ -30,7 +30,7 @@ from tubemq_client._io.tls import (
 from tubemq_client._wire.framing import FrameDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tubemq_client.model import Address, ClientSettings
 
@@ -114,33 +114,17 @@ class BlockingConnection:
         """
         self.used_at = time.monotonic()
         serial = next(self._serials) & _SERIAL_MASK
-        frame = encode(serial)
-        with self._changed:
-            self._raise_failure()
-            self._wanted.add(serial)
-        try:
-            with self._send_lock:
-                self._send(memoryview(frame), time.monotonic() + timeout_s)
-        except OSError as error:
-            self._hear_last_words()
-            self._fail(self._lost("sending", error), error)
+        self._put(encode(serial), (serial,), timeout_s)
         return serial
 
     def post_all(
         self, encode: Callable[[int, Any], bytes], requests: Sequence[Any], timeout_s: float
     ) -> list[int]:
-        """Like `post` for each of `requests`, with as few system calls as the peer allows."""
+        """Like `post` for each of `requests`, with as few system calls as the peer allows. When it
+        fails, some may have been sent."""
         self.used_at = time.monotonic()
         serials = [next(self._serials) & _SERIAL_MASK for _ in requests]
-        frames = b"".join(map(encode, serials, requests))
-        with self._changed:
-            self._raise_failure()
-            self._wanted.update(serials)
-        try:
-            with self._send_lock:
-                self._send(memoryview(frames), time.monotonic() + timeout_s)
-        except OSError as error:
-            self._fail(errors.ConnectionLost(f"{self.name}: sending failed: {error}"), error)
+        self._put(b"".join(map(encode, serials, requests)), serials, timeout_s)
         return serials
 
     def wait(self, serial: int, deadline: float) -> bytes:
@@ -175,6 +159,17 @@ class BlockingConnection:
                 self._failure = errors.ConnectionLost(f"{self.name}: closed")
             self._changed.notify_all()
         self._close_socket()
+
+    def _put(self, frames: bytes, serials: Iterable[int], timeout_s: float) -> None:
+        with self._changed:
+            self._raise_failure()
+            self._wanted.update(serials)
+        try:
+            with self._send_lock:
+                self._send(memoryview(frames), time.monotonic() + timeout_s)
+        except OSError as error:
+            self._hear_last_words()
+            self._fail(self._lost("sending", error), error)
 
     def _send(self, data: memoryview, deadline: float) -> None:
         """Send all of it or raise an `OSError`: half a frame makes the connection useless."""
@@ -228,7 +223,8 @@ class BlockingConnection:
     def _lost(self, doing: str, error: OSError) -> errors.NetworkError:
         if is_tls_error(error):
             return refused_later(self.name, error)
-        return errors.ConnectionLost(f"{self.name}: {doing} failed: {error}")
+        hint = "" if self._heard else NO_ANSWER
+        return errors.ConnectionLost(f"{self.name}: {doing} failed: {error}{hint}")
 
     def _timed_out(self, serial: int) -> errors.RpcTimeout:
         self.forget(serial)

@@ -132,9 +132,10 @@ def refused(address: Address, error: BaseException) -> errors.TlsError:
     return errors.TlsError(f"no TLS with {shown(address)}: {reason(error)}{_advice(error)}")
 
 
-def refused_later(name: str, error: BaseException) -> errors.TlsError:
+def refused_later(name: str, error: BaseException | None) -> errors.TlsError:
     """A connection that TLS ended after the handshake."""
-    return errors.TlsError(f"{name}: TLS ended: {reason(error)}{_advice(error)}")
+    why = error or OSError("closed")
+    return errors.TlsError(f"{name}: TLS ended: {reason(why)}{_advice(why)}")
 
 
 def is_tls_error(error: BaseException | None) -> bool:
