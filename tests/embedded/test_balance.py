@@ -236,6 +236,18 @@ def test_without_listed_partitions_nobody_waits(mq: EmbeddedTubeMQ, master: Wire
     assert len(player.beat().event.subscribeInfo) == 3
 
 
+def test_who_comes_back_keeps_its_offsets(mq: EmbeddedTubeMQ, master: Wire) -> None:
+    first = bound(master, "c1", "1:shared:0=28")
+    first.register()
+    first.register(requiredPartition="1:shared:1=28")
+    bound(master, "c2", "").register()
+    first.beat()
+    mq.balance()
+
+    [given] = first.beat().event.subscribeInfo
+    assert given.endswith("#shared:0")
+
+
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
@@ -248,8 +260,9 @@ def test_without_listed_partitions_nobody_waits(mq: EmbeddedTubeMQ, master: Wire
         ({"topicList": ["nope"]}, 431),
         ({"sessionKey": " "}, 400),
         ({"totalCount": 0}, 400),
-        ({"requiredPartition": "1:shared:x=1"}, 400),
-        ({"requiredPartition": "1:shared:1=-5"}, 200),
+        ({"requiredPartition": "1:shared:1=x"}, 400),
+        ({"requiredPartition": "1:shared=1"}, 400),
+        ({"requiredPartition": "1:shared:x=-5"}, 200),
         ({"requiredPartition": "1:lone:0=0"}, 400),
     ],
 )

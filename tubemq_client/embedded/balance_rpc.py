@@ -23,13 +23,14 @@ from tubemq_client.embedded.checks import (
     check_topics,
 )
 from tubemq_client.embedded.cluster import UNDEFINED, Cluster
-from tubemq_client.embedded.controls import ClusterSetting, GroupControl
+from tubemq_client.embedded.controls import ClusterSetting, Controls, GroupControl
 from tubemq_client.embedded.groups import BoundTerms, Group, GroupKind, Groups, Join, Member
 from tubemq_client.errors import TubeMQError
 from tubemq_client.model import BrokerNode, Partition
 
 __all__ = ["BalanceFaults", "BalanceRpc", "ClusterOffers"]
 
+_KEY_PARTS = 3
 _NO_RULES = " "
 """What masters send instead of flow rules that are off."""
 
@@ -60,9 +61,8 @@ class ClusterOffers:
         return len(self._metas(topic))
 
     def brokers_per_member(self, group: Group) -> tuple[int, int]:
-        """The group's own limit (`UNDEFINED` if none) and the one in force."""
-        own = self._cluster.controls.client_rate(group.name)
-        return own, own if own > 0 else self._default_rate
+        """The cluster's limit, and the group's own (`UNDEFINED` if it has none)."""
+        return self._default_rate, self._cluster.controls.client_rate(group.name)
 
     def _metas(self, topic: str) -> list[strings.BrokerMeta]:
         now_ms = self._clock()
@@ -130,7 +130,7 @@ class BalanceRpc:
         starts = _starts(request.requiredPartition, topics) if bound else {}
         terms = self._terms(request, group_name, topics) if bound else None
         conditions = read_conditions(request.topicCondition, topics)
-        check_allowed(self._cluster, group_name, topics, conditions)
+        check_allowed(self._cluster, request, topics, conditions)
         wish = Join(
             client_id,
             group_name,
@@ -139,11 +139,10 @@ class BalanceRpc:
             conditions,
             kind=GroupKind.BOUND if bound else GroupKind.UNBOUND,
             bound=terms,
+            wanted=starts,
         )
         held = _held(request.subscribeInfo)
         group = self._groups.join(wish, self._clock())
-        if terms is not None:
-            group.balance.book(client_id, starts, select_big=terms.select_big)
         if held:
             member = group.members[client_id]
             member.partitions, member.reported = held, True
@@ -166,7 +165,7 @@ class BalanceRpc:
             raise Refused(400, "[Parameter error] blank value of sessionKey!")
         count = request.totalCount
         if count <= 0:
-            raise Refused(400, "[Parameter error] totalCount must over zero!")
+            raise Refused(400, "[Parameter error] totalSourceCount must over zero!")
         own = self._cluster.controls.client_rate(group)
         allowed = own if own > 0 else self._default_rate
         offers = ClusterOffers(self._cluster, self._clock, self._default_rate)
@@ -236,15 +235,32 @@ class BalanceRpc:
         reply.ssdStoreId = reply.qryPriorityId = UNDEFINED
         flow_id, text = _in_force(controls.setting)
         reply.defFlowCheckId = flow_id
-        if request.defFlowCheckId != flow_id or flow_id == UNDEFINED:
-            reply.defFlowControlInfo = text
+        reply.defFlowControlInfo = text if request.defFlowCheckId != flow_id else _NO_RULES
         own = controls.groups.get(group)
         flow_id, text = _in_force(own)
         reply.groupFlowCheckId = flow_id
-        if request.groupFlowCheckId != flow_id or flow_id == UNDEFINED:
-            reply.groupFlowControlInfo = text
+        reply.groupFlowControlInfo = text if request.groupFlowCheckId != flow_id else _NO_RULES
         if own is not None and own.flow.enabled:
             reply.qryPriorityId = own.query_priority
+
+
+def ops_task(controls: Controls, group: Group, known: Any) -> Any:
+    """What client-balanced members are told beside their topics; `known` is what they sent."""
+    task = _pb.OpsTaskInfo()
+    flow_id, text = _in_force(controls.setting)
+    if flow_id != UNDEFINED:
+        task.defFlowCheckId = flow_id
+        if known.defFlowCheckId != flow_id:
+            task.defFlowControlInfo = text
+    own = controls.groups.get(group.name)
+    flow_id, text = _in_force(own)
+    if own is not None and flow_id != UNDEFINED:
+        task.groupFlowCheckId, task.qryPriorityId = flow_id, own.query_priority
+        if known.groupFlowCheckId != flow_id:
+            task.groupFlowControlInfo = text
+    if group.from_max_id not in (UNDEFINED, known.csmFrmMaxOffsetCtrlId):
+        task.csmFrmMaxOffsetCtrlId = group.from_max_id
+    return task
 
 
 def _in_force(record: ClusterSetting | GroupControl | None) -> tuple[int, str]:
@@ -280,31 +296,42 @@ def read_conditions(texts: Iterable[str], topics: list[str]) -> dict[str, frozen
 
 
 def check_allowed(
-    cluster: Cluster, group: str, topics: Iterable[str], conditions: dict[str, frozenset[str]]
+    cluster: Cluster, request: Any, topics: Iterable[str], conditions: dict[str, frozenset[str]]
 ) -> None:
     """Raises `Refused` 450 or 455 where a topic is under authorisation control."""
     watched = [topic for topic in topics if cluster.topics[topic].auth_control]
-    cluster.controls.check_consumer(group, watched, conditions)
+    cluster.controls.check_consumer(
+        request.clientId.strip(), request.groupName.strip(), watched, conditions
+    )
 
 
-def _starts(text: str, topics: list[str]) -> dict[Partition, int]:
-    """The offsets in ``broker:topic:partition=offset[,…]``; real masters take negative ones."""
+def _starts(text: str, topics: list[str]) -> dict[str, int]:
+    """The offsets in ``broker:topic:partition=offset[,…]``, by the text before the equals sign.
+
+    Real masters look at its shape and topic only, and take negative offsets.
+    """
     starts = {}
-    for item in (part for part in text.split(",") if part.strip()):
-        key, _, offset = item.partition("=")
-        try:
-            partition, start = strings.parse_partition_key(key.strip()), int(offset)
-        except (TubeMQError, ValueError) as error:
-            raise Refused(
-                400, f"[Parameter error] unformatted Partition-Offset value : {item}"
-            ) from error
-        if partition.topic not in topics:
+    for item in (part.strip() for part in text.split(",") if part.strip()):
+        key, equals, offset = item.partition("=")
+        parts = key.split(":")
+        if not equals or len(parts) != _KEY_PARTS:
             raise Refused(
                 400,
-                f"[Parameter error] wrong offset reset for unsubscribed topic: reset "
-                f"item is {item}",
+                f"[Parameter error] unformatted Partition-Offset value : {item} must be "
+                "aa:bbb:ccc=val1,ddd:eee:ff=val2",
             )
-        starts[partition] = start
+        if parts[1] not in topics:
+            raise Refused(
+                400,
+                f"[Parameter error] wrong offset reset for unsubscribed topic: reset item is "
+                f"{item}, request topicList are [{', '.join(topics)}]",
+            )
+        try:
+            starts[key] = int(offset)
+        except ValueError as error:
+            raise Refused(
+                400, f"[Parameter error] required long type value of {item}' Offset!"
+            ) from error
     return starts
 
 

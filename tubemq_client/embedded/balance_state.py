@@ -51,23 +51,35 @@ class Start(NamedTuple):
 
 
 class RateCheck(NamedTuple):
-    """Whether the group had members enough: brokers for each member, and how many are allowed."""
+    """Whether the group had members enough: brokers for each member, and how many are allowed by
+    the cluster and by the group's own setting (-2: it has none)."""
 
     passed: bool
+    default: int
     configured: int
     current: int
 
 
 @dataclass(slots=True)
+class Away:
+    """A member that was sent away for some rounds; `begun`: it has lost its partitions."""
+
+    rounds: int
+    since_ms: int
+    begun: bool = False
+
+
+@dataclass(slots=True)
 class BalanceState:
-    """Balance of one group. `starts` are the offsets that its members asked for."""
+    """Balance of one group. `starts` are the offsets that its members asked for, by the text of the
+    partition: real masters do not look into it. `rejoin` are members sent away."""
 
     not_allocated: bool = True
-    starts: dict[Partition, Start] = field(default_factory=dict)
+    starts: dict[str, Start] = field(default_factory=dict)
     reset_rounds: int = 0
     stale_rounds: int = 0
     check: RateCheck | None = None
-    rejoin: dict[str, int] = field(default_factory=dict)
+    rejoin: dict[str, Away] = field(default_factory=dict)
     _takes: dict[str, deque[Event]] = field(default_factory=dict)
     _gives: dict[str, deque[Event]] = field(default_factory=dict)
 
@@ -143,6 +155,22 @@ class BalanceState:
             for client_id in [name for name, queue in queues.items() if not queue]:
                 del queues[client_id]
 
+    # ------------------------------------------------------------------ members sent away
+
+    def send_away(self, client_id: str, rounds: int, now_ms: int) -> None:
+        """Empty a member in the next round; it stays out for `rounds`, but for one at least."""
+        self.rejoin.setdefault(client_id, Away(rounds, now_ms))
+
+    def away(self) -> set[str]:
+        """The members to leave out of this round; calling it uses the round up."""
+        for client_id, away in list(self.rejoin.items()):
+            if away.begun:
+                away.rounds -= 1
+                if away.rounds <= 0:
+                    del self.rejoin[client_id]
+            away.begun = True
+        return set(self.rejoin)
+
     # ------------------------------------------------------------------ bound groups
 
     @property
@@ -150,7 +178,7 @@ class BalanceState:
         """Whether only listed partitions are handed out for now."""
         return self.not_allocated and bool(self.starts) and self.reset_rounds < RESET_ROUNDS
 
-    def book(self, client_id: str, wanted: Mapping[Partition, int], *, select_big: bool) -> None:
+    def book(self, client_id: str, wanted: Mapping[str, int], *, select_big: bool) -> None:
         """Merge the offsets a member asks for; in a draw the later one wins if the bigger does."""
         for partition, offset in wanted.items():
             former = self.starts.get(partition)

@@ -31,7 +31,8 @@ class Offers(Protocol):
         """The number of brokers of the group's most widely spread topic."""
 
     def brokers_per_member(self, group: Group) -> tuple[int, int]:
-        """The group's own limit (`UNDEFINED` if none) and the one in force."""
+        """How many brokers one member may read from: the cluster's limit and the group's own, -2
+        if it has none."""
 
 
 class Balancer:
@@ -85,10 +86,12 @@ class Balancer:
 
     def _enough_members(self, group: Group) -> bool:
         """The resource check: members may have to be many enough for the brokers they read."""
-        configured, allowed = self._offers.brokers_per_member(group)
+        if group.bound is not None:
+            return True
+        default, own = self._offers.brokers_per_member(group)
         current = self._offers.most_brokers(group) // max(1, len(group.members))
-        passed = group.bound is not None or current <= allowed
-        group.balance.check = RateCheck(passed, configured, current)
+        passed = current <= (own if own > 0 else default)
+        group.balance.check = RateCheck(passed, default, own, current)
         return passed
 
     # ------------------------------------------------------------------ plans
@@ -101,8 +104,9 @@ class Balancer:
         state.reset_rounds += 1
         open_now = self._offers.partitions(group)
         plan: Plan = {client_id: set() for client_id in group.members}
-        for partition, start in state.starts.items():
-            if partition in open_now and start.client_id in plan:
+        for partition in open_now:
+            start = state.starts.get(str(partition))
+            if start is not None and start.client_id in plan:
                 plan[start.client_id].add(partition)
         return plan
 
@@ -124,7 +128,7 @@ class Balancer:
     def _kept_plan(self, group: Group, members: list[Member]) -> Plan:
         """Everyone keeps what it reads; the rest is dealt at random, or the load evened out."""
         unowned = self._offers.partitions(group)
-        emptied = _emptied(group)
+        emptied = group.balance.away()
         plan: Plan = {}
         for member in members:
             kept = set() if member.client_id in emptied else unowned & set(member.partitions)
@@ -137,15 +141,6 @@ class Balancer:
         elif takers:
             _even_out({name: plan[name] for name in takers})
         return plan
-
-
-def _emptied(group: Group) -> set[str]:
-    """Members that an administrator sent away for some rounds; one round of theirs is used up."""
-    names = set(group.balance.rejoin)
-    group.balance.rejoin = {
-        name: rounds - 1 for name, rounds in group.balance.rejoin.items() if rounds > 0
-    }
-    return names
 
 
 def _even_out(plan: Mapping[str, set[Partition]]) -> None:

@@ -14,13 +14,13 @@ from typing import Any
 from tubemq_client.embedded.checks import Refused
 from tubemq_client.embedded.records import UNDEFINED, Audit, TopicProps
 
-__all__ = ["ClusterSetting", "ConsumeControl", "Controls", "FlowRules", "GroupControl"]
+__all__ = ["ClusterSetting", "ConsumeControl", "Controls", "FlowSetting", "GroupControl"]
 
 NO_RULES = "[]"
 
 
 @dataclass(slots=True)
-class FlowRules:
+class FlowSetting:
     """Flow rules as their JSON text, and whether they are in force."""
 
     enabled: bool = False
@@ -50,7 +50,7 @@ class GroupControl:
     check_rate: bool = False
     client_rate: int = 0
     query_priority: int = 301
-    flow: FlowRules = field(default_factory=FlowRules)
+    flow: FlowSetting = field(default_factory=FlowSetting)
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class ClusterSetting:
     broker_web_port: int = 8081
     max_message_mb: int = 1
     query_priority: int = 301
-    flow: FlowRules = field(default_factory=FlowRules)
+    flow: FlowSetting = field(default_factory=FlowSetting)
     props: TopicProps = field(default_factory=TopicProps)
 
 
@@ -79,6 +79,7 @@ class Controls:
 
     def check_consumer(
         self,
+        client_id: str,
         group: str,
         authorised_topics: Iterable[str],
         conditions: Mapping[str, frozenset[str]],
@@ -91,23 +92,17 @@ class Controls:
         closed = [topic for topic in topics if not self._permits(group, topic)]
         if closed:
             raise Refused(
-                450, f"[unAuthorized Group] {group}'s consumerGroup in blackList! {closed}"
+                450,
+                f"[unAuthorized Group] {client_id}'s consumerGroup not authorized by "
+                f"administrator, unAuthorizedTopics: [{', '.join(closed)}]",
             )
         for topic in topics:
-            self._check_filter(self.consume[group, topic], conditions.get(topic, frozenset()))
+            asked = conditions.get(topic, frozenset())
+            _check_filter(client_id, self.consume[group, topic], asked)
 
     def _permits(self, group: str, topic: str) -> bool:
         control = self.consume.get((group, topic))
         return control is not None and control.enabled
-
-    def _check_filter(self, control: ConsumeControl, asked: frozenset[str]) -> None:
-        if not control.filtering:
-            return
-        if not asked:
-            raise Refused(455, f"[Restricted Group] must set the filter conditions {control.topic}")
-        strange = sorted(asked.difference(control.conditions))
-        if strange:
-            raise Refused(455, f"[Restricted Group] unAuthorized filter conditions {strange}")
 
     def disabled_topics(self, group: str) -> frozenset[str]:
         """Topics of which the group never gets a partition."""
@@ -142,7 +137,7 @@ class Controls:
         }
         self.groups = {
             row["group"]: GroupControl(
-                **{**row, "audit": Audit(**row["audit"]), "flow": FlowRules(**row["flow"])}
+                **{**row, "audit": Audit(**row["audit"]), "flow": FlowSetting(**row["flow"])}
             )
             for row in document.get("groups", ())
         }
@@ -151,7 +146,25 @@ class Controls:
             **{
                 **row,
                 "audit": Audit(**row["audit"]),
-                "flow": FlowRules(**row["flow"]),
+                "flow": FlowSetting(**row["flow"]),
                 "props": TopicProps(**row["props"]),
             }
+        )
+
+
+def _check_filter(client_id: str, control: ConsumeControl, asked: frozenset[str]) -> None:
+    if not control.filtering:
+        return
+    if not asked:
+        raise Refused(
+            455,
+            f"[Restricted Group] {client_id} : {control.group} must set the filter conditions of "
+            f"topic {control.topic}",
+        )
+    strange = sorted(asked.difference(control.conditions))
+    if strange:
+        raise Refused(
+            455,
+            f"[Restricted Group] {client_id} : unAuthorized filter conditions "
+            f"{{{control.topic}=[{', '.join(strange)}]}}",
         )

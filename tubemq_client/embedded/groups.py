@@ -53,12 +53,14 @@ class Join(NamedTuple):
     node_id: int = UNDEFINED
     kind: GroupKind = GroupKind.CLIENT_BALANCE
     bound: BoundTerms | None = None
+    wanted: Mapping[str, int] = {}
 
 
 @dataclass(slots=True)
 class Member:
     """One consumer. `partitions` is what it last said it reads; `reported`: it has said so, or
-    sent a heartbeat, since it joined. Only then does the master give it partitions."""
+    sent a heartbeat, since it joined. Only then does the master give it partitions. `wanted` are
+    start offsets by partition key, which it named when it joined a bound group."""
 
     client_id: str
     host: str
@@ -67,11 +69,15 @@ class Member:
     seen_ms: int
     partitions: tuple[Partition, ...] = ()
     reported: bool = False
+    wanted: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Group:
-    """A group lives as long as it has a member; the first one fixed everything but the members."""
+    """A group lives as long as it has a member; the first one fixed everything but the members.
+
+    `from_max_id` is when an administrator last sent a client-balanced group to the ends (ms).
+    """
 
     name: str
     topics: frozenset[str]
@@ -83,6 +89,7 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     meta_id: int = UNDEFINED
     meta: list[str] = field(default_factory=list)
+    from_max_id: int = UNDEFINED
 
     def update_meta(self, meta: list[str], now_ms: int) -> None:
         """Take over the current topic meta; the id changes exactly when the content does."""
@@ -130,6 +137,11 @@ class Groups:
         member = Member(wish.client_id, wish.host, wish.source_count, wish.node_id, now_ms)
         if former is not None and wish.kind is not GroupKind.CLIENT_BALANCE:
             member.partitions, member.reported = former.partitions, former.reported
+            member.wanted = former.wanted
+        elif wish.bound is not None:
+            # Only a newcomer's offsets count; who comes back has begun already.
+            member.wanted = wish.wanted
+            group.balance.book(wish.client_id, wish.wanted, select_big=wish.bound.select_big)
         group.members[wish.client_id] = member
         return group
 
@@ -231,8 +243,12 @@ def _check_consistency(group: Group, wish: Join) -> None:
     if dict(wish.conditions) != dict(group.conditions):
         raise Refused(
             426,
-            f"{prefix} subscribe with filter condition {_conditions(wish.conditions)} {suffix}, "
-            f"existed topic conditions is {_conditions(group.conditions)}",
+            f"{prefix} subscribe with filter condition {_conditions(wish.conditions)} {suffix}"
+            + (
+                f", existed topic conditions is {_conditions(group.conditions)}"
+                if group.conditions
+                else ": topic without conditions"
+            ),
         )
     if wish.bound is not None and group.bound is not None:
         _check_terms(group.bound, wish.bound, f"{prefix}'s", suffix)

@@ -19,6 +19,7 @@ from tubemq_client.embedded.balance_rpc import (
     ClusterOffers,
     check_allowed,
     check_deployed,
+    ops_task,
     read_conditions,
 )
 from tubemq_client.embedded.balancer import Balancer
@@ -192,7 +193,7 @@ class Master:
         check_deployed(self.cluster, topics)
         source_count, node_id = _sources(request.sourceCount, request.nodeId)
         conditions = read_conditions(request.topicCondition, topics)
-        check_allowed(self.cluster, group_name, topics, conditions)
+        check_allowed(self.cluster, request, topics, conditions)
         wish = Join(
             client_id,
             group_name,
@@ -202,13 +203,13 @@ class Master:
             source_count,
             node_id,
         )
-        self.groups.join(wish, self.clock())
+        group = self.groups.join(wish, self.clock())
         return _pb.RegisterResponseM2CV2(
             errCode=200,
             errMsg="OK!",
             brokerConfigId=self.cluster.broker_list_id,
             brokerConfigList=self._broker_list(known_id=request.subRepInfo.brokerConfigId),
-            opsTaskInfo=_pb.OpsTaskInfo(),
+            opsTaskInfo=ops_task(self.cluster.controls, group, request.opsTaskInfo),
             authorizedInfo=self._authorized(),
         )
 
@@ -224,7 +225,7 @@ class Master:
             errMsg="OK!",
             brokerConfigId=self.cluster.broker_list_id,
             brokerConfigList=self._broker_list(known_id=report.brokerConfigId),
-            opsTaskInfo=_pb.OpsTaskInfo(),
+            opsTaskInfo=ops_task(self.cluster.controls, group, request.opsTaskInfo),
             authorizedInfo=self._authorized(),
         )
         if self._meta_is_stale(member, report):
