@@ -28,6 +28,7 @@ __all__ = [
     "brokers",
     "cluster_settings",
     "delete_brokers",
+    "live_urls",
     "master_group",
     "modify_broker",
     "offline_brokers",
@@ -53,6 +54,13 @@ def broker_urls(web: Web) -> Conversation[dict[int, str]]:
     """HTTP address of every configured broker, by broker id."""
     found = yield from brokers(web)
     return {broker.broker_id: broker.web_url for broker in found}
+
+
+def live_urls(web: Web) -> Conversation[dict[int, str]]:
+    """As `broker_urls`, without drafts and brokers taken off line: nobody consumes from them, and
+    often nobody answers there."""
+    found = yield from brokers(web)
+    return {b.broker_id: b.web_url for b in found if b.manage_status not in ("draft", "offline")}
 
 
 def broker_status(web: Web) -> Conversation[list[BrokerStatus]]:
@@ -158,10 +166,16 @@ def release_brokers(web: Web, broker_ids: Sequence[int], reason: str = "") -> Co
     yield from _each(web, method, broker_ids, relReason=reason or "released")
 
 
-def delete_brokers(web: Web, broker_ids: Sequence[int]) -> Conversation[None]:
-    """Forget brokers that are drafts or off line and have no topics (`errors.AdminError` 404 or 406
-    otherwise). Files on their machines stay."""
-    yield from _each(web, "admin_delete_broker_configure", broker_ids)
+def delete_brokers(
+    web: Web, broker_ids: Sequence[int], *, with_topics: bool = False
+) -> Conversation[None]:
+    """Forget brokers that are drafts or off line (`errors.AdminError` 406 otherwise).
+
+    Only `with_topics` lets one go that still has topics (404 otherwise), and a broker always has
+    the system's own. Files on their machines stay.
+    """
+    method = "admin_delete_broker_configure"
+    yield from _each(web, method, broker_ids, isReservedData=with_topics or None)
 
 
 def _each(web: Web, method: str, broker_ids: Sequence[int], **fields: object) -> Conversation[None]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from tubemq_client import errors
 from tubemq_client.admin import _parsing
-from tubemq_client.admin._brokers import broker_urls, rules_text
+from tubemq_client.admin._brokers import live_urls, rules_text
 from tubemq_client.admin._web import Conversation, Web, parsed
 from tubemq_client.admin.model import (
     ConsumeControl,
@@ -39,8 +39,8 @@ def groups(web: Web, topic: str | None = None) -> Conversation[list[GroupInfo]]:
     """Groups on line (with `topic`: that subscribe it), and without `topic` also those of which
     brokers keep positions.
 
-    Every broker is asked. One that was removed (`remove_offsets`) is listed until its broker is
-    restarted.
+    Every broker on line is asked. A group whose positions were removed (`remove_offsets`) is listed
+    until its broker is restarted.
     """
     body = yield from web.query("admin_query_sub_info", topicName=topic)
     online = parsed(
@@ -51,7 +51,7 @@ def groups(web: Web, topic: str | None = None) -> Conversation[list[GroupInfo]]:
         "admin_query_sub_info",
     )
     booked: dict[str, list[int]] = {}
-    urls = yield from broker_urls(web)
+    urls = yield from live_urls(web)
     for broker_id, url in sorted(urls.items()):
         names = yield from _booked(web, url)
         for name in names:
@@ -94,8 +94,9 @@ def set_consume_control(web: Web, control: ConsumeControl) -> Conversation[None]
     """Say whether a group may read a topic and which filters it needs; replaces what was said.
 
     Judged when a consumer registers: members on line keep what they have until they come again.
-    With `filter_required` a group must ask for some of `filters`, or is refused with 455. Without
-    authorisation on the topic a forbidden group registers and gets no partition.
+    On a topic with authorisation, `filter_required` refuses groups that do not ask for some of
+    `filters` (455); without authorisation a forbidden group registers and gets no partition. A
+    master keeps former `filters` where none are given.
     """
     problems = [
         f"filters: {item!r} is no stream id to filter by"

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from tubemq_client import errors
 from tubemq_client.admin import _parsing
-from tubemq_client.admin._brokers import broker_urls
+from tubemq_client.admin._brokers import broker_urls, live_urls
 from tubemq_client.admin._topics import topic as one_topic
 from tubemq_client.admin._web import Conversation, Web, in_batches, parsed
 from tubemq_client.admin.model import (
@@ -42,12 +42,13 @@ Target = int | Literal["earliest", "latest"]
 def group_offsets(
     web: Web, topic: str, group: str, broker_ids: Collection[int] | None = None
 ) -> Conversation[dict[Partition, int]]:
-    """Confirmed positions of `group`, asked of the brokers in `broker_ids` (default: all).
+    """Confirmed positions of `group`, asked of the brokers in `broker_ids` (default: all on
+    line).
 
     Partitions without a position are missing. A broker lists a new group up to 5 s late.
     """
     found: dict[Partition, int] = {}
-    urls = yield from broker_urls(web)
+    urls = yield from live_urls(web)
     for broker_id, url in sorted(urls.items()):
         if broker_ids is not None and broker_id not in broker_ids:
             continue
@@ -115,7 +116,7 @@ def group_positions(
     With positions, batches in flight, the stores' minimum offsets and ends in memory. Partitions
     without a position have None. A broker lists a new group up to 5 s late.
     """
-    urls = yield from broker_urls(web)
+    urls = yield from live_urls(web)
     found: dict[Partition, PartitionPosition] = {}
     for broker_id, url in sorted(urls.items()):
         rows = yield from _positions(web, broker_id, url, group, [topic] if topic else [], {})
@@ -157,7 +158,8 @@ def set_offsets(
 
     `dry_run` only tells what would change. Raises `errors.ConfigError` listing every offset outside
     its log or off an entry, and every unknown partition; nothing is set then. Brokers are asked one
-    after the other: if one fails, those before have their new positions.
+    after the other: if one fails, those before have their new positions. `before` misses positions
+    of a group that first came within the last 5 s.
 
     A consumer that runs reads on from there with its next fetch. The batch in its hands is
     delivered already and its confirmation moves nothing, so records between are read twice or not
@@ -238,7 +240,7 @@ def clone_offsets(
     """
     if source == target:
         raise errors.ConfigError("source and target are the same group", subject="offsets")
-    urls = yield from broker_urls(web)
+    urls = yield from live_urls(web)
     rows = yield from _stored(web, urls, source, topics)
     if not rows:
         raise errors.ConfigError(f"group {source} has no position to copy", subject="offsets")
@@ -270,7 +272,7 @@ def remove_offsets(
     with its next fetch: stop consumers of the group first. The name stays listed until the broker
     is restarted.
     """
-    urls = yield from broker_urls(web)
+    urls = yield from live_urls(web)
     rows = yield from _stored(web, urls, group, topics)
     for broker_id in sorted({p.broker_id for p in rows}) if not dry_run else ():
         names = sorted({p.topic for p in rows if p.broker_id == broker_id})
@@ -318,7 +320,7 @@ def position_history(
         raise errors.ConfigError("since: give a time with a zone", subject="history")
     method = "admin_get_group_history_offset"
     found: list[PositionSample] = []
-    urls = yield from broker_urls(web)
+    urls = yield from live_urls(web)
     for url in (url for _, url in sorted(urls.items())):
         body = yield from web.broker(
             url,

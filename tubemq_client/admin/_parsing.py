@@ -158,8 +158,8 @@ def _member(row: Row) -> GroupMember:
                 for part in row["parInfo"]
             )
         ),
-        source_count=row.get("sourceCount"),
-        node_id=row.get("nodeId"),
+        source_count=_known(row.get("sourceCount", _UNDEFINED)),
+        node_id=_known(row.get("nodeId", _UNDEFINED)),
     )
 
 

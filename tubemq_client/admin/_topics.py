@@ -1,4 +1,4 @@
-"""Topics over HTTP: list, create, modify, delete, restore, and their topic-wide settings.
+"""Topics over HTTP: list, create, modify, delete, and their topic-wide settings.
 
 Conversations; what a change means to clients is said in each docstring. A genuine master spreads a
 change through broker heartbeats: brokers know a new topic after about 7 s, consumers after 13 s,
@@ -19,7 +19,6 @@ __all__ = [
     "create_topic",
     "delete_topic",
     "modify_topic",
-    "restore_topic",
     "set_topic_control",
     "topic",
     "topic_controls",
@@ -126,26 +125,17 @@ def delete_topic(
 ) -> Conversation[list[int]]:
     """Close a topic and take it from brokers (default: all that have it); returns their ids.
 
-    Producers are refused (403) and consumers lose their partitions within some seconds. Records
-    stay on the brokers and `restore_topic` brings the topic back, until `remove_data` deletes them
-    for good. Positions of groups stay in either case.
+    There is no way back: TubeMQ 2.4.0 answers the request to redo a deletion with Ok and does
+    nothing. Producers are refused (403) and consumers lose their partitions within some seconds.
+    Records stay on the brokers' disks, and the name stays taken, until `remove_data` deletes both
+    (call again for a topic that is ``deleted``); brokers need some seconds for that. Positions of
+    groups stay in either case.
     """
     ids = yield from _brokers_of(web, name, broker_ids)
     yield from modify_topic(web, name, _CLOSED, ids)
     yield from _each(web, "admin_delete_topic_deploy_info", name, ids)
     if remove_data:
         yield from _each(web, "admin_remove_topic_deploy_info", name, ids)
-    return ids
-
-
-def restore_topic(
-    web: Web, name: str, broker_ids: Sequence[int] | None = None
-) -> Conversation[list[int]]:
-    """Take back a `delete_topic` without `remove_data`, and open the topic again; broker ids."""
-    ids = yield from _brokers_of(web, name, broker_ids)
-    yield from _each(web, "admin_redo_deleted_topic_deploy_info", name, ids)
-    opened = TopicProperties(accept_publish=True, accept_subscribe=True)
-    yield from modify_topic(web, name, opened, ids)
     return ids
 
 

@@ -80,7 +80,6 @@ class AsyncAdminClient:
     create_topic = _awaited(_topics.create_topic)
     modify_topic = _awaited(_topics.modify_topic)
     delete_topic = _awaited(_topics.delete_topic)
-    restore_topic = _awaited(_topics.restore_topic)
     topic_controls = _awaited(_topics.topic_controls)
     set_topic_control = _awaited(_topics.set_topic_control)
 

@@ -106,7 +106,6 @@ class AdminClient:
     create_topic = _blocking(_topics.create_topic)
     modify_topic = _blocking(_topics.modify_topic)
     delete_topic = _blocking(_topics.delete_topic)
-    restore_topic = _blocking(_topics.restore_topic)
     topic_controls = _blocking(_topics.topic_controls)
     set_topic_control = _blocking(_topics.set_topic_control)
 

@@ -118,7 +118,7 @@ def _is_policy(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TopicDeployment:
-    """A topic on one broker. `status` is ``normal``, ``deleted`` (can be restored) or ``removing``.
+    """A topic on one broker. `status`: ``normal``, ``deleted`` (records are kept), ``removing``.
 
     `publishing` and `subscribing` tell what producers are sent to now; a new topic takes a genuine
     master up to a minute. None: the master does not say.

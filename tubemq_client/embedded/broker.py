@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tubemq_client._core.flow_control import FlowRules
 from tubemq_client._wire import payload
 from tubemq_client.embedded.checks import OFFSET_HISTORY_TOPIC, Refused
-from tubemq_client.embedded.cluster import Cluster, Deployment
+from tubemq_client.embedded.cluster import REMOVED, Cluster, Deployment
 from tubemq_client.embedded.history import scan_groups
 from tubemq_client.embedded.leases import Lease, Leases
 from tubemq_client.embedded.persistence import DataDirectory
@@ -86,6 +86,7 @@ class Broker:
         self.storage = Storage(broker_id, directory, switches)
         self._directory = directory
         self._saved_version = 0
+        self._cluster_version = -1
         if directory is not None:
             self.positions.load(directory.load_positions(broker_id))
             self._saved_version = self.positions.version
@@ -141,8 +142,18 @@ class Broker:
         if self.switches.history_period_ms is not None and self.clock() >= self._next_scan_ms:
             self._next_scan_ms = self.clock() + self.switches.history_period_ms
             self._record_groups()
+        self._delete_removed_topics()
         self.storage.tick(self.clock())
         self.save_positions()
+
+    def _delete_removed_topics(self) -> None:
+        if self.cluster.version == self._cluster_version:
+            return
+        self._cluster_version = self.cluster.version
+        for record in self.cluster.on_broker(self.broker_id):
+            if record.status == REMOVED:
+                self.storage.drop(record.topic)
+                self.cluster.undeploy(record.topic, self.broker_id)
 
     def _record_groups(self) -> None:
         now_ms, store = self.clock(), self.storage.open(OFFSET_HISTORY_TOPIC, 0)

@@ -17,6 +17,9 @@ from tubemq_client.embedded.records import UNDEFINED, Audit, TopicProps
 from tubemq_client.embedded.switches import Switches
 
 __all__ = [
+    "DELETED",
+    "NORMAL",
+    "REMOVED",
     "UNDEFINED",
     "Audit",
     "BrokerRecord",
@@ -26,6 +29,9 @@ __all__ = [
     "TopicProps",
     "TopicRecord",
 ]
+
+NORMAL, DELETED, REMOVED = range(3)
+"""What `Deployment.status` says: in use, out of use, to be deleted by its broker."""
 
 HEADER_ALLOWANCE_BYTES = 10 * 1024
 """A record may exceed its topic's size setting by this much, for attributes."""
@@ -113,6 +119,11 @@ class Cluster:
         self.brokers[record.broker_id] = record
         self._broker_list_changed(record.audit.serial_id)
 
+    def remove_broker(self, broker_id: int) -> None:
+        """Forget a broker."""
+        del self.brokers[broker_id]
+        self._broker_list_changed(self.broker_list_id + 1)
+
     def set_status(self, broker_id: int, status: ManageStatus, user: str, now_ms: int) -> None:
         record = self.brokers[broker_id]
         record.status = status
@@ -153,6 +164,14 @@ class Cluster:
             self.topics[topic] = TopicRecord(topic, Audit.new("systemSelf", now_ms))
         self.version += 1
         return record
+
+    def undeploy(self, topic: str, broker_id: int) -> None:
+        """Forget that a broker has a topic."""
+        places = self._deployments.get(topic, {})
+        places.pop(broker_id, None)
+        if not places:
+            self._deployments.pop(topic, None)
+        self.version += 1
 
     def changed(self) -> None:
         """Tell that a record was edited in place."""

@@ -21,14 +21,17 @@ from tubemq_client.embedded.cluster import (
     TopicProps,
 )
 from tubemq_client.embedded.groups import Member
-from tubemq_client.embedded.http_params import BadParameter, Params
+from tubemq_client.embedded.http_lifecycle import LifecycleAdmin
+from tubemq_client.embedded.http_params import BadParameter, Params, changed_props
 from tubemq_client.embedded.http_reply import (
     VERSION,
     audit_fields,
     item_result,
     props_fields,
     refusal,
+    rows,
     to_text,
+    wrapper,
 )
 from tubemq_client.embedded.http_topics import topic_details, topic_row, topic_summary
 from tubemq_client.embedded.master import Master
@@ -37,9 +40,6 @@ __all__ = ["MasterAdmin"]
 
 _BAD_REQUEST = "Bad request from client, "
 _CALLBACK = re.compile(r"[_A-Za-z0-9]{1,128}", re.ASCII)
-_DELETE_POLICY = re.compile(r"delete,(\d{1,9})([smh]?)", re.ASCII)
-_UNIT_S = {"s": 1, "m": 60, "h": 3600}
-_MAX_RETENTION_S = 168 * 3600
 _DEFAULT_PORTS = {"brokerPort": 8123, "brokerTLSPort": 8124, "brokerWebPort": 8081}
 
 
@@ -54,7 +54,8 @@ class MasterAdmin:
     def __init__(self, master: Master) -> None:
         self._master = master
         self._cluster = master.cluster
-        reads = {
+        lifecycle = LifecycleAdmin(master)
+        reads = lifecycle.reads | {
             "admin_query_server_version": self._version,
             "admin_get_methods": self._list_methods,
             "admin_query_topic_info": self._topic_info,
@@ -64,7 +65,7 @@ class MasterAdmin:
             "admin_query_sub_info": self._sub_info,
             "admin_query_consume_group_detail": self._group_detail,
         }
-        writes = {
+        writes = lifecycle.writes | {
             "admin_add_broker_configure": self._add_broker,
             "admin_online_broker_configure": self._online_broker,
             "admin_add_topic_deploy_info": self._add_topic,
@@ -111,10 +112,10 @@ class MasterAdmin:
     # ------------------------------------------------------------------ discovery
 
     def _version(self, _params: Params) -> dict[str, Any]:
-        return _rows([{"version": VERSION}])
+        return rows([{"version": VERSION}])
 
     def _list_methods(self, _params: Params) -> dict[str, Any]:
-        return _rows(
+        return rows(
             [
                 {"method": name, "needAuth": method.needs_token}
                 for name, method in self._methods.items()
@@ -138,29 +139,29 @@ class MasterAdmin:
 
     def _topic_info(self, params: Params) -> dict[str, Any]:
         now_ms = self._master.clock()
-        rows = []
+        found = []
         for topic in self._wanted_topics(params):
             records = self._wanted_deployments(params, topic)
             if records:
-                rows.append(topic_details(self._cluster, topic, records, now_ms))
-        return _rows(rows)
+                found.append(topic_details(self._cluster, topic, records, now_ms))
+        return rows(found)
 
     def _topic_view(self, params: Params) -> dict[str, Any]:
         now_ms = self._master.clock()
-        rows = []
+        found = []
         for topic in self._wanted_topics(params):
             records = self._wanted_deployments(params, topic)
             if records:
-                rows.append(topic_summary(self._cluster, topic, records, now_ms))
-        return _rows(rows)
+                found.append(topic_summary(self._cluster, topic, records, now_ms))
+        return rows(found)
 
     def _add_topic(self, params: Params) -> dict[str, Any]:
         topics = params.topics(required=True)
         broker_ids = params.broker_ids(required=True)
         user = params.user("createUser")
-        props = _changed_props(params, TopicProps())
+        props = changed_props(params, TopicProps())
         own_mb = params.number("maxMsgSizeInMB", least=1)
-        return _rows(
+        return rows(
             [
                 self._add_one(topic, broker_id, props, own_mb, user)
                 for topic in topics
@@ -192,7 +193,7 @@ class MasterAdmin:
         topics = params.topics(required=True)
         broker_ids = params.broker_ids(required=True)
         user = params.user("modifyUser")
-        return _rows(
+        return rows(
             [
                 self._update_one(topic, broker_id, params, user)
                 for topic in topics
@@ -206,7 +207,7 @@ class MasterAdmin:
         record = self._cluster.deployment(topic, broker_id)
         if record is None:
             return item_result(keys, 401, f"Not found topic deploy configure for {place}!")
-        props = _changed_props(params, record.props)
+        props = changed_props(params, record.props)
         for what, new, old in (
             ("Partition", props.partitions, record.props.partitions),
             ("TopicStores", props.stores, record.props.stores),
@@ -237,7 +238,7 @@ class MasterAdmin:
 
     def _broker_configure(self, params: Params) -> dict[str, Any]:
         with_topics = params.flag("withTopic")
-        rows = []
+        found = []
         for record in self._wanted_brokers(params):
             deployed = self._cluster.on_broker(record.broker_id)
             row = {
@@ -256,12 +257,12 @@ class MasterAdmin:
             }
             if with_topics:
                 row["topicSet"] = [topic_row(self._cluster, item) for item in deployed]
-            rows.append(row)
-        return _rows(rows)
+            found.append(row)
+        return rows(found)
 
     def _run_status(self, params: Params) -> dict[str, Any]:
         now_ms = self._master.clock()
-        return _rows([self._run_row(record, now_ms) for record in self._wanted_brokers(params)])
+        return rows([self._run_row(record, now_ms) for record in self._wanted_brokers(params)])
 
     def _run_row(self, record: BrokerRecord, now_ms: int) -> dict[str, Any]:
         managed = record.status not in (ManageStatus.DRAFT, ManageStatus.OFFLINE)
@@ -321,15 +322,15 @@ class MasterAdmin:
                 ports["brokerTLSPort"],
                 Audit.new(user, self._master.clock()),
                 region_id=params.number("regionId", 0) or 0,
-                props=_changed_props(params, TopicProps()),
+                props=changed_props(params, TopicProps()),
             )
         )
-        return _rows([item_result({"brokerId": broker_id, "brokerIp": host})])
+        return rows([item_result({"brokerId": broker_id, "brokerIp": host})])
 
     def _online_broker(self, params: Params) -> dict[str, Any]:
         broker_ids = params.broker_ids(required=True)
         user = params.user("modifyUser")
-        return _rows([self._online_one(broker_id, user) for broker_id in broker_ids])
+        return rows([self._online_one(broker_id, user) for broker_id in broker_ids])
 
     def _online_one(self, broker_id: int, user: str) -> dict[str, Any]:
         keys = {"brokerId": broker_id, "brokerIp": ""}
@@ -346,21 +347,21 @@ class MasterAdmin:
     def _sub_info(self, params: Params) -> dict[str, Any]:
         names = params.groups("consumeGroup") or params.groups()
         topics = set(params.topics())
-        rows = []
+        found = []
         for name in self._master.groups.names():
             group = self._master.groups.find(name)
             if group is None or (names and name not in names):
                 continue
             if topics and not topics & group.topics:
                 continue
-            rows.append(
+            found.append(
                 {
                     "consumeGroup": name,
                     "topicSet": sorted(group.topics),
                     "consumerNum": len(group.members),
                 }
             )
-        return _rows(rows)
+        return rows(found)
 
     def _group_detail(self, params: Params) -> dict[str, Any]:
         name = params.required("consumeGroup")
@@ -374,7 +375,7 @@ class MasterAdmin:
                 "metaDetails": group.meta,
             }
         return {
-            **_wrapper(),
+            **wrapper(),
             "count": len(members),
             "topicSet": sorted(group.topics) if group else [],
             "consumeGroup": name,
@@ -409,49 +410,3 @@ class MasterAdmin:
     def _address(self, broker_id: int) -> str:
         record = self._cluster.brokers.get(broker_id)
         return f"{broker_id}:{record.host}:{record.port}" if record else f"{broker_id}: : "
-
-
-def _wrapper() -> dict[str, Any]:
-    return {"result": True, "errCode": 0, "errMsg": "OK"}
-
-
-def _rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return {**_wrapper(), "data": rows, "count": len(rows)}
-
-
-def _changed_props(params: Params, props: TopicProps) -> TopicProps:
-    """`props` with what the request names."""
-
-    def number(name: str, current: int, least: int = 0) -> int:
-        value = params.number(name, least=least)
-        return current if value is None else value
-
-    policy = params.text("deletePolicy")
-    return replace(
-        props,
-        stores=number("numTopicStores", props.stores, 1),
-        partitions=number("numPartitions", props.partitions, 1),
-        unflush_threshold=number("unflushThreshold", props.unflush_threshold),
-        unflush_interval=number("unflushInterval", props.unflush_interval),
-        unflush_data_hold=number("unflushDataHold", props.unflush_data_hold),
-        cache_mb=number("memCacheMsgSizeInMB", props.cache_mb, 2),
-        cache_count_k=number("memCacheMsgCntInK", props.cache_count_k, 1),
-        cache_flush_ms=number("memCacheFlushIntvl", props.cache_flush_ms, 4000),
-        accept_publish=params.flag("acceptPublish", default=props.accept_publish),
-        accept_subscribe=params.flag("acceptSubscribe", default=props.accept_subscribe),
-        delete_policy=_policy(policy) if policy else props.delete_policy,
-    )
-
-
-def _policy(text: str) -> str:
-    """The retention policy in normal form; the embedded server stores but does not apply it."""
-    found = _DELETE_POLICY.fullmatch(text.lower())
-    if found is None:
-        raise BadParameter(f"illegal value for deletePolicy: {text}")
-    amount, unit = int(found[1]), found[2] or "h"
-    if not 0 < amount * _UNIT_S[unit] <= _MAX_RETENTION_S:
-        raise BadParameter(
-            "The value of field DELETEPOLICY must be greater than 0 and  less than or equal to"
-            f"{_MAX_RETENTION_S * 1000} seconds!"
-        )
-    return f"delete,{amount}{unit}"

@@ -17,6 +17,7 @@ from tubemq_client.embedded.checks import Refused
 from tubemq_client.embedded.cluster import UNDEFINED, Deployment
 from tubemq_client.embedded.http_params import BadParameter, Params
 from tubemq_client.embedded.http_reply import VERSION, refusal, to_text
+from tubemq_client.embedded.http_statistics import statistics_methods
 from tubemq_client.embedded.leases import Lease
 from tubemq_client.embedded.positions import PositionKey
 from tubemq_client.embedded.reading import ReadRequest, read
@@ -55,6 +56,7 @@ class BrokerAdmin:
             "admin_clone_offset": self._clone,
             "admin_rmv_offset": self._remove,
             "admin_snapshot_message": self._snapshot,
+            **statistics_methods(broker),
         }
 
     def reply(self, values: Mapping[str, str]) -> tuple[str, str | None]:

@@ -10,9 +10,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-__all__ = ["BadParameter", "Params"]
+from tubemq_client.embedded.records import TopicProps
+
+__all__ = ["BadParameter", "Params", "changed_props"]
+
+_DELETE_POLICY = re.compile(r"delete,(\d{1,9})([smh]?)", re.ASCII)
+_UNIT_S = {"s": 1, "m": 60, "h": 3600}
+_MAX_RETENTION_S = 168 * 3600
 
 _SHORT_NAMES = {
     "acceptPublish": "accPub",
@@ -157,3 +164,41 @@ class Params:
                 "and underscores"
             )
         return item
+
+
+def changed_props(params: Params, props: TopicProps) -> TopicProps:
+    """`props` with what the request names."""
+
+    def number(name: str, current: int, least: int = 0) -> int:
+        value = params.number(name, least=least)
+        return current if value is None else value
+
+    policy = params.text("deletePolicy")
+    return replace(
+        props,
+        stores=number("numTopicStores", props.stores, 1),
+        partitions=number("numPartitions", props.partitions, 1),
+        unflush_threshold=number("unflushThreshold", props.unflush_threshold),
+        unflush_interval=number("unflushInterval", props.unflush_interval),
+        unflush_data_hold=number("unflushDataHold", props.unflush_data_hold),
+        cache_mb=number("memCacheMsgSizeInMB", props.cache_mb, 2),
+        cache_count_k=number("memCacheMsgCntInK", props.cache_count_k, 1),
+        cache_flush_ms=number("memCacheFlushIntvl", props.cache_flush_ms, 4000),
+        accept_publish=params.flag("acceptPublish", default=props.accept_publish),
+        accept_subscribe=params.flag("acceptSubscribe", default=props.accept_subscribe),
+        delete_policy=_policy(policy) if policy else props.delete_policy,
+    )
+
+
+def _policy(text: str) -> str:
+    """The retention policy in normal form; the embedded server stores but does not apply it."""
+    found = _DELETE_POLICY.fullmatch(text.lower())
+    if found is None:
+        raise BadParameter(f"illegal value for deletePolicy: {text}")
+    amount, unit = int(found[1]), found[2] or "h"
+    if not 0 < amount * _UNIT_S[unit] <= _MAX_RETENTION_S:
+        raise BadParameter(
+            "The value of field DELETEPOLICY must be greater than 0 and  less than or equal to"
+            f"{_MAX_RETENTION_S * 1000} seconds!"
+        )
+    return f"delete,{amount}{unit}"

@@ -12,7 +12,16 @@ from typing import Any
 
 from tubemq_client.embedded.cluster import Audit, TopicProps
 
-__all__ = ["VERSION", "audit_fields", "item_result", "props_fields", "refusal", "to_text"]
+__all__ = [
+    "VERSION",
+    "audit_fields",
+    "item_result",
+    "props_fields",
+    "refusal",
+    "rows",
+    "to_text",
+    "wrapper",
+]
 
 VERSION = "2.4.0-embedded"
 
@@ -23,6 +32,15 @@ def to_text(body: dict[str, Any]) -> str:
 
 def refusal(text: str, code: int = 400) -> dict[str, Any]:
     return {"result": False, "errCode": code, "errMsg": text}
+
+
+def wrapper(text: str = "OK") -> dict[str, Any]:
+    return {"result": True, "errCode": 0, "errMsg": text}
+
+
+def rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """A master's list of records."""
+    return {**wrapper(), "data": rows, "count": len(rows)}
 
 
 def item_result(keys: dict[str, Any], code: int = 200, text: str = "Ok!") -> dict[str, Any]:

@@ -94,6 +94,11 @@ class StoreFile:
             self._file.close()
             self._file = None
 
+    def delete(self) -> None:
+        """Close and remove the file."""
+        self.close()
+        self._path.unlink(missing_ok=True)
+
     def _reopen(self) -> None:
         self.close()
         # Unbuffered: bytes that could not be written must not turn up later.

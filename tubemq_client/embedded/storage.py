@@ -98,6 +98,11 @@ class Store:
         if self._file is not None:
             self._file.close()
 
+    def delete(self) -> None:
+        """Release the file and remove it."""
+        if self._file is not None:
+            self._file.delete()
+
     def _rewrite(self) -> None:
         if self._file is not None:
             log = self.log
@@ -129,6 +134,11 @@ class Storage:
         if store is None:
             store = self._stores[topic, store_id] = self._load(topic, store_id)
         return store
+
+    def drop(self, topic: str) -> None:
+        """Delete every store of a topic for good."""
+        for key in [key for key in self._stores if key[0] == topic]:
+            self._stores.pop(key).delete()
 
     def tick(self, now_ms: int) -> None:
         for store in self._stores.values():
