@@ -1,0 +1,150 @@
+"""The tally: what every round found, summed up, in a JSON file that a later drill continues.
+
+The file is replaced in one step after each round, so a drill that is interrupted loses the round at
+hand and nothing else. This module must not play rounds or judge sinks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Round", "Tally"]
+
+_VERSION = 1
+
+
+@dataclass
+class Round:
+    """What one round found. `hit` counts windows during which something was killed."""
+
+    number: int
+    seed: str
+    inline: int = 0
+    spark: int = 0
+    hit: int = 0
+    kills: dict[str, int] = field(default_factory=dict)
+    records: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    gaps: int = 0
+    unaccounted: int = 0
+    repairs: int = 0
+    tries: int = 0
+    replayed: int = 0
+    clears: int = 0
+    backfills: int = 0
+    written_again: int = 0
+    seconds: float = 0.0
+    ended: str = ""
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        """Nothing lost, duplicated, missing, unaccounted, or left for a person to repair."""
+        wrong = (self.lost, self.duplicated, self.gaps, self.unaccounted, self.repairs)
+        return not any(wrong) and not self.problems
+
+
+_SUMS = (
+    "inline",
+    "spark",
+    "hit",
+    "records",
+    "lost",
+    "duplicated",
+    "gaps",
+    "unaccounted",
+    "repairs",
+    "tries",
+    "replayed",
+    "clears",
+    "backfills",
+    "seconds",
+)
+
+
+class Tally:
+    """All rounds of a drill with one seed, kept in `path`."""
+
+    def __init__(self, path: Path, seed: str) -> None:
+        self.path = path
+        self.seed = seed
+        self.rounds: list[Round] = []
+
+    @classmethod
+    def load(cls, path: Path, seed: str) -> Tally:
+        """Continue the tally in `path`, or begin one. Raises `ValueError` for another seed's."""
+        tally = cls(path, seed)
+        if path.exists():
+            document = json.loads(path.read_text())
+            if document["version"] != _VERSION or document["seed"] != seed:
+                raise ValueError(
+                    f"{path} is the tally of seed {document['seed']} (version "
+                    f"{document['version']}), not of seed {seed}: pass that seed or another --state"
+                )
+            tally.rounds = [Round(**found) for found in document["rounds"]]
+        return tally
+
+    def add(self, found: Round) -> None:
+        """Add a round and save."""
+        self.rounds.append(found)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.path.with_name(self.path.name + ".new")
+        fresh.write_text(json.dumps(self.to_document(), indent=1) + "\n")
+        fresh.replace(self.path)
+
+    def to_document(self) -> dict[str, Any]:
+        """The file's content; totals first, for whoever opens it."""
+        return {
+            "version": _VERSION,
+            "seed": self.seed,
+            "totals": self.totals(),
+            "rounds": [asdict(found) for found in self.rounds],
+        }
+
+    def totals(self) -> dict[str, Any]:
+        """Sums over all rounds."""
+        sums: dict[str, Any] = {
+            name: round(sum(getattr(found, name) for found in self.rounds), 1) for name in _SUMS
+        }
+        kills: Counter[str] = Counter()
+        for found in self.rounds:
+            kills.update(found.kills)
+        windows = sums["inline"] + sums["spark"]
+        return {
+            **sums,
+            "rounds": len(self.rounds),
+            "share": round(sums["hit"] / windows, 3) if windows else 0.0,
+            "kills": dict(sorted(kills.items())),
+        }
+
+    @property
+    def clean(self) -> bool:
+        """Every round is."""
+        return all(found.clean for found in self.rounds)
+
+    def report(self) -> str:
+        """Some lines for people."""
+        sums = self.totals()
+        kills = ", ".join(f"{count} {victim}" for victim, count in sums["kills"].items())
+        lines = [
+            f"seed {self.seed}: {sums['rounds']} rounds in {sums['seconds']:.0f} s",
+            f"windows        {sums['inline']} inline + {sums['spark']} Spark",
+            f"records        {sums['records']} compared",
+            f"hit by a kill  {sums['hit']} windows ({100 * sums['share']:.0f} %)",
+            f"SIGKILLs       {kills or 'none'}",
+            f"also           {sums['backfills']} backfills, {sums['clears']} clears",
+            f"tries finished {sums['tries']}, of which {sums['replayed']} found their window",
+            f"lost           {sums['lost']}",
+            f"duplicated     {sums['duplicated']}",
+            f"gaps           {sums['gaps']}",
+            f"unaccounted    {sums['unaccounted']}",
+            f"manual repairs {sums['repairs']}",
+        ]
+        for found in self.rounds:
+            lines += [f"round {found.number}: {problem}" for problem in found.problems]
+        return "\n".join(lines)
