@@ -19,8 +19,8 @@ from tests.sinks.openers import iceberg, iceberg_catalog
 from tests.sinks.suite import Row, SinkSuite, written_by
 from tests.sinks.windows import COUNTS, OpenSink, plan_of, publish, stage
 from tubemq_client.errors import ConfigError
-from tubemq_provider.engines.inline import arrow_schema
 from tubemq_provider.sinks.iceberg import IcebergSink
+from tubemq_provider.sinks.staged_writer import arrow_schema
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.protocols import Sink
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tubemq_provider.engines.inline import arrow_schema
+from tubemq_provider.sinks.staged_writer import arrow_schema
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import IngestCounts, Publication, Sink, Staging
 

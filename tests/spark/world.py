@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 
 from tubemq_client import ClientSettings, OffsetRange, Partition, Producer, Record
@@ -39,7 +40,7 @@ class World:
             before = sum(map(len, self.bodies.values()))
             records = [
                 Record(
-                    b"%06d" % number + bytes(size),
+                    b"%06d" % number + random.Random(number).randbytes(size),
                     {"n": str(number % 3)},
                     ("alpha", "beta")[number % 2],
                     "202611210815",

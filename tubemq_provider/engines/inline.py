@@ -8,13 +8,21 @@ offsets to read, retry a window, or touch the sink beyond the staging directory.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tubemq_client import COLUMNS
-from tubemq_client.errors import ConfigError, require_extra
+from tubemq_client.errors import ConfigError
+from tubemq_provider.sinks.staged_writer import (
+    CORRUPT,
+    ROW_GROUP_BYTES,
+    CorruptFile,
+    StagedWriter,
+    arrow_schema,
+)
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
@@ -64,7 +72,9 @@ class InlineEngine:
     """Executes plans with one reader per window; see `Engine`.
 
     `columns` may leave some out, but not ``partition``, by which the sink verifies. A row group is
-    written when about `row_group_bytes` of records have come together.
+    written when about `row_group_bytes` of records have come together. With `target_file_bytes` a
+    file takes records of several ranges until it is that large. `corrupt` is where the reader puts
+    records that fail their checksum, if they are to be kept.
     """
 
     name = "inline"
@@ -74,20 +84,26 @@ class InlineEngine:
         open_reader: OpenReader,
         *,
         columns: Sequence[str] = COLUMNS,
-        row_group_bytes: int = 16 * 1024 * 1024,
+        row_group_bytes: int = ROW_GROUP_BYTES,
+        target_file_bytes: int | None = None,
         compression: str = "snappy",
+        corrupt: CorruptFile | None = None,
     ) -> None:
         problems = [f"unknown column {name!r}" for name in columns if name not in COLUMNS]
         if "partition" not in columns:
             problems.append("column 'partition' is needed to verify windows")
         if row_group_bytes < 1:
             problems.append(f"row_group_bytes {row_group_bytes} is not >= 1")
+        if target_file_bytes is not None and target_file_bytes < 1:
+            problems.append(f"target_file_bytes {target_file_bytes} is not >= 1")
         if problems:
             raise ConfigError(problems, subject="inline engine")
         self._open_reader = open_reader
         self._columns = tuple(columns)
         self._row_group_bytes = row_group_bytes
+        self._target_file_bytes = target_file_bytes
         self._compression = compression
+        self._corrupt = corrupt or CorruptFile()
         self._cancelled = threading.Event()
 
     @classmethod
@@ -101,6 +117,8 @@ class InlineEngine:
     ) -> InlineEngine:
         """An engine that reads from a TubeMQ cluster under the group's reader pool."""
 
+        corrupt = CorruptFile()
+
         def open_reader(plan: WindowPlan) -> AbstractContextManager[RecordReader]:
             from tubemq_client.sync import RangeReader
 
@@ -111,32 +129,32 @@ class InlineEngine:
                 brokers=brokers,
                 slot_seed=plan.hash,
                 corrupt_records=policies.corrupt_records.value,
+                quarantine=corrupt.add,
                 gap_policy=policies.gap_policy.value,
             )
 
-        return cls(open_reader, **options)
+        return cls(open_reader, corrupt=corrupt, **options)
 
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
-        """One file per range, at most; nothing for a range without records."""
+        """A file per range, or files of about `target_file_bytes`; none without records."""
         self._stop_if_cancelled(f"window {plan.window_id}")
-        records = dict.fromkeys(plan.ranges, 0)
-        pieces: dict[str, list[list[int]]] = {}
-        gaps: dict[str, list[list[int]]] = {}
-        body_bytes = 0
-        with self._open_reader(plan) as reader:
+        self._corrupt.clear()
+        counted = _Counted(dict.fromkeys(plan.ranges, 0))
+        directory = Path(staging.path)
+        with self._open_reader(plan) as reader, self._writer(directory) as writer:
             for range_ in plan.reads():
-                key = range_.partition.key
                 known_gaps = len(reader.stats.gaps)
-                written = self._write(reader, range_, Path(staging.path), progress)
-                records[key] += written.rows
-                body_bytes += written.body_bytes
-                pieces.setdefault(key, []).append([range_.start, range_.end])
+                self._write(reader, range_, writer, counted, progress)
                 found = [[low, high] for low, high in reader.stats.gaps[known_gaps:]]
                 if found:
-                    gaps.setdefault(key, []).extend(found)
+                    counted.gaps.setdefault(range_.partition.key, []).extend(found)
                 progress("range written")
             corrupt = reader.stats.corrupt
-        return IngestCounts(records, body_bytes, gaps, corrupt, pieces)
+        if len(self._corrupt):
+            self._corrupt.write(directory / CORRUPT / "records.parquet")
+        return IngestCounts(
+            counted.records, counted.bytes, counted.gaps, corrupt, pieces=counted.pieces
+        )
 
     def cancel(self) -> None:
         """Stop before the next batch, or before the first. A cancelled engine stays so."""
@@ -146,89 +164,42 @@ class InlineEngine:
         if self._cancelled.is_set():
             raise WindowError(f"cancelled while reading {what}")
 
-    def _write(
-        self, reader: RecordReader, range_: OffsetRange, directory: Path, progress: Progress
-    ) -> _RangeFile:
-        partition = range_.partition
-        name = f"part-{partition.broker_id}-{partition.partition_id}-{range_.start}.parquet"
-        file = _RangeFile(
-            directory / name, arrow_schema(self._columns), self._row_group_bytes, self._compression
+    def _writer(self, directory: Path) -> StagedWriter:
+        return StagedWriter(
+            directory,
+            "part",
+            arrow_schema(self._columns),
+            target_bytes=self._target_file_bytes,
+            row_group_bytes=self._row_group_bytes,
+            compression=self._compression,
         )
-        with file:
-            for batch in reader.read(range_):
-                self._stop_if_cancelled(str(range_))
-                if file.add(batch):
-                    progress("row group written")
-        return file
 
-
-class _RangeFile:
-    """One Parquet file that appears with its first record; row groups of about one size."""
-
-    def __init__(
-        self, path: Path, schema: pa.Schema, row_group_bytes: int, compression: str
+    def _write(
+        self,
+        reader: RecordReader,
+        range_: OffsetRange,
+        writer: StagedWriter,
+        counted: _Counted,
+        progress: Progress,
     ) -> None:
-        self.rows = 0
-        self.body_bytes = 0
-        self._path = path
-        self._schema = schema
-        self._limit = row_group_bytes
-        self._compression = compression
-        self._writer: Any = None
-        self._pending: list[pa.RecordBatch] = []
-        self._pending_bytes = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self._flush()
-        if self._writer is not None:
-            self._writer.close()
-
-    def add(self, batch: RecordBatches) -> bool:
-        """Take a batch; True if a row group was written."""
-        converted = batch.to_arrow(self._schema)
-        if not converted.num_rows:
-            return False
-        self._pending.append(converted)
-        self._pending_bytes += converted.nbytes
-        self.rows += converted.num_rows
-        self.body_bytes += batch.nbytes
-        if self._pending_bytes < self._limit:
-            return False
-        self._flush()
-        return True
-
-    def _flush(self) -> None:
-        if not self._pending:
-            return
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(self._path, self._schema, compression=self._compression)
-        table = pa.Table.from_batches(self._pending, self._schema)
-        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
-        self._pending, self._pending_bytes = [], 0
+        key, schema = range_.partition.key, arrow_schema(self._columns)
+        writer.begin_range(range_)
+        for batch in reader.read(range_):
+            self._stop_if_cancelled(str(range_))
+            converted = batch.to_arrow(schema)
+            counted.records[key] += converted.num_rows
+            counted.bytes += batch.nbytes
+            if writer.add(converted, batch.nbytes, range_.start):
+                progress("row group written")
+        writer.end_range()
+        counted.pieces.setdefault(key, []).append([range_.start, range_.end])
 
 
-def arrow_schema(columns: Iterable[str] = COLUMNS) -> pa.Schema:
-    """The Arrow schema of `columns`; times are UTC microseconds. Needs the `arrow` extra."""
-    try:
-        import pyarrow as pa
-    except ImportError as exc:
-        raise require_extra("arrow", exc) from exc
-    types = {
-        "topic": pa.string(),
-        "partition": pa.string(),
-        "offset": pa.int64(),
-        "batch_offset": pa.int64(),
-        "message_id": pa.int64(),
-        "msg_time": pa.timestamp("us", tz="UTC"),
-        "stream_id": pa.string(),
-        "attributes": pa.map_(pa.string(), pa.string()),
-        "value": pa.binary(),
-    }
-    return pa.schema([(name, types[name]) for name in columns])
+@dataclass
+class _Counted:
+    """What an ingest has written so far."""
+
+    records: dict[str, int]
+    bytes: int = 0
+    gaps: dict[str, list[list[int]]] = field(default_factory=dict)
+    pieces: dict[str, list[list[int]]] = field(default_factory=dict)

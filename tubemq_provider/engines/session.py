@@ -1,9 +1,10 @@
 """The engine `session`: runs a plan through Spark in the process of the task itself.
 
-Source and sink are Spark's: `format("tubemq")` with the plan as its window, Parquet into the
-staging directory that the sink gave. Counts come from three places that know nothing of each other
-(what tasks read, what Spark handed to its writer, what the files hold) and must agree; the source
-is never read twice. This engine must not rename, fsync or publish anything: that is the sink's.
+Tasks write Parquet into the staging directory that the sink gave, themselves (`landing`) or through
+a frame of `format("tubemq")` and Spark's writer, which a transform needs. Counts come from places
+that know nothing of each other (what tasks read, what was handed to a writer, what the files hold)
+and must agree; the source is never read twice. This engine must not fsync or publish anything: that
+is the sink's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -46,7 +47,12 @@ class SessionEngine:
 
     `master` and `conf` shape a new session. `options` are further options of `format("tubemq")`,
     such as ``minPartitions``. `transform` gets the frame of the window and returns the one to
-    write, which must keep the column `partition`. `gap_policy`, `corrupt_records`: as everywhere.
+    write, which must keep the column `partition`. `gap_policy`, `corrupt_records`: as everywhere;
+    ``quarantine`` needs landing.
+
+    `landing`: tasks write files themselves, which costs a fraction of the way through the JVM.
+    ``auto`` means wherever there is no `transform`. `target_file_bytes` (landing only) is the size
+    of files: splits share as many tasks as run at once, and a file takes several of them.
 
     Delivery: each call of `ingest` reads every record of the plan once; nothing is visible before
     the sink publishes. The staging path must be the same directory for every executor. An engine
@@ -62,7 +68,9 @@ class SessionEngine:
         options: Mapping[str, str] | None = None,
         transform: Transform | None = None,
         gap_policy: Literal["fail", "skip"] = "fail",
-        corrupt_records: Literal["fail", "drop"] = "fail",
+        corrupt_records: Literal["fail", "drop", "quarantine"] = "fail",
+        landing: Literal["auto", "on", "off"] = "auto",
+        target_file_bytes: int | None = None,
     ) -> None:
         self._settings = settings
         self._master = master
@@ -70,10 +78,27 @@ class SessionEngine:
         self._options = _checked(options or {})
         self._transform = transform
         self._options["failOnDataLoss"] = "true" if gap_policy == "fail" else "false"
-        self._options["corruptRecords"] = corrupt_records
+        self._options["corruptRecords"] = "fail" if corrupt_records == "fail" else "drop"
+        self._lands = landing == "on" or (landing == "auto" and transform is None)
+        self._target_file_bytes = target_file_bytes
+        self._quarantine = corrupt_records == "quarantine"
+        self._check_landing(landing)
         self._running: _Running | None = None
         self._cancelled = threading.Event()
         self._own: SparkSession | None = None
+
+    def _check_landing(self, landing: str) -> None:
+        problems = []
+        if landing not in ("auto", "on", "off"):
+            problems.append(f"landing {landing!r} is none of auto, on, off")
+        if self._lands and self._transform is not None:
+            problems.append("landing='on' would not run the transform; use 'auto' or 'off'")
+        if not self._lands and self._target_file_bytes is not None:
+            problems.append("target_file_bytes has no effect without landing; repartition instead")
+        if not self._lands and self._quarantine:
+            problems.append("corrupt_records='quarantine' needs landing")
+        if problems:
+            raise ConfigError(problems, subject="session engine")
 
     @property
     def name(self) -> str:
@@ -94,9 +119,11 @@ class SessionEngine:
         spark = self._session()
         progress("session started")
         try:
-            total = self._write(spark, plan, staging, progress)
-            found = list(load_reports(reports))
-            counts = self._counts(plan, staging, found, total)
+            if self._lands:
+                counts = self._land(spark, plan, staging, progress)
+            else:
+                total = self._write(spark, plan, staging, progress)
+                counts = self._counts(plan, staging, list(load_reports(reports)), total)
         except Exception as error:
             self._stop_if_cancelled(plan, error)
             ours = from_text(str(error))
@@ -140,6 +167,34 @@ class SessionEngine:
             self._own = spark
         return spark
 
+    def _land(
+        self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
+    ) -> IngestCounts:
+        """Run the one Spark job of the window, whose tasks write the files."""
+        from tubemq_provider.engines.landing import accept, landing_frame, manifest_of
+
+        options = {**self._options, **spark_options(self._settings, plan)}
+        with self._job(spark, plan):
+            frame = landing_frame(
+                spark,
+                options,
+                staging,
+                target_bytes=self._target_file_bytes,
+                quarantine=self._quarantine,
+            )
+            progress("frame loaded")
+            self._stop_if_cancelled(plan)
+            manifest = manifest_of(frame)
+            progress("files written")
+        return accept(plan, staging, manifest)
+
+    @contextmanager
+    def _job(self, spark: SparkSession, plan: WindowPlan) -> Iterator[None]:
+        """Jobs of the body can be found, and cancelled, by the window's id."""
+        description = f"TubeMQ window {plan.window_id} of topic {plan.topic}"
+        with job_group(spark, plan.window_id, description), self._cancellable(spark, plan):
+            yield
+
     def _write(
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> int:
@@ -153,11 +208,7 @@ class SessionEngine:
             "reportDir": str(Path(staging.path) / _REPORTS),
         }
         written = Observation(f"tubemq-{staging.attempt}")
-        description = f"TubeMQ window {plan.window_id} of topic {plan.topic}"
-        with ExitStack() as stack:
-            stack.enter_context(temporary_conf(spark, _PARQUET))
-            stack.enter_context(job_group(spark, plan.window_id, description))
-            stack.enter_context(self._cancellable(spark, plan))
+        with temporary_conf(spark, _PARQUET), self._job(spark, plan):
             frame = self._transformed(_load(spark, options))
             progress("frame loaded")
             self._stop_if_cancelled(plan)

@@ -162,7 +162,7 @@ class IngestArguments(TaskArguments):
 
     new_partition_position: Literal["earliest", "latest"] = "earliest"
     gap_policy: Literal["fail", "skip"] = "fail"
-    corrupt_records: Literal["fail", "drop"] = "fail"
+    corrupt_records: Literal["fail", "drop", "quarantine"] = "fail"
     on_clear: Literal["verify", "rewrite"] = "verify"
     commit_to_broker: bool = False
 
@@ -173,8 +173,7 @@ class IngestArguments(TaskArguments):
             problems += self._of_sink()
         if not unknown & {"starting_offsets", "ending_offsets"}:
             problems += self._of_resolver()
-        if self.spark_conf and self.engine != "session":
-            problems.append(f"spark_conf has no effect with engine={self.engine!r}")
+        problems += self._of_engine()
         if "topic" not in unknown:
             problems += self._of_offsets()
             if self.by == "explicit" and not unknown & {"starting_offsets", "ending_offsets"}:
@@ -204,6 +203,28 @@ class IngestArguments(TaskArguments):
             problems.append("staging_root has no effect: the sink stages in its own directory")
         if self.on_clear == "rewrite":
             problems += _no_rewrite(word)
+        if self.corrupt_records == "quarantine" and word not in _FILE_SINKS:
+            problems.append(
+                "corrupt_records='quarantine' needs a sink of files (a Parquet directory or an "
+                f"object store), which keeps them beside the window; {word} has no such place"
+            )
+        return problems
+
+    def _of_engine(self) -> list[str]:
+        if self.engine != "session":
+            given = {"spark_conf": self.spark_conf, "landing": self.landing != "auto"}
+            return [
+                f"{name} has no effect with engine={self.engine!r}"
+                for name, value in given.items()
+                if value
+            ]
+        if self.landing != "off":
+            return []
+        problems = []
+        if self.target_file_bytes is not None:
+            problems.append("target_file_bytes has no effect with landing='off'")
+        if self.corrupt_records == "quarantine":
+            problems.append("corrupt_records='quarantine' needs landing")
         return problems
 
     @property

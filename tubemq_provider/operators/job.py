@@ -161,7 +161,11 @@ class IngestJob:
         if arguments.engine == "inline":
             from tubemq_provider.engines.inline import InlineEngine
 
-            return InlineEngine.for_cluster(settings, policies=self._policies)
+            return InlineEngine.for_cluster(
+                settings,
+                policies=self._policies,
+                target_file_bytes=arguments.target_file_bytes,
+            )
         from tubemq_provider.engines.session import SessionEngine
 
         # A progress bar in a task's log is a page of carriage returns.
@@ -172,6 +176,8 @@ class IngestJob:
             conf=conf,
             gap_policy=arguments.gap_policy,
             corrupt_records=arguments.corrupt_records,
+            landing=arguments.landing,
+            target_file_bytes=arguments.target_file_bytes,
         )
         stack.callback(engine.stop)
         return engine

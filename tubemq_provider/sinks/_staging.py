@@ -15,15 +15,17 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from tubemq_client.errors import ConfigError
 from tubemq_provider.offsets.durable_files import ensure_directory
 from tubemq_provider.sinks._parquet_files import StagedFile, data_files, inspect
+from tubemq_provider.sinks.staged_writer import CORRUPT
 from tubemq_provider.windows.canonical import sha256_hex
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts, Staging
 from tubemq_provider.windows.verify import check_staged
 
-__all__ = ["StagingArea", "verified_files"]
+__all__ = ["StagingArea", "corrupt_files", "verified_files"]
 
 _TWINS = 100
 
@@ -61,22 +63,38 @@ class StagingArea:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def verified_files(staging: Path, plan: WindowPlan, counts: IngestCounts) -> list[StagedFile]:
+def verified_files(
+    staging: Path, plan: WindowPlan, counts: IngestCounts, *, keeps_corrupt: bool = False
+) -> list[StagedFile]:
     """The data files of a staging directory, once they are known to hold exactly `counts`.
 
     Removes what Spark leaves beside its files. Raises `CountMismatch` if rows and counts do not
-    agree, `FileNotFoundError` if the directory is gone.
+    agree, `FileNotFoundError` if the directory is gone, `ConfigError` if corrupt records were set
+    aside for a sink that does not say `keeps_corrupt`.
     """
     staging.stat()
     _sweep(staging)
+    if not keeps_corrupt and (staging / CORRUPT).exists():
+        raise ConfigError(
+            "this sink has no place for corrupt records; use corrupt_records='drop' or 'fail', or "
+            "a sink of files",
+            subject="corrupt_records",
+        )
     files = [inspect(staging, path) for path in data_files(staging)]
     check_staged(plan, counts, _by_partition(files), sum(file.rows for file in files))
     return files
 
 
+def corrupt_files(staging: Path) -> list[Path]:
+    """Files of records that failed their checksum and were set aside."""
+    return sorted((staging / CORRUPT).glob("*.parquet"))
+
+
 def _sweep(staging: Path) -> None:
-    """Remove `_SUCCESS`, `_temporary`, checksums."""
+    """Remove `_SUCCESS`, `_temporary`, checksums; corrupt records that were set aside stay."""
     for path in sorted(staging.rglob("[._]*"), reverse=True):
+        if path == staging / CORRUPT:
+            continue
         if path.is_dir():
             shutil.rmtree(path)
         else:

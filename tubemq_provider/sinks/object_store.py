@@ -4,6 +4,7 @@ Layout under the root URL::
 
     data/window_id=<window id>/<token>/   files of a try; nobody reads them without a manifest
     _tubemq/windows/<window id>.json      the manifest: marker, token and files of the winner
+    quarantine/window_id=<id>/<token>/    corrupt records that were set aside
     _boundaries/<instant>-<h>.json        time boundaries, fixed once
 
 An object store has no rename, so the manifest takes its place: it is written last, in one request
@@ -22,7 +23,7 @@ from uuid import uuid4
 from tubemq_provider.sinks._markers import marker_document, read_marker
 from tubemq_provider.sinks._parquet_files import StagedFile
 from tubemq_provider.sinks._places import Place, PlaceBook, place_at
-from tubemq_provider.sinks._staging import StagingArea, verified_files
+from tubemq_provider.sinks._staging import StagingArea, corrupt_files, verified_files
 from tubemq_provider.windows.errors import CountMismatch, DocumentError, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
@@ -39,6 +40,7 @@ __all__ = ["ObjectStoreSink"]
 
 _MANIFESTS: Final = "_tubemq/windows"
 _DATA: Final = "data"
+_QUARANTINE: Final = "quarantine"
 
 
 class ObjectStoreSink:
@@ -129,6 +131,9 @@ class ObjectStoreSink:
             listed = set(_listed(manifest))
             found = list(self.place.names(_data_of(window_id)))
             self.place.remove(name for name in found if name not in listed)
+            kept = f"{_corrupt_of(window_id)}/{manifest['token']}/"
+            aside = list(self.place.names(_corrupt_of(window_id)))
+            self.place.remove(name for name in aside if not name.startswith(kept))
 
     def _upload(
         self,
@@ -139,7 +144,7 @@ class ObjectStoreSink:
         progress: Progress,
     ) -> Document:
         """Bring all files in; the manifest that would make them visible."""
-        staged = verified_files(staging, plan, counts)
+        staged = verified_files(staging, plan, counts, keeps_corrupt=True)
         progress("files verified")
         files = []
         for file in staged:
@@ -147,6 +152,8 @@ class ObjectStoreSink:
             self.place.bring(staging / file.path, name)
             progress("file uploaded")
             files.append(StagedFile(name, file.rows, file.partitions))
+        for path in corrupt_files(staging):
+            self.place.bring(path, f"{_corrupt_of(plan.window_id)}/{token}/{path.name}")
         return marker_document(plan, counts, files, token=token)
 
     def _manifest(self, window_id: str) -> Document | None:
@@ -167,6 +174,10 @@ def _manifest_name(window_id: str) -> str:
 
 def _data_of(window_id: str) -> str:
     return f"{_DATA}/window_id={window_id}"
+
+
+def _corrupt_of(window_id: str) -> str:
+    return f"{_QUARANTINE}/window_id={window_id}"
 
 
 def _listed(manifest: Document) -> list[str]:

@@ -2,7 +2,8 @@
 
 Layout under the root::
 
-    window_id=<window id>/           a published window: data files and `_tubemq_window.json`
+    window_id=<window id>/           a published window: data files and `_tubemq_window.json`;
+                                     `_corrupt/` if corrupt records were set aside
     _staging/<window id>.<attempt>/  a try at work; never read, removed once the window is published
     _boundaries/<instant>-<h>.json   time boundaries, fixed once
 
@@ -163,7 +164,7 @@ class ParquetSink:
         self, staging: Path, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> None:
         """Bring a staging directory into its final state, on disk."""
-        files = verified_files(staging, plan, counts)
+        files = verified_files(staging, plan, counts, keeps_corrupt=True)
         progress("files verified")
         replace_document(staging / MARKER_NAME, marker_document(plan, counts, files))
         progress("marker staged")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from tubemq_client.model import BrokerNode, OffsetRange
+    from tubemq_client.sync import RangeReader
     from tubemq_provider.spark.options import ReadOptions
     from tubemq_provider.spark.planning import PlannedRead
     from tubemq_provider.spark.splits import Split
@@ -119,24 +120,34 @@ class TubeMQBatchReader(DataSourceReader):
         return self._read(partition)
 
     def _read(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
-        from tubemq_client.sync import RangeReader
         from tubemq_provider.spark.reports import report_read
         from tubemq_provider.spark.rows import arrow_batches, arrow_schema
 
         options, split = self._options, partition.split
         schema = arrow_schema(self._schema)
-        with RangeReader(
+        with self.open_reader(partition) as reader:
+            # Closing early (`limit`, a failed task) must reach the reader: it gives up its lease.
+            with closing(reader.read(split.range)) as batches:  # type: ignore[type-var]
+                yield from arrow_batches(batches, schema, options.batch_bytes)
+            report_read(split, reader.stats, options.report_dir)
+
+    def open_reader(self, partition: SplitPartition, **policy: Any) -> RangeReader:
+        """The reader of one split; `policy` replaces what the options say. Close it."""
+        from tubemq_client.sync import RangeReader
+
+        options = self._options
+        given: dict[str, Any] = {
+            "corrupt_records": "fail" if options.corrupt_records == "fail" else "drop",
+            **policy,
+        }
+        return RangeReader(
             options.settings(),
             group=options.group,
             filters=options.filters,
             brokers={partition.broker.broker_id: partition.broker},
             pool_size=options.pool_size,
-            slot_seed=f"{self._planned.seed}/{split.index}",
-            corrupt_records="fail" if options.corrupt_records == "fail" else "drop",
+            slot_seed=f"{self._planned.seed}/{partition.split.index}",
             gap_policy="fail" if options.fail_on_data_loss else "skip",
             deadline_ms=options.read_timeout_ms,
-        ) as reader:
-            # Closing early (`limit`, a failed task) must reach the reader: it gives up its lease.
-            with closing(reader.read(split.range)) as batches:  # type: ignore[type-var]
-                yield from arrow_batches(batches, schema, options.batch_bytes)
-            report_read(split, reader.stats, options.report_dir)
+            **given,
+        )

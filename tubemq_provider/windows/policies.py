@@ -58,13 +58,12 @@ class NewPartitionPosition(StrEnum):
 
 
 class CorruptRecords(StrEnum):
-    """A record fails its checksum: raise, or leave it out and count it.
-
-    The client can also hand such records to a callback; a window has no place for them yet.
-    """
+    """A record fails its checksum: raise, leave it out and count it, or leave it out, count it and
+    keep what the broker sent in a file beside the window."""
 
     FAIL = "fail"
     DROP = "drop"
+    QUARANTINE = "quarantine"
 
 
 class OnClear(StrEnum):

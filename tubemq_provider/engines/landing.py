@@ -1,0 +1,99 @@
+"""The driver's half of the landing path: run the job, take the manifest, accept its files.
+
+Tasks write into a directory beside the staging place's visible files. Files that the manifest
+names are moved to where the sink looks; what other tries left behind goes with the directory. So a
+copy of a task that is still running afterwards has nowhere to write to. This module must not judge
+counts beyond what the manifest says, or publish anything.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.sinks.staged_writer import CORRUPT
+from tubemq_provider.spark.landing import OPTION, LandingOrder, ManifestRow, TubeMQLandingSource
+from tubemq_provider.windows.protocols import IngestCounts
+from tubemq_provider.windows.verify import check_counts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tubemq_provider.windows.plan import WindowPlan
+    from tubemq_provider.windows.protocols import Staging
+
+__all__ = ["accept", "landing_frame", "manifest_of"]
+
+_DIRECTORY = "_landing"
+
+
+def landing_frame(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    staging: Staging,
+    *,
+    target_bytes: int | None,
+    quarantine: bool,
+) -> DataFrame:
+    """The frame whose collection writes the window. With a target size, as many tasks share the
+    splits as can run at once: small partitions then end in one file."""
+    directory = Path(staging.path) / _DIRECTORY
+    directory.mkdir(exist_ok=True)
+    tasks = spark.sparkContext.defaultParallelism if target_bytes else None
+    order = LandingOrder(str(directory), target_bytes, tasks, quarantine)
+    spark.dataSource.register(TubeMQLandingSource)
+    given = {**options, OPTION: order.to_json()}
+    return spark.read.format(TubeMQLandingSource.name()).options(**given).load()
+
+
+def manifest_of(frame: DataFrame) -> list[ManifestRow]:
+    """Run the one job of the window; what its tasks say they wrote."""
+    return [ManifestRow(**row.asDict()) for row in frame.collect()]
+
+
+def accept(plan: WindowPlan, staging: Staging, manifest: Sequence[ManifestRow]) -> IngestCounts:
+    """Move the manifest's files to where the sink looks, once they tile the plan.
+
+    Raises `CountMismatch` if the pieces leave an offset out or have one twice, `ConfigError` if
+    executors wrote where the driver does not see it.
+    """
+    counts = _counts(plan, manifest)
+    check_counts(plan, counts)
+    root, directory = Path(staging.path), Path(staging.path) / _DIRECTORY
+    names = sorted({row.path for row in manifest if row.path})
+    asides = sorted(row.set_aside for row in manifest if row.set_aside)
+    if missing := [name for name in (*names, *asides) if not (directory / name).exists()]:
+        raise ConfigError(
+            f"{directory} has no {missing[0]}: executors have another file system than the driver; "
+            f"give staging_root, or a path, that all of them share",
+            subject="landing",
+        )
+    for name in names:
+        (directory / name).rename(root / name)
+    for name in asides:
+        (root / CORRUPT).mkdir(exist_ok=True)
+        (directory / name).rename(root / CORRUPT / f"{name}.parquet")
+    shutil.rmtree(directory)
+    return counts
+
+
+def _counts(plan: WindowPlan, manifest: Sequence[ManifestRow]) -> IngestCounts:
+    records = dict.fromkeys(plan.ranges, 0)
+    pieces: dict[str, list[list[int]]] = {}
+    gaps: dict[str, list[list[int]]] = {}
+    for row in manifest:
+        records[row.partition] = records.get(row.partition, 0) + row.rows
+        pieces.setdefault(row.partition, []).append([row.start, row.end])
+        if found := json.loads(row.gaps):
+            gaps.setdefault(row.partition, []).extend(found)
+    return IngestCounts(
+        records=records,
+        bytes=sum(row.bytes for row in manifest),
+        gaps={key: sorted(found) for key, found in gaps.items()},
+        corrupt=sum(row.corrupt for row in manifest),
+        pieces={key: sorted(found) for key, found in pieces.items()},
+    )

@@ -1,0 +1,213 @@
+"""The landing path: Spark tasks write Parquet themselves and tell the driver what they wrote.
+
+`format("tubemq_land")` reads like `format("tubemq")`, but a task writes its records with pyarrow,
+straight from Arrow batches, and yields a row per piece of a file instead of the records. Nothing
+passes through the JVM. A task that is tried again, or runs twice, writes files of another name;
+only files that come back in the manifest are ever used. Internal to the session engine, which
+gives the option `landing` beside those of the source.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyspark.sql.datasource import DataSource, InputPartition
+
+from tubemq_provider.spark.options import parse_options
+from tubemq_provider.spark.source import SplitPartition, TubeMQBatchReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from tubemq_client.sync import RangeReader
+    from tubemq_provider.spark.splits import Split
+
+__all__ = ["OPTION", "LandingOrder", "ManifestRow", "TubeMQLandingSource"]
+
+OPTION = "landing"
+"""The option that holds a `LandingOrder` as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class LandingOrder:
+    """What tasks are told: a directory that exists and that all share, the size of files (bytes,
+    None: a file per split), how many tasks may share the splits, and whether corrupt records are
+    set aside."""
+
+    directory: str
+    target_bytes: int | None = None
+    tasks: int | None = None
+    quarantine: bool = False
+
+    def to_json(self) -> str:
+        """The option's value."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRow:
+    """A piece of a file, as the task that wrote it says: offsets `[start, end)` of one partition.
+
+    `path` is a name in the landing directory, empty where there was no record. `bytes` counts
+    bodies. `corrupt`, `gaps` (JSON, `[[start, end], …]`) and `set_aside` (a file of corrupt
+    records) stand in the last piece of each split.
+    """
+
+    path: str
+    partition: str
+    start: int
+    end: int
+    rows: int
+    bytes: int
+    corrupt: int = 0
+    gaps: str = "[]"
+    set_aside: str = ""
+
+    @classmethod
+    def ddl(cls) -> str:
+        """The schema of manifests as Spark SQL writes it."""
+        kinds = {"str": "string", "int": "bigint"}
+        return ", ".join(f"`{item.name}` {kinds[str(item.type)]}" for item in fields(cls))
+
+
+class LandingPartition(InputPartition):
+    """What one task writes: one or several splits, one after the other."""
+
+    def __init__(self, splits: tuple[SplitPartition, ...]) -> None:
+        super().__init__(None)
+        self.splits = splits
+
+
+class TubeMQLandingSource(DataSource):
+    """`format("tubemq_land")`. Options: those of ``tubemq``, and `landing`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        given = dict(options)
+        self._order = LandingOrder(**json.loads(given.pop(OPTION)))
+        self._given = given
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "tubemq_land"
+
+    def schema(self) -> str:
+        """Manifest rows."""
+        return ManifestRow.ddl()
+
+    def reader(self, schema: StructType) -> LandingReader:
+        """Plans and writes."""
+        from tubemq_provider.spark.planning import plan_read
+
+        options = parse_options(self._given)
+        planned = plan_read(options, options.settings())
+        return LandingReader(options, planned, schema, self._order)
+
+
+class LandingReader(TubeMQBatchReader):
+    """Splits as `TubeMQBatchReader` plans them; tasks write files and yield manifest rows."""
+
+    _order: LandingOrder
+
+    def __init__(self, options: object, planned: object, schema: object, order: object) -> None:
+        super().__init__(options, planned, schema)  # type: ignore[arg-type]
+        self._order = order  # type: ignore[assignment]
+
+    def partitions(self) -> list[InputPartition]:
+        """A task per split, or as many as ordered, with splits dealt out longest first."""
+        splits = [item for item in super().partitions() if isinstance(item, SplitPartition)]
+        count = min(len(splits), self._order.tasks or len(splits))
+        loads: list[list[SplitPartition]] = [[] for _ in range(count)]
+        sizes = [0] * count
+        for item in splits:
+            lightest = sizes.index(min(sizes))
+            loads[lightest].append(item)
+            sizes[lightest] += item.split.range.entries
+        return [LandingPartition(tuple(load)) for load in loads] or super().partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Write the files of one task; yields its manifest when all of them are closed."""
+        if not isinstance(partition, LandingPartition):
+            return iter(())
+        return self._land(partition.splits)
+
+    def _land(self, splits: Sequence[SplitPartition]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from tubemq_provider.sinks.staged_writer import StagedWriter, arrow_schema
+
+        directory, stem = Path(self._order.directory), f"part-{_attempt()}"
+        schema = arrow_schema(self._options.columns)
+        rows: list[ManifestRow] = []
+        with StagedWriter(directory, stem, schema, target_bytes=self._order.target_bytes) as writer:
+            for item in splits:
+                rows += self._write(item, writer, schema, f"{stem}-{item.split.index}.corrupt")
+        if rows:
+            yield pa.RecordBatch.from_pylist([asdict(row) for row in rows], _arrow_manifest())
+
+    def _write(
+        self, item: SplitPartition, writer: object, schema: pa.Schema, aside: str
+    ) -> list[ManifestRow]:
+        """One split: its records into files, and its rows of the manifest."""
+        from tubemq_provider.sinks.staged_writer import CorruptFile, StagedWriter
+
+        assert isinstance(writer, StagedWriter)
+        corrupt, known, range_ = CorruptFile(), len(writer.pieces), item.split.range
+        with ExitStack() as stack:
+            reader = stack.enter_context(self._quarantining(item, corrupt))
+            batches = stack.enter_context(closing(reader.read(range_)))  # type: ignore[type-var]
+            writer.begin_range(range_)
+            for batch in batches:
+                writer.add(batch.to_arrow(schema), batch.nbytes, batch.start)
+            writer.end_range()
+        if len(corrupt):
+            corrupt.write(Path(self._order.directory) / aside)
+        return _rows(writer.pieces[known:], item.split, reader, aside if len(corrupt) else "")
+
+    def _quarantining(self, item: SplitPartition, corrupt: object) -> RangeReader:
+        from tubemq_provider.sinks.staged_writer import CorruptFile
+
+        assert isinstance(corrupt, CorruptFile)
+        if not self._order.quarantine:
+            return self.open_reader(item)
+        return self.open_reader(item, corrupt_records="quarantine", quarantine=corrupt.add)
+
+
+def _rows(
+    pieces: Sequence[object], split: Split, reader: RangeReader, aside: str
+) -> list[ManifestRow]:
+    from tubemq_provider.spark.reports import report_read
+
+    report_read(split, reader.stats, None)
+    gaps = json.dumps([[gap.start, gap.end] for gap in reader.stats.gaps])
+    found = [ManifestRow(**asdict(piece)) for piece in pieces]  # type: ignore[call-overload]
+    last = ManifestRow(
+        **{**asdict(found[-1]), "corrupt": reader.stats.corrupt, "gaps": gaps, "set_aside": aside}
+    )
+    return [*found[:-1], last]
+
+
+def _attempt() -> str:
+    """A name that no other try of this task has, whoever started it: Spark's number for it, and
+    chance, because numbers begin again in every application."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    number = context.taskAttemptId() if context is not None else os.getpid()
+    return f"{number}-{uuid4().hex[:8]}"
+
+
+def _arrow_manifest() -> pa.Schema:
+    import pyarrow as pa
+
+    kinds = {"str": pa.string(), "int": pa.int64()}
+    return pa.schema([(item.name, kinds[str(item.type)]) for item in fields(ManifestRow)])
