@@ -11,7 +11,9 @@ import pytest
 
 from tubemq_client import aio, sync
 
-MODULES = pytest.mark.parametrize("name", ["_base", "consumer", "metadata", "producer", "ranges"])
+MODULES = pytest.mark.parametrize(
+    "name", ["_base", "_turns", "balanced", "consumer", "metadata", "producer", "ranges"]
+)
 CLASSES = pytest.mark.parametrize("name", sync.__all__)
 
 SPECIAL = {

@@ -99,6 +99,10 @@ class MemoryTubeMQ:
             broker.sweep_leases()
             broker.tick()
 
+    def balance(self) -> int:
+        """Do one balance round of the master; the id that its orders carry."""
+        return self._master.balancer.round()
+
     def flush(self) -> None:
         """Make everything stable."""
         for broker in self._brokers.values():
