@@ -2,54 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
+from tests.offsets.accessors import Event, Inlet, State
 from tests.offsets.suite import OffsetStoreSuite, OpenTry
 from tubemq_provider.offsets.asset_state import EVENT_KEY, AssetStateOffsetStore
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.protocols import OffsetStore
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
-
-
-class State(dict[str, str]):
-    """State that goes through JSON, as Airflow's does."""
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return json.loads(self[key]) if key in self else default
-
-    def set(self, key: str, value: Any) -> None:
-        self[key] = json.dumps(value)
-
-    def delete(self, key: str) -> None:
-        self.pop(key, None)
-
-
-class Event:
-    def __init__(self, extra: dict[str, Any]) -> None:
-        self.extra = extra
-
-
-class Inlet:
-    """Events of one asset, oldest first, with Airflow's fluent order and limit."""
-
-    def __init__(self, events: list[Event]) -> None:
-        self.events = events
-        self.requests: list[int] = []
-
-    def ascending(self, ascending: bool = True) -> Inlet:
-        assert not ascending
-        return self
-
-    def limit(self, limit: int) -> Inlet:
-        self.requests.append(limit)
-        return self
-
-    def __iter__(self) -> Any:
-        return iter(self.events[::-1][: self.requests[-1]])
 
 
 class Task:
@@ -94,6 +57,9 @@ class TestAsAnOffsetStore(OffsetStoreSuite):
 
     def settle(self, store: OffsetStore) -> None:
         self.asset.inlet.events.append(self.outlets[id(store)])
+
+    def wipe(self) -> None:
+        self.asset.asset_state.clear()
 
 
 def test_keys_are_those_that_people_will_look_for() -> None:

@@ -14,7 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from tubemq_provider.windows.canonical import canonical_json
+from tubemq_provider.offsets.commit_events import (
+    EVENT_KEY,
+    OutletEvent,
+    give_event,
+    newest_position,
+    writer_of,
+)
+from tubemq_provider.offsets.pieces import piece_names, read_whole, split
 from tubemq_provider.windows.errors import DocumentError
 
 if TYPE_CHECKING:
@@ -24,15 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["EVENT_KEY", "AssetProgress", "AssetStateOffsetStore", "AssetTimeline"]
 
-EVENT_KEY = "tubemq"
-"""Commit events nest under this key of an event's extra, so that users' own extras fit beside."""
-
 _CURSOR = "cursor"
 _PLAN = "win/"
 _TIMELINE = "watch"
 _TASK_PLAN = "plan"
-_FIRST_PAGE = 20
-_PAGE_GROWTH = 10
+_LOOKS = 20
 
 
 class StateAccessor(Protocol):
@@ -55,25 +58,57 @@ class InletEvents(Protocol):
     def __iter__(self) -> Any: ...
 
 
-class OutletEvent(Protocol):
-    """Airflow's accessor of the event this task will emit on one outlet."""
+class DocumentState:
+    """Documents over Airflow's get and set; long ones are kept in pieces (see `pieces`)."""
 
-    extra: dict[str, Any]
+    def __init__(self, state: StateAccessor) -> None:
+        self._state = state
+        self._heads: dict[str, Any] = {}
+
+    def load(self, key: str) -> Document | None:
+        """The document, or None. Raises `DocumentError` if somebody stored something else."""
+        for _ in range(_LOOKS):
+            head = self._heads[key] = _document(self._state.get(key), key)
+            whole = head and read_whole(self._state.get, key, head)
+            if whole is not None:
+                return whole
+            if head is None:
+                return None
+        raise DocumentError(f"offsets asset state key {key!r}", ["pieces of it are missing"])
+
+    def store(self, key: str, document: Document) -> None:
+        """Replace the document, in one write of its head. Raises `TypeError` for values that
+        Airflow would alter silently, such as a nested NaN, which becomes null."""
+        head, pieces = split(document)
+        for name, piece in pieces.items():
+            self._state.set(f"{key}~{name}", piece)
+        self._state.set(key, head)
+        old = set(piece_names(self._heads.get(key))) - set(pieces)
+        for name in sorted(old):
+            self._state.delete(f"{key}~{name}")
+        self._heads[key] = head
+
+    def delete(self, key: str) -> None:
+        """Remove the document, if there is one."""
+        names = piece_names(self._state.get(key))
+        for name in ["", *(f"~{name}" for name in names)]:
+            self._state.delete(key + name)
+        self._heads.pop(key, None)
 
 
 class AssetTimeline:
     """A `TimelineStore`: the samples of ends that are kept beside the progress, key ``watch``."""
 
     def __init__(self, asset_state: StateAccessor) -> None:
-        self._asset_state = asset_state
+        self._documents = DocumentState(asset_state)
 
     def load_timeline(self) -> Document | None:
         """The timeline, or None. Raises `DocumentError` if somebody stored something else."""
-        return _document(self._asset_state.get(_TIMELINE), _TIMELINE)
+        return self._documents.load(_TIMELINE)
 
     def store_timeline(self, document: Document) -> None:
         """Replace the timeline, in one write."""
-        self._asset_state.set(_TIMELINE, _checked(document))
+        self._documents.store(_TIMELINE, document)
 
 
 class AssetProgress:
@@ -81,6 +116,7 @@ class AssetProgress:
 
     def __init__(self, asset_state: StateAccessor, inlet_events: InletEvents) -> None:
         self._asset_state = asset_state
+        self._documents = DocumentState(asset_state)
         self._inlet_events = inlet_events
 
     @classmethod
@@ -90,7 +126,7 @@ class AssetProgress:
 
     def load_cursor(self) -> Document | None:
         """The cursor, or None. Raises `DocumentError` if somebody stored something else."""
-        return _document(self._asset_state.get(_CURSOR), _CURSOR)
+        return self._documents.load(_CURSOR)
 
     def newest_position(self) -> Document | None:
         """The newest commit event that has a position, or None if no event has one.
@@ -98,16 +134,7 @@ class AssetProgress:
         Normally one request for a few events; only a long row of events without a position makes
         it ask for more, ten times as many each time.
         """
-        page = _FIRST_PAGE
-        while True:
-            events = list(self._inlet_events.ascending(ascending=False).limit(page))
-            for event in events:
-                document = _commit_event(event.extra)
-                if document is not None and document.get("position") is not None:
-                    return document
-            if len(events) < page:
-                return None
-            page *= _PAGE_GROWTH
+        return newest_position(self._inlet_events)
 
     def position(self) -> dict[str, int]:
         """Next start by partition key, from the newer of cursor and event; empty if neither is.
@@ -134,20 +161,19 @@ class AssetStateOffsetStore(AssetProgress):
         writer: str,
     ) -> None:
         super().__init__(asset_state, inlet_events)
-        self._task_state = task_state
+        self._task_documents = DocumentState(task_state)
         self._outlet_event = outlet_event
         self._writer = writer
 
     @classmethod
     def from_context(cls, context: Mapping[str, Any], asset: Any) -> Self:
         """The store for the running task, which must have `asset` as inlet and as outlet."""
-        ti = context["ti"]
         return cls(
             asset_state=context["asset_state_store"][asset],
             task_state=context["task_state_store"],
             inlet_events=context["inlet_events"][asset],
             outlet_event=context["outlet_events"][asset],
-            writer=f"{ti.dag_id}|{ti.run_id}|{ti.task_id}|{ti.map_index}",
+            writer=writer_of(context["ti"]),
         )
 
     def load_timeline(self) -> Document | None:
@@ -161,37 +187,31 @@ class AssetStateOffsetStore(AssetProgress):
 
     def store_cursor(self, document: Document) -> None:
         """Replace the cursor, in one write."""
-        self._asset_state.set(_CURSOR, _checked(document))
+        self._documents.store(_CURSOR, document)
 
     def load_plan(self, window_id: str) -> Document | None:
         """The plan stored for a window, or None."""
-        key = _PLAN + window_id
-        return _document(self._asset_state.get(key), key)
+        return self._documents.load(_PLAN + window_id)
 
     def store_plan(self, window_id: str, document: Document) -> None:
         """Replace the plan stored for a window."""
-        self._asset_state.set(_PLAN + window_id, _checked(document))
+        self._documents.store(_PLAN + window_id, document)
 
     def forget_plan(self, window_id: str) -> None:
         """Remove the plan stored for a window, if there is one."""
-        self._asset_state.delete(_PLAN + window_id)
+        self._documents.delete(_PLAN + window_id)
 
     def load_task_plan(self) -> Document | None:
         """The plan that an earlier try of this task run kept, or None."""
-        return _document(self._task_state.get(_TASK_PLAN), _TASK_PLAN)
+        return self._task_documents.load(_TASK_PLAN)
 
     def store_task_plan(self, document: Document) -> None:
         """Keep the plan for later tries of this task run."""
-        self._task_state.set(_TASK_PLAN, _checked(document))
+        self._task_documents.store(_TASK_PLAN, document)
 
     def emit(self, document: Document) -> None:
         """Give the commit event; Airflow records it in the transaction of the task's success."""
-        self._outlet_event.extra = {**self._outlet_event.extra, EVENT_KEY: _checked(document)}
-
-
-def _commit_event(extra: Mapping[str, Any] | None) -> Document | None:
-    document = (extra or {}).get(EVENT_KEY)
-    return document if isinstance(document, dict) else None
+        give_event(self._outlet_event, document)
 
 
 def _document(value: Any, key: str) -> Document | None:
@@ -200,10 +220,3 @@ def _document(value: Any, key: str) -> Document | None:
     problem = f"holds {type(value).__name__}, not a document: it was edited by hand"
     remedy = "delete the key; progress is rebuilt from commit events and the sink"
     raise DocumentError(f"offsets asset state key {key!r}", [problem, remedy])
-
-
-def _checked(document: Document) -> Document:
-    """The document itself. Raises `TypeError` for values that Airflow would alter silently, such as
-    a nested NaN, which becomes null."""
-    canonical_json(document)
-    return document

@@ -17,6 +17,7 @@ __all__ = [
     "NoInitialPosition",
     "SinkDamaged",
     "SinkHistoryLost",
+    "StoreConflict",
     "WindowError",
     "WindowNotReady",
 ]
@@ -72,6 +73,13 @@ class SinkDamaged(WindowError):
 class CountMismatch(WindowError):
     """Records staged, records counted by the engine and the plan do not agree. Nothing was made
     visible; a retry ingests again."""
+
+    retriable = True
+
+
+class StoreConflict(WindowError):
+    """Somebody else has written this progress since it was read; nothing was changed. Read it again
+    and decide anew."""
 
     retriable = True
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BoundaryBook",
+    "ClaimStore",
     "Document",
     "Engine",
     "IngestCounts",
@@ -188,6 +189,24 @@ class OffsetStore(Protocol):
         At most one per try; called before the last step. Where success and event cannot be one
         transaction (files, memory), it is stored at once.
         """
+
+
+@runtime_checkable
+class ClaimStore(OffsetStore, Protocol):
+    """An `OffsetStore` whose cursor changes by compare-and-set, and so may hold claims: plans that
+    runs of one group have taken for themselves, side by side."""
+
+    def change_cursor(
+        self, change: Callable[[Document | None], Document | None]
+    ) -> Document | None:
+        """Replace the cursor by what `change` makes of it, in one step; `change` may be asked
+        again, and leaves things as they are by returning None. Returns what is there then."""
+
+    def is_over(self, claimant: str) -> bool:
+        """Whether the `writer` of that name will never write again."""
+
+    def previous_cursor(self) -> Document | None:
+        """A cursor that another kind of store kept for this group before, or None."""
 
 
 @runtime_checkable

@@ -1,0 +1,39 @@
+"""Which store a task keeps its progress in: the one place where a name becomes a store.
+
+`asset_state` is the default; `ledger` needs the deployment's help and allows runs of one group side
+by side; `events` needs nothing but asset events. A group may move from one to another: each finds
+its position in the newest commit event, which all of them emit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+from tubemq_client import errors
+from tubemq_provider.offsets.asset_state import AssetStateOffsetStore
+from tubemq_provider.offsets.commit_events import CommitEventStore
+from tubemq_provider.offsets.ledger.store import LedgerStore
+from tubemq_provider.windows.protocols import OffsetStore
+
+__all__ = ["STORES", "StoreName", "store_for"]
+
+StoreName = Literal["asset_state", "events", "ledger"]
+
+STORES: Final[Mapping[str, Callable[[Mapping[str, Any], Any], OffsetStore]]] = {
+    "asset_state": AssetStateOffsetStore.from_context,
+    "events": CommitEventStore.from_context,
+    "ledger": LedgerStore.from_context,
+}
+
+
+def store_for(name: str, context: Mapping[str, Any], asset: Any) -> OffsetStore:
+    """The store called `name` for the running task, which has `asset` as inlet and outlet.
+
+    Raises `errors.ConfigError` for an unknown name, and for ``ledger`` where the API server has
+    none: progress must not silently end up elsewhere.
+    """
+    if name not in STORES:
+        known = ", ".join(STORES)
+        raise errors.ConfigError(f"{name!r} is none of {known}", subject="offset_store")
+    return STORES[name](context, asset)

@@ -1,0 +1,146 @@
+"""Progress in commit events alone: for Airflow before asset state, and as a last resort.
+
+A commit event is recorded in the transaction of the task's success, so what it says is true; but
+nothing can be kept *during* a run. No plan is frozen before it is published, which is safe (of two
+plans of one window the sink's marker decides, and both begin at the same place) and may repeat work
+after a kill; and without a cursor every run looks for holes among the windows of the sink. Time
+windows need a sink that fixes boundaries. Uses Airflow's accessors by shape only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, Self
+
+from tubemq_provider.windows.canonical import canonical_json
+from tubemq_provider.windows.protocols import Document
+
+__all__ = [
+    "EVENT_KEY",
+    "CommitEventStore",
+    "OutletEvent",
+    "commit_event",
+    "give_event",
+    "newest_position",
+    "writer_of",
+]
+
+EVENT_KEY = "tubemq"
+"""Commit events nest under this key of an event's extra, so that users' own extras fit beside."""
+
+_FIRST_PAGE = 20
+_PAGE_GROWTH = 10
+
+
+class OutletEvent(Protocol):
+    """Airflow's accessor of the event this task will emit on one outlet."""
+
+    extra: dict[str, Any]
+
+
+class CommitEventStore:
+    """The store of one try of one task; see `OffsetStore`. What is stored but no event is dropped:
+    cursor and plans read as None, as after a wipe of asset state."""
+
+    def __init__(self, *, inlet_events: Any, outlet_event: OutletEvent, writer: str) -> None:
+        self._inlet_events = inlet_events
+        self._outlet_event = outlet_event
+        self._writer = writer
+
+    @classmethod
+    def from_context(cls, context: Mapping[str, Any], asset: Any) -> Self:
+        """The store for the running task, which must have `asset` as inlet and as outlet."""
+        return cls(
+            inlet_events=context["inlet_events"][asset],
+            outlet_event=context["outlet_events"][asset],
+            writer=writer_of(context["ti"]),
+        )
+
+    @property
+    def writer(self) -> str:
+        """`<dag>|<run>|<task>|<map index>`."""
+        return self._writer
+
+    def load_cursor(self) -> Document | None:
+        """Nothing: the newest event has the position."""
+        return None
+
+    def store_cursor(self, document: Document) -> None:
+        """Checks the document and keeps nothing; the event of this run will say it."""
+        canonical_json(document)
+
+    def load_plan(self, window_id: str) -> Document | None:  # noqa: ARG002 - the protocol's
+        """Nothing; a published window's plan is in its marker."""
+        return None
+
+    def store_plan(self, window_id: str, document: Document) -> None:  # noqa: ARG002
+        """Checks the document and keeps nothing."""
+        canonical_json(document)
+
+    def forget_plan(self, window_id: str) -> None:
+        """Nothing to forget."""
+
+    def load_task_plan(self) -> Document | None:
+        """Nothing: before asset state there is no task state either."""
+        return None
+
+    def store_task_plan(self, document: Document) -> None:
+        """Checks the document and keeps nothing."""
+        canonical_json(document)
+
+    def load_timeline(self) -> Document | None:
+        """Nothing: samples of ends are kept in asset state."""
+        return None
+
+    def newest_position(self) -> Document | None:
+        """The newest commit event that has a position, or None."""
+        return newest_position(self._inlet_events)
+
+    def emit(self, document: Document) -> None:
+        """Give the commit event; Airflow records it in the transaction of the task's success."""
+        give_event(self._outlet_event, document)
+
+
+def writer_of(ti: Any) -> str:
+    """How a task instance is named in cursors and claims; the same for all its tries."""
+    return f"{ti.dag_id}|{ti.run_id}|{ti.task_id}|{ti.map_index}"
+
+
+def give_event(outlet_event: OutletEvent, document: Document) -> None:
+    """Put a commit event into what the task will emit. Raises `TypeError` for floats and such."""
+    canonical_json(document)
+    outlet_event.extra = {**outlet_event.extra, EVENT_KEY: document}
+
+
+def commit_event(extra: Mapping[str, Any] | None) -> Document | None:
+    """The commit event in an asset event's extra, or None."""
+    document = (extra or {}).get(EVENT_KEY)
+    return document if isinstance(document, dict) else None
+
+
+def newest_position(inlet_events: Any) -> Document | None:
+    """The newest commit event that has a position, or None if no event has one.
+
+    Normally one request for a few events; only a long row of events without a position makes it ask
+    for more, ten times as many each time.
+    """
+    for extra in _newest_first(inlet_events):
+        document = commit_event(extra)
+        if document is not None and document.get("position") is not None:
+            return document
+    return None
+
+
+def _newest_first(inlet_events: Any) -> Iterable[Mapping[str, Any] | None]:
+    """Extras of an inlet's events. Older Airflow gives a plain sequence, oldest first; newer ones
+    can be asked for some of the newest."""
+    if not hasattr(inlet_events, "ascending"):
+        yield from (event.extra for event in reversed(list(inlet_events)))
+        return
+    seen, page = 0, _FIRST_PAGE
+    while True:
+        events = list(inlet_events.ascending(ascending=False).limit(page))
+        yield from (event.extra for event in events[seen:])
+        if len(events) < page:
+            return
+        seen, page = page, page * _PAGE_GROWTH

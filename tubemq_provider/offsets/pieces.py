@@ -1,0 +1,68 @@
+"""Documents too long for one value, cut into pieces behind a short head.
+
+Airflow advises against values above 64 KB, and its REST API refuses them. A plan reaches that with
+some 1 500 partitions. The pieces are named after the digest of the whole text and written first;
+the head, written last, is the commit pointer, so that a reader finds the old document or the new
+one and never a mixture. Pure functions; stores do the reading and writing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from tubemq_provider.windows.canonical import canonical_json, sha256_hex
+from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.protocols import Document
+
+__all__ = ["PIECE_BYTES", "join", "piece_names", "split"]
+
+PIECE_BYTES: Final = 48_000
+"""No value that a store writes is longer than this and a few bytes of wrapping."""
+
+_HEAD = "tubemq_pieces"
+
+
+def split(document: Document) -> tuple[Document, dict[str, Document]]:
+    """What to store under the document's own key, and pieces by name (none if it is short).
+
+    Raises `TypeError` for values that some store would alter, such as floats.
+    """
+    text = canonical_json(document)
+    if len(text) <= PIECE_BYTES:
+        return document, {}
+    # Quotes are escaped once more inside a piece: leave room for them.
+    step = PIECE_BYTES // 2
+    chunks = [text[start : start + step] for start in range(0, len(text), step)]
+    head: Document = {_HEAD: {"count": len(chunks), "sha256": sha256_hex(text)}}
+    names = piece_names(head)
+    return head, {name: {"text": chunk} for name, chunk in zip(names, chunks, strict=True)}
+
+
+def piece_names(head: object) -> list[str]:
+    """Names of the pieces behind `head`; none for a document that is whole, or for no document."""
+    about = head.get(_HEAD) if isinstance(head, dict) else None
+    if not isinstance(about, dict):
+        return []
+    return [f"{about['sha256'][:16]}/{number}" for number in range(int(about["count"]))]
+
+
+def join(head: Document, pieces: Sequence[Any], where: str) -> Document:
+    """The document whose pieces these are. Raises `DocumentError` if they do not fit together."""
+    text = "".join(str(piece.get("text")) for piece in pieces if isinstance(piece, dict))
+    if sha256_hex(text) != head[_HEAD]["sha256"]:
+        raise DocumentError(where, ["its pieces do not make up the document its head names"])
+    document: Document = json.loads(text)
+    return document
+
+
+def read_whole(read: Callable[[str], Any], key: str, head: Any) -> Document | None:
+    """The document behind `head`, its pieces read under ``<key>~<name>``; None if one is missing,
+    as happens where the document was replaced between two reads."""
+    names = piece_names(head)
+    if not names:
+        whole: Document = head
+        return whole
+    found = [read(f"{key}~{name}") for name in names]
+    return None if None in found else join(head, found, key)

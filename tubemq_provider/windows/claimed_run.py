@@ -1,0 +1,237 @@
+"""Cursor windows of one group by several runs at once: `WindowRun` over a store with claims.
+
+The same eight steps and the same truths, except where the position and the plan come from. The
+claim book is the position; events move nothing. A run takes, in this order: what it was at, its own
+claim, the claim of a run that has ended, a new window behind all others. The sink's marker still
+decides whether a window is written, so a claim taken over too early costs work and nothing else.
+This module must not import airflow, pyspark or pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tubemq_provider.windows._progress import cursor_numbers, history_lost
+from tubemq_provider.windows.claims import Claim, ClaimBook, rebuilt
+from tubemq_provider.windows.cursor import Cursor, Position, position_of_event
+from tubemq_provider.windows.cursor_planner import CursorPlanner
+from tubemq_provider.windows.errors import SinkHistoryLost, StoreConflict
+from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
+from tubemq_provider.windows.protocols import ClaimStore, Document, OffsetStore
+from tubemq_provider.windows.run import WindowRun
+
+__all__ = ["ClaimedRun", "window_run"]
+
+_ATTEMPTS = 100
+
+Change = Callable[[ClaimBook], ClaimBook | None]
+
+
+def window_run(planner: Any, store: OffsetStore, *others: Any, **options: Any) -> WindowRun:
+    """A `WindowRun` of the kind that planner and store allow; takes what `WindowRun` takes."""
+    if isinstance(planner, CursorPlanner) and isinstance(store, ClaimStore):
+        return ClaimedRun(planner, store, *others, **options)
+    return WindowRun(planner, store, *others, **options)
+
+
+class ClaimedRun(WindowRun):
+    """One try to bring one claimed cursor window into a sink. Use it once."""
+
+    _planner: CursorPlanner
+    _store: ClaimStore
+    _book: ClaimBook | None = None
+
+    # -- 1 load -------------------------------------------------------------------------------
+
+    def _load(self) -> Iterator[str]:
+        """The position is the book's. A group without one gets it here, before anything is planned:
+        two first runs must not resolve ``latest`` twice."""
+        document = self._store.load_cursor()
+        yield "claims read"
+        if document is None:
+            lost: list[ClaimBook] = []
+            yield from self._rebuild(lost)
+            document = self._store.change_cursor(
+                lambda there: None if there is not None else self._document(lost[0])
+            )
+            yield "claims created"
+        self._now.reach(self._keep(document).position)
+        self._now.announced = self._position().seq
+
+    def _rebuild(self, found: list[ClaimBook]) -> Iterator[str]:
+        """The book from an earlier cursor or the newest event, and the sink's markers."""
+        known: list[Position] = []
+        earlier = self._store.previous_cursor()
+        yield "earlier cursor read"
+        event = self._store.newest_position()
+        yield "event read"
+        if event is not None:
+            known.append(position_of_event(event, self._scope))
+        if earlier is not None:
+            known.append(Cursor.from_document(earlier, self._scope).position)
+        # Of equals the cursor counts: somebody may have set it.
+        position = max(reversed(known), key=lambda place: place.seq, default=None)
+        seqs = cursor_numbers(self._sink.window_ids(), self._scope.h)
+        yield "windows listed"
+        published: list[WindowPlan] = []
+        for seq in sorted(seq for seq in seqs if seq > (position.seq if position else 0)):
+            marker = self._sink.marker(cursor_window_id(seq, self._scope.h))
+            yield "marker read"
+            if marker is not None:
+                published.append(marker.plan)
+        found.append(rebuilt(position or self._beginning(published), published, self._scope))
+
+    def _beginning(self, published: list[WindowPlan]) -> Position:
+        """Where a group begins of which nothing is known but what the sink has."""
+        if not published:
+            return self._planner.initial()
+        first = published[0]
+        if first.seq != 1:
+            raise SinkHistoryLost(
+                f"group {self._scope.group!r} has lost its ledger and its events, and the sink has "
+                f"window {first.window_id} but not the first one; set the position by hand"
+            )
+        return Position(0, first.bases)
+
+    def _follow_markers(self) -> Iterator[str]:
+        """The book says what is published, not the row of markers."""
+        yield from ()
+
+    # -- 2 plan -------------------------------------------------------------------------------
+
+    def _plan(self) -> Iterator[str]:
+        """Task plan, own claim, claim of the dead, new claim; copied into the task plan."""
+        now = self._now
+        task_plan = self._read_plan(self._store.load_task_plan(), "task plan")
+        yield "task plan read"
+        if task_plan is not None and self._ours(task_plan):
+            yield from self._resume(task_plan)
+            if now.plan is not None:
+                return
+        now.plan = self._known().own(self._store.writer)
+        if now.plan is None:
+            yield from self._take_over()
+        if now.plan is None:
+            yield from self._claim_next()
+        if now.plan is not None:
+            self._store.store_task_plan(now.plan.to_document())
+            yield "task plan stored"
+
+    def _resume(self, plan: WindowPlan) -> Iterator[str]:
+        """Go on with the window of an earlier try if the book or the sink has it."""
+        book = self._known()
+        if book.published(plan) or book.knows(plan.window_id):
+            claim = book.pending.get(plan.window_id)
+            self._now.plan = claim.plan if claim else plan
+            return
+        marker = self._sink.marker(plan.window_id)
+        yield "marker of task plan read"
+        if marker is not None:
+            self._now.plan = marker.plan
+
+    def _take_over(self) -> Iterator[str]:
+        """Adopt the first claim of a run that has ended, with its exact ranges; those that are
+        published already are only noted."""
+        for claim in self._known().in_order():
+            over = self._store.is_over(claim.by)
+            yield "claimant asked for"
+            if not over:
+                continue
+            marker = self._sink.marker(claim.plan.window_id)
+            yield "marker of claim read"
+            if marker is not None:
+                plan = marker.plan
+                self._change(lambda book, plan=plan: book.complete(plan))  # type: ignore[misc]
+                yield "claim completed"
+            elif self._adopt_claim(claim):
+                self._now.plan = claim.plan
+                yield "claim adopted"
+                return
+        self._now.reach(self._known().position)
+
+    def _adopt_claim(self, claim: Claim) -> bool:
+        def change(book: ClaimBook) -> ClaimBook | None:
+            return book.adopt(claim.plan.window_id, claim.by, self._store.writer, self._clock())
+
+        mine = self._change(change).pending.get(claim.plan.window_id)
+        return mine is not None and mine.by == self._store.writer
+
+    def _claim_next(self) -> Iterator[str]:
+        """Plan behind all windows and claim it in one step; plan again if somebody was faster."""
+        for _ in range(_ATTEMPTS):
+            plan = self._planner.plan(self._known().frontier)
+            yield "plan created"
+            if plan is None:
+                return
+            book = self._change(
+                lambda book, plan=plan: book.claim(plan, self._store.writer, self._clock())  # type: ignore[misc]
+            )
+            yield "plan claimed"
+            mine = book.pending.get(plan.window_id)
+            if mine is not None and mine.by == self._store.writer and mine.plan.hash == plan.hash:
+                self._now.plan = plan
+                return
+        raise StoreConflict(f"{_ATTEMPTS} windows in a row were claimed by others first")
+
+    # -- 3 check marker, 5 publish ------------------------------------------------------------
+
+    def _check(self) -> Iterator[str]:
+        """As ever; a window that is published behind a pending one counts as published too."""
+        yield from super()._check()
+        now = self._now
+        if now.plan is not None and now.marker is None and self._known().published(now.plan):
+            raise history_lost(now.plan, now.plan.seq or 0)
+
+    def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:
+        """A try that slept for long may find its window published and its marker gone again."""
+        self._keep(self._store.load_cursor())
+        yield "claims read again"
+        if not self._known().published(plan):
+            return
+        marker = self._sink.marker(plan.window_id)
+        yield "marker read again"
+        if marker is None:
+            raise history_lost(plan, plan.seq or 0)
+
+    # -- 6 advance ----------------------------------------------------------------------------
+
+    def _advance(self) -> Iterator[str]:
+        """The window is done, and the position moves over all that follow on."""
+        now, plan = self._now, self._now.plan
+        if plan is None:
+            return
+        book = self._change(lambda book: book.complete(plan))
+        yield "claim completed"
+        now.reach(book.position)
+        now.announced = book.position.seq
+
+    # -- small helpers ------------------------------------------------------------------------
+
+    def _change(self, change: Change) -> ClaimBook:
+        """Change the book by compare-and-set; what it is then."""
+
+        def changed(document: Document | None) -> Document | None:
+            if document is None:
+                raise SinkHistoryLost(
+                    f"the ledger of group {self._scope.group!r} vanished during a run; a new run "
+                    f"rebuilds it"
+                )
+            book = change(ClaimBook.from_document(document, self._scope))
+            return None if book is None else self._document(book)
+
+        return self._keep(self._store.change_cursor(changed))
+
+    def _document(self, book: ClaimBook) -> Document:
+        return book.to_document(self._scope, self._clock(), self._store.writer)
+
+    def _keep(self, document: Document | None) -> ClaimBook:
+        if document is None:
+            raise SinkHistoryLost(f"group {self._scope.group!r} has no ledger")
+        self._book = ClaimBook.from_document(document, self._scope)
+        return self._book
+
+    def _known(self) -> ClaimBook:
+        if self._book is None:
+            raise RuntimeError("claims are not known before step 1")
+        return self._book

@@ -1,0 +1,187 @@
+"""Claims: cursor windows of one group that several runs have taken for themselves, side by side.
+
+A `ClaimBook` is the cursor together with the windows beyond it: *pending* ones, planned by somebody
+and not yet known to be published, and *done* ones, published behind a pending one. A claim is the
+plan itself; it is adopted with its exact ranges and never released, shortened or planned anew. Pure
+functions of documents: this module must not do I/O, and whoever stores a book does so by
+compare-and-set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.cursor import Cursor, Position
+from tubemq_provider.windows.errors import DocumentError, MarkerConflict, SinkHistoryLost
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+
+__all__ = ["Claim", "ClaimBook", "rebuilt"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A plan, and the `writer` who is to publish it ("" is nobody: whoever comes next)."""
+
+    plan: WindowPlan
+    by: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimBook:
+    """The position of a group, and its windows beyond it by id. Immutable."""
+
+    position: Position
+    pending: Mapping[str, Claim] = field(default_factory=dict)
+    done: Mapping[str, WindowPlan] = field(default_factory=dict)
+    rev: int = 0
+
+    @property
+    def frontier(self) -> Position:
+        """Where the next window begins: behind all windows, published or claimed."""
+        plans = [*(claim.plan for claim in self.pending.values()), *self.done.values()]
+        last = max(plans, key=lambda plan: plan.seq or 0, default=None)
+        return Position(last.seq or 0, last.ends) if last else self.position
+
+    def knows(self, window_id: str) -> bool:
+        """Whether a window beyond the position is claimed or published."""
+        return window_id in self.pending or window_id in self.done
+
+    def published(self, plan: WindowPlan) -> bool:
+        """Whether a window counts as published."""
+        return (plan.seq or 0) <= self.position.seq or plan.window_id in self.done
+
+    def own(self, by: str) -> WindowPlan | None:
+        """The first window that `by` has claimed and not finished."""
+        return next((claim.plan for claim in self.in_order() if claim.by == by), None)
+
+    def in_order(self) -> list[Claim]:
+        """Pending claims, the one next to the position first."""
+        return sorted(self.pending.values(), key=lambda claim: claim.plan.seq or 0)
+
+    def claim(self, plan: WindowPlan, by: str, now: datetime) -> ClaimBook | None:
+        """The book with a claim on `plan`; None if it does not begin at the frontier (any more)."""
+        frontier = self.frontier
+        if plan.seq != frontier.seq + 1 or not plan.continues(frontier.next):
+            return None
+        return replace(
+            self, pending={**self.pending, plan.window_id: Claim(plan, by, rfc3339(now))}
+        )
+
+    def adopt(self, window_id: str, holder: str, by: str, now: datetime) -> ClaimBook | None:
+        """The book with the claim of `holder` handed to `by`; None if it is not `holder`'s."""
+        claim = self.pending.get(window_id)
+        if claim is None or claim.by != holder:
+            return None
+        return replace(
+            self, pending={**self.pending, window_id: Claim(claim.plan, by, rfc3339(now))}
+        )
+
+    def complete(self, plan: WindowPlan) -> ClaimBook | None:
+        """The book with `plan` published and the position moved over all that follow on; None if
+        that was known.
+
+        Raises `MarkerConflict` if the window was published with another end than the one claimed,
+        and a later window begins at the claimed one.
+        """
+        if self.published(plan):
+            return None
+        claim = self.pending.get(plan.window_id)
+        later = self.frontier.seq > (plan.seq or 0)
+        if claim is not None and later and claim.plan.ends != plan.ends:
+            raise MarkerConflict(
+                f"window {plan.window_id} was published up to {plan.ends}, but claimed up to "
+                f"{claim.plan.ends}, where a later window begins; the ledger was lost or replaced "
+                f"while tasks were running: stop them, then 'airflow tubemq offsets rebuild'"
+            )
+        pending = {key: value for key, value in self.pending.items() if key != plan.window_id}
+        done = {**self.done, plan.window_id: plan}
+        return replace(self, pending=pending, done=done).folded()
+
+    def folded(self) -> ClaimBook:
+        """The book with the position moved over all published windows that follow on from it."""
+        position, done = self.position, dict(self.done)
+        while True:
+            following = [plan for plan in done.values() if plan.continues(position.next)]
+            if not following:
+                return replace(self, position=position, done=done)
+            plan = min(following, key=lambda plan: plan.seq or 0)
+            del done[plan.window_id]
+            position = Position(plan.seq or 0, plan.ends)
+
+    # -- documents ----------------------------------------------------------------------------
+
+    def to_document(self, scope: WindowScope, now: datetime, by: str) -> dict[str, Any]:
+        """A cursor document (readers of plain cursors read it too) with the claims in it."""
+        document = Cursor(self.position, self.rev + 1, by).to_document(scope, now)
+        document["pending"] = {
+            key: {"plan": claim.plan.to_document(), "by": claim.by, "at": claim.at}
+            for key, claim in self.pending.items()
+        }
+        document["done"] = {key: plan.to_document() for key, plan in self.done.items()}
+        return document
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any], scope: WindowScope) -> ClaimBook:
+        """The book in a stored document. Raises like `Cursor.from_document`."""
+        cursor = Cursor.from_document(document, scope)
+        pending, done = document.get("pending", {}), document.get("done", {})
+        if not isinstance(pending, dict) or not isinstance(done, dict):
+            raise DocumentError("claims", ["pending and done must be objects"])
+        claims = {}
+        for key, value in pending.items():
+            if not isinstance(value, dict) or not isinstance(value.get("by"), str):
+                raise DocumentError(f"claim {key}", ["it is not {plan, by, at}"])
+            plan = WindowPlan.from_document(value.get("plan"), where=f"claim {key}")
+            claims[key] = Claim(plan, value["by"], str(value.get("at", "")))
+        published = {
+            key: WindowPlan.from_document(value, where=f"done window {key}")
+            for key, value in done.items()
+        }
+        return cls(cursor.position, claims, published, cursor.rev)
+
+
+def rebuilt(position: Position, published: Iterable[WindowPlan], scope: WindowScope) -> ClaimBook:
+    """A lost book, from a position that is known and the windows that the sink has beyond it.
+
+    Where a window is missing before one that is there, exactly the hole becomes a claim of nobody.
+    Raises `SinkHistoryLost` where a hole has no known beginning, `MarkerConflict` where windows
+    overlap.
+    """
+    beyond = sorted(
+        (plan for plan in published if (plan.seq or 0) > position.seq),
+        key=lambda plan: plan.seq or 0,
+    )
+    pending: dict[str, Claim] = {}
+    reached = position
+    done: dict[str, WindowPlan] = {}
+    for plan in beyond:
+        if not plan.continues(reached.next):
+            hole = _hole(reached, plan, scope)
+            pending[hole.window_id] = Claim(hole, "", "")
+        done[plan.window_id] = plan
+        reached = Position(plan.seq or 0, plan.ends)
+    return ClaimBook(position, pending, done).folded()
+
+
+def _hole(reached: Position, following: WindowPlan, scope: WindowScope) -> WindowPlan:
+    """The window that must lie between `reached` and the beginning of `following`."""
+    ends = following.bases
+    if set(ends) != set(reached.next) or reached.seq + 1 >= (following.seq or 0):
+        raise SinkHistoryLost(
+            f"windows up to {reached.seq} end at {dict(reached.next)}, window "
+            f"{following.window_id} begins at {ends}, and what lies between cannot be told from "
+            f"the sink; set the position by hand"
+        )
+    overlapping = [key for key, end in ends.items() if end < reached.next[key]]
+    if overlapping:
+        raise MarkerConflict(
+            f"window {following.window_id} begins before window {reached.seq} ends in partitions "
+            f"{', '.join(overlapping)}; the sink holds records twice"
+        )
+    ranges = {key: (start, ends[key]) for key, start in reached.next.items()}
+    return WindowPlan.cursor(scope, reached.seq + 1, ranges)
