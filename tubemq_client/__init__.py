@@ -26,7 +26,10 @@ if TYPE_CHECKING:
         OffsetRange,
         Partition,
         PartitionEnds,
+        ProducerSettings,
+        ProducerStats,
         SendReceipt,
+        SendSummary,
     )
     from tubemq_client.sync import AssignedConsumer, Consumer, Metadata, Producer, RangeReader
     from tubemq_client.tdmsg import (
@@ -57,11 +60,14 @@ __all__ = [
     "Partition",
     "PartitionEnds",
     "Producer",
+    "ProducerSettings",
+    "ProducerStats",
     "RangeReader",
     "ReadStats",
     "ReceivedBatch",
     "Record",
     "SendReceipt",
+    "SendSummary",
     "TDMsg",
     "TDMsgBuilder",
     "TDMsgPacketBuilder",
@@ -87,7 +93,10 @@ _HOMES = {
         "OffsetRange",
         "Partition",
         "PartitionEnds",
+        "ProducerSettings",
+        "ProducerStats",
         "SendReceipt",
+        "SendSummary",
     ),
     "tubemq_client.sync": ("AssignedConsumer", "Consumer", "Metadata", "Producer", "RangeReader"),
     "tubemq_client.tdmsg": (

@@ -8,6 +8,7 @@ The tree says whose fault it is; each class carries data that callers may act on
     │   ├── MissingExtraError      an optional dependency is not installed (also an ImportError)
     │   ├── StaleBatch             a batch confirmed too late: it is delivered again
     │   └── ClosedError            the client was closed
+    ├── TooManyInFlight            no room for another record in time; it was not sent (retriable)
     ├── ProtocolViolation          the peer sent bytes or values the protocol does not allow
     │   └── UnreadableTDMsg        a packed message body is malformed, too large or encrypted
     ├── NetworkError               connection refused, lost, or silent past its deadline (retriable)
@@ -84,6 +85,7 @@ __all__ = [
     "StaleBatch",
     "StandbyMaster",
     "TlsError",
+    "TooManyInFlight",
     "TubeMQError",
     "UnknownTopic",
     "UnreadableTDMsg",
@@ -170,6 +172,15 @@ class ClosedError(LocalError):
 class StaleBatch(LocalError):
     """The batch is not out any more: its partition was taken away, or its time to be confirmed is
     over, or it was confirmed or rejected before. What was not confirmed is delivered again."""
+
+
+class TooManyInFlight(TubeMQError):
+    """As many records are under way as the options allow, and none was answered in time.
+
+    Nothing was sent; the same call may succeed as soon as a receipt comes.
+    """
+
+    retriable = True
 
 
 class ProtocolViolation(TubeMQError):

@@ -22,7 +22,9 @@ __all__ = [
     "Partition",
     "PartitionEnds",
     "ProducerSettings",
+    "ProducerStats",
     "SendReceipt",
+    "SendSummary",
     "TlsSettings",
 ]
 
@@ -161,6 +163,36 @@ class SendReceipt(NamedTuple):
     time_ms: int
 
 
+class SendSummary(NamedTuple):
+    """What `send_all` did: records and body bytes stored, the first and last receipt in the order
+    of records, and the failures it went on after."""
+
+    stored: int
+    bytes: int
+    first: SendReceipt | None
+    last: SendReceipt | None
+    failures: tuple[Exception, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerStats:
+    """What a producer has done since it was made.
+
+    `sent_again` counts repeated requests, `errors_by_code` every refusal and failure (0: no answer
+    or no connection), `latencies_ms` receipts by the upper end of their class in ms, from taking
+    the record to its receipt. `brokers_left_out` are those in quarantine now.
+    """
+
+    in_flight: int
+    stored: int
+    failed: int
+    sent_again: int
+    bytes_stored: int
+    errors_by_code: dict[int, int]
+    latencies_ms: dict[float, int]
+    brokers_left_out: int
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """Who the client says it is. The password signs requests and is never sent or shown."""
@@ -254,7 +286,9 @@ class ProducerSettings:
     `link_max_quarantined_share` of all brokers at once. A partition that failed more than
     `partition_max_failures` times is left out for `partition_quarantine_ms`. A record that the
     broker refused for overflow, and so did not store, is sent again up to `overflow_retries` times,
-    `overflow_pause_ms` apart.
+    `overflow_pause_ms` apart. With `retry_unknown` a record whose fate is unknown (no answer, the
+    connection broke) is sent again up to 3 times: at least once instead of at most once. With
+    `verify_checksum` brokers check every record against its CRC-32 before they store it.
     """
 
     in_flight: int = 64
@@ -267,5 +301,7 @@ class ProducerSettings:
     link_max_quarantined_share: float = 0.3
     partition_max_failures: int = 3
     partition_quarantine_ms: int = 3_000
+    retry_unknown: bool = False
+    verify_checksum: bool = True
     overflow_retries: int = 60
     overflow_pause_ms: int = 50

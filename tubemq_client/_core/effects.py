@@ -8,7 +8,7 @@ the protocol, so effects at RPC level are enough; nothing is ever pushed by a se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -26,6 +26,7 @@ __all__ = [
     "Effect",
     "Now",
     "Post",
+    "PostAll",
     "Sleep",
     "Ticket",
     "WallNow",
@@ -52,6 +53,16 @@ class Post:
     address: Address
     method: Method
     request: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PostAll:
+    """Send several requests to one peer at once, without waiting. Answered with their `Ticket`s in
+    order; if it fails otherwise than by `errors.ConnectError`, some may have been sent."""
+
+    address: Address
+    method: Method
+    requests: Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +106,7 @@ class Deliver:
     value: Any
 
 
-Effect = Call | Post | Await | Sleep | Now | WallNow | Deliver
+Effect = Call | Post | PostAll | Await | Sleep | Now | WallNow | Deliver
 Conversation = Generator[Effect, Any, T]
 
 

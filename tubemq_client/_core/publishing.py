@@ -9,48 +9,78 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tubemq_client import _pb, errors
-from tubemq_client._core.effects import Await, Deliver, Post, Sleep
+from tubemq_client._core.effects import Await, Deliver, Now, Post, PostAll, Sleep
 from tubemq_client._core.registration import UNDEFINED
+from tubemq_client._core.routing import Detours, Router, partition_for_key
+from tubemq_client._core.send_stats import SendStats
 from tubemq_client._wire import methods, strings
-from tubemq_client._wire.payload import encode_payload
-from tubemq_client.model import Partition, SendReceipt
+from tubemq_client._wire.payload import checksum, encode_payload
+from tubemq_client._wire.sending import SendTemplate
+from tubemq_client.model import Partition, ProducerSettings, SendReceipt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from tubemq_client._core.effects import Conversation, Ticket
     from tubemq_client._core.master import MasterSession
-    from tubemq_client.model import BrokerNode
+    from tubemq_client.model import Address, BrokerNode
 
-__all__ = ["Encoded", "ProducerSession", "Record"]
+__all__ = ["Flight", "ProducerSession", "Record"]
 
 _MIB = 2**20
 _LARGEST_LIMIT = 20 * _MIB
-_OVERFLOW_RETRIES = 60
-_OVERFLOW_PAUSE_MS = 50
+
+_GROUPS = 4
+"""A window of records is put on the wire in so many groups, so that some are always under way."""
+
+_UNKNOWN_RETRIES = 3
+_SETTLING_BEATS = 3
+"""Heartbeats without any route that are not believed after registering again."""
+
+_NOT_STORED = (errors.Overflow, errors.ServiceUnavailable, errors.Forbidden)
+"""Refusals of a broker that mean the record was certainly not stored."""
 
 
 class Record(NamedTuple):
     """One record to send. `stream_id` is TubeMQ's message type, the thing consumers filter by;
-    `msg_time` is `yyyyMMddHHmm`; `partition` None lets the producer choose."""
+    `msg_time` is `yyyyMMddHHmm`.
+
+    `partition` names the partition, `key` lets records of one key go to one partition (it is not
+    stored with the record); with neither the producer chooses.
+    """
 
     body: bytes
     attributes: Mapping[str, str] | None = None
     stream_id: str | None = None
     msg_time: str | None = None
     partition: Partition | None = None
+    key: bytes | str | None = None
 
 
-class Encoded(NamedTuple):
-    """A record ready for the wire, so that a retry sends the same bytes to the same place."""
+@dataclass(slots=True)
+class Flight:
+    """A record on its way. `since` is when it was taken, ms of the monotonic clock; `tried` are
+    brokers that did not take it."""
 
+    topic: str
+    record: Record
+    sent_address: int
     partition: Partition
-    broker: BrokerNode
-    request: Any
+    data: bytes
+    flag: int
+    since: int
+    ticket: Ticket | None = None
+    failure: errors.TubeMQError | None = None
+    again: int = 0
+    tried: set[int] = field(default_factory=set)
+
+    @property
+    def free(self) -> bool:
+        """Whether any partition would do."""
+        return self.record.partition is None and self.record.key is None
 
 
 @dataclass(slots=True)
@@ -59,14 +89,24 @@ class ProducerSession:
 
     master: MasterSession
     client_id: str
+    settings: ProducerSettings = field(default_factory=ProducerSettings)
+    router: Router | None = None
     brokers: dict[int, BrokerNode] = field(default_factory=dict)
     broker_checksum: int = -1
+    config_id: int = UNDEFINED
     topics: set[str] = field(default_factory=set)
     routes: dict[str, list[Partition]] = field(default_factory=dict)
     limits: dict[str, int | None] = field(default_factory=dict)
     default_limit: int = _MIB
     """Bytes of an encoded record, for topics without a limit of their own."""
-    _turn: itertools.count[int] = field(default_factory=itertools.count)
+    detours: Detours = field(init=False)
+    stats: SendStats = field(default_factory=SendStats)
+    _settling: int = 0
+    _turns: dict[str, itertools.count[int]] = field(default_factory=dict)
+    _templates: dict[tuple[Partition, int], SendTemplate] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.detours = Detours(self.settings)
 
     def register(self) -> Conversation[None]:
         request = _pb.RegisterRequestP2M(
@@ -74,7 +114,7 @@ class ProducerSession:
             topicList=sorted(self.topics),
             brokerCheckSum=self.broker_checksum,
             hostName=self.master.host,
-            appdConfig=_pb.ApprovedClientConfig(configId=UNDEFINED),
+            appdConfig=_pb.ApprovedClientConfig(configId=self.config_id),
         )
         reply = yield from self.master.call(methods.REGISTER_PRODUCER, request)
         self._check(reply, "registering a producer")
@@ -88,6 +128,7 @@ class ProducerSession:
                 brokerCheckSum=self.broker_checksum,
                 hostName=self.master.host,
                 topicList=sorted(self.topics),
+                appdConfig=_pb.ApprovedClientConfig(configId=self.config_id),
             )
             reply = yield from self.master.call(methods.HEARTBEAT_PRODUCER, request)
             try:
@@ -95,9 +136,11 @@ class ProducerSession:
             except errors.NotRegistered:
                 if attempt == 2:
                     raise
+                self._settling = _SETTLING_BEATS
                 yield from self.register()
             else:
                 break
+        self.detours.judge((yield Now()))
         self._learn(reply)
         self._learn_routes(reply.topicInfos)
 
@@ -107,84 +150,247 @@ class ProducerSession:
 
     # -- sending ------------------------------------------------------------------------------
 
-    def encode(self, topic: str, record: Record, sent_address: int) -> Encoded:
-        """Choose the partition and build the request. Raises `errors.ConfigError` for a record
-        that no broker would take, `errors.UnknownTopic` for a topic without routes."""
-        partition = self._choose(topic, record.partition)
+    def send_one(self, topic: str, record: Record, sent_address: int) -> Conversation[SendReceipt]:
+        """Send one record and wait for its receipt."""
+        flight = self.encode(topic, record, sent_address, (yield Now()))
+        return (yield from self.send_flight(flight))
+
+    def send_all(
+        self, topic: str, records: Iterable[Record], sent_address: int, in_flight: int
+    ) -> Conversation[None]:
+        """Send every record with up to `in_flight` unanswered; delivers receipts in order.
+
+        A list or tuple is put on the wire in groups, a system call each; from other iterables
+        records are taken one by one, as their next one may be long in coming. Raises the first
+        failure when its turn comes.
+        """
+        yield from self._window(topic, records, sent_address, in_flight, self._deliver)
+
+    def send_each(
+        self, topic: str, records: Iterable[Record], sent_address: int, in_flight: int
+    ) -> Conversation[None]:
+        """Like `send_all`, but goes on after failures: delivers a receipt or an error for each,
+        beside the size of its body."""
+        yield from self._window(topic, records, sent_address, in_flight, self._settle)
+
+    def settle(self, flights: Iterable[Flight]) -> Conversation[None]:
+        """Deliver a receipt or an error for each record on its way, like `send_each`."""
+        for flight in flights:
+            yield from self._settle(flight)
+
+    def _window(
+        self,
+        topic: str,
+        records: Iterable[Record],
+        sent_address: int,
+        in_flight: int,
+        land: Callable[[Flight], Conversation[None]],
+    ) -> Conversation[None]:
+        flights: deque[Flight] = deque()
+        group = max(1, in_flight // _GROUPS) if isinstance(records, list | tuple) else 1
+        for chunk in _chunks(records, group):
+            now = yield Now()
+            begun = [self._encoded(topic, record, sent_address, now) for record in chunk]
+            yield from self.post_all(begun)
+            flights += begun
+            while len(flights) > in_flight - group:
+                yield from land(flights.popleft())
+        while flights:
+            yield from land(flights.popleft())
+
+    def _deliver(self, flight: Flight) -> Conversation[None]:
+        yield Deliver((yield from self.finish(flight)))
+
+    def _settle(self, flight: Flight) -> Conversation[None]:
+        try:
+            outcome: SendReceipt | errors.TubeMQError = yield from self.finish(flight)
+        except errors.TubeMQError as error:
+            outcome = error
+        yield Deliver((outcome, len(flight.record.body)))
+
+    def send_flight(self, flight: Flight) -> Conversation[SendReceipt]:
+        """Put an encoded record on its way and wait for its receipt."""
+        yield from self._post_kept(flight)
+        return (yield from self.finish(flight))
+
+    def encode(self, topic: str, record: Record, sent_address: int, now: int) -> Flight:
+        """The record's bytes and where they are to go; sends nothing.
+
+        Raises `errors.ConfigError` for a record that no broker would take, `errors.UnknownTopic`
+        for a topic without routes.
+        """
         if not record.body:
             raise errors.ConfigError("body is empty", subject="record")
-        data, flag = encode_payload(
-            record.body, record.attributes, stream_id=record.stream_id, msg_time=record.msg_time
-        )
+        try:
+            data, flag = encode_payload(
+                record.body, record.attributes, stream_id=record.stream_id, msg_time=record.msg_time
+            )
+        except ValueError as error:
+            raise errors.ConfigError(str(error).split("; "), subject="record") from None
+        partition = self._choose(topic, record, now)
         limit = self.limits.get(topic) or self.default_limit
         if len(data) > limit:
             raise errors.ConfigError(
                 f"record of {len(data)} bytes exceeds the limit of topic {topic!r}, {limit} bytes",
                 subject="record",
             )
-        request = _pb.SendMessageRequestP2B(
-            clientId=self.client_id,
-            topicName=topic,
-            partitionId=partition.partition_id,
-            data=data,
-            flag=flag,
-            checkSum=-1,
-            sentAddr=sent_address,
-            authInfo=self.master.broker_auth(),
-        )
-        if record.stream_id is not None:
-            request.msgType = record.stream_id
-        if record.msg_time is not None:
-            request.msgTime = record.msg_time
-        return Encoded(partition, self.brokers[partition.broker_id], request)
+        return Flight(topic, record, sent_address, partition, data, flag, now)
 
-    def send_one(self, topic: str, record: Record, sent_address: int) -> Conversation[SendReceipt]:
-        """Send one record and wait for its receipt."""
-        encoded = self.encode(topic, record, sent_address)
-        return (yield from self.receive(encoded, (yield from self.post(encoded))))
+    def finish(self, flight: Flight) -> Conversation[SendReceipt]:
+        """The receipt of a record on its way.
 
-    def send_all(
-        self, topic: str, records: Iterable[Record], sent_address: int, in_flight: int
-    ) -> Conversation[None]:
-        """Send every record with up to `in_flight` unanswered; delivers receipts in order."""
-        flights: deque[tuple[Encoded, Ticket]] = deque()
-        for record in records:
-            encoded = self.encode(topic, record, sent_address)
-            flights.append((encoded, (yield from self.post(encoded))))
-            if len(flights) >= in_flight:
-                yield Deliver((yield from self.receive(*flights.popleft())))
-        while flights:
-            yield Deliver((yield from self.receive(*flights.popleft())))
+        What was certainly not stored (a refusal for overflow or by a broker that cannot write, a
+        connection that broke too early) is sent again, elsewhere if the record may go elsewhere.
+        An unknown outcome (no answer, connection lost) is raised, because sending again could
+        store the record twice; `retry_unknown` asks for that all the same.
+        """
+        try:
+            if flight.failure is not None:
+                raise flight.failure
+            while True:
+                failure = yield from self._outcome(flight)
+                if isinstance(failure, SendReceipt):
+                    return failure
+                yield from self._again(flight, failure)
+        except errors.TubeMQError as error:
+            self.stats.failure(error)
+            raise
 
-    def post(self, encoded: Encoded) -> Conversation[Ticket]:
-        ticket: Ticket = yield Post(encoded.broker.address, methods.SEND_MESSAGE, encoded.request)
-        return ticket
+    def _encoded(self, topic: str, record: Record, sent_address: int, now: int) -> Flight:
+        """Like `encode`, but what is wrong with a record is told when its turn comes."""
+        try:
+            return self.encode(topic, record, sent_address, now)
+        except errors.TubeMQError as error:
+            nowhere = Partition(-1, topic, -1)
+            return Flight(topic, record, sent_address, nowhere, b"", 0, now, failure=error)
 
-    def receive(self, encoded: Encoded, ticket: Ticket) -> Conversation[SendReceipt]:
-        """The receipt of a posted record. A refusal for overflow (419: not stored) is sent again;
-        every other failure is raised, because whether the record was stored is then unknown or
-        final, and sending it again could duplicate it."""
-        for _ in range(_OVERFLOW_RETRIES):
-            reply = yield Await(ticket)
-            if reply.success and reply.errCode == errors.SUCCESS:
-                message_id = (
-                    reply.messageId if reply.HasField("messageId") else int(reply.errMsg or 0)
-                )
-                return SendReceipt(
-                    encoded.partition, reply.appendOffset, message_id, reply.appendTime
-                )
-            error = errors.for_code(
-                reply.errCode, reply.errMsg, where=f"send to partition {encoded.partition}"
+    def post_all(self, flights: Sequence[Flight]) -> Conversation[None]:
+        """Put records on their way, those of one broker together. Failures are kept in the
+        flights, for `finish` to raise."""
+        by_broker: dict[int, list[Flight]] = {}
+        for flight in flights:
+            if flight.failure is None:
+                by_broker.setdefault(flight.partition.broker_id, []).append(flight)
+        for broker_id, group in by_broker.items():
+            if len(group) == 1:
+                yield from self._post_kept(group[0])
+            else:
+                yield from self._post_group(broker_id, group)
+
+    def _post_group(self, broker_id: int, group: list[Flight]) -> Conversation[None]:
+        requests = [self._request(flight) for flight in group]
+        try:
+            address = self._address(broker_id)
+            tickets = yield PostAll(address, methods.SEND_MESSAGE, requests)
+        except errors.ConnectError:  # one by one then, each elsewhere if need be
+            for flight in group:
+                yield from self._post_kept(flight)
+        except errors.TubeMQError as error:
+            for flight in group:
+                flight.failure = _unknown(error, flight.partition)
+        else:
+            for flight, ticket in zip(group, tickets, strict=True):
+                flight.ticket = ticket
+
+    def _post_kept(self, flight: Flight) -> Conversation[None]:
+        try:
+            yield from self._post(flight)
+        except errors.TubeMQError as error:
+            flight.failure = error
+
+    def _post(self, flight: Flight) -> Conversation[None]:
+        """Put a record on the wire. What fails here was not sent, so it may go elsewhere."""
+        while True:
+            try:
+                address = self._address(flight.partition.broker_id)
+                flight.ticket = yield Post(address, methods.SEND_MESSAGE, self._request(flight))
+            except errors.NetworkError as error:
+                now = yield Now()
+                self.detours.unreachable(flight.partition, now, len(self.brokers))
+                self.detours.failed(flight.partition, now)
+                self._elsewhere(flight, now, error)
+            else:
+                return
+
+    def _outcome(self, flight: Flight) -> Conversation[SendReceipt | errors.TubeMQError]:
+        """The receipt, or a failure after which the record may be sent again."""
+        assert flight.ticket is not None, "a flight has begun"
+        try:
+            reply = yield Await(flight.ticket)
+        except (errors.NetworkError, errors.RemoteException) as error:
+            self.detours.failed(flight.partition, (yield Now()))
+            if self.settings.retry_unknown and flight.again < _UNKNOWN_RETRIES:
+                return error
+            raise _unknown(error, flight.partition) from error
+        if reply.success and reply.errCode == errors.SUCCESS:
+            self.detours.stored(flight.partition)
+            self.stats.receipt(len(flight.data), (yield Now()) - flight.since)
+            message_id = reply.messageId if reply.HasField("messageId") else int(reply.errMsg or 0)
+            return SendReceipt(flight.partition, reply.appendOffset, message_id, reply.appendTime)
+        where = f"send to partition {flight.partition}"
+        failure = errors.for_code(reply.errCode, reply.errMsg, where=where)
+        if not isinstance(failure, _NOT_STORED):
+            passes = yield from self.master.access.may_pass_now(reply, self.client_id)
+            if not passes:
+                raise failure
+            self._templates.clear()
+        return failure
+
+    def _again(self, flight: Flight, failure: errors.TubeMQError) -> Conversation[None]:
+        """Send a record again after `failure`. Raises it once there is no place or no try left."""
+        flight.again += 1
+        self.stats.codes[failure.code] += 1
+        now = yield Now()
+        if isinstance(failure, errors.ServiceUnavailable):
+            self.detours.unavailable(flight.partition, now)
+            self._elsewhere(flight, now, failure)
+        elif isinstance(failure, errors.Forbidden):
+            self.detours.failed(flight.partition, now)
+            self._elsewhere(flight, now, failure)
+        elif isinstance(failure, errors.Overflow):
+            if flight.again > self.settings.overflow_retries:
+                raise failure
+            yield Sleep(self.settings.overflow_pause_ms)
+            if flight.free:
+                flight.partition = self._choose(flight.topic, flight.record, now)
+        self.stats.sent_again += 1
+        yield from self._post(flight)
+
+    def _elsewhere(self, flight: Flight, now: int, failure: errors.TubeMQError) -> None:
+        """Give the record to a broker that has not refused it. Raises `failure` if there is none,
+        or if the record belongs where it is."""
+        flight.tried.add(flight.partition.broker_id)
+        routes = self.routes.get(flight.topic, ())
+        left = self.detours.open(routes, now, flight.tried) if flight.free else ()
+        if not left:
+            raise failure
+        flight.partition = self._pick(flight.topic, flight.record, left)
+
+    def _address(self, broker_id: int) -> Address:
+        node = self.brokers.get(broker_id)
+        if node is None:
+            raise errors.ConnectError(f"broker {broker_id} has left the cluster")
+        return node.address
+
+    def _request(self, flight: Flight) -> bytes:
+        partition = flight.partition
+        key = (partition, flight.sent_address)
+        template = self._templates.get(key)
+        if template is None:
+            template = self._templates[key] = SendTemplate(
+                self.client_id,
+                partition.topic,
+                partition.partition_id,
+                flight.sent_address,
+                self.master.broker_auth(),
+                verify=self.settings.verify_checksum,
             )
-            if not isinstance(error, errors.Overflow):
-                raise error
-            yield Sleep(_OVERFLOW_PAUSE_MS)
-            ticket = yield from self.post(encoded)
-        raise error
+        record = flight.record
+        return template.request(flight.data, flight.flag, record.stream_id, record.msg_time)
 
     # -- routes -------------------------------------------------------------------------------
 
-    def _choose(self, topic: str, wanted: Partition | None) -> Partition:
+    def _choose(self, topic: str, record: Record, now: int) -> Partition:
         routes = self.routes.get(topic)
         if not routes:
             raise errors.UnknownTopic(
@@ -192,30 +398,58 @@ class ProducerSession:
                 f"topic {topic!r} has no partition that accepts records; it is unknown to the "
                 "master, or was just created (a genuine master takes up to a minute)",
             )
-        if wanted is None:
-            return routes[next(self._turn) % len(routes)]
-        if wanted not in routes:
+        wanted = record.partition
+        if wanted is not None:
+            if wanted in routes:
+                return wanted
             known = ", ".join(p.key for p in routes)
             raise errors.ConfigError(
                 f"partition {wanted.key} of topic {topic!r} is not writable; writable: {known}",
                 subject="record",
             )
-        return wanted
+        if record.key is not None:
+            return partition_for_key(record.key, routes)
+        return self._pick(
+            topic, record, self.detours.open(routes, now) if self.detours.any else routes
+        )
+
+    def _pick(self, topic: str, record: Record, partitions: Sequence[Partition]) -> Partition:
+        if self.router is not None:
+            chosen = self.router(topic, record, partitions)
+            if chosen not in partitions:
+                raise errors.ConfigError(
+                    f"the router chose {chosen!r}, which is none of the partitions it was given",
+                    subject="record",
+                )
+            return chosen
+        turn = self._turns.get(topic)
+        if turn is None:
+            # Not the same first partition for every producer, and no chance needed for it.
+            turn = self._turns[topic] = itertools.count(checksum(self.client_id.encode()))
+        return partitions[next(turn) % len(partitions)]
 
     def _learn(self, reply: Any) -> None:
-        self.master.learn(reply)
         if reply.brokerInfos:
             self.brokers = self.master.parse_brokers(reply.brokerInfos)
         self.broker_checksum = reply.brokerCheckSum
-        if reply.HasField("appdConfig") and reply.appdConfig.HasField("maxMsgSize"):
-            announced = reply.appdConfig.maxMsgSize
-            self.default_limit = min(max(announced, _MIB), _LARGEST_LIMIT)
+        self._templates.clear()  # they hold the tokens of the last reply
+        if reply.HasField("appdConfig"):
+            self.config_id = reply.appdConfig.configId
+            if reply.appdConfig.HasField("maxMsgSize"):
+                announced = reply.appdConfig.maxMsgSize
+                self.default_limit = min(max(announced, _MIB), _LARGEST_LIMIT)
 
-    def _learn_routes(self, infos: Any) -> None:
+    def _learn_routes(self, infos: Sequence[str]) -> None:
         """Replace all routes: every heartbeat carries the full list.
 
-        In one step, since records may be on their way to routes in another thread.
+        In one step, since records may be on their way to routes in another thread. A master that
+        has just become active knows no routes for some seconds; an empty list after registering
+        again therefore changes nothing, a few times.
         """
+        if not infos and self._settling > 0:
+            self._settling -= 1
+            return
+        self._settling = 0
         found: dict[str, list[Partition]] = {}
         limits: dict[str, int | None] = {}
         for text in infos:
@@ -228,3 +462,27 @@ class ProducerSession:
     def _check(self, reply: Any, what: str) -> None:
         if not reply.success:
             raise errors.for_code(reply.errCode, reply.errMsg, where=f"master, {what}")
+
+
+def _chunks(records: Iterable[Record], size: int) -> Iterator[Sequence[Record]]:
+    if isinstance(records, list | tuple):
+        for start in range(0, len(records), size):
+            yield records[start : start + size]
+    else:
+        for record in records:
+            yield (record,)
+
+
+def _copied(error: errors.TubeMQError) -> errors.TubeMQError:
+    cls = type(error)
+    copy = cls.__new__(cls, *error.args)
+    copy.__dict__.update(error.__dict__)
+    return copy
+
+
+def _unknown(error: errors.TubeMQError, partition: Partition) -> errors.TubeMQError:
+    """The same failure, with what it means for the record."""
+    copy = _copied(error)
+    fate = f"the record for partition {partition} may be stored, so it was not sent again"
+    copy.args = (f"{error}; {fate} (option retry_unknown)",)
+    return copy

@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._core.connections import ConnectionRules
-from tubemq_client._core.effects import Await, Call, Deliver, Now, Post, Sleep, Ticket, WallNow
+from tubemq_client._core.effects import (
+    Await,
+    Call,
+    Deliver,
+    Now,
+    Post,
+    PostAll,
+    Sleep,
+    Ticket,
+    WallNow,
+)
 from tubemq_client._io.asyncio_connection import AsyncConnection, connect
 from tubemq_client._wire.envelope import decode_response, encode_request
 
@@ -139,16 +149,18 @@ class AsyncDriver:
         if isinstance(effect, Await):
             tickets.pop(id(effect.ticket.handle), None)
             return await self._receive(effect.ticket.handle, effect.ticket.method)
+        if isinstance(effect, PostAll):
+            flights = await self._post_all(effect)
+            tickets.update((id(flight), flight) for flight in flights)
+            return [Ticket(effect.address, effect.method, flight) for flight in flights]
         if isinstance(effect, Call):
             flight = await self._post(effect.address, effect.method, effect.request)
             return await self._receive(flight, effect.method)
         if isinstance(effect, Sleep):
             await self._sleep(effect.ms)
             return None
-        if isinstance(effect, Now):
-            return _now_ms()
-        if isinstance(effect, WallNow):
-            return time.time_ns() // 1_000_000
+        if isinstance(effect, Now | WallNow):
+            return _now_ms() if isinstance(effect, Now) else time.time_ns() // 1_000_000
         raise TypeError(f"unknown effect {effect!r}")
 
     async def _post(self, address: Address, method: Method, request: Any) -> _InFlight:
@@ -159,6 +171,17 @@ class AsyncDriver:
             self._timeout_s,
         )
         return _InFlight(connection, serial, deadline)
+
+    async def _post_all(self, effect: PostAll) -> list[_InFlight]:
+        connection = await self._connection(effect.address)
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        method, timeout_ms = effect.method, self._settings.rpc_timeout_ms
+        serials = await connection.post_all(
+            lambda serial, request: encode_request(serial, method, request, timeout_ms),
+            effect.requests,
+            self._timeout_s,
+        )
+        return [_InFlight(connection, serial, deadline) for serial in serials]
 
     async def _receive(self, flight: _InFlight, method: Method) -> Any:
         name = flight.connection.name

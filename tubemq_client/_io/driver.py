@@ -20,6 +20,7 @@ from tubemq_client._core.effects import (
     Call,
     Now,
     Post,
+    PostAll,
     Sleep,
     Ticket,
     WallNow,
@@ -75,6 +76,10 @@ class BlockingDriver:
         """Run to the end and return its result. Deliveries are not expected here."""
         return result_of(self._drive(conversation))
 
+    def start(self, conversation: Conversation[T]) -> T:
+        """Like `run`, for requests whose replies another conversation will await."""
+        return result_of(drive(conversation, lambda effect: self._perform(effect, {})))
+
     def stream(
         self, conversation: Conversation[None], release: Conversation[None] | None = None
     ) -> Iterator[Any]:
@@ -122,6 +127,10 @@ class BlockingDriver:
         if isinstance(effect, Await):
             tickets.pop(id(effect.ticket.handle), None)
             return self._receive(effect.ticket.handle, effect.ticket.method)
+        if isinstance(effect, PostAll):
+            flights = self._post_all(effect)
+            tickets.update((id(flight), flight) for flight in flights)
+            return [Ticket(effect.address, effect.method, flight) for flight in flights]
         if isinstance(effect, Call):
             return self._receive(
                 self._post(effect.address, effect.method, effect.request), effect.method
@@ -130,10 +139,8 @@ class BlockingDriver:
             # Closing the driver wakes whoever sleeps; its next request is refused.
             self._closed.wait(effect.ms / 1000)
             return None
-        if isinstance(effect, Now):
-            return _now_ms()
-        if isinstance(effect, WallNow):
-            return time.time_ns() // 1_000_000
+        if isinstance(effect, Now | WallNow):
+            return _now_ms() if isinstance(effect, Now) else time.time_ns() // 1_000_000
         raise TypeError(f"unknown effect {effect!r}")
 
     def _post(self, address: Address, method: Method, request: Any) -> _InFlight:
@@ -144,6 +151,17 @@ class BlockingDriver:
             self._timeout_s,
         )
         return _InFlight(connection, serial, deadline)
+
+    def _post_all(self, effect: PostAll) -> list[_InFlight]:
+        connection = self._connection(effect.address)
+        deadline = time.monotonic() + self._timeout_s
+        method, timeout_ms = effect.method, self._settings.rpc_timeout_ms
+        serials = connection.post_all(
+            lambda serial, request: encode_request(serial, method, request, timeout_ms),
+            effect.requests,
+            self._timeout_s,
+        )
+        return [_InFlight(connection, serial, deadline) for serial in serials]
 
     def _receive(self, flight: _InFlight, method: Method) -> Any:
         name = flight.connection.name

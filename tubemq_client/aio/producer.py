@@ -1,43 +1,73 @@
 """The asyncio producer: routes from the master, records to brokers, receipts back.
 
 A task beats for the producer (masters forget a silent one after 30 s); it is started with the first
-topic and ends with `close()`. A receipt means the broker has the record in memory; a broker crash
-may still lose it. `sync.producer` is its twin.
+topic and ends with `close()`, as do the tasks of `send_async`, one a record. A receipt means the
+broker has the record in memory; a broker crash may still lose it. `sync.producer` is its twin.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from tubemq_client import errors
-from tubemq_client._core.publishing import ProducerSession, Record
+from tubemq_client._core.leases import HeartbeatSchedule
+from tubemq_client._core.publishing import Flight, ProducerSession, Record
+from tubemq_client._core.send_stats import Tally
 from tubemq_client._io.host import signed_ipv4
 from tubemq_client.aio._base import AsyncClient
+from tubemq_client.model import ProducerSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping
+    from asyncio import Future
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 
-    from tubemq_client.model import ClientSettings, Partition, SendReceipt
+    from tubemq_client._core.routing import Router
+    from tubemq_client.model import (
+        ClientSettings,
+        Partition,
+        ProducerStats,
+        SendReceipt,
+        SendSummary,
+    )
 
 __all__ = ["Producer", "Record"]
+
+_DEFAULTS = ProducerSettings()
+
+_PROGRESS_EVERY = 50
+"""`progress` of `send_all` is called once for so many records."""
 
 
 class Producer(AsyncClient):
     """Sends records.
 
     Methods may be called from several tasks; `send` from many tasks shares one connection per
-    broker and keeps as many records in flight.
+    broker and keeps as many records in flight. A record without partition and key goes to the next
+    partition in turn, or to the one `router` chooses; brokers that cannot store are left out for a
+    while. What a receipt promises, and what is sent again, is in `docs/producing.md`.
     """
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        producer: ProducerSettings = _DEFAULTS,
+        router: Router | None = None,
+    ) -> None:
         super().__init__(settings)
-        self._producer = ProducerSession(self._session, self._ids.producer())
+        self._options = producer
+        self._producer = ProducerSession(self._session, self._ids.producer(), producer, router)
         self._sent_address = signed_ipv4(self._session.host)
         self._registered = False
         self._lock = asyncio.Lock()
         self._beat: asyncio.Task[None] | None = None
+        self._schedule = HeartbeatSchedule.of(settings)
+        self._under_way: set[asyncio.Task[SendReceipt]] = set()
+        self._by_broker: Counter[int] = Counter()
+        self._room = asyncio.Event()
 
     async def publish(self, topic: str) -> list[Partition]:
         """Announce `topic` and learn its writable partitions (empty: none accepts records yet)."""
@@ -54,6 +84,12 @@ class Producer(AsyncClient):
         """The writable partitions of `topic`, publishing it if that was not done."""
         return list(self._producer.routes.get(topic) or await self.publish(topic))
 
+    @property
+    def stats(self) -> ProducerStats:
+        """What was done so far: counts, bytes, errors by code, latencies, brokers left out."""
+        detours = self._producer.detours
+        return self._producer.stats.snapshot(len(self._under_way), len(detours.brokers))
+
     async def send(
         self,
         topic: str,
@@ -63,39 +99,153 @@ class Producer(AsyncClient):
         stream_id: str | None = None,
         msg_time: str | None = None,
         partition: Partition | None = None,
+        key: bytes | str | None = None,
     ) -> SendReceipt:
-        """Send one record and wait for its receipt. At most once: only a refusal that stored
-        nothing (overflow) is retried."""
-        record = Record(body, attributes, stream_id, msg_time, partition)
-        await self.partitions(topic)
+        """Send one record and wait for its receipt.
+
+        At most once: only what was certainly not stored is sent again, unless the option
+        `retry_unknown` asks for more. Raises `errors.ConfigError` for a record no broker would
+        take, `errors.UnknownTopic` for a topic without partitions, `errors.NetworkError` if the
+        record may or may not be stored, and what the broker refused with.
+        """
+        record = Record(body, attributes, stream_id, msg_time, partition, key)
+        await self._ready(topic)
         return await self._driver.run(self._producer.send_one(topic, record, self._sent_address))
 
+    async def send_async(
+        self, topic: str, record: Record, *, timeout_ms: int = 10_000
+    ) -> Future[SendReceipt]:
+        """Put a record on its way; the future gets its receipt, or the error `send` would raise.
+
+        Waits up to `timeout_ms` while as many records are under way as the options allow
+        (`max_in_flight`, `max_in_flight_per_broker`), then raises `errors.TooManyInFlight`, the
+        record not being sent. Receipts come in any order. Callbacks of the future run on
+        the loop: they must not block. Raises like `send` for what is wrong before
+        the record is on its way.
+        """
+        await self._ready(topic)
+        loop = asyncio.get_running_loop()
+        now = round(loop.time() * 1000)
+        flight = self._producer.encode(topic, record, self._sent_address, now)
+        broker_id = flight.partition.broker_id
+        if not self._has_room(broker_id):
+            await self._wait_for_room(broker_id, timeout_ms)
+        task = loop.create_task(self._fly(flight))
+        self._under_way.add(task)
+        self._by_broker[broker_id] += 1
+        task.add_done_callback(lambda task: self._land(task, broker_id))
+        return task
+
+    async def flush(self, *, timeout_ms: int | None = None) -> None:
+        """Wait until no record of `send_async` is under way.
+
+        Raises `errors.TooManyInFlight` if some still are after `timeout_ms`. Failures are told by
+        the futures only.
+        """
+        if self._under_way:
+            limit = None if timeout_ms is None else timeout_ms / 1000
+            _, left = await asyncio.wait(list(self._under_way), timeout=limit)
+            if left:
+                raise errors.TooManyInFlight(
+                    f"{len(left)} records are still under way after {timeout_ms} ms"
+                )
+
     async def send_many(
-        self, topic: str, records: Iterable[Record], *, in_flight: int = 64
+        self, topic: str, records: Iterable[Record], *, in_flight: int | None = None
     ) -> AsyncGenerator[SendReceipt, None]:
         """Send records with up to `in_flight` unanswered, yielding receipts in their order.
 
-        Records are taken from the iterable only as the window allows. Raises on the first record
-        that fails; receipts yielded before stand, records in flight then are unknown.
+        The default of `in_flight` is an option. Records are taken from the iterable only as the
+        window allows; those of a list or tuple are put on the wire in groups, which is faster.
+        Raises on the first record that fails; receipts yielded before stand, records in flight then
+        are unknown.
         """
-        await self.partitions(topic)
-        sending = self._producer.send_all(topic, records, self._sent_address, in_flight)
+        await self._ready(topic)
+        window = in_flight or self._options.in_flight
+        sending = self._producer.send_all(topic, records, self._sent_address, window)
         async with aclosing(self._driver.stream(sending)) as receipts:
             async for receipt in receipts:
                 yield receipt
 
+    async def send_all(
+        self,
+        topic: str,
+        records: Iterable[Record],
+        *,
+        in_flight: int | None = None,
+        progress: Callable[[SendSummary], None] | None = None,
+        max_failures: int = 0,
+    ) -> SendSummary:
+        """Send every record and add up the receipts.
+
+        `progress` is called with the sum so far, now and then and at the end. Up to `max_failures`
+        records may fail and are listed in the summary; the next failure is raised. A record that no
+        broker would take is a failure too.
+        """
+        await self._ready(topic)
+        tally = Tally()
+        window = in_flight or self._options.in_flight
+        sending = self._producer.send_each(topic, records, self._sent_address, window)
+        async with aclosing(self._driver.stream(sending)) as outcomes:
+            async for outcome in outcomes:
+                tally.add(*outcome)
+                if len(tally.failures) > max_failures:
+                    raise tally.failures[-1]
+                if progress is not None and tally.count % _PROGRESS_EVERY == 0:
+                    progress(tally.summary())
+        if progress is not None:
+            progress(tally.summary())
+        return tally.summary()
+
     async def close(self) -> None:
-        """Stop beating, tell the master, close connections."""
+        """Wait for receipts under way, stop beating, tell the master, close connections."""
         try:
+            if self._under_way:
+                await asyncio.wait(list(self._under_way))
             await self._stop_beating()
             if self._registered:
                 self._registered = False
                 await self._driver.finish(self._producer.close())
         finally:
+            for task in self._under_way:
+                task.cancel()
             await super().close()
+
+    async def _ready(self, topic: str) -> None:
+        if not self._producer.routes.get(topic):
+            await self.publish(topic)
+
+    async def _fly(self, flight: Flight) -> SendReceipt:
+        return await self._driver.run(self._producer.send_flight(flight))
+
+    def _has_room(self, broker_id: int) -> bool:
+        return (
+            len(self._under_way) < self._options.max_in_flight
+            and self._by_broker[broker_id] < self._options.max_in_flight_per_broker
+        )
+
+    async def _wait_for_room(self, broker_id: int, timeout_ms: int) -> None:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while not self._has_room(broker_id):
+                    self._room.clear()
+                    await self._room.wait()
+        except TimeoutError:
+            raise errors.TooManyInFlight(
+                f"{len(self._under_way)} records are under way and none was answered within "
+                f"{timeout_ms} ms (options max_in_flight, max_in_flight_per_broker)"
+            ) from None
+
+    def _land(self, task: asyncio.Task[SendReceipt], broker_id: int) -> None:
+        self._under_way.discard(task)
+        self._by_broker[broker_id] -= 1
+        self._room.set()
+        if not task.cancelled():
+            task.exception()  # it counts as seen: not every future is awaited
 
     def _start_beating(self) -> None:
         if self._beat is None:
+            self._schedule.succeeded(_now_ms())
             self._beat = asyncio.create_task(self._keep_beating(), name="tubemq-producer-heartbeat")
 
     async def _stop_beating(self) -> None:
@@ -105,11 +255,16 @@ class Producer(AsyncClient):
             await asyncio.wait([beat])
 
     async def _keep_beating(self) -> None:
-        period_s = self._settings.heartbeat_period_ms / 1000
         while True:
-            await asyncio.sleep(period_s)
+            await asyncio.sleep(self._schedule.wait_ms(_now_ms()) / 1000)
             try:
                 async with self._lock:
                     await self._driver.run(self._producer.heartbeat())
             except errors.TubeMQError:
-                continue  # routes stay as they are; the next beat tries again
+                self._schedule.failed(_now_ms())  # routes stay as they are
+            else:
+                self._schedule.succeeded(_now_ms())
+
+
+def _now_ms() -> int:
+    return round(asyncio.get_running_loop().time() * 1000)

@@ -239,6 +239,12 @@ class ProducerConfig(ClientConfig):
     partition_quarantine_ms: int = Field(
         3_000, ge=0, le=3_600_000, description="time without a partition that had more, ms"
     )
+    retry_unknown: bool = Field(
+        False, description="send a record again whose fate is unknown: it may be stored twice"
+    )
+    verify_checksum: bool = Field(
+        True, description="have brokers check every record before they store it"
+    )
     overflow_retries: int = Field(
         60, ge=0, le=100_000, description="further attempts for a record refused for overflow"
     )

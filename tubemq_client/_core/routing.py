@@ -1,0 +1,147 @@
+"""Which partition a record goes to, and which brokers and partitions are left out for a while.
+
+A detour never refuses: if everything is left out, everything is tried again, because a refused send
+costs less than a producer that stands still. Pure state; time (monotonic ms) is an argument. What
+counts as a failure is decided in `publishing`; the periods are options of `model.ProducerSettings`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tubemq_client.model import Partition, ProducerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+__all__ = ["Detours", "Router", "partition_for_key"]
+
+Router = Callable[[str, Any, Sequence[Partition]], Partition]
+"""Chooses for `(topic, record, partitions)`; partitions are in order, those left out are missing.
+Called in the thread or task that sends."""
+
+QUALITY_PERIOD_MS = 30_000
+_LEAST_FAILED = 20
+"""Failures of a period below which a broker is not judged."""
+
+
+def partition_for_key(key: bytes | str, partitions: Sequence[Partition]) -> Partition:
+    """The partition of a key: CRC-32 of its UTF-8 bytes, modulo the number of partitions.
+
+    The same in every process and version, for as long as the topic's partitions stay the same.
+    """
+    raw = key.encode() if isinstance(key, str) else key
+    return partitions[zlib.crc32(raw) % len(partitions)]
+
+
+@dataclass(slots=True)
+class _Failures:
+    count: int = 0
+    since: int = 0
+
+
+@dataclass(slots=True)
+class _Quality:
+    """What one broker did in the running period."""
+
+    sent: int = 0
+    stored: int = 0
+
+
+@dataclass(slots=True)
+class Detours:
+    """Brokers and partitions that get nothing until a time, and why they soon might."""
+
+    settings: ProducerSettings = field(default_factory=ProducerSettings)
+    brokers: dict[int, int] = field(default_factory=dict)
+    """Until when each broker is left out."""
+    partitions: dict[Partition, int] = field(default_factory=dict)
+    """Until when each partition is left out."""
+    _links: dict[int, _Failures] = field(default_factory=dict)
+    _failed: dict[Partition, int] = field(default_factory=dict)
+    _quality: dict[int, _Quality] = field(default_factory=dict)
+    _judged_at: int = 0
+
+    @property
+    def any(self) -> bool:
+        """Whether something is left out, so that the time matters to a choice."""
+        return bool(self.brokers or self.partitions)
+
+    def open(
+        self, partitions: Sequence[Partition], now: int, tried: Collection[int] = ()
+    ) -> Sequence[Partition]:
+        """Those that may be used; `tried` holds ids of brokers that just refused. All that were
+        not tried if nothing else is left; empty if all were."""
+        self.brokers = {b: until for b, until in self.brokers.items() if until > now}
+        self.partitions = {p: until for p, until in self.partitions.items() if until > now}
+        left = [p for p in partitions if p.broker_id not in tried]
+        good = [p for p in left if p.broker_id not in self.brokers and p not in self.partitions]
+        return good or left
+
+    # -- what happened ------------------------------------------------------------------------
+
+    def stored(self, partition: Partition) -> None:
+        """A record was stored: earlier failures are forgotten."""
+        if self._failed:
+            self._failed.pop(partition, None)
+        if self._links:
+            self._links.pop(partition.broker_id, None)
+        quality = self._quality.get(partition.broker_id)
+        if quality is None:
+            quality = self._quality[partition.broker_id] = _Quality()
+        quality.sent += 1
+        quality.stored += 1
+
+    def unavailable(self, partition: Partition, now: int) -> None:
+        """503: the broker starts, stops, or cannot write."""
+        self.brokers[partition.broker_id] = now + self.settings.unavailable_quarantine_ms
+        self._note(partition)
+
+    def failed(self, partition: Partition, now: int) -> None:
+        """No answer, or one that says the record was not stored."""
+        self._note(partition)
+        count = self._failed[partition] = self._failed.get(partition, 0) + 1
+        if count > self.settings.partition_max_failures:
+            del self._failed[partition]
+            self.partitions[partition] = now + self.settings.partition_quarantine_ms
+
+    def unreachable(self, partition: Partition, now: int, known_brokers: int) -> None:
+        """The connection could not be opened or broke before the record was sent."""
+        settings, broker = self.settings, partition.broker_id
+        link = self._links.setdefault(broker, _Failures(0, now))
+        if now - link.since > settings.link_window_ms:
+            link.count, link.since = 0, now
+        link.count += 1
+        room = round(known_brokers * settings.link_max_quarantined_share)
+        if link.count > settings.link_max_failures and len(self.brokers) < room:
+            del self._links[broker]
+            self.brokers[broker] = now + settings.link_quarantine_ms
+
+    def reached(self, broker_id: int) -> None:
+        """The broker answered after all."""
+        self.brokers.pop(broker_id, None)
+
+    def judge(self, now: int) -> None:
+        """Leave out brokers that store much less than the others, for one period. Call it now and
+        then: with every heartbeat."""
+        if now - self._judged_at < QUALITY_PERIOD_MS:
+            return
+        self._judged_at = now
+        period, self._quality = self._quality, {}
+        if len(period) < 2:
+            return
+        by_stored = sorted(period.items(), key=lambda item: item[1].stored)
+        best = by_stored[len(by_stored) // 2 :]
+        usual = sum(quality.stored for _, quality in best) / len(best)
+        for broker, quality in by_stored[: max(1, round(len(period) * 0.15))]:
+            failed = quality.sent - quality.stored
+            poor = quality.stored < usual * 0.2 and quality.stored < quality.sent * 0.1
+            if poor and failed >= _LEAST_FAILED:
+                until = now + QUALITY_PERIOD_MS
+                self.brokers[broker] = max(self.brokers.get(broker, 0), until)
+
+    def _note(self, partition: Partition) -> None:
+        self._quality.setdefault(partition.broker_id, _Quality()).sent += 1

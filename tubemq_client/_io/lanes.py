@@ -1,0 +1,196 @@
+"""Sends records in the background for the blocking producer: one thread a broker, a lane each.
+
+The caller chooses the partition and waits for room; the lane's thread writes what has gathered in
+one piece and hands out receipts, so that a broker that stands still holds up only its own records.
+Threads start with the first record for a broker and end with `close()`. An event loop needs none of
+this: there a task is enough.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from tubemq_client import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tubemq_client._core.publishing import Flight, ProducerSession, Record
+    from tubemq_client._io.driver import BlockingDriver
+    from tubemq_client.model import ProducerSettings, SendReceipt
+
+__all__ = ["Lanes"]
+
+_GROUP = 64
+"""Most records that are written in one piece."""
+
+_GROUPS_UNDER_WAY = 4
+
+
+class Lanes:
+    """The records of one producer that are under way in the background."""
+
+    def __init__(
+        self, driver: BlockingDriver, session: ProducerSession, settings: ProducerSettings
+    ) -> None:
+        self._driver = driver
+        self._session = session
+        self._settings = settings
+        self._changed = threading.Condition()
+        self._lanes: dict[int, _Lane] = {}
+        self._in_flight = 0
+        self._closed = False
+
+    @property
+    def in_flight(self) -> int:
+        """Records without a receipt or failure yet."""
+        return self._in_flight
+
+    def send(
+        self, topic: str, record: Record, sent_address: int, timeout_ms: int
+    ) -> Future[SendReceipt]:
+        """The future receipt. Waits for room; raises `errors.TooManyInFlight`."""
+        now = time.monotonic_ns() // 1_000_000
+        flight = self._session.encode(topic, record, sent_address, now)
+        future: Future[SendReceipt] = Future()
+        future.set_running_or_notify_cancel()
+        with self._changed:
+            lane = self._lane(flight.partition.broker_id)
+            if not self._has_room(lane) and not self._changed.wait_for(
+                lambda: self._has_room(lane), timeout_ms / 1000
+            ):
+                raise errors.TooManyInFlight(
+                    f"{self._in_flight} records are under way and none was answered within "
+                    f"{timeout_ms} ms (options max_in_flight, max_in_flight_per_broker)"
+                )
+            if self._closed:
+                raise errors.ClosedError("the client is closed")
+            self._in_flight += 1
+            lane.put(flight, future)
+        return future
+
+    def flush(self, timeout_ms: int | None = None) -> None:
+        """Wait until nothing is under way. Raises `errors.TooManyInFlight`."""
+        with self._changed:
+            limit = None if timeout_ms is None else timeout_ms / 1000
+            if not self._changed.wait_for(lambda: not self._in_flight, limit):
+                raise errors.TooManyInFlight(
+                    f"{self._in_flight} records are still under way after {timeout_ms} ms"
+                )
+
+    def close(self) -> None:
+        """Wait for what is under way, which no later than its deadlines is over, and end."""
+        with self._changed:
+            self._closed = True
+            lanes, self._lanes = list(self._lanes.values()), {}
+            for lane in lanes:
+                lane.stop()
+            self._changed.notify_all()
+        for lane in lanes:
+            lane.join()
+
+    def _has_room(self, lane: _Lane) -> bool:
+        return self._closed or (
+            self._in_flight < self._settings.max_in_flight
+            and lane.in_flight < self._settings.max_in_flight_per_broker
+        )
+
+    def _lane(self, broker_id: int) -> _Lane:
+        lane = self._lanes.get(broker_id)
+        if lane is None:
+            if self._closed:
+                raise errors.ClosedError("the client is closed")
+            lane = _Lane(f"tubemq-producer-{broker_id}", self._driver, self._session, self._done)
+            self._lanes[broker_id] = lane
+        return lane
+
+    def _done(self, lane: _Lane, count: int) -> None:
+        with self._changed:
+            self._in_flight -= count
+            lane.in_flight -= count
+            self._changed.notify_all()
+
+
+class _Lane:
+    """The thread of one broker. A record that goes elsewhere after a refusal stays in its lane."""
+
+    def __init__(
+        self,
+        name: str,
+        driver: BlockingDriver,
+        session: ProducerSession,
+        done: Callable[[_Lane, int], None],
+    ) -> None:
+        self._driver = driver
+        self._session = session
+        self._done = done
+        self._queue: deque[tuple[Flight, Future[SendReceipt]]] = deque()
+        self._wake = threading.Event()
+        self._stopping = False
+        self.in_flight = 0
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, flight: Flight, future: Future[SendReceipt]) -> None:
+        """Called under the lock of `Lanes`, so that nothing comes after `stop`."""
+        self.in_flight += 1
+        self._queue.append((flight, future))
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        under_way: deque[list[tuple[Flight, Future[SendReceipt]]]] = deque()
+        while True:
+            if not under_way:
+                self._wake.wait()
+            group = self._take()
+            if group:
+                self._post(group)
+                under_way.append(group)
+            if under_way and (len(under_way) >= _GROUPS_UNDER_WAY or not self._queue):
+                self._receive(under_way.popleft())
+            elif not (under_way or self._queue) and self._stopping:
+                return
+
+    def _take(self) -> list[tuple[Flight, Future[SendReceipt]]]:
+        queue = self._queue
+        group = [queue.popleft() for _ in range(min(len(queue), _GROUP))]
+        if not queue and not self._stopping:
+            self._wake.clear()
+            if queue:  # something came between the two lines above
+                self._wake.set()
+        return group
+
+    def _post(self, group: list[tuple[Flight, Future[SendReceipt]]]) -> None:
+        try:
+            self._driver.start(self._session.post_all([flight for flight, _ in group]))
+        except errors.TubeMQError as error:
+            for flight, _ in group:
+                flight.failure = flight.failure or error
+
+    def _receive(self, group: list[tuple[Flight, Future[SendReceipt]]]) -> None:
+        flights = [flight for flight, _ in group]
+        answered = 0
+        try:
+            for outcome, _ in self._driver.stream(self._session.settle(flights)):
+                future = group[answered][1]
+                answered += 1
+                if isinstance(outcome, errors.TubeMQError):
+                    future.set_exception(outcome)
+                else:
+                    future.set_result(outcome)
+        except Exception as error:  # noqa: BLE001 - a future must not stay open, whatever failed
+            for _, future in group[answered:]:
+                future.set_exception(error)
+        self._done(self, len(group))
