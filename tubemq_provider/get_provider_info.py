@@ -79,6 +79,34 @@ _CONN_FIELDS: dict[str, object] = {
         "label": "Connect timeout (ms)",
         "schema": {"type": ["integer", "null"], "default": 3000, "minimum": 100, "maximum": 60000},
     },
+    "tls": {
+        "label": "TLS",
+        "description": "Encrypt connections. The files below must exist wherever tasks run.",
+        "schema": {"type": ["boolean", "null"], "default": False},
+    },
+    "tls_ca_file": {
+        "label": "Authorities to trust (PEM)",
+        "description": "Default: those of the system.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "tls_cert_file": {
+        "label": "Client certificate (PEM)",
+        "description": "For clusters that ask for one.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "tls_key_file": {
+        "label": "Its key (PEM)",
+        "description": "Default: it is in the file of the certificate.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "tls_key_password": {
+        "label": "Password of the key",
+        "schema": {"type": ["string", "null"], "format": "password"},
+    },
+    "tls_check_hostname": {
+        "label": "Verify host names",
+        "schema": {"type": ["boolean", "null"], "default": True},
+    },
 }
 
 _CONNECTION_TYPE: dict[str, object] = {
@@ -86,8 +114,8 @@ _CONNECTION_TYPE: dict[str, object] = {
     "hook-class-name": "tubemq_provider.hooks.tubemq.TubeMQHook",
     "hook-name": _INTEGRATION,
     "ui-field-behaviour": {
-        "hidden-fields": ["port", "login", "password", "schema"],
-        "relabeling": {"host": "Masters"},
+        "hidden-fields": ["port", "schema"],
+        "relabeling": {"host": "Masters", "login": "User", "password": "Password"},
         "placeholders": {"host": "master1:8715,master2:8715"},
     },
     "conn-fields": _CONN_FIELDS,

@@ -9,6 +9,7 @@ import pytest
 from airflow.sdk import Connection
 
 from tubemq_client.errors import ConfigError
+from tubemq_client.model import Credentials, TlsSettings
 from tubemq_provider.hooks.connection import ConnectionConfig
 from tubemq_provider.hooks.tubemq import TubeMQHook
 
@@ -58,11 +59,40 @@ def test_all_mistakes_are_listed_at_once() -> None:
     assert len(caught.value.problems) == 5
 
 
-def test_credentials_are_refused_and_never_repeated() -> None:
-    with pytest.raises(ConfigError) as caught:
-        ConnectionConfig.from_connection(connection(login="u", password="s3cret-word"))
-    assert "does not authenticate" in str(caught.value)
+def test_login_and_password_sign_requests_and_are_never_shown() -> None:
+    config = ConnectionConfig.from_connection(connection(login="u", password="s3cret-word"))
+    settings = config.settings()
+    assert settings.auth == Credentials("u", "s3cret-word")
+    assert "s3cret-word" not in f"{config!r} {settings!r} {config}"
+
+
+@pytest.mark.parametrize("half", [{"login": "u"}, {"password": "s3cret-word"}])
+def test_half_of_a_pair_is_refused_without_repeating_it(half: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"auth\.") as caught:
+        ConnectionConfig.from_connection(connection(**half))
     assert "s3cret-word" not in str(caught.value)
+
+
+def test_credentials_among_the_extras_are_refused() -> None:
+    extra = {"auth": {"username": "u", "password": "s3cret-word"}}
+    with pytest.raises(ConfigError, match="login and password") as caught:
+        ConnectionConfig.from_connection(connection(extra=extra))
+    assert "s3cret-word" not in str(caught.value)
+
+
+def test_tls_is_a_switch_and_its_fields() -> None:
+    assert ConnectionConfig.from_connection(connection()).settings().tls is None
+    plain = ConnectionConfig.from_connection(connection(host="m1", extra={"tls": True}))
+    assert plain.settings().tls == TlsSettings()
+    assert plain.masters == (("m1", 8716),)
+    extra = {"tls_ca_file": "/ca.pem", "tls_check_hostname": False}
+    mutual = ConnectionConfig.from_connection(connection(extra=extra)).settings().tls
+    assert mutual == TlsSettings(ca_file="/ca.pem", check_hostname=False)
+
+
+def test_fields_of_tls_may_stay_while_it_is_switched_off() -> None:
+    extra = {"tls": False, "tls_ca_file": "/ca.pem"}
+    assert ConnectionConfig.from_connection(connection(extra=extra)).settings().tls is None
 
 
 def test_repr_of_the_hook_names_the_connection_only() -> None:

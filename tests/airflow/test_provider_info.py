@@ -14,7 +14,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 import tubemq_provider
-from tubemq_client.config import ClientConfig
+from tubemq_client.config import ClientConfig, TlsConfig
 from tubemq_provider import get_provider_info as manifest_module
 from tubemq_provider.get_provider_info import get_provider_info
 from tubemq_provider.hooks.connection import ConnectionConfig
@@ -79,9 +79,10 @@ def test_every_listed_class_and_function_exists() -> None:
 def test_form_fields_are_the_options_of_the_connection_and_carry_their_limits() -> None:
     fields = INFO["connection-types"][0]["conn-fields"]
     options = ConnectionConfig.model_json_schema()["properties"]
-    assert set(fields) <= set(options)
-    assert set(options) - set(fields) == {"masters", "heartbeat_period_ms"}
-    for name in set(fields) & set(ClientConfig.model_fields):
+    tls = {f"tls_{name}" for name in TlsConfig.model_fields}
+    assert set(fields) <= set(options) | tls
+    assert {"cluster", "default_group", "admin_url", "rpc_timeout_ms", "tls"} <= set(fields)
+    for name in set(fields) & set(ClientConfig.model_fields) - {"tls"}:
         form, option = fields[name]["schema"], options[name]
         for limit in ("minimum", "maximum", "default"):
             assert form[limit] == option[limit], (name, limit)

@@ -50,13 +50,16 @@ class ConnectionConfig(ClientConfig):
         Raises `errors.ConfigError` that lists every problem and never repeats a secret.
         """
         subject = f"connection {connection.conn_id!r}"
-        if connection.login or connection.password or connection.schema:
-            raise errors.ConfigError(
-                "login, password and schema must be empty: this version does not authenticate",
-                subject=subject,
-            )
+        problems = _misplaced(connection)
+        if problems:
+            raise errors.ConfigError(problems, subject=subject)
         options: dict[str, Any] = {"cluster": connection.conn_id, "masters": _masters(connection)}
-        options.update({k: v for k, v in connection.extra_dejson.items() if v not in (None, "")})
+        if connection.login or connection.password:
+            options["auth"] = {
+                "username": connection.login or "",
+                "password": connection.password or "",
+            }
+        options.update(_extra(connection))
         try:
             return validated(cls, options)
         except errors.ConfigError as exc:
@@ -67,6 +70,30 @@ class ConnectionConfig(ClientConfig):
         if self.admin_url:
             return (self.admin_url,)
         return tuple(f"http://{host}:{DEFAULT_ADMIN_PORT}" for host, _ in self.masters)
+
+
+def _misplaced(connection: Connection) -> list[str]:
+    problems = []
+    if connection.schema:
+        problems.append("schema: must be empty")
+    if "auth" in connection.extra_dejson:
+        problems.append("auth: not an extra; use the login and password of the connection")
+    return problems
+
+
+def _extra(connection: Connection) -> dict[str, Any]:
+    """The extra fields that say something; those called ``tls_…`` as the members of `tls`, which
+    any of them switches on."""
+    given = {k: v for k, v in connection.extra_dejson.items() if v not in (None, "")}
+    flat = {k: v for k, v in given.items() if not k.startswith("tls_")}
+    tls = {k.removeprefix("tls_"): v for k, v in given.items() if k.startswith("tls_")}
+    if tls and _is_on(flat.get("tls", True)):
+        flat["tls"] = tls
+    return flat
+
+
+def _is_on(value: object) -> bool:
+    return value is True or str(value).lower() in {"true", "yes", "on", "1"}
 
 
 def _masters(connection: Connection) -> str:
