@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tubemq_client import errors
 from tubemq_client._io.tls import (
-    NO_ANSWER,
     is_tls_error,
     late,
     make_context,
+    no_answer,
     refused,
     refused_later,
     shown,
@@ -85,7 +85,7 @@ class AsyncConnection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._gone = asyncio.Event()
         self._failure: errors.TubeMQError | None = None
-        self._heard = False
+        self._heard = self._secured = False
         self.used_at = self._loop.time()
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ class AsyncConnection(asyncio.Protocol):
             raise refused(address, error) from error
         if secured is None:
             raise errors.TlsError(f"no TLS with {self.name}: closed during the handshake")
-        self._transport = secured
+        self._transport, self._secured = secured, True
 
     def abandon(self) -> None:
         """Close a connection that was never handed out, without waiting for it."""
@@ -247,4 +247,5 @@ class AsyncConnection(asyncio.Protocol):
         if is_tls_error(error):
             return refused_later(self.name, error)
         why = f"receiving or sending failed: {error}" if error else "closed by the peer"
-        return errors.ConnectionLost(f"{self.name}: {why}{'' if self._heard else NO_ANSWER}")
+        hint = "" if self._heard else no_answer(secured=self._secured)
+        return errors.ConnectionLost(f"{self.name}: {why}{hint}")

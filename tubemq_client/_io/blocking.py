@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tubemq_client import errors
 from tubemq_client._io.tls import (
-    NO_ANSWER,
     TlsSocket,
     is_tls_error,
+    no_answer,
     refused_later,
     secure,
     shown,
@@ -201,8 +201,7 @@ class BlockingConnection:
         except OSError as error:
             self._fail(self._lost("receiving", error), error)
         if count == 0:
-            hint = "" if self._heard else NO_ANSWER
-            self._fail(errors.ConnectionLost(f"{self.name}: closed by the peer{hint}"))
+            self._fail(errors.ConnectionLost(f"{self.name}: closed by the peer{self._hint()}"))
         self._heard = True
         self.used_at = time.monotonic()
         try:
@@ -223,8 +222,10 @@ class BlockingConnection:
     def _lost(self, doing: str, error: OSError) -> errors.NetworkError:
         if is_tls_error(error):
             return refused_later(self.name, error)
-        hint = "" if self._heard else NO_ANSWER
-        return errors.ConnectionLost(f"{self.name}: {doing} failed: {error}{hint}")
+        return errors.ConnectionLost(f"{self.name}: {doing} failed: {error}{self._hint()}")
+
+    def _hint(self) -> str:
+        return "" if self._heard else no_answer(secured=isinstance(self._sock, TlsSocket))
 
     def _timed_out(self, serial: int) -> errors.RpcTimeout:
         self.forget(serial)

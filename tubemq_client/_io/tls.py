@@ -23,21 +23,16 @@ if TYPE_CHECKING:
     from tubemq_client.model import Address, TlsSettings
 
 __all__ = [
-    "NO_ANSWER",
     "TlsSocket",
     "is_tls_error",
     "late",
     "make_context",
+    "no_answer",
     "refused",
     "refused_later",
     "secure",
     "shown",
 ]
-
-NO_ANSWER = (
-    " without a word (is it a TLS port, or does it want a client certificate? options tls.…)"
-)
-"""What to add when a peer closes a connection on which it never said anything."""
 
 
 def shown(address: Address) -> str:
@@ -136,6 +131,13 @@ def refused_later(name: str, error: BaseException | None) -> errors.TlsError:
     """A connection that TLS ended after the handshake."""
     why = error or OSError("closed")
     return errors.TlsError(f"{name}: TLS ended: {reason(why)}{_advice(why)}")
+
+
+def no_answer(*, secured: bool) -> str:
+    """What to add when a peer closes a connection on which it never said anything."""
+    if secured:  # some servers, Python's among them, refuse a certificate without an alert
+        return " (did it refuse the client's certificate? options tls.cert_file and tls.key_file)"
+    return " (without a word: is this a TLS port? option tls)"
 
 
 def is_tls_error(error: BaseException | None) -> bool:

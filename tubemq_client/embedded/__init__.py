@@ -1,6 +1,6 @@
 """A complete TubeMQ in one process: a master, brokers, and their HTTP administration.
 
-For development, demonstrations and tests; loopback only, no authentication, no replication. It
+For development, demonstrations and tests; loopback only, no replication. It
 speaks the same bytes as a real cluster and imitates what a client can notice; `docs/embedded.md`
 says where it does not. Importing this package imports neither starlette nor uvicorn.
 
@@ -14,7 +14,7 @@ from tubemq_client.embedded.handles import BrokerHandle, StoreHandle
 from tubemq_client.embedded.runtime import Ports
 from tubemq_client.embedded.server import EmbeddedTubeMQ
 from tubemq_client.embedded.store import Ends
-from tubemq_client.embedded.switches import ReadLimits, Switches, TopicSpec
+from tubemq_client.embedded.switches import ReadLimits, Security, ServerTls, Switches, TopicSpec
 
 __all__ = [
     "BrokerHandle",
@@ -22,6 +22,8 @@ __all__ = [
     "Ends",
     "Ports",
     "ReadLimits",
+    "Security",
+    "ServerTls",
     "StoreHandle",
     "Switches",
     "TopicSpec",

@@ -42,6 +42,11 @@ class BrokerHandle:
         return f"{self._served.host}:{self._served.port}"
 
     @property
+    def tls_address(self) -> str | None:
+        """The same over TLS, None without."""
+        return self._served.tls_address
+
+    @property
     def web(self) -> str | None:
         """``host:port`` of the administration (any path), None without HTTP."""
         return self._served.web_address

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from typing import Any, Protocol
 
 from google.protobuf.message import DecodeError
@@ -116,10 +117,10 @@ class RpcListener:
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
 
-    async def start(self, sock: socket.socket) -> None:
-        """Accept connections on a bound socket, which the listener now owns."""
+    async def start(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Accept connections on a bound socket, which the listener now owns; TLS ones if asked."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connected, sock=sock)
+        self._server = await loop.create_server(self._connected, sock=sock, ssl=tls)
 
     async def stop(self) -> None:
         """Refuse new connections and drop the open ones at once."""

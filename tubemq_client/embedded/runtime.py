@@ -11,9 +11,10 @@ import logging
 import os
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from tubemq_client._wire.strings import DEFAULT_BROKER_TLS_PORT
 from tubemq_client.embedded.broker import Broker, Clock
 from tubemq_client.embedded.broker_rpc import BrokerRpc
 from tubemq_client.embedded.checks import OFFSET_HISTORY_TOPIC
@@ -24,11 +25,12 @@ from tubemq_client.embedded.cluster import (
     ManageStatus,
     TopicProps,
 )
+from tubemq_client.embedded.gates import BrokerGate, MasterGate, VisitTokens
 from tubemq_client.embedded.history import HISTORY_PARTITIONS
 from tubemq_client.embedded.master import Master
 from tubemq_client.embedded.persistence import DataDirectory
 from tubemq_client.embedded.rpc import RpcListener
-from tubemq_client.embedded.switches import Switches, TopicSpec
+from tubemq_client.embedded.switches import ServerTls, Switches, TopicSpec
 from tubemq_client.errors import ConfigError
 
 __all__ = ["Ports", "Runtime", "ServedBroker"]
@@ -36,7 +38,6 @@ __all__ = ["Ports", "Runtime", "ServedBroker"]
 _log = logging.getLogger(__name__)
 
 _OWNER = "embedded"
-_DEFAULT_TLS_PORT = 8124
 _REBIND_TRIES = 40
 _REBIND_PAUSE_S = 0.05
 _TICK_BOUNDS_S = (0.02, 0.2)
@@ -44,35 +45,54 @@ _TICK_BOUNDS_S = (0.02, 0.2)
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Ports to listen on, 0 for any free one. Broker n uses the broker ports + n - 1."""
+    """Ports to listen on, 0 for any free one. Broker n uses the broker ports + n - 1. The TLS ports
+    are opened with `ServerTls` only."""
 
     master: int = 0
     master_web: int = 0
     broker: int = 0
     broker_web: int = 0
+    master_tls: int = 0
+    broker_tls: int = 0
 
 
 class ServedBroker:
     """One broker with its listeners."""
 
-    def __init__(self, broker: Broker, runtime: Runtime, port: int, web_port: int) -> None:
+    def __init__(
+        self, broker: Broker, runtime: Runtime, port: int, web_port: int, tls_port: int
+    ) -> None:
         self.broker = broker
         self.host = runtime.host
         self.port = port
         self.web_port = web_port
+        self.tls_port = tls_port
         self._runtime = runtime
-        self._rpc = RpcListener(BrokerRpc(broker), f"broker {broker.broker_id}")
+        name = f"broker {broker.broker_id}"
+        security, clock = runtime.switches.security, runtime.clock
+        self._gate = BrokerGate(BrokerRpc(broker), security, clock, runtime.tokens)
+        self._rpc = RpcListener(self._gate, name)
+        self._tls_rpc = RpcListener(self._gate, f"{name} over TLS")
         self._web: Any = None
 
     @property
     def web_address(self) -> str | None:
         return self._runtime.web_address(self.web_port)
 
+    @property
+    def tls_address(self) -> str | None:
+        return f"{self.host}:{self.tls_port}" if self._runtime.tls else None
+
     async def listen(self, *, tries: int = 1) -> None:
         """Open the listeners. A port left a moment ago may need several tries."""
         sock = await _bind(self.host, self.port, tries=tries)
         self.port = sock.getsockname()[1]
         await self._rpc.start(sock)
+        self._gate.registered()
+        if self._runtime.tls is not None:
+            tls_sock = await _bind(self.host, self.tls_port, tries=tries)
+            self.tls_port = tls_sock.getsockname()[1]
+            await self._tls_rpc.start(tls_sock, self._runtime.tls.context())
         if self._runtime.http:
             from tubemq_client.embedded.web import WebListener, broker_app
 
@@ -83,6 +103,7 @@ class ServedBroker:
 
     async def close(self) -> None:
         await self._rpc.stop()
+        await self._tls_rpc.stop()
         if self._web is not None:
             await self._web.stop()
             self._web = None
@@ -123,8 +144,11 @@ class Runtime:
         http: bool,
         switches: Switches,
         clock: Clock,
+        tls: ServerTls | None = None,
     ) -> None:
         self.host = host
+        self.tls = tls
+        self.tokens = VisitTokens(clock, switches.security.visit_token_period_ms)
         self.http = http
         self.ports = ports
         self.switches = switches
@@ -138,12 +162,17 @@ class Runtime:
         self._data_dir = data_dir
         self._directory: DataDirectory | None = None
         self._saved_version = -1
-        self._rpc = RpcListener(self.master, "master")
+        self._rpc = RpcListener(self._master_gate(None), "master")
+        self._tls_rpc = RpcListener(self._master_gate(self.cluster), "master over TLS")
         self._web: Any = None
         self._timers: list[asyncio.Task[None]] = []
 
     def web_address(self, port: int) -> str | None:
         return f"{self.host}:{port}" if self.http else None
+
+    def _master_gate(self, tls_view: Cluster | None) -> MasterGate:
+        security = self.switches.security
+        return MasterGate(self.master, security, self.clock, self.tokens, tls_view)
 
     # ------------------------------------------------------------------ life
 
@@ -175,6 +204,7 @@ class Runtime:
         await asyncio.gather(*self._timers, return_exceptions=True)
         self._timers = []
         await self._rpc.stop()
+        await self._tls_rpc.stop()
         if self._web is not None:
             await self._web.stop()
             self._web = None
@@ -236,14 +266,16 @@ class Runtime:
             for first, former in (
                 (wanted.broker, known.port if known else 0),
                 (wanted.broker_web, known.web_port if known else 0),
+                (wanted.broker_tls, _used(known.tls_port) if known else 0),
             )
         ]
         broker = Broker(broker_id, self.cluster, self.switches, self.clock, self._directory)
         served = ServedBroker(broker, self, *ports)
         self.served[broker_id] = served
         await served.listen()
-        if known is None or (known.port, known.web_port) != (served.port, served.web_port):
-            self.cluster.put_broker(self._record(served))
+        record = self._record(served)
+        if known is None or _ports_of(known) != _ports_of(record):
+            self.cluster.put_broker(record)
         self.cluster.broker_started(broker_id)
 
     def _deploy_history(self, broker_id: int) -> None:
@@ -259,7 +291,7 @@ class Runtime:
             self.host,
             served.port,
             served.web_port,
-            _DEFAULT_TLS_PORT,
+            served.tls_port or DEFAULT_BROKER_TLS_PORT,
             Audit.new(_OWNER, self.clock()),
             ManageStatus.ONLINE,
         )
@@ -280,8 +312,19 @@ class Runtime:
             web_port = web_sock.getsockname()[1]
             self._web = WebListener(master_app(self.master))
             await self._web.start(web_sock)
-        wanted = self._wanted_ports
-        self.ports = Ports(port, web_port, wanted.broker, wanted.broker_web)
+        tls_port = await self._start_tls(former.get("master_tls_port", 0))
+        self.ports = replace(
+            self._wanted_ports, master=port, master_web=web_port, master_tls=tls_port
+        )
+
+    async def _start_tls(self, former_port: int) -> int:
+        if self.tls is None:
+            return 0
+        sock = await _bind(
+            self.host, await self._choose_port(self._wanted_ports.master_tls, former_port)
+        )
+        await self._tls_rpc.start(sock, self.tls.context())
+        return int(sock.getsockname()[1])
 
     async def _choose_port(self, wanted: int, former: int) -> int:
         """The port asked for; else the one used before, if it is still free; else any."""
@@ -333,9 +376,19 @@ class Runtime:
         document = self.cluster.dump()
         document["master_port"] = self.ports.master
         document["master_web_port"] = self.ports.master_web
+        document["master_tls_port"] = self.ports.master_tls
         document["served"] = list(self.served)
         self._directory.save_cluster(document)
         self._saved_version = self.cluster.version
+
+
+def _used(tls_port: int) -> int:
+    """The port a broker listened on, 0 if it only had the default one on record."""
+    return 0 if tls_port == DEFAULT_BROKER_TLS_PORT else tls_port
+
+
+def _ports_of(record: BrokerRecord) -> tuple[int, int, int]:
+    return (record.port, record.web_port, record.tls_port)
 
 
 async def _bind(host: str, port: int, *, tries: int = 1) -> socket.socket:

@@ -19,7 +19,7 @@ from tubemq_client.embedded.broker import Clock
 from tubemq_client.embedded.handles import BrokerHandle
 from tubemq_client.embedded.loop_thread import LoopThread
 from tubemq_client.embedded.runtime import Ports, Runtime
-from tubemq_client.embedded.switches import Switches, TopicSpec
+from tubemq_client.embedded.switches import ServerTls, Switches, TopicSpec
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Address
 
@@ -38,8 +38,9 @@ class EmbeddedTubeMQ:
     `topics` (specs or names) are deployed on every broker. Without `data_dir` everything lives in
     memory; with it, topics, ports, records and positions come back on the next start, and killing
     the process loses what was not flushed (see `Switches`). `http` needs the extra `embedded`.
-    `clock` gives ms since the epoch. Raises `ConfigError` for a host that is not loopback, a port
-    in use or a directory in use.
+    `clock` gives ms since the epoch. With `tls` master and brokers listen on TLS ports too, and who
+    asks the master over TLS is sent to those. Raises `ConfigError` for a host that is not loopback,
+    a port in use or a directory in use.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class EmbeddedTubeMQ:
         http: bool = True,
         switches: Switches | None = None,
         clock: Clock = _wall_clock,
+        tls: ServerTls | None = None,
     ) -> None:
         if brokers < 1:
             raise ConfigError(f"brokers {brokers} is less than 1", subject="embedded server")
@@ -65,6 +67,7 @@ class EmbeddedTubeMQ:
             http=http,
             switches=switches or Switches(),
             clock=clock,
+            tls=tls,
         )
         self._thread = LoopThread("embedded-tubemq")
 
@@ -140,6 +143,12 @@ class EmbeddedTubeMQ:
         return (self._runtime.host, self._runtime.ports.master)
 
     @property
+    def tls_masters(self) -> str | None:
+        """The same over TLS, None without."""
+        port = self._runtime.ports.master_tls
+        return f"{self._runtime.host}:{port}" if port else None
+
+    @property
     def master_web(self) -> str | None:
         """``host:port`` of the master's administration (``/webapi.htm``), None without HTTP."""
         return self._runtime.web_address(self._runtime.ports.master_web)
@@ -181,6 +190,10 @@ class EmbeddedTubeMQ:
         """Do one balance round of the master now; the id that its events carry."""
         return self._thread.do(self._runtime.master.balancer.round)
 
+    def rotate_visit_token(self, generations: int = 1) -> None:
+        """Make new visit tokens now; brokers recognise the last six."""
+        self._thread.do(lambda: self._runtime.tokens.rotate(generations))
+
     def tick(self) -> None:
         """Do now what timers do: flush what is due, end silent leases and members, balance."""
         self._thread.do(self._runtime.tick)
@@ -200,8 +213,8 @@ def _loopback(host: str) -> str:
         loopback = False
     if not loopback:
         raise ConfigError(
-            f"host {host!r} is not an IPv4 loopback address; the embedded server has no "
-            "authentication and serves this machine only",
+            f"host {host!r} is not an IPv4 loopback address; the embedded server serves this "
+            "machine only",
             subject="embedded server",
         )
     return host

@@ -7,12 +7,15 @@ table of what each one imitates.
 
 from __future__ import annotations
 
+import os
 import re
+import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from tubemq_client.errors import ConfigError
 
-__all__ = ["MAX_TRANSFER_BYTES", "ReadLimits", "Switches", "TopicSpec"]
+__all__ = ["MAX_TRANSFER_BYTES", "ReadLimits", "Security", "ServerTls", "Switches", "TopicSpec"]
 
 MAX_TRANSFER_BYTES = 1024 * 1024
 """No fetch carries more than this before its last record, whatever is configured."""
@@ -85,6 +88,51 @@ class ReadLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """Who is let in; by default everybody. Times are ms.
+
+    `produce` and `consume` ask masters' clients for a user, a signature and a time at most
+    `timestamp_window_ms` off, and brokers' clients for a signed token. Like a real server this
+    looks at no password, unless `users` (passwords by name) is given. `visit_tokens` makes brokers
+    ask for the master's token, which changes after 4/5 of `visit_token_period_ms`; after a broker
+    has registered, it does not ask for `visit_token_grace_ms`.
+    """
+
+    produce: bool = False
+    consume: bool = False
+    users: Mapping[str, str] | None = field(default=None, repr=False)
+    timestamp_window_ms: int = 20_000
+    visit_tokens: bool = False
+    visit_token_period_ms: int = 300_000
+    visit_token_grace_ms: int = 120_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTls:
+    """TLS on ports of its own, beside the plain ones. Paths are PEM files.
+
+    With `client_ca_file` clients must show a certificate that one of its authorities signed.
+    """
+
+    cert_file: str | os.PathLike[str]
+    key_file: str | os.PathLike[str] | None = None
+    key_password: str | None = field(default=None, repr=False)
+    client_ca_file: str | os.PathLike[str] | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Raises `ConfigError` for files that cannot be used."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.cert_file, self.key_file, self.key_password or "")
+            if self.client_ca_file is not None:
+                context.load_verify_locations(self.client_ca_file)
+                context.verify_mode = ssl.CERT_REQUIRED
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"files cannot be used: {error}", subject="server TLS") from error
+        return context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Switches:
     """Behaviour of an embedded server. Times are ms; None where allowed means "only by hand".
 
@@ -117,6 +165,7 @@ class Switches:
     meta_refresh_ms: int = 180_000
     max_message_mb: int = 1
     admin_token: str = field(default="abc", repr=False)
+    security: Security = field(default_factory=Security)
 
     def __post_init__(self) -> None:
         problems = [
