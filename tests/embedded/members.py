@@ -21,6 +21,7 @@ class Player:
         self.fields = fields
         self.held: set[Partition] = set()
         self.event: Any = None
+        self.known: dict[str, int] = {}
         self.nodes: dict[int, BrokerNode] = {}
 
     def register(self, *topics: str, **fields: Any) -> Any:
@@ -28,10 +29,11 @@ class Player:
             "clientId": self.name,
             "groupName": self.group,
             "hostName": "127.0.0.1",
-            "topicList": topics or ("shared",),
+            "topicList": ("shared",),
             "requireBound": False,
         }
-        message = _pb.RegisterRequestC2M(**request | self.fields | fields)
+        named = {"topicList": topics} if topics else {}
+        message = _pb.RegisterRequestC2M(**request | self.fields | named | fields)
         return self.master.call(methods.REGISTER_CONSUMER, message)
 
     def beat(self, **fields: Any) -> Any:
@@ -41,7 +43,14 @@ class Player:
         reply = self.master.call(methods.HEARTBEAT_CONSUMER, message)
         if reply.HasField("event"):
             self.event = reply.event
+        if reply.HasField("defFlowCheckId"):
+            ids = ("defFlowCheckId", "groupFlowCheckId")
+            self.known = {name: getattr(reply, name) for name in ids}
         return reply
+
+    def beat_known(self) -> Any:
+        """A heartbeat that names the flow rules it was last told of."""
+        return self.beat(**self.known)
 
     def finish(self) -> Any:
         """Do what the last event says, and acknowledge it with a report."""

@@ -20,8 +20,10 @@ from tubemq_client.embedded.cluster import (
     ManageStatus,
     TopicProps,
 )
-from tubemq_client.embedded.groups import Member
-from tubemq_client.embedded.http_lifecycle import LifecycleAdmin
+from tubemq_client.embedded.http_controls import ControlAdmin
+from tubemq_client.embedded.http_groups import GroupAdmin
+from tubemq_client.embedded.http_lifecycle import LifecycleAdmin, Methods
+from tubemq_client.embedded.http_limits import LimitAdmin
 from tubemq_client.embedded.http_params import BadParameter, Params, changed_props
 from tubemq_client.embedded.http_reply import (
     VERSION,
@@ -31,7 +33,6 @@ from tubemq_client.embedded.http_reply import (
     refusal,
     rows,
     to_text,
-    wrapper,
 )
 from tubemq_client.embedded.http_topics import topic_details, topic_row, topic_summary
 from tubemq_client.embedded.master import Master
@@ -54,18 +55,21 @@ class MasterAdmin:
     def __init__(self, master: Master) -> None:
         self._master = master
         self._cluster = master.cluster
-        lifecycle = LifecycleAdmin(master)
-        reads = lifecycle.reads | {
+        parts = (
+            LifecycleAdmin(master),
+            GroupAdmin(master),
+            ControlAdmin(master),
+            LimitAdmin(master),
+        )
+        reads: Methods = {
             "admin_query_server_version": self._version,
             "admin_get_methods": self._list_methods,
             "admin_query_topic_info": self._topic_info,
             "admin_query_cluster_topic_view": self._topic_view,
             "admin_query_broker_configure": self._broker_configure,
             "admin_query_broker_run_status": self._run_status,
-            "admin_query_sub_info": self._sub_info,
-            "admin_query_consume_group_detail": self._group_detail,
         }
-        writes = lifecycle.writes | {
+        writes: Methods = {
             "admin_add_broker_configure": self._add_broker,
             "admin_online_broker_configure": self._online_broker,
             "admin_add_topic_deploy_info": self._add_topic,
@@ -73,6 +77,9 @@ class MasterAdmin:
             "admin_update_topic_deploy_info": self._update_topic,
             "admin_modify_topic_info": self._update_topic,
         }
+        for part in parts:
+            reads |= part.reads
+            writes |= part.writes
         self._methods = {name: _Method(run, needs_token=False) for name, run in reads.items()} | {
             name: _Method(run, needs_token=True) for name, run in writes.items()
         }
@@ -341,72 +348,3 @@ class MasterAdmin:
             return item_result(keys, 403, "Unchanged  manageStatus(online)!")
         self._cluster.set_status(broker_id, ManageStatus.ONLINE, user, self._master.clock())
         return item_result(keys)
-
-    # ------------------------------------------------------------------ groups
-
-    def _sub_info(self, params: Params) -> dict[str, Any]:
-        names = params.groups("consumeGroup") or params.groups()
-        topics = set(params.topics())
-        found = []
-        for name in self._master.groups.names():
-            group = self._master.groups.find(name)
-            if group is None or (names and name not in names):
-                continue
-            if topics and not topics & group.topics:
-                continue
-            found.append(
-                {
-                    "consumeGroup": name,
-                    "topicSet": sorted(group.topics),
-                    "consumerNum": len(group.members),
-                }
-            )
-        return rows(found)
-
-    def _group_detail(self, params: Params) -> dict[str, Any]:
-        name = params.required("consumeGroup")
-        group = self._master.groups.find(name)
-        members = list(group.members.values()) if group else []
-        balance: dict[str, Any] = {"isBandConsume": "unbound"}
-        if group is not None:
-            balance = {
-                "isBandConsume": "client-rebalance",
-                "topicMetaId": group.meta_id,
-                "metaDetails": group.meta,
-            }
-        return {
-            **wrapper(),
-            "count": len(members),
-            "topicSet": sorted(group.topics) if group else [],
-            "consumeGroup": name,
-            "re-rebalance": {},
-            **balance,
-            "rebInfo": {"isRebalanced": False},
-            "filterConds": {
-                topic: sorted(items)
-                for topic, items in sorted(group.conditions.items() if group else ())
-            },
-            "data": [self._member_row(member) for member in members],
-        }
-
-    def _member_row(self, member: Member) -> dict[str, Any]:
-        return {
-            "consumerId": member.client_id,
-            "receivedFrom": member.host,
-            "isOverTLS": False,
-            "sourceCount": member.source_count,
-            "nodeId": member.node_id,
-            "parCount": len(member.partitions),
-            "parInfo": [
-                {
-                    "partId": partition.partition_id,
-                    "brokerAddr": self._address(partition.broker_id),
-                    "topicName": partition.topic,
-                }
-                for partition in member.partitions
-            ],
-        }
-
-    def _address(self, broker_id: int) -> str:
-        record = self._cluster.brokers.get(broker_id)
-        return f"{broker_id}:{record.host}:{record.port}" if record else f"{broker_id}: : "

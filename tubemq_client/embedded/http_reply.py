@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from tubemq_client.embedded.cluster import Audit, TopicProps
@@ -38,8 +39,8 @@ def wrapper(text: str = "OK") -> dict[str, Any]:
     return {"result": True, "errCode": 0, "errMsg": text}
 
 
-def rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """A master's list of records."""
+def rows(rows: Sequence[Any]) -> dict[str, Any]:
+    """A master's list of records, or of names."""
     return {**wrapper(), "data": rows, "count": len(rows)}
 
 

@@ -1,0 +1,400 @@
+"""HTTP administration of who may read what: topics under authorisation, groups' permissions.
+
+Methods of the master, from parameters to body; `http_admin` finds and calls them. What they set is
+kept in `cluster` (topics) and `controls` (groups) and takes effect with the next registration or
+balance round. The older names for the same records (``black_consumergroup``) are here, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tubemq_client.embedded.cluster import TopicRecord
+from tubemq_client.embedded.controls import ConsumeControl, GroupControl
+from tubemq_client.embedded.http_params import BadParameter, Params
+from tubemq_client.embedded.http_reply import audit_fields, item_result, rows
+from tubemq_client.embedded.master import Master
+from tubemq_client.embedded.records import UNDEFINED, Audit
+
+__all__ = ["ControlAdmin"]
+
+_FILTER_ITEM = re.compile(r"[\w-]+", re.ASCII)
+_MOST_MB = 20
+_FILTERING = 2
+_BLACK = "Old API add blacklist, disable consume"
+
+Reply = dict[str, Any]
+
+
+class ControlAdmin:
+    """Answers control methods against one master's state."""
+
+    def __init__(self, master: Master) -> None:
+        self._cluster = master.cluster
+        self._controls = master.cluster.controls
+        self._clock = master.clock
+        self.reads: dict[str, Callable[[Params], Reply]] = {
+            "admin_query_topic_control_info": self._topic_controls,
+            "admin_query_topic_authorize_control": self._topic_authorisations,
+            "admin_query_group_csmctrl_info": self._consume_controls,
+            "admin_query_booked_csmctrl_groups": self._controlled_groups,
+            "admin_query_black_consumer_group_info": self._black_groups,
+        }
+        self.writes: dict[str, Callable[[Params], Reply]] = {
+            "admin_add_topic_control_info": self._add_topic_control,
+            "admin_update_topic_control_info": self._update_topic_control,
+            "admin_delete_topic_control_info": self._delete_topic_control,
+            "admin_set_topic_authorize_control": self._authorise_topic,
+            "admin_delete_topic_authorize_control": self._unauthorise_topic,
+            "admin_add_group_csmctrl_info": self._add_consume_control,
+            "admin_update_group_csmctrl_info": self._update_consume_control,
+            "admin_delete_group_csmctrl_info": self._delete_consume_control,
+            "admin_add_black_consumergroup_info": self._add_black,
+            "admin_delete_black_consumergroup_info": self._delete_black,
+        }
+
+    # ------------------------------------------------------------------ topics
+
+    def _wanted_topics(self, params: Params) -> list[TopicRecord]:
+        named = params.topics()
+        return [
+            record
+            for name, record in sorted(self._cluster.topics.items())
+            if not named or name in named
+        ]
+
+    def _topic_controls(self, params: Params) -> Reply:
+        return rows(
+            [
+                {
+                    "topicName": record.name,
+                    "topicNameId": record.topic_name_id,
+                    "enableAuthControl": record.auth_control,
+                    "maxMsgSizeInMB": self._cluster.message_mb(record.name),
+                    **audit_fields(record.audit),
+                }
+                for record in self._wanted_topics(params)
+            ]
+        )
+
+    def _topic_authorisations(self, params: Params) -> Reply:
+        return rows(
+            [
+                {
+                    "topicName": record.name,
+                    "isEnable": record.auth_control,
+                    **_dates(record.audit),
+                    **self._groups_of(record.name),
+                }
+                for record in self._wanted_topics(params)
+            ]
+        )
+
+    def _groups_of(self, topic: str) -> dict[str, Any]:
+        controls = [
+            control
+            for _, control in sorted(self._controls.consume.items())
+            if control.topic == topic
+        ]
+        allowed = [
+            {"topicName": topic, "groupName": control.group, **_dates(control.audit)}
+            for control in controls
+            if control.enabled
+        ]
+        filtered = [
+            {
+                "topicName": topic,
+                "groupName": control.group,
+                "condStatus": _FILTERING,
+                "filterConds": _shown(control.conditions),
+                **_dates(control.audit),
+            }
+            for control in controls
+            if control.filtering
+        ]
+        return {
+            "authConsumeGroup": allowed,
+            "groupCount": len(allowed),
+            "authFilterCondSet": filtered,
+            "filterCount": len(filtered),
+        }
+
+    def _add_topic_control(self, params: Params) -> Reply:
+        user = params.user("createUser")
+        return rows([self._add_one(params, topic, user) for topic in _required_topics(params)])
+
+    def _add_one(self, params: Params, topic: str, user: str) -> Reply:
+        keys = {"topicName": topic}
+        if topic in self._cluster.topics:
+            return item_result(keys, 402, f"Existed record found for topicName({topic})!")
+        self._change_topic(params, self._new_topic(topic, user), user)
+        return item_result(keys)
+
+    def _update_topic_control(self, params: Params) -> Reply:
+        user = params.user("modifyUser")
+        return rows([self._update_one(params, topic, user) for topic in _required_topics(params)])
+
+    def _update_one(self, params: Params, topic: str, user: str) -> Reply:
+        keys = {"topicName": topic}
+        record = self._cluster.topics.get(topic)
+        if record is None:
+            return item_result(
+                keys, 401, f"Not found topic control configure for topicName({topic})!"
+            )
+        if not self._change_topic(params, record, user):
+            return item_result(keys, 403, "Topic control configure not changed!")
+        return item_result(keys)
+
+    def _delete_topic_control(self, params: Params) -> Reply:
+        params.user("modifyUser")
+        return rows([self._delete_one(topic) for topic in _required_topics(params)])
+
+    def _delete_one(self, topic: str) -> Reply:
+        keys = {"topicName": topic}
+        if self._cluster.is_deployed(topic):
+            return item_result(
+                keys, 406, f"TopicName {topic} is in use, please delete deploy configure first!"
+            )
+        if self._cluster.topics.pop(topic, None) is not None:
+            self._cluster.changed()
+        return item_result(keys)
+
+    def _authorise_topic(self, params: Params) -> Reply:
+        """Real masters make a record for a topic that nobody knows."""
+        user = params.user("createUser")
+        replies = []
+        for topic in _required_topics(params):
+            record = self._cluster.topics.get(topic) or self._new_topic(topic, user)
+            wanted = params.flag("isEnable", default=record.auth_control)
+            replies.append(self._set_auth(record, user, enabled=wanted))
+        return rows(replies)
+
+    def _unauthorise_topic(self, params: Params) -> Reply:
+        user = params.user("modifyUser")
+        return rows(
+            [
+                self._set_auth(self._cluster.topics[topic], user, enabled=False)
+                for topic in _required_topics(params)
+                if topic in self._cluster.topics
+            ]
+        )
+
+    def _set_auth(self, record: TopicRecord, user: str, *, enabled: bool) -> Reply:
+        keys = {"topicName": record.name}
+        if record.auth_control == enabled:
+            return item_result(keys, 403, "Topic control configure not changed!")
+        record.auth_control = enabled
+        record.audit.touch(user, self._clock())
+        self._cluster.changed()
+        return item_result(keys)
+
+    def _new_topic(self, topic: str, user: str) -> TopicRecord:
+        record = TopicRecord(topic, Audit.new(user, self._clock()))
+        self._cluster.topics[topic] = record
+        self._cluster.changed()
+        return record
+
+    def _change_topic(self, params: Params, record: TopicRecord, user: str) -> bool:
+        """Take over what the request names; whether anything differs."""
+        size = params.number("maxMsgSizeInMB", least=1)
+        if size is not None and size > _MOST_MB:
+            raise BadParameter(f"Parameter maxMsgSizeInMB value must <= {_MOST_MB}")
+        name_id = params.number("topicNameId", record.topic_name_id)
+        before = (record.max_message_mb, record.topic_name_id, record.auth_control)
+        if size is not None:
+            record.max_message_mb = size
+        record.topic_name_id = UNDEFINED if name_id is None else name_id
+        record.auth_control = params.flag("enableAuthControl", default=record.auth_control)
+        if before == (record.max_message_mb, record.topic_name_id, record.auth_control):
+            return False
+        record.audit.touch(user, self._clock())
+        self._cluster.changed()
+        return True
+
+    # ------------------------------------------------------------------ groups
+
+    def _wanted_controls(self, params: Params) -> list[ConsumeControl]:
+        groups, topics = params.groups(), params.topics()
+        items = set(_filter_items(params))
+        return [
+            control
+            for _, control in sorted(self._controls.consume.items())
+            if (not groups or control.group in groups)
+            and (not topics or control.topic in topics)
+            and items.issubset(control.conditions)
+            and params.flag("consumeEnable", default=control.enabled) == control.enabled
+            and params.flag("filterEnable", default=control.filtering) == control.filtering
+        ]
+
+    def _consume_controls(self, params: Params) -> Reply:
+        return rows(
+            [
+                {
+                    "topicName": control.topic,
+                    "groupName": control.group,
+                    "consumeEnable": control.enabled,
+                    "disableCsmRsn": control.reason,
+                    "filterEnable": control.filtering,
+                    "filterConds": _shown(control.conditions),
+                    **audit_fields(control.audit),
+                }
+                for control in self._wanted_controls(params)
+            ]
+        )
+
+    def _controlled_groups(self, _params: Params) -> Reply:
+        return rows(sorted({group for group, _ in self._controls.consume}))
+
+    def _add_consume_control(self, params: Params) -> Reply:
+        groups, topics = params.groups(required=True), _required_topics(params)
+        self._check_configured(topics)
+        user = params.user("createUser")
+        return rows(
+            [
+                self._add_permission(params, group, topic, user)
+                for group in groups
+                for topic in topics
+            ]
+        )
+
+    def _check_configured(self, topics: list[str]) -> None:
+        unknown = [topic for topic in topics if topic not in self._cluster.topics]
+        if unknown:
+            raise BadParameter(
+                f"topicName value {unknown[0]} is not configure, please configure first!"
+            )
+
+    def _add_permission(self, params: Params, group: str, topic: str, user: str) -> Reply:
+        keys = {"groupName": group, "topicName": topic}
+        if (group, topic) in self._controls.consume:
+            return item_result(
+                keys, 402, f"Existed record found for groupName-topicName({topic}:{group})!"
+            )
+        control = ConsumeControl(group, topic, Audit.new(user, self._clock()))
+        self._keep(_changed(params, control))
+        return item_result(keys)
+
+    def _keep(self, control: ConsumeControl) -> None:
+        """Store `control`; its group gets a resource record if it has none, as on a real master."""
+        self._controls.consume[control.group, control.topic] = control
+        if control.group not in self._controls.groups:
+            audit = Audit.new(control.audit.create_user, self._clock())
+            self._controls.groups[control.group] = GroupControl(control.group, audit)
+        self._cluster.changed()
+
+    def _update_consume_control(self, params: Params) -> Reply:
+        groups, topics = params.groups(required=True), _required_topics(params)
+        user = params.user("modifyUser")
+        return rows(
+            [
+                self._update_permission(params, group, topic, user)
+                for group in groups
+                for topic in topics
+            ]
+        )
+
+    def _update_permission(self, params: Params, group: str, topic: str, user: str) -> Reply:
+        keys = {"groupName": group, "topicName": topic}
+        control = self._controls.consume.get((group, topic))
+        if control is None:
+            return item_result(
+                keys, 401, f"Not found consume control for groupName-topicName({topic}:{group})!"
+            )
+        changed = _changed(params, control)
+        if changed == control:
+            return item_result(keys, 403, "Consume control configure not changed!")
+        changed.audit.touch(user, self._clock())
+        self._keep(changed)
+        return item_result(keys)
+
+    def _delete_consume_control(self, params: Params) -> Reply:
+        groups, topics = params.groups(required=True), params.topics()
+        params.user("modifyUser")
+        return rows(
+            [self._delete_permission(group, topic) for group in groups for topic in topics or [""]]
+        )
+
+    def _delete_permission(self, group: str, topic: str) -> Reply:
+        """Without a topic all of the group's records go; nothing to delete is a success."""
+        for key in list(self._controls.consume):
+            if key[0] == group and topic in ("", key[1]):
+                del self._controls.consume[key]
+        self._cluster.changed()
+        return item_result({"groupName": group, "topicName": topic})
+
+    # ------------------------------------------------------------------ older names
+
+    def _black_groups(self, params: Params) -> Reply:
+        shown = []
+        for control in self._wanted_controls(params):
+            if not control.enabled:
+                audit = audit_fields(control.audit)
+                del audit["serialId"]
+                keys = {"groupName": control.group, "topicName": control.topic}
+                shown.append({**keys, "reason": control.reason, **audit})
+        return rows(shown)
+
+    def _add_black(self, params: Params) -> Reply:
+        groups, topics = params.groups(required=True), _required_topics(params)
+        self._check_configured(topics)
+        user = params.user("createUser")
+        for group in groups:
+            for topic in topics:
+                audit = Audit.new(user, self._clock())
+                found = self._controls.consume.get((group, topic))
+                control = found or ConsumeControl(group, topic, audit)
+                self._keep(replace(control, enabled=False, reason=_BLACK))
+        return rows([item_result({"groupName": group}) for group in groups])
+
+    def _delete_black(self, params: Params) -> Reply:
+        groups, topics = params.groups(required=True), params.topics()
+        params.user("modifyUser")
+        for group in groups:
+            for topic in topics or [""]:
+                self._delete_permission(group, topic)
+        return rows([item_result({"groupName": group}) for group in groups])
+
+
+def _required_topics(params: Params) -> list[str]:
+    return params.topics(required=True)
+
+
+def _changed(params: Params, control: ConsumeControl) -> ConsumeControl:
+    """`control` with what the request names. Consumption that is on has no reason to be off."""
+    enabled = params.flag("consumeEnable", default=control.enabled)
+    conditions = control.conditions
+    if params.text("filterConds") is not None:
+        conditions = tuple(sorted(_filter_items(params)))
+    return replace(
+        control,
+        audit=replace(control.audit),
+        enabled=enabled,
+        reason="" if enabled else params.text("disableCsmRsn") or control.reason,
+        filtering=params.flag("filterEnable", default=control.filtering),
+        conditions=conditions,
+    )
+
+
+def _filter_items(params: Params) -> list[str]:
+    items = params.items("filterConds")
+    for item in items:
+        if not _FILTER_ITEM.fullmatch(item):
+            raise BadParameter(
+                "illegal value for filterConds, value must only contain English letters, numbers, "
+                "hyphens, and underscores"
+            )
+    return items
+
+
+def _shown(conditions: tuple[str, ...]) -> str:
+    """Filter items as they are stored: each between commas."""
+    return f",{','.join(conditions)}," if conditions else ""
+
+
+def _dates(audit: Audit) -> dict[str, Any]:
+    """The part of `audit_fields` that older methods show."""
+    fields = audit_fields(audit)
+    return {name: fields[name] for name in ("createUser", "createDate", "modifyUser", "modifyDate")}
