@@ -8,26 +8,34 @@ its position in the newest commit event, which all of them emit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from tubemq_client import errors
 from tubemq_provider.offsets.asset_state import AssetStateOffsetStore
 from tubemq_provider.offsets.commit_events import CommitEventStore
 from tubemq_provider.offsets.ledger.store import LedgerStore
-from tubemq_provider.windows.protocols import OffsetStore
+from tubemq_provider.windows.protocols import Document, OffsetStore
 
-__all__ = ["STORES", "StoreName", "store_for"]
+__all__ = ["STORES", "StoreName", "TaskStore", "store_for"]
 
 StoreName = Literal["asset_state", "events", "ledger"]
 
-STORES: Final[Mapping[str, Callable[[Mapping[str, Any], Any], OffsetStore]]] = {
+
+class TaskStore(OffsetStore, Protocol):
+    """The store of a task, which can also have samples of ends."""
+
+    def load_timeline(self) -> Document | None:
+        """The samples that another task keeps on the same asset, or None."""
+
+
+STORES: Final[Mapping[str, Callable[[Mapping[str, Any], Any], TaskStore]]] = {
     "asset_state": AssetStateOffsetStore.from_context,
     "events": CommitEventStore.from_context,
     "ledger": LedgerStore.from_context,
 }
 
 
-def store_for(name: str, context: Mapping[str, Any], asset: Any) -> OffsetStore:
+def store_for(name: str, context: Mapping[str, Any], asset: Any) -> TaskStore:
     """The store called `name` for the running task, which has `asset` as inlet and outlet.
 
     Raises `errors.ConfigError` for an unknown name, and for ``ledger`` where the API server has
