@@ -69,10 +69,10 @@ def test_lag_counts_each_store_once_from_the_position_brokers_keep(
 
 
 def test_groups_lists_every_name_that_readers_use(run: Run) -> None:
-    names = [row["group"] for row in run("groups", "lake", "--json").rows()]
+    names = [row["group"] for row in run("groups", "names", "lake", "--json").rows()]
     assert len(names) == len(set(names)) == 65
     assert {"lake.r00", "lake.r31", "lake.p00", "lake.p31", "lake.e"} <= set(names)
-    assert run("groups", "1 lake").code == 2
+    assert run("groups", "names", "1 lake").code == 2
 
 
 def test_read_range_prints_exactly_the_range(

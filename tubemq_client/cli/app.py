@@ -13,7 +13,7 @@ from typing import Annotated, ParamSpec
 import typer
 
 from tubemq_client import __version__, errors
-from tubemq_client.cli import inspect, produce, read, serve
+from tubemq_client.cli import groups, inspect, lag, offsets, produce, read, serve, topics
 
 __all__ = ["build_app"]
 
@@ -37,8 +37,14 @@ def build_app() -> typer.Typer:
     app.callback()(_version_option)
     app.command("partitions")(_reporting(inspect.partitions))
     app.command("ends")(_reporting(inspect.ends))
-    app.command("lag")(_reporting(inspect.lag))
-    app.command("groups")(_reporting(inspect.groups))
+    app.command("lag")(_reporting(lag.lag))
+    for name, commands in (
+        ("topics", topics.topics),
+        ("brokers", topics.brokers),
+        ("groups", groups.groups),
+        ("offsets", offsets.offsets),
+    ):
+        app.add_typer(_reporting_all(commands), name=name)
     app.command("produce")(_reporting(produce.produce))
     app.command("read-range")(_reporting(read.read_range))
     app.command("serve")(_reporting(serve.serve))
@@ -73,6 +79,15 @@ def _reporting(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(_CALLERS_FAULT if theirs else _CLUSTERS_FAULT) from None
 
     return run
+
+
+def _reporting_all(commands: typer.Typer) -> typer.Typer:
+    """A copy of `commands` in which each reports; the modules' own stay as they are."""
+    wrapped = typer.Typer(no_args_is_help=True, help=commands.info.help)
+    for item in commands.registered_commands:
+        assert item.callback is not None, "a command without a function"
+        wrapped.command(item.name)(_reporting(item.callback))
+    return wrapped
 
 
 def _one_line(error: errors.TubeMQError) -> str:

@@ -15,20 +15,27 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tubemq_client import errors
 from tubemq_client.config import ClientConfig
 from tubemq_client.model import ClientSettings
 
 __all__ = [
+    "Admin",
+    "AdminToken",
     "AsJson",
+    "DryRun",
     "Group",
     "Masters",
     "RpcTimeout",
     "Topic",
+    "Yes",
+    "agreed",
     "client_settings",
     "note",
     "print_json",
     "show",
     "status_console",
+    "table_of",
 ]
 
 Masters = Annotated[
@@ -49,6 +56,27 @@ Group = Annotated[
     str,
     typer.Option("--group", "-g", help="Consumer group; look-ups and readers use names below it."),
 ]
+Admin = Annotated[
+    str,
+    typer.Option(
+        "--admin",
+        "-a",
+        envvar="TUBEMQ_ADMIN",
+        metavar="URL[,…]",
+        help="HTTP address of every master; the active one is found.",
+    ),
+]
+AdminToken = Annotated[
+    str | None,
+    typer.Option(
+        "--admin-token",
+        envvar="TUBEMQ_ADMIN_TOKEN",
+        metavar="TEXT",
+        help="The masters' confModAuthToken; better in the environment than in a shell history.",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Change without asking first.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 
 status_console = Console(stderr=True, highlight=False)
@@ -76,16 +104,38 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str) -> Non
         for row in rows:
             print_json(row)
         return
+    Console(highlight=False).print(table_of(rows, title))
+
+
+def table_of(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
+    """Rows with equal keys as a table."""
     table = Table(title=title)
-    for name in rows[0] if rows else ("nothing",):
+    for name in rows[0] if rows else ("none",):
         numbers = all(type(row[name]) in (int, type(None)) for row in rows)
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(_cell, row.values()))
-    Console(highlight=False).print(table)
+    return table
+
+
+def agreed(question: str, *, yes: bool, dry_run: bool = False) -> bool:
+    """Whether to go on: asked at the terminal unless `yes`; False for a dry run.
+
+    Raises `errors.ConfigError` when the answer is not yes or nobody is there to answer.
+    """
+    if dry_run or yes:
+        return not dry_run
+    try:
+        if typer.confirm(question, err=True):
+            return True
+    except typer.Abort:
+        pass
+    raise errors.ConfigError("not confirmed, nothing was changed (--yes does not ask)")
 
 
 def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "-"
     return "-" if value is None else str(value)

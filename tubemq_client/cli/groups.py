@@ -1,0 +1,217 @@
+"""`tubemq groups`: who consumes, who may, how fast; and the group names that readers use.
+
+Looks and changes over HTTP administration; changes need the masters' token and a confirmation. No
+group's position moves here: that is `tubemq offsets`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tubemq_client import errors
+from tubemq_client.admin import AdminClient, ConsumeControl
+from tubemq_client.cli.options import (
+    Admin,
+    AdminToken,
+    AsJson,
+    RpcTimeout,
+    Yes,
+    agreed,
+    note,
+    show,
+)
+from tubemq_client.config import ConsumerConfig
+
+__all__ = ["groups"]
+
+groups = typer.Typer(
+    no_args_is_help=True, help="List groups, show members, say who may read what and how fast."
+)
+
+GroupArgument = Annotated[str, typer.Argument(help="Consumer group.", show_default=False)]
+TopicOption = Annotated[
+    str | None, typer.Option("--topic", "-t", help="Only groups that subscribe this topic.")
+]
+
+
+@groups.command("list")
+def list_groups(
+    admin: Admin,
+    topic: TopicOption = None,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+    as_json: AsJson = False,
+) -> None:
+    """List groups on line, and groups of which brokers keep positions."""
+    with AdminClient(admin, timeout_ms=rpc_timeout_ms) as client:
+        found = client.groups(topic)
+    rows = [
+        {
+            "group": info.name,
+            "members": info.members,
+            "topics": list(info.topics),
+            "positions on brokers": list(info.brokers),
+        }
+        for info in found
+    ]
+    show(rows, as_json=as_json, title="groups")
+
+
+@groups.command("show")
+def show_group(
+    group: GroupArgument,
+    admin: Admin,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+    as_json: AsJson = False,
+) -> None:
+    """Show the members of a group on line and the partitions each has."""
+    with AdminClient(admin, timeout_ms=rpc_timeout_ms) as client:
+        detail = client.group(group)
+    members = detail.members if detail else ()
+    rows = [
+        {
+            "member": member.client_id,
+            "host": member.host,
+            "partitions": [str(partition) for partition in member.partitions],
+        }
+        for member in members
+    ]
+    show(rows, as_json=as_json, title=f"members of {group}")
+    if detail is not None and not as_json:
+        filters = "; ".join(f"{t}: {', '.join(items)}" for t, items in detail.filters.items())
+        note(f"balance: {detail.balance}, topics: {', '.join(detail.topics)}")
+        note(f"filters: {filters or 'none'}")
+
+
+@groups.command("names")
+def names(
+    group: Annotated[str, typer.Argument(help="Consumer group of a window.", show_default=False)],
+    pool_size: Annotated[
+        int, typer.Option(min=1, max=100, help="Reader groups, and as many probe groups.")
+    ] = 32,
+    as_json: AsJson = False,
+) -> None:
+    """List every group name that readers of GROUP use, for clusters that authorise groups."""
+    from tubemq_client._core.identity import ReaderPool, end_lookup_group
+
+    # The topic plays no part; the model is asked because it knows what a group may be called.
+    ConsumerConfig.parse({"masters": "localhost", "topic": "any_topic", "group": group})
+    pool = ReaderPool(group, pool_size)
+    found = [
+        *(("reads ranges", pool.reader(slot)) for slot in range(pool_size)),
+        *(("probes where ranges end", pool.probe(slot)) for slot in range(pool_size)),
+        ("looks up ends", end_lookup_group(group)),
+    ]
+    rows = [{"group": name, "use": use} for use, name in found]
+    show(rows, as_json=as_json, title=f"groups of {group}")
+
+
+@groups.command("control")
+def control(
+    group: GroupArgument,
+    admin: Admin,
+    admin_token: AdminToken = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", help="Topic that --allow … are about.")
+    ] = None,
+    allow: Annotated[
+        bool | None, typer.Option("--allow/--deny", help="Whether the group may read the topic.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why it is denied.")] = "",
+    stream: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stream", "-s", metavar="ID", help="Stream id it must filter by; repeatable."
+        ),
+    ] = None,
+    flow_rules: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="JSON file of flow rules to turn on."),
+    ] = None,
+    no_flow_rules: Annotated[
+        bool, typer.Option("--no-flow-rules", help="Turn flow rules off.")
+    ] = False,
+    clients_per_broker: Annotated[
+        int | None, typer.Option(min=0, help="Brokers one member may read from; 0: no limit.")
+    ] = None,
+    forget: Annotated[bool, typer.Option("--forget", help="Forget everything said of it.")] = False,
+    yes: Yes = False,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+    as_json: AsJson = False,
+) -> None:
+    """Show what was said of a group; with options, say whether it may read a topic, and how fast.
+
+    Permissions are judged when a consumer registers; members learn flow rules by heartbeat.
+    """
+    rules = _rules(flow_rules)
+    with AdminClient(
+        admin, token=admin_token, user="tubemq_cli", timeout_ms=rpc_timeout_ms
+    ) as client:
+        if forget:
+            agreed(f"Forget every control of group {group}?", yes=yes)
+            _forget(client, group)
+        if allow is not None:
+            if topic is None:
+                raise errors.ConfigError("--allow and --deny need --topic")
+            verb = "Allow" if allow else "Deny"
+            agreed(f"{verb} group {group} to read topic {topic}?", yes=yes)
+            said = ConsumeControl(group, topic, allow, reason, bool(stream), tuple(stream or ()))
+            client.set_consume_control(said)
+        if rules is not None or no_flow_rules or clients_per_broker is not None:
+            agreed(f"Change settings of group {group}?", yes=yes)
+            client.set_resource_control(
+                group,
+                flow_control=False if no_flow_rules else (True if rules is not None else None),
+                flow_rules=rules,
+                clients_per_broker=clients_per_broker,
+            )
+        rows = _controls(client, group)
+    show(rows, as_json=as_json, title=f"controls of {group}")
+
+
+def _rules(file: Path | None) -> list[dict[str, Any]] | None:
+    if file is None:
+        return None
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise errors.ConfigError(f"--flow-rules {file}: {error}") from None
+    if not isinstance(found, list):
+        raise errors.ConfigError(f"--flow-rules {file}: it is not a JSON list")
+    return found
+
+
+def _forget(client: AdminClient, group: str) -> None:
+    for said in client.consume_controls(group):
+        client.delete_consume_control(said.group, said.topic)
+    if client.resource_controls(group):
+        client.delete_resource_control(group)
+
+
+def _controls(client: AdminClient, group: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [
+        {
+            "topic": said.topic,
+            "may read": said.enabled,
+            "must filter by": list(said.filters) if said.filter_required else [],
+            "reason": said.reason or None,
+            "flow rules": None,
+            "clients per broker": None,
+        }
+        for said in client.consume_controls(group)
+    ]
+    rows += [
+        {
+            "topic": None,
+            "may read": None,
+            "must filter by": [],
+            "reason": None,
+            "flow rules": json.dumps(said.flow_rules) if said.flow_control else "off",
+            "clients per broker": said.clients_per_broker,
+        }
+        for said in client.resource_controls(group)
+    ]
+    return rows

@@ -1,0 +1,217 @@
+"""`tubemq lag`: how far a group is behind, once or watched, with rates and the time to catch up.
+
+Ends come from brokers by RPC (stable unless asked otherwise), positions over HTTP, so no consumer
+of the group is disturbed. Rates are measured between two looks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from tubemq_client.admin import AdminClient
+from tubemq_client.cli.options import (
+    Admin,
+    AsJson,
+    Masters,
+    RpcTimeout,
+    Topic,
+    client_settings,
+    note,
+    print_json,
+    show,
+    table_of,
+)
+from tubemq_client.model import INDEX_ENTRY_BYTES, Partition, PartitionEnds
+from tubemq_client.sync import Metadata
+
+__all__ = ["lag"]
+
+Latest = Annotated[
+    bool, typer.Option("--latest", help="The end in memory, which a broker crash can take back.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Ends and positions at one moment (monotonic seconds)."""
+
+    at: float
+    ends: Mapping[Partition, PartitionEnds]
+    positions: Mapping[Partition, int]
+
+    def start(self, partition: Partition) -> int:
+        return self.positions.get(partition, self.ends[partition].min_offset)
+
+    def lag(self, partition: Partition) -> int:
+        behind = self.ends[partition].max_offset - self.start(partition)
+        return max(0, behind) // INDEX_ENTRY_BYTES
+
+    def total(self) -> int:
+        """Each store once, by the partition that is furthest behind."""
+        stores: dict[tuple[int, int], int] = {}
+        for partition in self.ends:
+            key = partition.store_key
+            stores[key] = max(stores.get(key, 0), self.lag(partition))
+        return sum(stores.values())
+
+
+def lag(
+    topic: Topic,
+    masters: Masters,
+    admin: Admin,
+    group: Annotated[str, typer.Option("--group", "-g", help="Group whose lag is meant.")],
+    latest: Latest = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Look again and again, until Ctrl-C.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Time between looks of --watch.")
+    ] = 2.0,
+    looks: Annotated[
+        int | None, typer.Option(min=1, help="End --watch after so many looks.")
+    ] = None,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far the position that brokers keep for a group is behind the stable end.
+
+    LAG counts index entries of the partition's store, an upper bound on records; without a position
+    it counts from the log's start. The total takes each store once.
+    """
+    settings = client_settings(masters, rpc_timeout_ms)
+    with (
+        Metadata(settings) as metadata,
+        AdminClient(admin, timeout_ms=rpc_timeout_ms) as client,
+    ):
+
+        def look() -> _Look:
+            ends = metadata.ends(topic, group, stable=not latest)
+            return _Look(time.monotonic(), ends, client.group_offsets(topic, group))
+
+        if watch:
+            with suppress(KeyboardInterrupt):
+                _watch(look, f"lag of {group} on {topic}", every, looks, as_json=as_json)
+            return
+        found = look()
+    show(_rows(found), as_json=as_json, title=f"lag of {group} on {topic}")
+    note(f"total lag: {found.total()}")
+
+
+def _rows(look: _Look) -> list[dict[str, Any]]:
+    return [
+        {
+            "partition": partition.key,
+            "position": look.positions.get(partition),
+            "end": look.ends[partition].max_offset,
+            "lag": look.lag(partition),
+        }
+        for partition in sorted(look.ends)
+    ]
+
+
+def _watch(
+    look: Callable[[], _Look], title: str, every: float, looks: int | None, *, as_json: bool
+) -> None:
+    console = Console(highlight=False)
+    pairs = _looks(look, every, looks)
+    if as_json or not console.is_terminal:
+        for before, now in pairs:
+            if as_json:
+                print_json({"total_lag": now.total(), **_summary(before, now)})
+            else:
+                console.print(table_of(_moving(before, now), title))
+                note(_sentence(before, now))
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        for before, now in pairs:
+            table = table_of(_moving(before, now), title)
+            table.caption = _sentence(before, now)
+            live.update(table, refresh=True)
+
+
+def _looks(
+    look: Callable[[], _Look], every: float, looks: int | None
+) -> Iterator[tuple[_Look | None, _Look]]:
+    before: _Look | None = None
+    pause, count = threading.Event(), 0
+    while looks is None or count < looks:
+        if before is not None:
+            pause.wait(every)
+        now = look()
+        yield before, now
+        before, count = now, count + 1
+
+
+def _moving(before: _Look | None, now: _Look) -> list[dict[str, Any]]:
+    rows = _rows(now)
+    for row, partition in zip(rows, sorted(now.ends), strict=True):
+        written = read = None
+        if before is not None and partition in before.ends:
+            seconds = now.at - before.at
+            grown = now.ends[partition].max_offset - before.ends[partition].max_offset
+            written = _rate(grown, seconds)
+            read = _rate(now.start(partition) - before.start(partition), seconds)
+        row |= {
+            "written/s": written,
+            "read/s": read,
+            "caught up in": _eta(row["lag"], written, read),
+        }
+    return rows
+
+
+def _rate(offsets: int, seconds: float) -> float:
+    return round(offsets / INDEX_ENTRY_BYTES / seconds, 1) if seconds > 0 else 0.0
+
+
+def _eta(lag: int, written: float | None, read: float | None) -> str | None:
+    """Time to catch up at the present rates; None: unknown or never."""
+    if lag == 0:
+        return "now"
+    if written is None or read is None or read <= written:
+        return None
+    seconds = int(lag / (read - written))
+    hours, minutes = divmod(seconds // 60, 60)
+    return f"{hours}:{minutes:02}:{seconds % 60:02}"
+
+
+def _summary(before: _Look | None, now: _Look) -> dict[str, Any]:
+    if before is None:
+        return {"written_per_s": None, "read_per_s": None, "caught_up_in": None}
+    seconds = now.at - before.at
+    written = _rate(_store_growth(before, now), seconds)
+    closed = _rate((before.total() - now.total()) * INDEX_ENTRY_BYTES, seconds)
+    read = round(closed + written, 1)
+    return {
+        "written_per_s": written,
+        "read_per_s": read,
+        "caught_up_in": _eta(now.total(), written, read),
+    }
+
+
+def _store_growth(before: _Look, now: _Look) -> int:
+    stores = {
+        p.store_key: end.max_offset - before.ends[p].max_offset
+        for p, end in now.ends.items()
+        if p in before.ends
+    }
+    return sum(stores.values())
+
+
+def _sentence(before: _Look | None, now: _Look) -> str:
+    found = _summary(before, now)
+    if before is None:
+        return f"total lag: {now.total()}"
+    eta = found["caught_up_in"] or "never at these rates"
+    return (
+        f"total lag: {now.total()}, written {found['written_per_s']}/s, "
+        f"read {found['read_per_s']}/s, caught up: {eta}"
+    )

@@ -1,0 +1,189 @@
+"""`tubemq offsets`: see and move the positions that brokers keep for groups, over HTTP.
+
+Every change is shown before it is made and asked for at the terminal, unless `--yes`; `--dry-run`
+stops after showing. Stop the group's consumers first: what a running one sees is said in
+docs/administration.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import typer
+
+from tubemq_client import errors
+from tubemq_client.admin import AdminClient, OffsetChange
+from tubemq_client.cli.options import (
+    Admin,
+    AsJson,
+    DryRun,
+    RpcTimeout,
+    Yes,
+    agreed,
+    note,
+    show,
+)
+from tubemq_client.model import Partition
+
+__all__ = ["offsets"]
+
+offsets = typer.Typer(
+    no_args_is_help=True, help="Show, set, copy and remove the positions of a group."
+)
+
+GroupArgument = Annotated[str, typer.Argument(help="Consumer group.", show_default=False)]
+TopicArgument = Annotated[str, typer.Argument(help="Topic name.", show_default=False)]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", "-t", help="Only on this topic; repeatable."),
+]
+Target = int | Literal["earliest", "latest"]
+
+
+@offsets.command("show")
+def show_offsets(
+    group: GroupArgument,
+    admin: Admin,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only on this topic.")] = None,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+    as_json: AsJson = False,
+) -> None:
+    """Show the positions of a group, batches in flight, and the logs' bounds (end in memory)."""
+    with AdminClient(admin, timeout_ms=rpc_timeout_ms) as client:
+        found = client.group_positions(group, topic)
+    rows = [
+        {
+            "topic": row.partition.topic,
+            "partition": row.partition.key,
+            "position": row.position,
+            "in flight": row.in_flight,
+            "min": row.min_offset,
+            "max": row.max_offset,
+            "lag": row.lag_entries,
+        }
+        for row in found
+    ]
+    show(rows, as_json=as_json, title=f"positions of {group}")
+
+
+@offsets.command("set")
+def set_offsets(
+    group: GroupArgument,
+    topic: TopicArgument,
+    to: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TO…",
+            help="For every partition: earliest, latest or an offset. For one: 1:0=OFFSET.",
+            show_default=False,
+        ),
+    ],
+    admin: Admin,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+    as_json: AsJson = False,
+) -> None:
+    """Set positions of a group on a topic. Consumers that run read on from there."""
+    with AdminClient(admin, user="tubemq_cli", timeout_ms=rpc_timeout_ms) as client:
+        wanted = _wanted(client, topic, to)
+        plan = client.set_offsets(group, wanted, dry_run=True)
+        _show(plan, as_json=as_json and dry_run, title=f"positions of {group} on {topic}")
+        if not agreed(f"Set {len(plan)} positions of {group}?", yes=yes, dry_run=dry_run):
+            return
+        # What was agreed on, also if the end has moved since.
+        fixed: dict[Partition, Target] = {c.partition: c.after or 0 for c in plan}
+        _done(client.set_offsets(group, fixed), as_json=as_json)
+
+
+def _wanted(client: AdminClient, topic: str, to: Sequence[str]) -> dict[Partition, Target]:
+    wanted: dict[Partition, Target] = {}
+    for text in to:
+        key, is_one, value = text.rpartition("=")
+        target = _target(value)
+        if not is_one:
+            wanted |= dict.fromkeys(client.topic(topic).partition_list(), target)
+            continue
+        try:
+            wanted[Partition.from_key(topic, key)] = target
+        except ValueError as error:
+            raise errors.ConfigError(str(error), subject="partitions") from None
+    return wanted
+
+
+def _target(text: str) -> Target:
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
+    if not text.isdecimal():
+        raise errors.ConfigError(f"{text!r} is not earliest, latest or an offset")
+    return int(text)
+
+
+@offsets.command("clone")
+def clone_offsets(
+    source: Annotated[str, typer.Argument(help="Group to copy from.", show_default=False)],
+    target: Annotated[str, typer.Argument(help="Group to copy to.", show_default=False)],
+    admin: Admin,
+    topic: Topics = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+    as_json: AsJson = False,
+) -> None:
+    """Give one group the positions of another."""
+    with AdminClient(admin, user="tubemq_cli", timeout_ms=rpc_timeout_ms) as client:
+        plan = client.clone_offsets(source, target, topic or (), dry_run=True)
+        _show(plan, as_json=as_json and dry_run, title=f"positions of {target}")
+        question = f"Copy {len(plan)} positions from {source} to {target}?"
+        if agreed(question, yes=yes, dry_run=dry_run):
+            _done(client.clone_offsets(source, target, topic or ()), as_json=as_json)
+
+
+@offsets.command("remove")
+def remove_offsets(
+    group: GroupArgument,
+    admin: Admin,
+    topic: Topics = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+    as_json: AsJson = False,
+) -> None:
+    """Forget positions of a group. It starts anew where its consumers say."""
+    with AdminClient(admin, user="tubemq_cli", timeout_ms=rpc_timeout_ms) as client:
+        plan = client.remove_offsets(group, topic or (), dry_run=True)
+        _show(plan, as_json=as_json and dry_run, title=f"positions of {group}")
+        if plan and agreed(f"Remove {len(plan)} positions?", yes=yes, dry_run=dry_run):
+            _done(client.remove_offsets(group, topic or ()), as_json=as_json)
+
+
+def _show(plan: Sequence[OffsetChange], *, as_json: bool, title: str) -> None:
+    """The plan; as JSON only where it is all there is, else it goes to standard error."""
+    from tubemq_client.cli.options import status_console, table_of
+
+    if as_json:
+        show(_rows(plan), as_json=True, title=title)
+    else:
+        status_console.print(table_of(_rows(plan), title))
+
+
+def _done(changes: Sequence[OffsetChange], *, as_json: bool) -> None:
+    if as_json:
+        show(_rows(changes), as_json=True, title="")
+    note(f"{sum(change.changes for change in changes)} positions changed")
+
+
+def _rows(changes: Sequence[OffsetChange]) -> list[dict[str, object]]:
+    return [
+        {
+            "topic": change.partition.topic,
+            "partition": change.partition.key,
+            "before": change.before,
+            "after": change.after,
+            "applied": change.applied,
+        }
+        for change in changes
+    ]

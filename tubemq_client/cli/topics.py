@@ -1,0 +1,291 @@
+"""`tubemq topics` and `tubemq brokers`: look at them and change them over HTTP administration.
+
+Changes need the masters' token and a confirmation; what they mean to clients is said by the methods
+of `tubemq_client.admin`. Nothing here speaks RPC.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tubemq_client.admin import AdminClient, TopicInfo, TopicProperties
+from tubemq_client.cli.options import (
+    Admin,
+    AdminToken,
+    AsJson,
+    RpcTimeout,
+    Topic,
+    Yes,
+    agreed,
+    note,
+    show,
+)
+
+__all__ = ["brokers", "topics"]
+
+topics = typer.Typer(no_args_is_help=True, help="List, show, create, modify and delete topics.")
+brokers = typer.Typer(
+    no_args_is_help=True, help="List brokers, take them on and off line, reload them."
+)
+
+OnBrokers = Annotated[
+    list[int] | None,
+    typer.Option("--broker", "-b", metavar="ID", help="Only on this broker; repeatable."),
+]
+Stores = Annotated[int | None, typer.Option(help="Stores on each broker.")]
+Partitions = Annotated[int | None, typer.Option(help="Partitions of each store.")]
+Retention = Annotated[
+    str | None, typer.Option(metavar="POLICY", help="For instance delete,72h (at most 168h).")
+]
+Publish = Annotated[
+    bool | None, typer.Option("--publish/--no-publish", help="Whether producers may send.")
+]
+Subscribe = Annotated[
+    bool | None, typer.Option("--subscribe/--no-subscribe", help="Whether consumers may read.")
+]
+FlushRecords = Annotated[int | None, typer.Option(help="Fsync after so many records.")]
+FlushInterval = Annotated[
+    int | None, typer.Option("--flush-interval-ms", metavar="MS", help="Fsync at least so often.")
+]
+BrokerIds = Annotated[
+    list[int], typer.Argument(metavar="ID…", help="Broker ids.", show_default=False)
+]
+
+
+def _client(admin: str, token: str | None, timeout_ms: int) -> AdminClient:
+    return AdminClient(admin, token=token, user="tubemq_cli", timeout_ms=timeout_ms)
+
+
+# ---------------------------------------------------------------------- topics
+
+
+@topics.command("list")
+def list_topics(
+    admin: Admin,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also the system's own topics.")
+    ] = False,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+    as_json: AsJson = False,
+) -> None:
+    """List topics, their partitions (configured and in use) and where they are."""
+    with _client(admin, None, rpc_timeout_ms) as client:
+        found = client.topics()
+    rows = [
+        {
+            "topic": info.name,
+            "partitions": info.partitions,
+            "running": info.running_partitions,
+            "publish": info.accepts_publish,
+            "subscribe": info.accepts_subscribe,
+            "brokers": [deployment.broker_id for deployment in info.deployments],
+        }
+        for info in found
+        if everything or not info.name.startswith("__")
+    ]
+    show(rows, as_json=as_json, title="topics")
+
+
+@topics.command("show")
+def show_topic(
+    topic: Topic, admin: Admin, rpc_timeout_ms: RpcTimeout = 10_000, as_json: AsJson = False
+) -> None:
+    """Show a topic's properties on every broker."""
+    with _client(admin, None, rpc_timeout_ms) as client:
+        info = client.topic(topic)
+    show(_topic_rows(info), as_json=as_json, title=f"topic {topic}")
+    if not as_json:
+        note(
+            f"{info.running_partitions} of {info.partitions} partitions in use, "
+            f"records up to {info.max_message_mb} MiB"
+        )
+
+
+def _topic_rows(info: TopicInfo) -> list[dict[str, Any]]:
+    return [
+        {
+            "broker": f"{d.broker_id}:{d.host}:{d.port}",
+            "status": d.status,
+            "stores": d.properties.stores,
+            "partitions": d.properties.partitions,
+            "publish": d.properties.accept_publish,
+            "subscribe": d.properties.accept_subscribe,
+            "in use": bool(d.publishing),
+            "retention": d.properties.retention,
+            "flush": f"{d.properties.flush_records} / {d.properties.flush_interval_ms} ms",
+        }
+        for d in info.deployments
+    ]
+
+
+@topics.command("create")
+def create_topic(
+    topic: Topic,
+    admin: Admin,
+    admin_token: AdminToken = None,
+    broker: OnBrokers = None,
+    stores: Stores = None,
+    partitions: Partitions = None,
+    retention: Retention = None,
+    flush_records: FlushRecords = None,
+    flush_interval_ms: FlushInterval = None,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+) -> None:
+    """Create a topic on all brokers, or on some. A genuine master takes up to a minute."""
+    properties = TopicProperties(
+        stores=stores,
+        partitions=partitions,
+        retention=retention,
+        flush_records=flush_records,
+        flush_interval_ms=flush_interval_ms,
+    )
+    with _client(admin, admin_token, rpc_timeout_ms) as client:
+        ids = client.create_topic(topic, properties, broker or None)
+    note(f"created {topic} on brokers {', '.join(map(str, ids))}")
+
+
+@topics.command("modify")
+def modify_topic(
+    topic: Topic,
+    admin: Admin,
+    admin_token: AdminToken = None,
+    broker: OnBrokers = None,
+    stores: Stores = None,
+    partitions: Partitions = None,
+    retention: Retention = None,
+    publish: Publish = None,
+    subscribe: Subscribe = None,
+    flush_records: FlushRecords = None,
+    flush_interval_ms: FlushInterval = None,
+    yes: Yes = False,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+) -> None:
+    """Change a topic's properties. Stores and partitions can only grow."""
+    properties = TopicProperties(
+        stores=stores,
+        partitions=partitions,
+        retention=retention,
+        accept_publish=publish,
+        accept_subscribe=subscribe,
+        flush_records=flush_records,
+        flush_interval_ms=flush_interval_ms,
+    )
+    properties.fields()
+    with _client(admin, admin_token, rpc_timeout_ms) as client:
+        agreed(f"Change topic {topic}?", yes=yes)
+        ids = client.modify_topic(topic, properties, broker or None)
+    note(f"changed {topic} on brokers {', '.join(map(str, ids))}")
+
+
+@topics.command("delete")
+def delete_topic(
+    topic: Topic,
+    admin: Admin,
+    admin_token: AdminToken = None,
+    broker: OnBrokers = None,
+    remove_data: Annotated[
+        bool, typer.Option("--remove-data", help="Delete the records too, for good.")
+    ] = False,
+    yes: Yes = False,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+) -> None:
+    """Delete a topic. There is no way back, even where records are kept on disk."""
+    with _client(admin, admin_token, rpc_timeout_ms) as client:
+        info = client.topic(topic)
+        where = ", ".join(str(d.broker_id) for d in info.deployments)
+        kept = "and every record of it" if remove_data else "(records stay on disk)"
+        agreed(f"Delete topic {topic} {kept} on brokers {where}?", yes=yes)
+        ids = client.delete_topic(topic, broker or None, remove_data=remove_data)
+    note(f"deleted {topic} on brokers {', '.join(map(str, ids))}")
+
+
+# ---------------------------------------------------------------------- brokers
+
+
+@brokers.command("list")
+def list_brokers(
+    admin: Admin, rpc_timeout_ms: RpcTimeout = 10_000, as_json: AsJson = False
+) -> None:
+    """List brokers: what they are set to, whether they run, and whether a change is under way."""
+    with _client(admin, None, rpc_timeout_ms) as client:
+        web = client.broker_urls()
+        found = client.broker_status()
+    rows = [
+        {
+            "broker": f"{s.broker_id}:{s.host}:{s.port}",
+            "web": web.get(s.broker_id),
+            "set to": s.manage_status,
+            "runs": s.run_status,
+            "state": s.sub_status,
+            "publish": s.accepts_publish,
+            "subscribe": s.accepts_subscribe,
+        }
+        for s in found
+    ]
+    show(rows, as_json=as_json, title="brokers")
+
+
+@brokers.command("online")
+def online(
+    ids: BrokerIds,
+    admin: Admin,
+    admin_token: AdminToken = None,
+    yes: Yes = False,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+) -> None:
+    """Open brokers to clients."""
+    with _client(admin, admin_token, rpc_timeout_ms) as client:
+        agreed(f"Take brokers {_named(ids)} on line?", yes=yes)
+        client.online_brokers(ids)
+    note(f"on line: {_named(ids)}")
+
+
+@brokers.command("offline")
+def offline(
+    ids: BrokerIds,
+    admin: Admin,
+    admin_token: AdminToken = None,
+    yes: Yes = False,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+) -> None:
+    """Close brokers to clients; records stay."""
+    with _client(admin, admin_token, rpc_timeout_ms) as client:
+        agreed(f"Take brokers {_named(ids)} off line?", yes=yes)
+        client.offline_brokers(ids)
+    note(f"off line: {_named(ids)}")
+
+
+@brokers.command("reload")
+def reload(
+    ids: BrokerIds,
+    admin: Admin,
+    admin_token: AdminToken = None,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+) -> None:
+    """Send brokers their changed configuration."""
+    with _client(admin, admin_token, rpc_timeout_ms) as client:
+        client.reload_brokers(ids)
+    note(f"reloaded: {_named(ids)}")
+
+
+@brokers.command("access")
+def access(
+    ids: BrokerIds,
+    admin: Admin,
+    admin_token: AdminToken = None,
+    publish: Publish = None,
+    subscribe: Subscribe = None,
+    yes: Yes = False,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+) -> None:
+    """Open or close brokers on line to producers and to consumers."""
+    with _client(admin, admin_token, rpc_timeout_ms) as client:
+        agreed(f"Change access to brokers {_named(ids)}?", yes=yes)
+        client.set_broker_access(ids, publish=publish, subscribe=subscribe)
+    note(f"changed: {_named(ids)}")
+
+
+def _named(ids: list[int]) -> str:
+    return ", ".join(map(str, ids))
