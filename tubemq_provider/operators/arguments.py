@@ -24,6 +24,7 @@ from tubemq_provider.arguments import (
     is_template,
     of_topic,
 )
+from tubemq_provider.offsets.choose import StoreName
 from tubemq_provider.sinks.factory import sink_word, spec_problems
 from tubemq_provider.sinks.parquet import local_root
 
@@ -165,10 +166,13 @@ class IngestArguments(TaskArguments):
     corrupt_records: Literal["fail", "drop", "quarantine"] = "fail"
     on_clear: Literal["verify", "rewrite"] = "verify"
     commit_to_broker: bool = False
+    offset_store: StoreName = "asset_state"
 
     def between(self, unknown: frozenset[str]) -> list[str]:
         """What does not go together, or would have no effect."""
         problems = [*self._of_mode(), *self._of_window()]
+        if self.offset_store == "events" and self.mode == "time" and self.by == "timeline":
+            problems.append("resolver='timeline' needs asset state; offset_store='events' has none")
         if not unknown & {"path", "sink"}:
             problems += self._of_sink()
         if not unknown & {"starting_offsets", "ending_offsets"}:

@@ -16,7 +16,7 @@ from tubemq_provider.arguments import check_literals, is_template, parse
 from tubemq_provider.assets import offsets_asset, sink_asset
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.offsets.asset_state import AssetStateOffsetStore
+from tubemq_provider.offsets.choose import TaskStore, store_for
 from tubemq_provider.operators.arguments import IngestArguments, begins_at_latest
 from tubemq_provider.operators.intervals import run_interval
 from tubemq_provider.operators.job import IngestJob
@@ -102,6 +102,8 @@ class TubeMQSparkIngestOperator(OutputArguments):
     :param on_clear: what a cleared task does that finds its window written: ``verify`` leaves it.
     :param commit_to_broker: also show the window's end as the group's offsets at the brokers, for
         TubeMQ's own dashboards; best effort.
+    :param offset_store: where progress is kept: ``asset_state``; ``ledger``, if the deployment has
+        it, where cursor windows of a group may run side by side; ``events``.
 
     XCom: the result as a mapping: window_id, hash, ranges, records, total, empty, replayed,
     has_more, position, recovered, gaps, sink_ref, warnings …
@@ -127,6 +129,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
     group: str
     cluster: str
     mode: str
+    offset_store: str
     _job: IngestJob | None = None
     _killed: bool = False
 
@@ -157,12 +160,13 @@ class TubeMQSparkIngestOperator(OutputArguments):
         corrupt_records: str = "fail",
         on_clear: str = "verify",
         commit_to_broker: bool = False,
+        offset_store: str = "asset_state",
         **kwargs: Any,
     ) -> None:
         cluster = cluster or tubemq_conn_id
         given = {n: value for n, value in locals().items() if n in IngestArguments.model_fields}
         super().__init__(**kwargs)
-        self._serialise(mode, {**(kwargs.get("default_args") or {}), **kwargs})
+        self._serialise(mode, offset_store, {**(kwargs.get("default_args") or {}), **kwargs})
         self._keep({**given, "tubemq_conn_id": tubemq_conn_id})
         self.offsets_asset = offsets_asset(cluster, topic, group)
         self._declare_assets(self.sink or self.path or "")
@@ -183,7 +187,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
             result = job.run(
                 store,
                 attempt=str(context["ti"].id),
-                serialised=self.max_active_tis_per_dag == 1,
+                serialised=self._serialised,
                 observer=self.observer(context, job),
                 cleared=getattr(context.get("dag_run"), "clear_number", 0) > 0,
             )
@@ -205,9 +209,14 @@ class TubeMQSparkIngestOperator(OutputArguments):
         for name, value in given.items():
             setattr(self, name, value)
         unsafe = []
-        if not self._mapped and self.max_active_tis_per_dag != 1 and begins_at_latest(given):
+        if not self._mapped and not self._serialised and begins_at_latest(given):
             unsafe = ["initial_position 'latest' needs max_active_tis_per_dag=1: runs would race"]
         check_literals(IngestArguments, self._arguments(), static=_STATIC, problems=unsafe)
+
+    @property
+    def _serialised(self) -> bool:
+        """Whether two first runs cannot resolve ``latest`` differently."""
+        return self.max_active_tis_per_dag == 1 or self.offset_store == "ledger"
 
     @property
     def _mapped(self) -> bool:
@@ -215,8 +224,11 @@ class TubeMQSparkIngestOperator(OutputArguments):
         .partial(): what is added here would look declared without being so."""
         return bool(getattr(self, "_BaseOperator__from_mapped", False))
 
-    def _serialise(self, mode: str, chosen: Mapping[str, Any]) -> None:
-        """One cursor window at a time, unless the author has chosen otherwise."""
+    def _serialise(self, mode: str, offset_store: str, chosen: Mapping[str, Any]) -> None:
+        """One cursor window at a time, unless the author has chosen otherwise, or runs may claim
+        windows side by side."""
+        if offset_store == "ledger":
+            return
         if not self._mapped and mode == "cursor" and "max_active_tis_per_dag" not in chosen:
             self.max_active_tis_per_dag = 1
 
@@ -233,7 +245,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
         self.inlets = [*self.inlets, *(a for a in [self.offsets_asset] if a not in self.inlets)]
         self.outlets = [*self.outlets, *(a for a in outlets if a not in self.outlets)]
 
-    def _store(self, context: Context) -> AssetStateOffsetStore:
+    def _store(self, context: Context) -> TaskStore:
         if self.offsets_asset not in self.inlets or self.offsets_asset not in self.outlets:
             # A mapped task, for which only its author can declare them.
             cap = ", and max_active_tis_per_dag=1" if self.mode == "cursor" else ""
@@ -243,7 +255,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
                 f"{self.cluster!r}, {self.topic!r}, {self.group!r})",
                 subject="assets",
             )
-        return AssetStateOffsetStore.from_context(context, self.offsets_asset)
+        return store_for(self.offset_store, context, self.offsets_asset)
 
     def _report(self, result: WindowResult, context: Context) -> None:
         """One structured line, for logs that are searched later."""
@@ -257,7 +269,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
             "recovered": list(result.recovered),
             "try_number": context["ti"].try_number,
             "clear_number": getattr(run, "clear_number", 0),
-            "store": "asset_state",
+            "store": self.offset_store,
             "engine": result.engine,
         }
         self.log.info("window done: %s", json.dumps(line, sort_keys=True))

@@ -17,6 +17,7 @@ from tubemq_provider.operators.arguments import IngestArguments
 from tubemq_provider.operators.destination import open_sink
 from tubemq_provider.operators.intervals import Interval, no_interval
 from tubemq_provider.operators.resolvers import ResolverMaker
+from tubemq_provider.windows.claimed_run import window_run
 from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowScope
@@ -85,7 +86,7 @@ class IngestJob:
     ) -> WindowResult:
         """All eight steps. `attempt` names this try; `serialised` says no other run overlaps,
         `cleared` that somebody asked for a run that was done to be done again."""
-        return WindowRun(
+        return window_run(
             self._planner(serialised=serialised),
             store,
             self._sink,
