@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.core.conftest import PARTITION, TOPIC
-from tubemq_client import Partition, Record, errors
+from tubemq_client import Partition, ProducerSettings, Record, errors
 from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession
 from tubemq_client._core.publishing import ProducerSession
@@ -105,3 +105,191 @@ def test_routes_follow_the_brokers_that_are_there(
     mq.start_broker(1)
     mq.driver().run(producer.heartbeat())
     assert len(producer.routes[TOPIC]) == 4
+
+
+# -- keys and routers ------------------------------------------------------------------------------
+
+
+def test_records_of_one_key_go_to_one_partition(
+    mq: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    driver = mq.driver()
+    records = [Record(b"x", key=f"customer {n % 5}") for n in range(50)]
+    receipts = list(driver.stream(producer.send_all(TOPIC, records, 0, 8)))
+    places: dict[Any, set[Partition]] = {}
+    for record, receipt in zip(records, receipts, strict=True):
+        places.setdefault(record.key, set()).add(receipt.partition)
+    assert all(len(used) == 1 for used in places.values())
+    assert len(set.union(*places.values())) > 1
+
+
+def test_a_router_chooses_and_is_held_to_what_it_was_given(
+    mq: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    driver = mq.driver()
+    producer.router = lambda topic, record, partitions: partitions[int(record.body) % 2]
+    sent = [driver.run(producer.send_one(TOPIC, Record(b"%d" % n), 0)) for n in range(4)]
+    assert [r.partition for r in sent] == [Partition(1, TOPIC, n % 2) for n in range(4)]
+    producer.router = lambda topic, record, partitions: Partition(9, topic, 9)
+    with pytest.raises(errors.ConfigError, match="router"):
+        driver.run(producer.send_one(TOPIC, Record(b"x"), 0))
+
+
+def test_topics_take_turns_of_their_own(mq: MemoryTubeMQ, producer: ProducerSession) -> None:
+    producer.topics.add("other")
+    driver = mq.driver()
+    driver.run(producer.heartbeat())
+    used = []
+    for _ in range(8):
+        used.append(driver.run(producer.send_one(TOPIC, Record(b"x"), 0)).partition)
+        driver.run(producer.send_one("other", Record(b"x"), 0))
+    assert len(set(used)) == 4, "alternating topics reach every partition"
+
+
+# -- trouble ---------------------------------------------------------------------------------------
+
+
+def stored(mq: MemoryTubeMQ) -> int:
+    return sum(mq.broker(b).ends(TOPIC, 0).memory // 28 for b in (1, 2))
+
+
+def test_a_broker_that_cannot_write_is_left_alone_and_others_take_its_records(
+    mq: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    mq.broker(1).faults.writing = False
+    driver = mq.driver()
+    for _ in range(8):
+        assert driver.run(producer.send_one(TOPIC, Record(b"x"), 0)).partition.broker_id == 2
+    assert driver.asked.count(SEND) == 9, "one attempt at the broker that is closed"
+    assert stored(mq) == 8
+    mq.broker(1).faults.writing = True
+    mq.elapse(50_000)
+    used = {driver.run(producer.send_one(TOPIC, Record(b"x"), 0)).partition for _ in range(4)}
+    assert {p.broker_id for p in used} == {1, 2}
+
+
+@pytest.mark.parametrize("place", [{"partition": PARTITION}, {"key": "4"}], ids=["named", "key"])
+def test_a_record_that_belongs_somewhere_is_not_sent_elsewhere(
+    mq: MemoryTubeMQ, producer: ProducerSession, place: dict[str, Any]
+) -> None:
+    for broker in (1, 2):
+        mq.broker(broker).faults.writing = False
+    driver = mq.driver()
+    with pytest.raises(errors.ServiceUnavailable):
+        driver.run(producer.send_one(TOPIC, Record(b"x", **place), 0))
+    assert driver.asked == [SEND]
+
+
+def test_a_broker_that_is_gone_costs_nothing_but_an_attempt(
+    mq: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    mq.unplugged.add(mq.node(1).address)
+    driver = mq.driver()
+    records = [Record(b"%d" % n) for n in range(40)]
+    receipts = list(driver.stream(producer.send_all(TOPIC, records, 0, 16)))
+    assert {r.partition.broker_id for r in receipts} == {2}
+    assert stored(mq) == 40
+
+
+def test_an_unknown_outcome_names_what_it_means(
+    mq: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    mq.tamper = lambda asked, reply: None if asked.method == SEND else reply
+    with pytest.raises(errors.RpcTimeout, match=r"may be stored.*retry_unknown"):
+        mq.driver().run(producer.send_one(TOPIC, Record(b"x"), 0))
+    assert stored(mq) == 1
+    assert producer.stats.snapshot(0, 0).failed == 1
+
+
+def test_unknown_outcomes_are_sent_again_on_request(
+    mq: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    producer.settings = ProducerSettings(retry_unknown=True)
+    lost = iter([True, True, False])
+
+    def lose(asked: Asked, reply: Any) -> Any:
+        if asked.method == SEND and next(lost):
+            raise errors.ConnectionLost("cut")
+        return reply
+
+    mq.tamper = lose
+    receipt = mq.driver().run(producer.send_one(TOPIC, Record(b"x", partition=PARTITION), 0))
+    assert receipt.offset == 2 * 28, "at least once: the third copy is the one with a receipt"
+    assert stored(mq) == 3
+
+
+def test_records_that_fail_do_not_stop_the_others_if_asked(
+    mq: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    records = [Record(b"x"), Record(b""), Record(b"y", {"a=b": "c"}), Record(b"z")]
+    found = list(mq.driver().stream(producer.send_each(TOPIC, records, 0, 4)))
+    kinds = [type(outcome).__name__ for outcome, _ in found]
+    assert kinds == ["SendReceipt", "ConfigError", "ConfigError", "SendReceipt"]
+
+
+def test_a_failure_is_raised_when_its_turn_comes(
+    mq: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    receipts = mq.driver().stream(
+        producer.send_all(TOPIC, [Record(b"x"), Record(b"y"), Record(b"")], 0, 12)
+    )
+    assert [next(receipts), next(receipts)]
+    with pytest.raises(errors.ConfigError, match="body is empty"):
+        next(receipts)
+
+
+# -- masters ---------------------------------------------------------------------------------------
+
+
+def test_routes_stay_while_a_new_master_knows_none(
+    mq: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    """A master that has just become active answers without routes until brokers report to it."""
+    before = dict(producer.routes)
+
+    def fresh(asked: Asked, reply: Any) -> Any:
+        if asked.method == "producer heartbeat":
+            del reply.topicInfos[:]
+        return reply
+
+    mq.tamper = fresh
+    mq.elapse(31_000)  # forgotten: as by a new master
+    driver = mq.driver()
+    for _ in range(3):
+        driver.run(producer.heartbeat())
+        assert producer.routes == before
+    driver.run(producer.heartbeat())
+    assert producer.routes == {}, "in the end it is believed"
+
+
+def test_the_cluster_may_change_the_size_limit(mq: MemoryTubeMQ, producer: ProducerSession) -> None:
+    def larger(asked: Asked, reply: Any) -> Any:
+        if asked.method == "producer heartbeat":
+            reply.appdConfig.configId = 7
+            reply.appdConfig.maxMsgSize = 2 * 2**20
+            infos = [text.rpartition("#")[0] + "#" for text in reply.topicInfos]
+            del reply.topicInfos[:]
+            reply.topicInfos.extend(infos)
+        return reply
+
+    mq.tamper = larger
+    driver = mq.driver()
+    driver.run(producer.heartbeat())
+    assert producer.encode(TOPIC, Record(bytes(2 * 2**20)), 0, 0)
+    with pytest.raises(errors.ConfigError, match="2097152 bytes"):
+        producer.encode(TOPIC, Record(bytes(2 * 2**20 + 1)), 0, 0)
+    driver.run(producer.heartbeat())
+    beats = [step for step in driver.trace if isinstance(step, Asked)]
+    assert [beat.request.appdConfig.configId for beat in beats] == [-2, 7]
+
+
+def test_statistics_count_records_requests_and_codes(
+    mq: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    mq.broker(1).faults.overflow_every = 5
+    records = [Record(b"abc", partition=PARTITION) for _ in range(9)]
+    list(mq.driver().stream(producer.send_all(TOPIC, records, 0, 4)))
+    found = producer.stats.snapshot(0, 0)
+    assert (found.stored, found.failed, found.bytes_stored) == (9, 0, 27)
+    assert found.errors_by_code == {419: found.sent_again}
+    assert sum(found.latencies_ms.values()) == 9

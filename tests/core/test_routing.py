@@ -1,0 +1,100 @@
+"""Which partition a record goes to, and what is left out for how long."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tubemq_client import Partition, ProducerSettings
+from tubemq_client._core.routing import Detours, partition_for_key
+
+PARTITIONS = [Partition(broker, "orders", n) for broker in (1, 2, 3, 4) for n in (0, 1)]
+FIRST = PARTITIONS[0]
+
+
+def brokers_open(detours: Detours, now: int) -> set[int]:
+    return {p.broker_id for p in detours.open(PARTITIONS, now)}
+
+
+def test_the_partition_of_a_key_is_the_same_everywhere() -> None:
+    """CRC-32 of "123456789" is 0xCBF43926, whoever computes it."""
+    assert partition_for_key("123456789", PARTITIONS) == PARTITIONS[0xCBF43926 % 8]
+    assert partition_for_key(b"123456789", PARTITIONS) == PARTITIONS[0xCBF43926 % 8]
+
+
+@given(st.binary() | st.text(), st.integers(1, 8))
+def test_every_key_has_a_partition(key: bytes | str, count: int) -> None:
+    assert partition_for_key(key, PARTITIONS[:count]) in PARTITIONS[:count]
+
+
+def test_a_broker_that_is_unavailable_gets_nothing_for_50_s() -> None:
+    detours = Detours()
+    detours.unavailable(FIRST, 1_000)
+    assert brokers_open(detours, 50_999) == {2, 3, 4}
+    assert brokers_open(detours, 51_000) == {1, 2, 3, 4}
+    assert not detours.any
+
+
+def test_a_partition_is_left_out_after_more_than_three_failures_in_a_row() -> None:
+    detours = Detours()
+    for _ in range(3):
+        detours.failed(FIRST, 0)
+    detours.stored(FIRST)
+    for _ in range(3):
+        detours.failed(FIRST, 0)
+    assert FIRST in detours.open(PARTITIONS, 0)
+    detours.failed(FIRST, 0)
+    assert FIRST not in detours.open(PARTITIONS, 2_999)
+    assert PARTITIONS[1] in detours.open(PARTITIONS, 2_999), "its neighbour is not to blame"
+    assert FIRST in detours.open(PARTITIONS, 3_000)
+
+
+@pytest.mark.parametrize(("apart_ms", "left_out"), [(10_000, True), (30_000, False)])
+def test_broken_connections_count_within_their_window(apart_ms: int, left_out: bool) -> None:
+    detours = Detours()
+    for n in range(6):
+        detours.unreachable(FIRST, n * apart_ms, known_brokers=4)
+    assert (1 in detours.brokers) is left_out
+    if left_out:
+        assert detours.brokers[1] == 50_000 + 1_800_000
+
+
+def test_no_more_than_a_share_of_the_brokers_is_left_out_for_connections() -> None:
+    detours = Detours(ProducerSettings(link_max_quarantined_share=0.5))
+    for partition in PARTITIONS[::2]:
+        for _ in range(6):
+            detours.unreachable(partition, 0, known_brokers=4)
+    assert set(detours.brokers) == {1, 2}
+
+
+def test_when_everything_is_left_out_everything_is_tried() -> None:
+    detours = Detours()
+    for partition in PARTITIONS:
+        detours.unavailable(partition, 0)
+    assert detours.open(PARTITIONS, 1) == PARTITIONS
+    assert brokers_open(detours, 1) == {1, 2, 3, 4}
+    assert [p.broker_id for p in detours.open(PARTITIONS, 1, {1, 2, 3})] == [4, 4]
+    assert list(detours.open(PARTITIONS, 1, {1, 2, 3, 4})) == []
+
+
+def test_a_broker_that_stores_much_less_than_the_others_is_left_out_for_a_period() -> None:
+    detours = Detours()
+    for partition in PARTITIONS[2:]:
+        for _ in range(200):
+            detours.stored(partition)
+    for _ in range(100):
+        detours.failed(PARTITIONS[1], 0)
+    detours.judge(30_000)
+    assert brokers_open(detours, 30_001) == {2, 3, 4}
+    detours.judge(60_000)
+    assert brokers_open(detours, 60_000) == {1, 2, 3, 4}
+
+
+def test_few_failures_do_not_condemn_a_broker() -> None:
+    detours = Detours()
+    for _ in range(200):
+        detours.stored(PARTITIONS[2])
+    detours.failed(PARTITIONS[1], 0)
+    detours.judge(30_000)
+    assert not detours.brokers
