@@ -1,9 +1,10 @@
-"""Read benchmarks on one genuine broker, in one run: `make bench` or `python -m benchmarks`.
+"""Benchmarks on one genuine broker, in one run: `make bench` or `python -m benchmarks [produce]`.
 
-Rows, for 1 KiB and 100 B records: the raw fetch rate (ceiling), the published Java client, the
-range reader with checksums and Arrow, Spark to a no-op sink, Spark to Parquet. The share column is
-the one to quote: rates depend on the machine, ratios within one run much less. Starts itself again
-inside a network namespace, because a genuine TubeMQ binds every interface.
+Producing is described in `produce`. Rows of reading, for 1 KiB and 100 B records: the raw fetch
+rate (ceiling), the published Java client, the range reader with checksums and Arrow, Spark to a
+no-op sink, Spark to Parquet. The share column is the one to quote: rates depend on the machine,
+ratios within one run much less. Starts itself again inside a network namespace, because a genuine
+TubeMQ binds every interface.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ STABLE_DEADLINE_S = 120
 def main() -> int:
     """Parse options, start the server, measure, print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "what", nargs="?", choices=("read", "produce"), default="read", help="default: read"
+    )
+    parser.add_argument("--in-flight", type=int, default=256, help="unanswered records (256)")
     parser.add_argument("--mib", type=int, default=256, help="payload MiB per topic (default 256)")
     parser.add_argument("--passes", type=int, default=3, help="passes of each row, best counts")
     parser.add_argument("--no-spark", action="store_true", help="leave the Spark rows out")
@@ -48,12 +53,23 @@ def main() -> int:
     with GenuineTubeMQ(topics=topics, progress=_say) as server:
         server.wait_accepting()
         settings = ClientSettings(masters=(server.master_address,))
+        if options.what == "produce":
+            return _produce(server, options)
         for topic, size in SIZES.items():
             range_ = _fill(settings, topic, size, options.mib * 2**20 // size)
             with Metadata(settings) as metadata:
                 broker = metadata.topic(topic).brokers[range_.partition.broker_id]
             rows = _measure(server, settings, broker, range_, options)
             _print(topic, size, rows)
+    return 0
+
+
+def _produce(server: GenuineTubeMQ, options: argparse.Namespace) -> int:
+    from benchmarks.produce import JAVA, produce_rows
+
+    for topic, size in SIZES.items():
+        rows = produce_rows(server, topic, size, options)
+        _print(topic, size, rows, ceiling=next(iter(rows)) if options.no_java else JAVA)
     return 0
 
 
@@ -124,21 +140,21 @@ def _range_reader(
     return Rate(records, size, time.perf_counter() - started)
 
 
-def _print(topic: str, size: int, rows: dict[str, Rate]) -> None:
+def _print(topic: str, size: int, rows: dict[str, Rate], ceiling: str = "raw fetch") -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table(title=f"{topic}: {size} byte records, one partition")
-    for name in ("path", "records", "records/s", "MiB/s", "share of raw fetch"):
+    for name in ("path", "records", "records/s", "MiB/s", f"share of {ceiling}"):
         table.add_column(name, justify="left" if name == "path" else "right")
-    ceiling = rows["raw fetch"].records_per_s
+    whole = rows[ceiling].records_per_s
     for name, rate in rows.items():
         table.add_row(
             name,
             f"{rate.records:,}",
             f"{rate.records_per_s:,.0f}",
             f"{rate.records * size / rate.seconds / 2**20:,.1f}",
-            f"{rate.records_per_s / ceiling:.2f}",
+            f"{rate.records_per_s / whole:.2f}",
         )
     Console().print(table)
 

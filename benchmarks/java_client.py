@@ -17,9 +17,10 @@ from tubemq_client.testing.artifacts import CLIENT_VERSION, GenuineUnavailable
 if TYPE_CHECKING:
     from tubemq_client.testing.genuine import GenuineTubeMQ
 
-__all__ = ["JavaRate", "run_java", "run_java_reader"]
+__all__ = ["JavaRate", "run_java", "run_java_producer", "run_java_reader"]
 
 READER = Path(__file__).with_name("java") / "ReadTopic.java"
+PRODUCER = Path(__file__).with_name("java") / "ProduceTopic.java"
 
 _LOGGING = """\
 <Configuration status="ERROR">
@@ -61,6 +62,25 @@ def run_java_reader(
         timeout_s=timeout_s,
     )
     return _best(output)
+
+
+def run_java_producer(
+    genuine: GenuineTubeMQ,
+    topic: str,
+    size: int,
+    count: int,
+    in_flight: int,
+    *,
+    passes: int = 3,
+    timeout_s: float = 600.0,
+) -> JavaRate:
+    """Send `count` records of `size` bytes to `topic` in each of `passes` passes.
+
+    Raises like `run_java`.
+    """
+    numbers = (size, count, passes + 1, in_flight)
+    arguments = (genuine.masters, topic, *map(str, numbers))
+    return _best(run_java(genuine, PRODUCER, *arguments, timeout_s=timeout_s))
 
 
 def run_java(

@@ -1,0 +1,94 @@
+"""Produce benchmarks on one genuine broker, in one run: `python -m benchmarks produce`.
+
+Rows, for 1 KiB and 100 B records with the same number of them unanswered: the published Java client
+(asynchronous sends with callbacks), `send_many` of a list and of a generator, `send_async` with
+callbacks, and the asyncio shell. Each row is the best of some passes; quote the share of Java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import TYPE_CHECKING
+
+from benchmarks.raw_fetch import Rate
+from tubemq_client import ClientSettings, Producer, Record, aio
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from tubemq_client.testing.genuine import GenuineTubeMQ
+
+__all__ = ["JAVA", "produce_rows"]
+
+JAVA = "Java client 1.13.0, async"
+_LIST = 5_000
+
+
+def produce_rows(
+    server: GenuineTubeMQ, topic: str, size: int, options: argparse.Namespace
+) -> dict[str, Rate]:
+    """The rates of all ways to send `options.mib` of records of `size` bytes to `topic`."""
+    settings = ClientSettings(masters=(server.master_address,))
+    count, window = options.mib * 2**20 // size, options.in_flight
+    body = os.urandom(size)
+    rows: dict[str, Rate] = {}
+    if not options.no_java:
+        from benchmarks.java_client import run_java_producer
+
+        found = run_java_producer(server, topic, size, count, window, passes=options.passes)
+        rows[JAVA] = Rate(found["records"], found["bytes"], found["seconds"])
+    ways: dict[str, Callable[[], None]] = {
+        "send_many, lists": lambda: _lists(settings, topic, body, count, window),
+        "send_many, generator": lambda: _generator(settings, topic, body, count, window),
+        "send_async, callbacks": lambda: _callbacks(settings, topic, body, count),
+        "aio send_many, lists": lambda: asyncio.run(_aio(settings, topic, body, count, window)),
+    }
+    for name, run in ways.items():
+        rows[name] = min(
+            (_timed(run, count, size) for _ in range(options.passes)), key=lambda rate: rate.seconds
+        )
+    return rows
+
+
+def _timed(run: Callable[[], None], count: int, size: int) -> Rate:
+    started = time.perf_counter()
+    run()
+    return Rate(count, count * size, time.perf_counter() - started)
+
+
+def _lists(settings: ClientSettings, topic: str, body: bytes, count: int, window: int) -> None:
+    with Producer(settings) as producer:
+        for start in range(0, count, _LIST):
+            records = [Record(body) for _ in range(min(_LIST, count - start))]
+            for _ in producer.send_many(topic, records, in_flight=window):
+                pass
+
+
+def _generator(settings: ClientSettings, topic: str, body: bytes, count: int, window: int) -> None:
+    with Producer(settings) as producer:
+        records = (Record(body) for _ in range(count))
+        for _ in producer.send_many(topic, records, in_flight=window):
+            pass
+
+
+def _callbacks(settings: ClientSettings, topic: str, body: bytes, count: int) -> None:
+    failures: list[BaseException] = []
+    with Producer(settings) as producer:
+        for _ in range(count):
+            producer.send_async(topic, Record(body)).add_done_callback(
+                lambda future: failures.append(error) if (error := future.exception()) else None
+            )
+        producer.flush()
+    if failures:
+        raise failures[0]
+
+
+async def _aio(settings: ClientSettings, topic: str, body: bytes, count: int, window: int) -> None:
+    async with aio.Producer(settings) as producer:
+        for start in range(0, count, _LIST):
+            records = [Record(body) for _ in range(min(_LIST, count - start))]
+            async for _ in producer.send_many(topic, records, in_flight=window):
+                pass
