@@ -71,6 +71,13 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ),
         ({"mode": "time", "boundaries": BOUNDARIES, "start": "2026-01-02"}, "start"),
         ({"max_records": 0}, "max_records"),
+        ({"max_bytes": 0}, "max_bytes"),
+        ({"max_duration": "PT0.5S"}, "max_duration 0:00:00.500000 is less than 0:00:01"),
+        ({"mode": "time", "boundaries": {}, "max_bytes": 5}, "max_bytes has no effect"),
+        ({"mode": "time", "boundaries": {}, "max_duration": 5}, "max_duration has no effect"),
+        ({"engine": "inline", "landing": "on"}, "landing has no effect with engine='inline'"),
+        ({"landing": "off", "target_file_bytes": 5}, "target_file_bytes has no effect"),
+        ({"landing": "off", "corrupt_records": "quarantine"}, "needs landing"),
         ({"topic": "9 lives"}, "topic"),
         ({"cluster": "a/b"}, "cluster"),
         (

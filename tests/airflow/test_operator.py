@@ -190,6 +190,18 @@ class TestJob:
         assert (first.total + second.total, scene.rows()) == (40, 40)
         assert scene.run().empty
 
+    def test_a_window_has_about_as_many_bytes_as_asked(self, scene: Scene) -> None:
+        scene.produce(400)
+        found = scene.run(initial_position="earliest", max_bytes=300)
+        assert found.has_more
+        assert 200 <= found.bytes <= 400
+        assert scene.run(max_bytes=10**9).total + found.total == 400
+
+    def test_the_least_cap_counts(self, scene: Scene) -> None:
+        scene.produce(40)
+        caps = {"max_records": 8, "max_bytes": 10**6, "max_duration": "PT1H"}
+        assert scene.run(initial_position="earliest", **caps).total == 8
+
     def test_a_first_run_needs_an_initial_position(self, scene: Scene) -> None:
         with pytest.raises(NoInitialPosition, match="initial_position"):
             scene.run()

@@ -36,6 +36,8 @@ Resolver = Literal["boundaries", "timeline", "history", "message_time", "explici
 _CURSOR_ONLY = {
     "initial_position": None,
     "max_records": None,
+    "max_bytes": None,
+    "max_duration": None,
     "on_offset_regression": "fail",
     "commit_to_broker": False,
 }
@@ -159,6 +161,8 @@ class IngestArguments(TaskArguments):
 
     initial_position: InitialPosition = None
     max_records: int | None = Field(None, ge=1)
+    max_bytes: Bytes = Field(None, ge=1)
+    max_duration: Duration = None
     on_offset_regression: Literal["fail", "reset_to_end", "reset_to_start"] = "fail"
 
     new_partition_position: Literal["earliest", "latest"] = "earliest"
@@ -302,10 +306,13 @@ class IngestArguments(TaskArguments):
         if self.start and self.end and self.start >= self.end:
             return [f"start {_text(self.start)} is not before end {_text(self.end)}"]
         return [
-            f"{name} {value} is {'negative' if value else 'zero'}"
+            f"{name} {value} is less than {least}"
+            if name == "max_duration"
+            else f"{name} {value} is {'negative' if value else 'zero'}"
             for name, value, least in (
                 ("granularity", self.granularity, timedelta(microseconds=1)),
                 ("late_allowance", self.late_allowance, timedelta(0)),
+                ("max_duration", self.max_duration, timedelta(seconds=1)),
             )
             if value is not None and value < least
         ]

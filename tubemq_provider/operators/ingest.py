@@ -18,7 +18,7 @@ from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.choose import TaskStore, store_for
 from tubemq_provider.operators.arguments import IngestArguments, begins_at_latest
-from tubemq_provider.operators.intervals import run_interval
+from tubemq_provider.operators.intervals import refuse_interval, run_interval
 from tubemq_provider.operators.job import IngestJob
 from tubemq_provider.operators.output import OutputArguments
 
@@ -89,17 +89,31 @@ class TubeMQSparkIngestOperator(OutputArguments):
     :param engine: ``session``: Spark in the task's process. ``inline``: no JVM; for small windows.
     :param spark_conf: Spark configuration of a new session; ``spark.master`` defaults to
         ``local[2]``. Templated.
+    :param landing: ``auto`` (as ``on``): Spark tasks write the files themselves. ``off``: records
+        go through Spark's own writer, which costs more.
+    :param target_file_bytes: size of data files; default is a file per partition (``inline``) or
+        task (``session``). A file takes several small partitions, a large one is cut. Templated.
     :param filters: stream ids to read; none means all.
     :param initial_position: where a group without progress begins: ``earliest``, ``latest`` or
         offsets. Cursor mode; there is no default, a first run without it fails. Templated.
-    :param max_records: cap of a cursor window in index entries, an upper bound on records.
+    :param max_records: a cursor window has no more records than this. Counted in index entries, one
+        per record: with filters, or other partitions in the store, it has fewer. The least of the
+        caps counts; the result's `has_more` says that one did.
+    :param max_bytes: a cursor window has about so many bytes of bodies: an estimate from a sample
+        of its first records, no bound. Templated.
+    :param max_duration: a cursor window takes about so long to read and publish: an estimate from
+        the pace of the last one (10 000 index entries a second before the first), no bound, and
+        never less than a thousand entries. timedelta, seconds or ``PT10M``.
     :param gap_policy: retention took part of the window: ``fail`` or ``skip`` (recorded).
     :param on_offset_regression: a log ends before the position: ``fail``, ``reset_to_end`` or
         ``reset_to_start``. Cursor mode.
     :param new_partition_position: where a partition begins that appeared since: ``earliest`` or
         ``latest``.
-    :param corrupt_records: a record fails its checksum: ``fail`` or ``drop`` (counted).
-    :param on_clear: what a cleared task does that finds its window written: ``verify`` leaves it.
+    :param corrupt_records: a record fails its checksum: ``fail``, ``drop`` (counted), or
+        ``quarantine``: counted, and kept as it came in a file beside the window (sinks of files).
+    :param on_clear: what a cleared task does that finds its window written: ``verify`` counts the
+        rows in the sink again and leaves it; ``rewrite`` reads the same offsets again and replaces
+        the window in one step (object stores and databases).
     :param commit_to_broker: also show the window's end as the group's offsets at the brokers, for
         TubeMQ's own dashboards; best effort.
     :param offset_store: where progress is kept: ``asset_state``; ``ledger``, if the deployment has
@@ -121,6 +135,8 @@ class TubeMQSparkIngestOperator(OutputArguments):
         "initial_position",
         "filters",
         "spark_conf",
+        "max_bytes",
+        "target_file_bytes",
     )
     template_fields_renderers = {"spark_conf": "json"}  # noqa: RUF012 - Airflow's declaration
     ui_color = "#bfe0d4"
@@ -154,6 +170,8 @@ class TubeMQSparkIngestOperator(OutputArguments):
         filters: Sequence[str] = (),
         initial_position: Mapping[str, Any] | str | None = None,
         max_records: int | None = None,
+        max_bytes: int | str | None = None,
+        max_duration: timedelta | float | str | None = None,
         gap_policy: str = "fail",
         on_offset_regression: str = "fail",
         new_partition_position: str = "earliest",
@@ -177,7 +195,10 @@ class TubeMQSparkIngestOperator(OutputArguments):
             arguments = parse(IngestArguments, self._arguments())
             hook = TubeMQHook(self.tubemq_conn_id)
             hook.expect_cluster(arguments.cluster)
-            store, interval = self._store(context), run_interval(context, arguments.granularity)
+            store = self._store(context)
+            if arguments.mode == "cursor":
+                refuse_interval(context, planned=lambda: store.load_task_plan() is not None)
+            interval = run_interval(context, arguments.granularity)
             job = self._job = IngestJob(
                 arguments, hook, interval, stack, timeline=store.load_timeline
             )

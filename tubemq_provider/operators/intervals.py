@@ -7,14 +7,14 @@ all of them and are not looked at here. Reads a context, nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from tubemq_client import errors
 from tubemq_provider.windows.canonical import parse_instant
 
-__all__ = ["WINDOW_KEY", "Interval", "no_interval", "run_interval"]
+__all__ = ["WINDOW_KEY", "Interval", "no_interval", "refuse_interval", "run_interval"]
 
 Interval = tuple[datetime | None, datetime | None]
 
@@ -51,12 +51,40 @@ def no_interval() -> errors.ConfigError:
     )
 
 
+def refuse_interval(context: Mapping[str, Any], *, planned: Callable[[], bool]) -> None:
+    """Refuse, for a cursor task, a run that asks for a window of its own: it would get whatever
+    comes next. `planned` says whether this very run had a window before, which it then repeats.
+
+    Raises `errors.ConfigError` that says what to do instead.
+    """
+    explicit = "use mode='time' with starting_offsets and ending_offsets for given offsets"
+    if _window_of(context) is not None:
+        raise errors.ConfigError(
+            f"the run asks for an interval, and mode='cursor' takes what comes next; use "
+            f"mode='time' with a resolver, or {explicit}",
+            subject=WINDOW_KEY,
+        )
+    run_type = getattr(context.get("dag_run"), "run_type", None)
+    if str(getattr(run_type, "value", run_type)) == "backfill" and not planned():
+        raise errors.ConfigError(
+            f"a cursor has no past intervals: each backfilled run would take what comes next. Use "
+            f"mode='time', whose windows can be backfilled, or {explicit}; runs that are there "
+            f"already can be repeated with --reprocess-behavior",
+            subject="backfill",
+        )
+
+
 def _asked(context: Mapping[str, Any]) -> Interval | None:
+    window = _window_of(context)
+    return _instants(window) if window is not None else None
+
+
+def _window_of(context: Mapping[str, Any]) -> Any | None:
     run = context.get("dag_run")
     for given in (getattr(run, "conf", None), context.get("params")):
         window = given.get(WINDOW_KEY) if isinstance(given, Mapping) else None
         if window:
-            return _instants(window)
+            return window
     return None
 
 

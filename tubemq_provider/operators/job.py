@@ -17,13 +17,14 @@ from tubemq_provider.operators.arguments import IngestArguments
 from tubemq_provider.operators.destination import open_sink
 from tubemq_provider.operators.intervals import Interval, no_interval
 from tubemq_provider.operators.resolvers import ResolverMaker
+from tubemq_provider.windows.budgets import ByteBudget
 from tubemq_provider.windows.claimed_run import window_run
 from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.resolve import ExplicitPlanner, TimePlanner
-from tubemq_provider.windows.run import StandalonePlanner, WindowRun
+from tubemq_provider.windows.run import StandalonePlanner
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -123,6 +124,8 @@ class IngestJob:
                 arguments.max_records,
                 self._policies,
                 serialised,
+                self._byte_budget(),
+                arguments.max_duration,
             )
         if arguments.by == "explicit":
             return ExplicitPlanner(
@@ -141,6 +144,13 @@ class IngestJob:
     def _ends(self) -> Mapping[Partition, PartitionEnds]:
         # Always the fsynced end: one in memory can be taken back, and the offsets be reused.
         return self._hook.ends(self._arguments.topic, self._arguments.group, stable=True)
+
+    def _byte_budget(self) -> ByteBudget | None:
+        arguments = self._arguments
+        if arguments.max_bytes is None:
+            return None
+        read = self._resolvers.reader(arguments.group, pool_size=32, filters=arguments.filters)
+        return ByteBudget(arguments.topic, arguments.max_bytes, read)
 
     def _initial_position(self) -> str | Mapping[str, object] | None:
         given, topic = self._arguments.initial_position, self._arguments.topic

@@ -58,14 +58,14 @@ class ResolverMaker:
             return TimelineResolver(topic, self._timeline, self._partitions, late)
         if arguments.by == "history":
             group = arguments.history_group or f"{arguments.group}.e"
-            read = self._reader(HISTORY_GROUP, pool_size=1)
+            read = self.reader(HISTORY_GROUP, pool_size=1)
             return HistoryResolver(
                 topic, group, read, lambda: self._history_ends(group), self._partitions, late
             )
         if arguments.by == "message_time":
             return MessageTimeResolver(
                 topic,
-                self._reader(arguments.group, pool_size=32),
+                self.reader(arguments.group, pool_size=32),
                 self._ends,
                 lambda: datetime.now(UTC),
                 late_allowance=late,
@@ -91,12 +91,20 @@ class ResolverMaker:
             wanted = [item for item in found.partitions if item.partition_id == number]
             return client.ends(HISTORY_TOPIC, HISTORY_GROUP, wanted, stable=False, metadata=found)
 
-    def _reader(self, group: str, *, pool_size: int) -> ReadRange:
+    def reader(self, group: str, *, pool_size: int, filters: tuple[str, ...] = ()) -> ReadRange:
+        """Reads single ranges, under the group's pool; opened with the first one."""
         opened: list[RangeReader] = []
 
         def read(range_: OffsetRange) -> Iterator[Message]:
             if not opened:
-                reader = RangeReader(self._hook.get_settings(), group=group, pool_size=pool_size)
+                # Corrupt records are judged where the window is read, not where it is measured.
+                reader = RangeReader(
+                    self._hook.get_settings(),
+                    group=group,
+                    filters=filters,
+                    pool_size=pool_size,
+                    corrupt_records="drop",
+                )
                 opened.append(self._stack.enter_context(reader))
             for batch in opened[0].read(range_):
                 yield from batch.messages()

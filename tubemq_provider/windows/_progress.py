@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
+from tubemq_provider.windows.budgets import Pace, entries_by_store
 from tubemq_provider.windows.cursor import Cursor, Position
 from tubemq_provider.windows.errors import MarkerConflict, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, cursor_window_id
@@ -36,6 +38,7 @@ class RunProgress:
     - `position`: up to where cursor windows are published, as far as this run can prove.
     - `announced`: seq of the newest commit event with a position; 0 if there is none.
     - `proven`: next starts by seq, at every point of the chain this run has seen.
+    - `began`, `ended`: when this try began to read, and when it had published.
     - `marker`: what the sink has for `plan`; set once the window is known to be written.
     """
 
@@ -48,6 +51,8 @@ class RunProgress:
     counts: IngestCounts | None = None
     marker: Marker | None = None
     replayed: bool = False
+    began: datetime | None = None
+    ended: datetime | None = None
     warnings: list[str] = field(default_factory=list)
 
     def reach(self, position: Position) -> None:
@@ -109,6 +114,13 @@ class RunProgress:
             return True
         known = self.proven.get(cursor.seq)
         return cursor.seq < position.seq and known == cursor.position.next
+
+    def pace(self) -> Pace | None:
+        """How fast this run brought the window in; None if it did not, or there was nothing."""
+        if self.plan is None or self.began is None or self.ended is None or not self.plan.entries:
+            return None
+        took = (self.ended - self.began).total_seconds()
+        return Pace(sum(entries_by_store(self.plan.ranges).values()), max(1, int(took * 1000)))
 
     def recovered(self, h: str) -> tuple[str, ...]:
         """Published windows that no event has announced and this run does not announce as its own:

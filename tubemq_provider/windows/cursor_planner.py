@@ -9,11 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import INDEX_ENTRY_BYTES, PartitionEnds
+from tubemq_provider.windows.budgets import (
+    ASSUMED_PER_S,
+    Budget,
+    Pace,
+    entries_by_store,
+    store_name,
+)
 from tubemq_provider.windows.cursor import Position
 from tubemq_provider.windows.errors import NoInitialPosition
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
@@ -40,6 +48,7 @@ class CursorPlanner:
     - `initial_position`: where a group without any progress begins: ``"earliest"``, ``"latest"``,
       or ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` for all partitions. There is no default.
     - `max_entries` caps a window, in index entries over all stores: an upper bound on records.
+    - `byte_budget` and `max_duration` cap it by estimates, see `budgets`; the least cap counts.
     - `serialised` says that runs of this group never overlap; ``latest`` needs that, as two
       first runs would resolve it differently and lose what lies between.
     """
@@ -50,9 +59,14 @@ class CursorPlanner:
     max_entries: int | None = None
     policies: Policies = field(default_factory=Policies)
     serialised: bool = True
+    byte_budget: Budget | None = None
+    max_duration: timedelta | None = None
+    pace: Pace | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         problems = []
+        if self.max_duration is not None and self.max_duration <= timedelta(0):
+            problems.append(f"max_duration {self.max_duration} is not positive")
         if self.max_entries is not None and self.max_entries < 1:
             problems.append(f"max_entries {self.max_entries} is not >= 1")
         if isinstance(self.initial_position, str):
@@ -96,7 +110,7 @@ class CursorPlanner:
             for key, start in starts.items()
         }
         gaps = lost_starts(self.scope.topic, full, self._known, self.policies.gap_policy)
-        ranges = _capped(full, gaps, self.max_entries, turn=position.seq)
+        ranges = _capped(full, gaps, self._cap(full, gaps), turn=position.seq)
         # A reset, or where a partition joins at its end, is lost again unless a window says so.
         fixes = bool(resets) or (
             bool(joined) and self.policies.new_partition_position is NewPartitionPosition.LATEST
@@ -126,6 +140,21 @@ class CursorPlanner:
         return all(
             end <= known[key].max_offset for key, (_, end) in plan.ranges.items() if key in known
         )
+
+    def observe(self, event: Mapping[str, Any] | None) -> None:
+        """Learn from the newest commit event how fast windows go."""
+        self.pace = Pace.of_event(event)
+
+    def _cap(self, full: Mapping[str, Range], gaps: Mapping[str, tuple[Range, ...]]) -> int | None:
+        """The least of all caps, in index entries."""
+        caps = [self.max_entries]
+        ranges = _readable(full, gaps)
+        if self.max_duration is not None:
+            pace = self.pace or Pace(ASSUMED_PER_S, 1000)
+            caps.append(pace.entries_in(self.max_duration))
+        if self.byte_budget is not None and entries_by_store(ranges):
+            caps.append(self.byte_budget(ranges))
+        return min((cap for cap in caps if cap is not None), default=None)
 
     @cached_property
     def _known(self) -> dict[str, PartitionEnds]:
@@ -189,30 +218,30 @@ def _capped(
     Partitions of a store share its log, so entries are counted per store: each store gets a share
     of the cap in proportion to what it has, and all its partitions end at the same offset.
     """
-    readable = {
-        key: (gaps[key][0][1] if key in gaps else start, end) for key, (start, end) in full.items()
-    }
-    stores: dict[str, tuple[int, int]] = {}
-    for key, (start, end) in readable.items():
-        if start < end:
-            low, high = stores.get(_store(key), (start, end))
-            stores[_store(key)] = (min(low, start), max(high, end))
-    available = {name: (high - low) // INDEX_ENTRY_BYTES for name, (low, high) in stores.items()}
+    readable = _readable(full, gaps)
+    available = entries_by_store(readable)
     if max_entries is None or sum(available.values()) <= max_entries:
         return dict(full)
     shares = _shares(available, max_entries, turn)
+    lowest: dict[str, int] = {}
+    for key, (start, end) in readable.items():
+        if start < end:
+            lowest[store_name(key)] = min(lowest.get(store_name(key), start), start)
     capped = {}
     for key, (start, end) in full.items():
-        if _store(key) in stores:
-            limit = stores[_store(key)][0] + shares[_store(key)] * INDEX_ENTRY_BYTES
-            end = min(end, max(limit, readable[key][0])) if shares[_store(key)] else start  # noqa: PLW2901
+        name = store_name(key)
+        if name in lowest:
+            limit = lowest[name] + shares[name] * INDEX_ENTRY_BYTES
+            end = min(end, max(limit, readable[key][0])) if shares[name] else start  # noqa: PLW2901
         capped[key] = (start, end)
     return capped
 
 
-def _store(key: str) -> str:
-    broker, _, partition = key.partition(":")
-    return f"{broker}/{int(partition) // 10_000}"
+def _readable(full: Mapping[str, Range], gaps: Mapping[str, tuple[Range, ...]]) -> dict[str, Range]:
+    """`full` without what retention has removed at the start of each range."""
+    return {
+        key: (gaps[key][0][1] if key in gaps else start, end) for key, (start, end) in full.items()
+    }
 
 
 def _shares(available: Mapping[str, int], cap: int, turn: int) -> dict[str, int]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tubemq_provider.windows.budgets import Pace
 from tubemq_provider.windows.cursor import CURSOR_VERSION, Position
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import Marker
@@ -30,6 +31,7 @@ class WindowResult:
       try or another run. `has_more`: a cap cut it short.
     - `position`: up to where all cursor windows are published; None for other kinds.
     - `recovered`: ids of windows published by runs that never came to say so.
+    - `pace`: how fast this or the last window went, by which `max_duration` cuts the next one.
     - `gaps`: offset ranges that retention took and `gap_policy="skip"` accepted.
     - `warnings`: for people.
     """
@@ -45,6 +47,7 @@ class WindowResult:
     corrupt: int = 0
     gaps: Gaps = field(default_factory=dict)
     has_more: bool = False
+    pace: Pace | None = None
     empty: bool = False
     replayed: bool = False
     exactly_once: bool = True
@@ -76,6 +79,7 @@ class WindowResult:
             "corrupt": self.corrupt,
             "gaps": {key: [list(gap) for gap in gaps] for key, gaps in self.gaps.items()},
             "has_more": self.has_more,
+            "pace": [self.pace.entries, self.pace.took_ms] if self.pace else None,
             "empty": self.empty,
             "replayed": self.replayed,
             "exactly_once": self.exactly_once,
@@ -120,4 +124,6 @@ def event_document(scope: WindowScope, result: WindowResult) -> dict[str, Any]:
     if result.position is not None:
         document["position"] = result.position.to_document(scope.h)
         document["recovered"] = list(result.recovered)
+    if result.pace is not None:
+        document["pace"] = [result.pace.entries, result.pace.took_ms]
     return document

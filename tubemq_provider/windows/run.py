@@ -166,6 +166,7 @@ class WindowRun:
         yield "cursor read"
         event = self._store.newest_position()
         yield "event read"
+        self._planner.observe(event)
         now.cursor_missing = cursor is None
         accepted = position_of_event(event, self._scope) if event else None
         if accepted is not None:
@@ -326,6 +327,7 @@ class WindowRun:
             return
         now.staging = self._sink.begin(now.plan, self._attempt)
         yield "staging ready"
+        now.began = self._clock()
         try:
             if now.plan.entries:
                 now.counts = self._engine.ingest(
@@ -362,6 +364,7 @@ class WindowRun:
             yield "published"
             if won.won:
                 now.marker = won.marker
+                now.ended = self._clock()
             else:
                 self._sink.discard(now.staging)
                 yield "staging discarded"
@@ -442,6 +445,7 @@ class WindowRun:
             exactly_once=sink.exactly_once,
             position=now.position,
             recovered=now.recovered(self._scope.h),
+            pace=self._planner.pace if isinstance(self._planner, CursorPlanner) else None,
         )
         if now.plan is None or now.marker is None:
             return replace(common, empty=True)
@@ -456,6 +460,7 @@ class WindowRun:
             corrupt=counts.corrupt,
             gaps=merged_gaps(now.plan, now.marker),
             has_more=now.plan.has_more,
+            pace=now.pace() or common.pace,
             empty=now.plan.entries == 0,
             replayed=now.replayed,
             sink_ref=now.marker.ref,

@@ -6,7 +6,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, CronDataIntervalTimetable
 
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
@@ -30,3 +30,26 @@ with DAG("window_by_arrival", schedule=None, start_date=FIRST, catchup=False):
         retries=1,
         retry_delay=timedelta(seconds=1),
     )
+
+HOURLY = CronDataIntervalTimetable("@hourly", timezone="UTC")
+for mode in ("cursor", "time"):
+    # Their last interval is long gone, so that only what a test asks for runs.
+    with DAG(
+        f"resolve_{mode}",
+        schedule=HOURLY,
+        start_date=FIRST,
+        end_date=FIRST + timedelta(days=1),
+        catchup=False,
+    ) as resolving:
+        TubeMQSparkIngestOperator(
+            task_id="ingest",
+            topic="timed",
+            group=f"resolve_{mode}",
+            cluster="test",
+            path=str(LAKES / f"resolve_{mode}"),
+            engine="inline",
+            mode=mode,
+            initial_position="earliest" if mode == "cursor" else None,
+            boundaries={} if mode == "time" else None,
+        )
+    globals()[f"resolve_{mode}"] = resolving
