@@ -31,6 +31,7 @@ class Shell:
         self.RangeReader = builder(module.RangeReader)
         self.Producer = builder(module.Producer)
         self.AssignedConsumer = builder(module.AssignedConsumer)
+        self.Consumer = builder(module.Consumer)
 
     def __repr__(self) -> str:
         return self.name

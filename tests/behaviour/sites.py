@@ -25,7 +25,15 @@ WIDE = "b_wide"
 SINGLE = "b_single"
 """One partition, so that offsets of records are exactly known."""
 
-EMBEDDED_TOPICS = [TopicSpec(SHARED, 1, 3), TopicSpec(WIDE, 2, 3), TopicSpec(SINGLE)]
+GROUP = "b_group"
+"""Twelve partitions in one store."""
+
+EMBEDDED_TOPICS = [
+    TopicSpec(SHARED, 1, 3),
+    TopicSpec(WIDE, 2, 3),
+    TopicSpec(SINGLE),
+    TopicSpec(GROUP, 1, 12),
+]
 
 VISIBLE_WITHIN_S = 30.0
 

@@ -53,7 +53,7 @@ class ConsumedOffset(NamedTuple):
         return max(0, self.max_offset - self.current) // INDEX_ENTRY_BYTES
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class HeldPartition:
     """One registration and its use. `consumed`: the batch fetched last was confirmed, and the
     broker is to be told with the next request. `withheld`: not to be fetched, as it is coming or

@@ -1,0 +1,392 @@
+"""A member step by step: orders of the master, what is reported when, and what trouble leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tubemq_client import BoundStart, ClientSettings, Partition, ReceivedBatch, _pb, errors
+from tubemq_client._core.balance import BalancedSession
+from tubemq_client._core.balance_fetch import Idle
+from tubemq_client._core.master import MasterSession
+from tubemq_client._wire import methods
+from tubemq_client.embedded import Switches, TopicSpec
+from tubemq_client.model import ConsumerSettings
+from tubemq_client.testing.memory import MemoryTubeMQ
+from tubemq_client.testing.scripted import Asked, ScriptedDriver
+
+TOPIC = "orders"
+ZERO, ONE = Partition(1, TOPIC, 0), Partition(1, TOPIC, 1)
+
+
+@pytest.fixture
+def mq() -> MemoryTubeMQ:
+    switches = Switches(flush_interval_ms=None, unflushed_records=1)
+    return MemoryTubeMQ(1, [TopicSpec(TOPIC, 1, 2)], switches=switches)
+
+
+class Member:
+    """A session with a driver of its own."""
+
+    def __init__(self, mq: MemoryTubeMQ, name: str, **options: Any) -> None:
+        self.mq = mq
+        self.driver: ScriptedDriver = mq.driver()
+        settings = ClientSettings(masters=(mq.master_address,))
+        self.session = BalancedSession(
+            MasterSession(settings.masters),
+            "group",
+            f"group_127.0.0.1-1-1-{name}",
+            {TOPIC: ()},
+            settings,
+            **options,
+        )
+        self.driver.run(self.session.open())
+        self.beat()
+
+    @property
+    def held(self) -> list[Partition]:
+        return sorted(self.session.table.held)
+
+    def beat(self) -> int:
+        wait: int = self.driver.run(self.session.beat_master())
+        return wait
+
+    def rebalance(self) -> list[tuple[str, list[Partition]]]:
+        return [tuple(event) for event in self.driver.stream(self.session.rebalance())]
+
+    def settle(self, *others: Member) -> None:
+        """Take part in balance rounds until nothing moves."""
+        for _ in range(5):
+            self.mq.elapse(10_000)
+            self.mq.balance()
+            for member in (self, *others):
+                member.beat()
+                member.driver.run(member.session.beat_brokers())
+                member.rebalance()
+                member.beat()
+
+    def fetch(self) -> Any:
+        return self.driver.run(self.session.fetching.fetch())
+
+    def receive(self) -> ReceivedBatch:
+        for _ in range(5):
+            if isinstance(batch := self.fetch(), ReceivedBatch):
+                return batch
+        raise AssertionError(self.session.trouble)
+
+    def everything(self) -> list[list[bytes]]:
+        """Bodies of all batches there are, each confirmed."""
+        found = []
+        for _ in range(20):
+            if isinstance(batch := self.fetch(), ReceivedBatch):
+                found.append([message.body for message in batch.messages()])
+                self.confirm(batch)
+        return found
+
+    def confirm(self, batch: ReceivedBatch, *, consumed: bool = True) -> int:
+        position: int = self.driver.run(self.session.fetching.settle(batch, consumed=consumed))
+        return position
+
+    def requests(self, method: Any) -> list[Any]:
+        return [
+            step.request
+            for step in self.driver.trace
+            if isinstance(step, Asked) and step.method == method.name
+        ]
+
+
+Join = Callable[..., Member]
+
+
+@pytest.fixture
+def join(mq: MemoryTubeMQ) -> Join:
+    return lambda name="a", **options: Member(mq, name, **options)
+
+
+def send(mq: MemoryTubeMQ, partition: Partition, *bodies: bytes) -> None:
+    for body in bodies:
+        request = _pb.SendMessageRequestP2B(
+            clientId="producer",
+            topicName=TOPIC,
+            partitionId=partition.partition_id,
+            data=body,
+            flag=0,
+            checkSum=-1,
+            sentAddr=0,
+        )
+        address = mq.node().address
+        assert mq.reply(Asked(0, address, methods.SEND_MESSAGE.name, request)).success
+
+
+def once(mq: MemoryTubeMQ, method: Any, error: errors.TubeMQError) -> None:
+    """Let the next `method` take effect and lose its reply."""
+
+    def cut(asked: Asked, reply: Any) -> Any:
+        if asked.method == method.name:
+            mq.tamper = None
+            raise error
+        return reply
+
+    mq.tamper = cut
+
+
+# -- orders ---------------------------------------------------------------------------------------
+
+
+def test_an_order_is_acknowledged_at_once_with_what_is_held(mq: MemoryTubeMQ, join: Join) -> None:
+    member = join()
+    mq.elapse(10_000)
+    mq.balance()
+    assert member.beat() == 10_000
+    assert member.rebalance() == [("assigned", [ZERO, ONE])]
+    assert member.beat() == 10_000  # it was due at once: there was something to tell
+    *_, offered, told = member.requests(methods.HEARTBEAT_CONSUMER)
+    assert not offered.HasField("event")
+    assert (told.event.opType, told.event.status) == (10, 2)
+    assert told.reportSubscribeInfo
+    node = mq.node()
+    assert sorted(told.subscribeInfo) == sorted(told.event.subscribeInfo)
+    assert list(told.subscribeInfo) == [
+        f"{member.session.client_id}@group#{node}#{TOPIC}:{n}" for n in (0, 1)
+    ]
+
+
+def test_what_is_held_is_reported_every_few_beats_and_when_it_changes(
+    mq: MemoryTubeMQ, join: Join
+) -> None:
+    member = join(consumer=ConsumerSettings(report_every_beats=3))
+    member.settle()
+    before = len(member.requests(methods.HEARTBEAT_CONSUMER))
+    for _ in range(6):
+        mq.elapse(10_000)
+        member.beat()
+    beats = member.requests(methods.HEARTBEAT_CONSUMER)[before:]
+    assert sum(beat.reportSubscribeInfo for beat in beats) == 2
+    mq.elapse(31_000)  # leases end
+    member.driver.run(member.session.beat_brokers())
+    assert member.held == []
+    member.beat()
+    last = member.requests(methods.HEARTBEAT_CONSUMER)[-1]
+    assert (last.reportSubscribeInfo, list(last.subscribeInfo)) == (True, [])
+    assert member.rebalance()[0] == ("lost", [ZERO, ONE])
+
+
+def test_a_partition_somebody_else_holds_is_tried_a_while_and_left_to_the_master(
+    mq: MemoryTubeMQ, join: Join
+) -> None:
+    ghost = join("ghost")
+    ghost.settle()
+    mq.elapse(1_000)
+    member = join("b")
+    event = _pb.EventProto(rebalanceId=77, opType=1)
+    event.subscribeInfo.append(f"{member.session.client_id}@group#{mq.node()}#{TOPIC}:0")
+    reply = _pb.HeartResponseM2C(success=True, errCode=200, errMsg="OK!", notAllocated=False)
+    reply.event.CopyFrom(event)
+    member.session._receive_order(reply)
+    assert member.rebalance() == []
+    assert member.driver.slept == [1_000] * 4
+    assert isinstance(member.session.trouble[str(ZERO)], errors.PartitionOccupied)
+    member.beat()
+    told = member.requests(methods.HEARTBEAT_CONSUMER)[-1]
+    assert (told.event.rebalanceId, list(told.subscribeInfo)) == (77, [])
+
+
+@pytest.mark.parametrize(
+    ("operation", "text"), [(3, ""), (99, ""), (2, "client@group#1:h:1#orders:0"), (10, "garbage")]
+)
+def test_orders_that_change_nothing_are_acknowledged_too(
+    mq: MemoryTubeMQ, join: Join, operation: int, text: str
+) -> None:
+    """Otherwise the whole group would wait for this member."""
+    member = join()
+    reply = _pb.HeartResponseM2C(success=True, errCode=200, errMsg="OK!", notAllocated=False)
+    reply.event.CopyFrom(_pb.EventProto(rebalanceId=5, opType=operation))
+    reply.event.subscribeInfo.extend([text] if text else [])
+    member.session._receive_order(reply)
+    assert member.rebalance() == []
+    member.beat()
+    told = member.requests(methods.HEARTBEAT_CONSUMER)[-1]
+    assert (told.event.rebalanceId, told.event.opType) == (5, operation)
+    assert list(told.event.subscribeInfo) == ([text] if text else [])
+
+
+def test_an_acknowledgement_whose_reply_is_lost_is_sent_again(mq: MemoryTubeMQ, join: Join) -> None:
+    member = join()
+    mq.elapse(10_000)
+    mq.balance()
+    member.beat()
+    member.rebalance()
+    once(mq, methods.HEARTBEAT_CONSUMER, errors.ConnectionLost("cut"))
+    member.beat()
+    mq.elapse(10_000)
+    member.beat()
+    first, second = member.requests(methods.HEARTBEAT_CONSUMER)[-2:]
+    assert first.event == second.event
+    mq.elapse(10_000)
+    member.beat()
+    assert not member.requests(methods.HEARTBEAT_CONSUMER)[-1].HasField("event")
+
+
+def test_a_member_the_master_forgot_registers_with_what_it_holds(
+    mq: MemoryTubeMQ, join: Join
+) -> None:
+    member = join()
+    member.settle()
+    mq._master.forget_members()
+    mq.elapse(10_000)
+    assert member.beat() == 0
+    register = member.requests(methods.REGISTER_CONSUMER)[-1]
+    assert len(register.subscribeInfo) == 2
+    member.settle()
+    assert (member.held, member.rebalance()) == ([ZERO, ONE], [])
+
+
+def test_a_refusal_for_good_is_told_to_whoever_receives(mq: MemoryTubeMQ, join: Join) -> None:
+    member = join()
+    mq._master.forget_members()
+    other = BalancedSession(
+        MasterSession((mq.master_address,)),
+        "group",
+        "group_127.0.0.1-1-1-x",
+        {TOPIC: ("red",)},
+        ClientSettings(masters=(mq.master_address,)),
+    )
+    mq.driver().run(other.open())
+    mq.elapse(10_000)
+    member.beat()
+    assert isinstance(member.session.failure, errors.GroupInconsistent)
+
+
+# -- where a group begins -------------------------------------------------------------------------
+
+
+def test_explicit_offsets_are_used_once_by_the_group(mq: MemoryTubeMQ, join: Join) -> None:
+    send(mq, ZERO, b"a", b"b", b"c")
+    bound = BoundStart("key", 1, {ZERO: 28})
+    first = join("first", bound=bound)
+    first.settle()
+    assert [body for batch in first.everything() for body in batch] == [b"b", b"c"]
+    second = join("second", bound=bound)
+    first.settle(second)
+    assert (len(first.held), len(second.held)) == (1, 1)
+    mover = second if ZERO in second.held else first
+    send(mq, ZERO, b"d")
+    assert mover.everything() == [[b"d"]]
+
+
+@pytest.mark.parametrize(("position", "first"), [("earliest", b"old"), ("latest", b"new")])
+def test_a_new_group_begins_where_it_is_told(
+    mq: MemoryTubeMQ, join: Join, position: Any, first: bytes
+) -> None:
+    """Also if the first registration failed: only a success uses the position up."""
+    send(mq, ZERO, b"old")
+    member = join(consumer=ConsumerSettings(consume_position=position))
+    mq.elapse(10_000)
+    mq.balance()
+    member.beat()
+    once(mq, methods.REGISTER_PARTITION, errors.RpcTimeout("silent"))
+    member.rebalance()
+    send(mq, ZERO, b"new")
+    assert next(iter(member.receive().messages())).body == first
+
+
+# -- fetching and confirming ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error", [errors.ConnectionLost("cut"), errors.RpcTimeout("silent")], ids=["cut", "silent"]
+)
+def test_a_confirmation_whose_reply_is_lost_takes_effect(
+    mq: MemoryTubeMQ, join: Join, error: errors.TubeMQError
+) -> None:
+    member = join()
+    member.settle()
+    send(mq, ZERO, b"a")
+    batch = member.receive()
+    once(mq, methods.COMMIT_OFFSET, error)
+    if isinstance(error, errors.RpcTimeout):
+        with pytest.raises(errors.RpcTimeout):
+            member.confirm(batch)
+    else:
+        assert member.confirm(batch) == 28
+    send(mq, ZERO, b"b")
+    mq.elapse(1_000)
+    assert [m.body for m in member.receive().messages()] == [b"b"]
+
+
+def test_a_rejected_batch_waits_before_it_comes_again(mq: MemoryTubeMQ, join: Join) -> None:
+    member = join()
+    member.settle()
+    send(mq, ZERO, b"a")
+    batch = member.receive()
+    assert member.confirm(batch, consumed=False) == 0
+    while not isinstance(found := member.fetch(), Idle) or found.wait_ms == 0:
+        assert isinstance(found, Idle)
+    assert 0 < (found.wait_ms or 0) <= 400
+    mq.elapse(400)
+    assert member.receive().start == batch.start
+
+
+@pytest.mark.parametrize(
+    ("code", "limit_ms", "wait_ms"),
+    [(404, 0, 400), (452, 700, 700), (403, 0, 2_000), (301, 0, 200), (503, 0, 300), (500, 0, 300)],
+)
+def test_a_refused_fetch_waits_as_the_code_asks(
+    mq: MemoryTubeMQ, join: Join, code: int, limit_ms: int, wait_ms: int
+) -> None:
+    member = join()
+    member.settle()
+    mq.elapse(1_000)
+    member.session.table.freeze([ONE])
+
+    def refuse(asked: Asked, reply: Any) -> Any:
+        if asked.method == methods.GET_MESSAGES.name:
+            return _pb.GetMessageResponseB2C(success=False, errCode=code, minLimitTime=limit_ms)
+        return reply
+
+    mq.tamper = refuse
+    assert member.fetch() == Idle(0)
+    assert member.fetch() == Idle(wait_ms)
+    assert member.held == [ZERO, ONE]
+
+
+@pytest.mark.parametrize("code", [411, 412, 415])
+def test_a_fetch_that_is_told_the_partition_is_gone_gives_it_up(
+    mq: MemoryTubeMQ, join: Join, code: int
+) -> None:
+    member = join()
+    member.settle()
+    mq.tamper = lambda asked, reply: _pb.GetMessageResponseB2C(success=False, errCode=code)
+    member.fetch()
+    assert len(member.held) == 1
+    mq.tamper = None
+    assert [kind for kind, _ in member.rebalance()] == ["lost"]
+    assert member.beat() >= 0
+    assert len(member.requests(methods.HEARTBEAT_CONSUMER)[-1].subscribeInfo) == 1
+
+
+def test_an_abandoned_fetch_leaves_its_partition_to_the_next(mq: MemoryTubeMQ, join: Join) -> None:
+    member = join()
+    member.settle()
+    send(mq, ZERO, b"a")
+    send(mq, ONE, b"b")
+    for _ in range(5):
+        half = member.session.fetching.fetch()
+        next(half)
+        half.send(mq.clock())
+        half.close()
+    starts = {member.receive().partition, member.receive().partition}
+    assert starts == {ZERO, ONE}
+
+
+def test_what_cannot_be_given_back_does_not_keep_a_member_from_leaving(
+    mq: MemoryTubeMQ, join: Join
+) -> None:
+    member = join()
+    member.settle()
+    mq.unplugged.add(mq.node().address)
+    member.driver.run(member.session.close())
+    assert member.driver.asked[-1] == methods.CLOSE_CONSUMER.name
+    assert member.held == []
