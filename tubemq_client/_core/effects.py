@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Await",
+    "AwaitAll",
     "Call",
     "Conversation",
     "Deliver",
@@ -82,6 +83,14 @@ class Await:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitAll:
+    """Wait for the replies of several posted requests. Answered with a list in their order, of
+    reply messages and, where there is none, the `TubeMQError` that `Await` would raise."""
+
+    tickets: Sequence[Ticket]
+
+
+@dataclass(frozen=True, slots=True)
 class Sleep:
     """Wait `ms` milliseconds."""
 
@@ -106,7 +115,7 @@ class Deliver:
     value: Any
 
 
-Effect = Call | Post | PostAll | Await | Sleep | Now | WallNow | Deliver
+Effect = Call | Post | PostAll | Await | AwaitAll | Sleep | Now | WallNow | Deliver
 Conversation = Generator[Effect, Any, T]
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tubemq_client import _pb, errors
-from tubemq_client._core.effects import Await, Deliver, Now, Post, PostAll, Sleep
+from tubemq_client._core.effects import Await, AwaitAll, Deliver, Now, Post, PostAll, Sleep
+from tubemq_client._core.flights import Flight, Record
 from tubemq_client._core.registration import UNDEFINED
 from tubemq_client._core.routing import Detours, Router, partition_for_key
 from tubemq_client._core.send_stats import SendStats
@@ -24,7 +25,7 @@ from tubemq_client._wire.sending import SendTemplate
 from tubemq_client.model import Partition, ProducerSettings, SendReceipt
 
 if TYPE_CHECKING:
-    from tubemq_client._core.effects import Conversation, Ticket
+    from tubemq_client._core.effects import Conversation
     from tubemq_client._core.master import MasterSession
     from tubemq_client.model import Address, BrokerNode
 
@@ -42,45 +43,6 @@ _SETTLING_BEATS = 3
 
 _NOT_STORED = (errors.Overflow, errors.ServiceUnavailable, errors.Forbidden)
 """Refusals of a broker that mean the record was certainly not stored."""
-
-
-class Record(NamedTuple):
-    """One record to send. `stream_id` is TubeMQ's message type, the thing consumers filter by;
-    `msg_time` is `yyyyMMddHHmm`.
-
-    `partition` names the partition, `key` lets records of one key go to one partition (it is not
-    stored with the record); with neither the producer chooses.
-    """
-
-    body: bytes
-    attributes: Mapping[str, str] | None = None
-    stream_id: str | None = None
-    msg_time: str | None = None
-    partition: Partition | None = None
-    key: bytes | str | None = None
-
-
-@dataclass(slots=True)
-class Flight:
-    """A record on its way. `since` is when it was taken, ms of the monotonic clock; `tried` are
-    brokers that did not take it."""
-
-    topic: str
-    record: Record
-    sent_address: int
-    partition: Partition
-    data: bytes
-    flag: int
-    since: int
-    ticket: Ticket | None = None
-    failure: errors.TubeMQError | None = None
-    again: int = 0
-    tried: set[int] = field(default_factory=set)
-
-    @property
-    def free(self) -> bool:
-        """Whether any partition would do."""
-        return self.record.partition is None and self.record.key is None
 
 
 @dataclass(slots=True)
@@ -173,10 +135,9 @@ class ProducerSession:
         beside the size of its body."""
         yield from self._window(topic, records, sent_address, in_flight, self._settle)
 
-    def settle(self, flights: Iterable[Flight]) -> Conversation[None]:
+    def settle(self, flights: Sequence[Flight]) -> Conversation[None]:
         """Deliver a receipt or an error for each record on its way, like `send_each`."""
-        for flight in flights:
-            yield from self._settle(flight)
+        yield from self._land(flights, self._settle)
 
     def _window(
         self,
@@ -194,16 +155,35 @@ class ProducerSession:
             yield from self.post_all(begun)
             flights += begun
             while len(flights) > in_flight - group:
-                yield from land(flights.popleft())
+                yield from self._land([flights.popleft() for _ in range(len(chunk))], land)
         while flights:
-            yield from land(flights.popleft())
+            count = min(group, len(flights))
+            yield from self._land([flights.popleft() for _ in range(count)], land)
+
+    def _land(
+        self, flights: Sequence[Flight], land: Callable[[Flight], Conversation[None]]
+    ) -> Conversation[None]:
+        """Take the replies for all of these, then `land` each."""
+        for flight in (yield from self._gathered(flights)):
+            yield from land(flight)
+
+    def _gathered(self, flights: Sequence[Flight]) -> Conversation[Sequence[Flight]]:
+        posted = [flight for flight in flights if flight.ticket is not None]
+        replies = yield AwaitAll([flight.ticket for flight in posted if flight.ticket])
+        now = yield Now()
+        for flight, reply in zip(posted, replies, strict=True):
+            flight.reply, flight.ticket = reply, None
+            flight.receipt = self._receipt(flight, reply, now)
+        return flights
 
     def _deliver(self, flight: Flight) -> Conversation[None]:
-        yield Deliver((yield from self.finish(flight)))
+        yield Deliver(flight.receipt or (yield from self.finish(flight)))
 
     def _settle(self, flight: Flight) -> Conversation[None]:
         try:
-            outcome: SendReceipt | errors.TubeMQError = yield from self.finish(flight)
+            outcome: SendReceipt | errors.TubeMQError = flight.receipt or (
+                yield from self.finish(flight)
+            )
         except errors.TubeMQError as error:
             outcome = error
         yield Deliver((outcome, len(flight.record.body)))
@@ -314,19 +294,21 @@ class ProducerSession:
 
     def _outcome(self, flight: Flight) -> Conversation[SendReceipt | errors.TubeMQError]:
         """The receipt, or a failure after which the record may be sent again."""
-        assert flight.ticket is not None, "a flight has begun"
         try:
-            reply = yield Await(flight.ticket)
+            reply, flight.reply = flight.reply, None
+            if reply is None:
+                assert flight.ticket is not None, "a flight has begun"
+                reply = yield Await(flight.ticket)
+            elif isinstance(reply, errors.TubeMQError):
+                raise reply
         except (errors.NetworkError, errors.RemoteException) as error:
             self.detours.failed(flight.partition, (yield Now()))
             if self.settings.retry_unknown and flight.again < _UNKNOWN_RETRIES:
                 return error
             raise _unknown(error, flight.partition) from error
-        if reply.success and reply.errCode == errors.SUCCESS:
-            self.detours.stored(flight.partition)
-            self.stats.receipt(len(flight.data), (yield Now()) - flight.since)
-            message_id = reply.messageId if reply.HasField("messageId") else int(reply.errMsg or 0)
-            return SendReceipt(flight.partition, reply.appendOffset, message_id, reply.appendTime)
+        receipt = self._receipt(flight, reply, (yield Now()))
+        if receipt is not None:
+            return receipt
         where = f"send to partition {flight.partition}"
         failure = errors.for_code(reply.errCode, reply.errMsg, where=where)
         if not isinstance(failure, _NOT_STORED):
@@ -335,6 +317,16 @@ class ProducerSession:
                 raise failure
             self._templates.clear()
         return failure
+
+    def _receipt(self, flight: Flight, reply: Any, now: int) -> SendReceipt | None:
+        """The receipt in a reply, None if it is none."""
+        if isinstance(reply, errors.TubeMQError) or reply.errCode != errors.SUCCESS:
+            return None
+        partition = flight.partition
+        self.detours.stored(partition)
+        self.stats.receipt(len(flight.data), now - flight.since)
+        message_id = reply.messageId or int(reply.errMsg or 0)
+        return SendReceipt(partition, reply.appendOffset, message_id, reply.appendTime)
 
     def _again(self, flight: Flight, failure: errors.TubeMQError) -> Conversation[None]:
         """Send a record again after `failure`. Raises it once there is no place or no try left."""

@@ -18,6 +18,7 @@ from tubemq_client import errors
 from tubemq_client._core.connections import ConnectionRules
 from tubemq_client._core.effects import (
     Await,
+    AwaitAll,
     Call,
     Deliver,
     Now,
@@ -149,10 +150,8 @@ class AsyncDriver:
         if isinstance(effect, Await):
             tickets.pop(id(effect.ticket.handle), None)
             return await self._receive(effect.ticket.handle, effect.ticket.method)
-        if isinstance(effect, PostAll):
-            flights = await self._post_all(effect)
-            tickets.update((id(flight), flight) for flight in flights)
-            return [Ticket(effect.address, effect.method, flight) for flight in flights]
+        if isinstance(effect, PostAll | AwaitAll):
+            return await self._perform_all(effect, tickets)
         if isinstance(effect, Call):
             flight = await self._post(effect.address, effect.method, effect.request)
             return await self._receive(flight, effect.method)
@@ -171,6 +170,22 @@ class AsyncDriver:
             self._timeout_s,
         )
         return _InFlight(connection, serial, deadline)
+
+    async def _perform_all(
+        self, effect: PostAll | AwaitAll, tickets: dict[int, _InFlight]
+    ) -> list[Any]:
+        if isinstance(effect, AwaitAll):
+            return [await self._receive_or_error(ticket, tickets) for ticket in effect.tickets]
+        flights = await self._post_all(effect)
+        tickets.update((id(flight), flight) for flight in flights)
+        return [Ticket(effect.address, effect.method, flight) for flight in flights]
+
+    async def _receive_or_error(self, ticket: Ticket, tickets: dict[int, _InFlight]) -> Any:
+        tickets.pop(id(ticket.handle), None)
+        try:
+            return await self._receive(ticket.handle, ticket.method)
+        except errors.TubeMQError as error:
+            return error
 
     async def _post_all(self, effect: PostAll) -> list[_InFlight]:
         connection = await self._connection(effect.address)

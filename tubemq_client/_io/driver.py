@@ -17,6 +17,7 @@ from tubemq_client import errors
 from tubemq_client._core.connections import ConnectionRules
 from tubemq_client._core.effects import (
     Await,
+    AwaitAll,
     Call,
     Now,
     Post,
@@ -127,10 +128,8 @@ class BlockingDriver:
         if isinstance(effect, Await):
             tickets.pop(id(effect.ticket.handle), None)
             return self._receive(effect.ticket.handle, effect.ticket.method)
-        if isinstance(effect, PostAll):
-            flights = self._post_all(effect)
-            tickets.update((id(flight), flight) for flight in flights)
-            return [Ticket(effect.address, effect.method, flight) for flight in flights]
+        if isinstance(effect, PostAll | AwaitAll):
+            return self._perform_all(effect, tickets)
         if isinstance(effect, Call):
             return self._receive(
                 self._post(effect.address, effect.method, effect.request), effect.method
@@ -151,6 +150,20 @@ class BlockingDriver:
             self._timeout_s,
         )
         return _InFlight(connection, serial, deadline)
+
+    def _perform_all(self, effect: PostAll | AwaitAll, tickets: dict[int, _InFlight]) -> list[Any]:
+        if isinstance(effect, AwaitAll):
+            return [self._receive_or_error(ticket, tickets) for ticket in effect.tickets]
+        flights = self._post_all(effect)
+        tickets.update((id(flight), flight) for flight in flights)
+        return [Ticket(effect.address, effect.method, flight) for flight in flights]
+
+    def _receive_or_error(self, ticket: Ticket, tickets: dict[int, _InFlight]) -> Any:
+        tickets.pop(id(ticket.handle), None)
+        try:
+            return self._receive(ticket.handle, ticket.method)
+        except errors.TubeMQError as error:
+            return error
 
     def _post_all(self, effect: PostAll) -> list[_InFlight]:
         connection = self._connection(effect.address)

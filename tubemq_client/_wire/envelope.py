@@ -66,6 +66,8 @@ class Request(NamedTuple):
 
 
 def _varint(value: int) -> bytes:
+    if value < 1 << 14:  # nearly always
+        return bytes((value & _LOW_BITS | 0x80, value >> 7)) if value >> 7 else bytes((value,))
     out = bytearray()
     while value > _LOW_BITS:
         out.append(value & _LOW_BITS | 0x80)

@@ -74,6 +74,19 @@ def _text(tag: bytes, text: str) -> tuple[bytes, bytes, bytes]:
 
 
 def _varint(value: int) -> bytes:
+    if value >> 28 and not value >> 35:  # most checksums
+        low, high = value & 0xFFFFFFF, value >> 28
+        return bytes(
+            (
+                low & 0x7F | 0x80,
+                low >> 7 & 0x7F | 0x80,
+                low >> 14 & 0x7F | 0x80,
+                low >> 21 | 0x80,
+                high,
+            )
+        )
+    if value < 1 << 14:  # most lengths
+        return bytes((value & 0x7F | 0x80, value >> 7)) if value >> 7 else bytes((value,))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

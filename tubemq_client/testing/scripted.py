@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from tubemq_client import errors
 from tubemq_client._core.effects import (
     Await,
+    AwaitAll,
     Call,
     Now,
     Post,
@@ -110,9 +111,8 @@ class ScriptedDriver:
         if isinstance(effect, Post):
             posted = self._post(effect)
             return Ticket(effect.address, effect.method, posted)
-        if isinstance(effect, PostAll):
-            posts = [Post(effect.address, effect.method, request) for request in effect.requests]
-            return [Ticket(post.address, post.method, self._post(post)) for post in posts]
+        if isinstance(effect, PostAll | AwaitAll):
+            return self._perform_all(effect)
         if isinstance(effect, Await):
             return self._receive(effect.ticket.handle, effect.ticket.method.name)
         if isinstance(effect, Call):
@@ -137,6 +137,18 @@ class ScriptedDriver:
         except errors.TubeMQError as error:
             posted.failure = error
         return posted
+
+    def _perform_all(self, effect: PostAll | AwaitAll) -> list[Any]:
+        if isinstance(effect, AwaitAll):
+            return [self._receive_or_error(ticket) for ticket in effect.tickets]
+        posts = [Post(effect.address, effect.method, request) for request in effect.requests]
+        return [Ticket(post.address, post.method, self._post(post)) for post in posts]
+
+    def _receive_or_error(self, ticket: Ticket) -> Any:
+        try:
+            return self._receive(ticket.handle, ticket.method.name)
+        except errors.TubeMQError as error:
+            return error
 
     def _receive(self, posted: _Posted, method: str) -> Any:
         if posted.failure is not None:

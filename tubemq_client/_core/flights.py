@@ -1,0 +1,60 @@
+"""A record as a user gives it, and the same record on its way to a broker.
+
+Values only; what happens to them is decided in `publishing`, where they are sent, and in `routing`,
+where they are given a partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tubemq_client.model import Partition, SendReceipt
+
+if TYPE_CHECKING:
+    from tubemq_client import errors
+    from tubemq_client._core.effects import Ticket
+
+__all__ = ["Flight", "Record"]
+
+
+class Record(NamedTuple):
+    """One record to send. `stream_id` is TubeMQ's message type, the thing consumers filter by;
+    `msg_time` is `yyyyMMddHHmm`.
+
+    `partition` names the partition, `key` lets records of one key go to one partition (it is not
+    stored with the record); with neither the producer chooses.
+    """
+
+    body: bytes
+    attributes: Mapping[str, str] | None = None
+    stream_id: str | None = None
+    msg_time: str | None = None
+    partition: Partition | None = None
+    key: bytes | str | None = None
+
+
+@dataclass(slots=True)
+class Flight:
+    """A record on its way. `since` is when it was taken, ms of the monotonic clock; `tried` are
+    brokers that did not take it."""
+
+    topic: str
+    record: Record
+    sent_address: int
+    partition: Partition
+    data: bytes
+    flag: int
+    since: int
+    ticket: Ticket | None = None
+    reply: Any = None
+    receipt: SendReceipt | None = None
+    failure: errors.TubeMQError | None = None
+    again: int = 0
+    tried: set[int] = field(default_factory=set)
+
+    @property
+    def free(self) -> bool:
+        """Whether any partition would do."""
+        return self.record.partition is None and self.record.key is None
