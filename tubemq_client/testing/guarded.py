@@ -65,7 +65,6 @@ def guarded_cluster(
     taken = {ports.zookeeper, ports.master, ports.master_web, ports.broker, ports.broker_web}
     free = (spare.master, spare.broker, spare.zookeeper, spare.master_web, spare.broker_web)
     master, broker = [port for port in free if port not in taken][:2]
-    grace = {"visitTokenCheckInValidTimeMs": "60000"}
     switches = {
         "startProduceAuthenticate": str(users).lower(),
         "startConsumeAuthenticate": str(users).lower(),
