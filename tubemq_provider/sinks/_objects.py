@@ -53,6 +53,7 @@ class ObjectPlace:
         self._url = url.rstrip("/")
         self._options = {key.lower(): value for key, value in storage_options.items()}
         self._proven = False
+        self._proven_swaps = False
 
     def __repr__(self) -> str:
         return f"ObjectPlace({self._url!r})"
@@ -76,6 +77,23 @@ class ObjectPlace:
         """A conditional put. Raises `ConfigError` for stores that do not honour the condition."""
         self._prove()
         return self._put_new(name, json.dumps(document, indent=1).encode())
+
+    def swap(self, name: str, old: Document, new: Document) -> bool:
+        """A put on condition that the object is still the one that was read (If-Match). Raises
+        `ConfigError` for stores that do not honour the condition."""
+        import obstore
+        from obstore.exceptions import PreconditionError
+
+        found = obstore.get(self._store, name)
+        if as_document(name, bytes(found.bytes())) != old:
+            return False
+        self._prove_swaps()
+        data = json.dumps(new, indent=1).encode()
+        try:
+            obstore.put(self._store, name, data, mode={"e_tag": found.meta["e_tag"]})
+        except PreconditionError:
+            return False
+        return True
 
     def bring(self, source: Path, name: str) -> None:
         """Uploads, in parts if the file is large."""
@@ -143,6 +161,27 @@ class ObjectPlace:
         except AlreadyExistsError:
             return False
         return True
+
+    def _prove_swaps(self) -> None:
+        """Whether the store refuses to replace what is not what was read; asked once per object."""
+        import obstore
+        from obstore.exceptions import PreconditionError
+
+        if self._proven_swaps:
+            return
+        self._prove()
+        probe = b"Kept to check that the store honours conditional writes.\n"
+        try:
+            # The entity tag of another object: never that of the probe.
+            obstore.put(self._store, _PROBE, probe, mode={"e_tag": '"0"'})
+        except PreconditionError:
+            self._proven_swaps = True
+            return
+        raise ConfigError(
+            f"{self._url}: the store replaces an object although it is not the one that was read "
+            f"(If-Match); windows cannot be rewritten in one step there",
+            subject="on_clear",
+        )
 
     def _prove(self) -> None:
         """Whether the store refuses a second object under one name; asked once per object."""

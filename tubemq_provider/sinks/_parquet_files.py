@@ -8,18 +8,20 @@ directory that Spark made. This module must not write or remove anything.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from tubemq_client.errors import require_extra
+from tubemq_provider.windows.errors import SinkDamaged
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+    from pyarrow import fs
 
-__all__ = ["StagedFile", "data_files", "inspect"]
+__all__ = ["StagedFile", "count_rows", "data_files", "inspect"]
 
 _COLUMN = "partition"
 
@@ -53,11 +55,31 @@ def inspect(directory: Path, path: Path) -> StagedFile:
     relative = path.relative_to(directory)
     with pq.ParquetFile(path) as file:
         rows = file.metadata.num_rows
-        if _COLUMN in file.schema_arrow.names:
-            partitions: dict[str, int] | None = dict(_by_column(file))
-        else:
-            partitions = _by_directory(relative, rows)
-    return StagedFile(relative.as_posix(), rows, partitions)
+        return StagedFile(relative.as_posix(), rows, _partitions(file, relative))
+
+
+def count_rows(
+    filesystem: fs.FileSystem, root: str, names: Iterable[str], window: str
+) -> dict[str, int]:
+    """Rows by partition in the files `names` below `root`, from footers, or else the `partition`
+    column. Raises `SinkDamaged` if a file of the window `window` is missing or no Parquet."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    counted: Counter[str] = Counter()
+    for name in names:
+        try:
+            with pq.ParquetFile(filesystem.open_input_file(f"{root}/{name}")) as file:
+                counted.update(_partitions(file, Path(name)) or {})
+        except (OSError, pa.ArrowInvalid) as exc:
+            raise SinkDamaged(f"window {window}: {root}/{name} cannot be read: {exc}") from exc
+    return dict(counted)
+
+
+def _partitions(file: pq.ParquetFile, relative: Path) -> dict[str, int] | None:
+    if _COLUMN in file.schema_arrow.names:
+        return dict(_by_column(file))
+    return _by_directory(relative, file.metadata.num_rows)
 
 
 def _by_directory(relative: Path, rows: int) -> dict[str, int] | None:

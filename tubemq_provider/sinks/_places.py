@@ -7,6 +7,7 @@ knows windows; `_objects` has the implementation for object stores.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ from tubemq_provider.offsets.durable_files import (
     ensure_directory,
     fsync_path,
     read_document,
+    replace_document,
 )
 from tubemq_provider.windows.errors import DocumentError, SinkDamaged
 from tubemq_provider.windows.protocols import Document
@@ -43,6 +45,9 @@ class Place(Protocol):
 
     def create(self, name: str, document: Document) -> bool:
         """Store `document` under `name` only if nothing is there, atomically; False if there is."""
+
+    def swap(self, name: str, old: Document, new: Document) -> bool:
+        """Put `new` in the place of `old`, atomically; False if something else is there by now."""
 
     def bring(self, source: Path, name: str) -> None:
         """Store a local file under `name`, which nobody else uses. `source` may be moved."""
@@ -79,6 +84,20 @@ class LocalPlace:
     def create(self, name: str, document: Document) -> bool:
         """See `Place.create`."""
         return create_document(self.root / name, document)
+
+    def swap(self, name: str, old: Document, new: Document) -> bool:
+        """See `Place.swap`. Swaps of one directory wait for each other."""
+        target = self.root / name
+        lock = os.open(target.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if read_document(target) != old:
+                return False
+            replace_document(target, new)
+            fsync_path(target.parent)
+            return True
+        finally:
+            os.close(lock)
 
     def bring(self, source: Path, name: str) -> None:
         """Moves where source and place share a file system, else copies."""

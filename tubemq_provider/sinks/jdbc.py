@@ -13,7 +13,7 @@ shows a user name, a password or a query of an address.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -95,6 +95,21 @@ class JdbcSink:
         document = self.read(self.windows, window_id)
         return None if document is None else self._marker(document, window_id)
 
+    def recount(self, marker: Marker) -> Mapping[str, int]:
+        """See `RecountingSink`: rows of the window in the table, counted by the database."""
+        import sqlalchemy as sa
+
+        if not any(marker.counts.records.values()):
+            return {}
+        target = sa.table(
+            self._name, sa.column("window_id"), sa.column("partition"), schema=self._schema
+        )
+        mine = target.c.window_id == marker.plan.window_id
+        wanted = sa.select(target.c.partition, sa.func.count()).where(mine)
+        with self._engine.connect() as connection:
+            rows = connection.execute(wanted.group_by(target.c.partition)).all()
+        return {str(partition): int(count) for partition, count in rows}
+
     def window_ids(self) -> Iterable[str]:
         """Ids of the window rows of this target."""
         windows = self.windows
@@ -129,6 +144,23 @@ class JdbcSink:
             raise SinkDamaged(f"window {window_id} vanished right after it was published")
         return Publication(document.get("token") == token, self._marker(document, window_id))
 
+    def replace(
+        self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
+    ) -> Publication:
+        """Window row, old rows and new rows in one transaction. See `ReplacingSink`."""
+        before = self.read(self.windows, plan.window_id)
+        if before is None:
+            return self.publish(staging, plan, counts, progress)
+        token = uuid4().hex
+        try:
+            self._insert(Path(staging.path), plan, counts, token, progress, before=before)
+        except _Overtaken:
+            pass
+        document = self.read(self.windows, plan.window_id)
+        if document is None:
+            raise SinkDamaged(f"window {plan.window_id} vanished right after it was replaced")
+        return Publication(document.get("token") == token, self._marker(document, plan.window_id))
+
     def discard(self, staging: Staging) -> None:
         """Remove the local directory."""
         self._staging.discard(staging)
@@ -146,17 +178,17 @@ class JdbcSink:
         counts: IngestCounts,
         token: str,
         progress: Progress,
+        *,
+        before: Document | None = None,
     ) -> None:
         files = [staging / file.path for file in verified_files(staging, plan, counts)]
         progress("files verified")
         writer = self._prepare(files)
         document = marker_document(plan, counts, (), token=token)
         with self._engine.begin() as connection:
-            connection.execute(
-                self.windows.insert().values(
-                    id=plan.window_id, target=self._target, document=json.dumps(document)
-                )
-            )
+            self._claim(connection, plan.window_id, document, before)
+            if before is not None:
+                self._delete_rows(connection, plan.window_id)
             progress("window row written")
             if writer is not None:
                 for path in files:
@@ -169,6 +201,31 @@ class JdbcSink:
                         f"{counts.total} were counted"
                     )
             progress("rows counted")
+
+    def _claim(
+        self,
+        connection: sa.Connection,
+        window_id: str,
+        document: Document,
+        before: Document | None,
+    ) -> None:
+        """Write the window's row, in the place of `before`; whoever comes second waits, and
+        fails."""
+        windows, text = self.windows, json.dumps(document)
+        if before is None:
+            values = {"id": window_id, "target": self._target, "document": text}
+            connection.execute(windows.insert().values(values))
+            return
+        mine = (windows.c.id == window_id) & (windows.c.document == json.dumps(before))
+        if connection.execute(windows.update().where(mine).values(document=text)).rowcount != 1:
+            raise _Overtaken
+
+    def _delete_rows(self, connection: sa.Connection, window_id: str) -> None:
+        import sqlalchemy as sa
+
+        if sa.inspect(connection).has_table(self._name, schema=self._schema):
+            target = sa.table(self._name, sa.column("window_id"), schema=self._schema)
+            connection.execute(target.delete().where(target.c.window_id == window_id))
 
     def _prepare(self, files: list[Path]) -> RowWriter | None:
         """Make the tables; what writes rows of these files, None if there are no files."""
@@ -267,6 +324,10 @@ class JdbcSink:
         ):
             self._known_tables.add(name)
         return name in self._known_tables
+
+
+class _Overtaken(Exception):
+    """Another try has replaced the window since it was read."""
 
 
 class _TableBook:

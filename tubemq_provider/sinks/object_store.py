@@ -21,7 +21,7 @@ from typing import Final
 from uuid import uuid4
 
 from tubemq_provider.sinks._markers import marker_document, read_marker
-from tubemq_provider.sinks._parquet_files import StagedFile
+from tubemq_provider.sinks._parquet_files import StagedFile, count_rows
 from tubemq_provider.sinks._places import Place, PlaceBook, place_at
 from tubemq_provider.sinks._staging import StagingArea, corrupt_files, verified_files
 from tubemq_provider.windows.errors import CountMismatch, DocumentError, SinkDamaged
@@ -86,6 +86,11 @@ class ObjectStoreSink:
         found = self._manifest(window_id)
         return None if found is None else self._marker(found, window_id)
 
+    def recount(self, marker: Marker) -> Mapping[str, int]:
+        """See `RecountingSink`: the files that the manifest lists, by their footers."""
+        filesystem, root = self.place.filesystem()
+        return count_rows(filesystem, root, marker.files, marker.plan.window_id)
+
     def window_ids(self) -> Iterable[str]:
         """One listing of the manifests."""
         for name in self.place.names(_MANIFESTS):
@@ -115,6 +120,25 @@ class ObjectStoreSink:
         if winner is None:
             raise SinkDamaged(f"window {plan.window_id} vanished right after it was published")
         won = winner.get("token") == token
+        if not won:
+            self.place.remove(_listed(manifest))
+        return Publication(won, self._marker(winner, plan.window_id))
+
+    def replace(
+        self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
+    ) -> Publication:
+        """Upload, then swap the manifest for a new one in one request, which the store refuses if
+        the manifest is another by then. See `ReplacingSink`."""
+        before = self._manifest(plan.window_id)
+        if before is None:
+            return self.publish(staging, plan, counts, progress)
+        manifest = self._upload(Path(staging.path), plan, counts, uuid4().hex, progress)
+        self.place.swap(_manifest_name(plan.window_id), before, manifest)
+        progress("manifest replaced")
+        winner = self._manifest(plan.window_id)
+        if winner is None:
+            raise SinkDamaged(f"window {plan.window_id} vanished right after it was replaced")
+        won = winner.get("token") == manifest["token"]
         if not won:
             self.place.remove(_listed(manifest))
         return Publication(won, self._marker(winner, plan.window_id))

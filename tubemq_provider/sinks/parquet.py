@@ -19,7 +19,7 @@ are refused: `ObjectStoreSink` is for them. This module must not import airflow 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
@@ -33,6 +33,7 @@ from tubemq_provider.offsets.durable_files import (
     replace_document,
 )
 from tubemq_provider.sinks._markers import marker_document, read_marker
+from tubemq_provider.sinks._parquet_files import count_rows
 from tubemq_provider.sinks._staging import StagingArea, verified_files
 from tubemq_provider.windows.errors import CountMismatch, DocumentError, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
@@ -116,6 +117,14 @@ class ParquetSink:
         # A try may have died between rename and fsync; who is told "written" may rely on it.
         fsync_path(self.root)
         return read_marker(document, str(place), window_id)
+
+    def recount(self, marker: Marker) -> Mapping[str, int]:
+        """See `RecountingSink`: the files that the marker lists, by their footers."""
+        import pyarrow.fs
+
+        place = self._place(marker.plan.window_id)
+        local = pyarrow.fs.LocalFileSystem()
+        return count_rows(local, str(place), marker.files, marker.plan.window_id)
 
     def window_ids(self) -> Iterable[str]:
         """Ids of the windows under the root."""

@@ -80,7 +80,7 @@ class ClaimedRun(WindowRun):
             yield "marker read"
             if marker is not None:
                 published.append(marker.plan)
-        found.append(rebuilt(position or self._beginning(published), published, self._scope))
+        found.append(rebuilt(position or self._beginning(published), published))
 
     def _beginning(self, published: list[WindowPlan]) -> Position:
         """Where a group begins of which nothing is known but what the sink has."""

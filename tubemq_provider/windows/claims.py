@@ -17,9 +17,17 @@ from typing import Any
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.cursor import Cursor, Position
 from tubemq_provider.windows.errors import DocumentError, MarkerConflict, SinkHistoryLost
-from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.plan import WindowPlan, WindowScope, cursor_window_id
 
 __all__ = ["Claim", "ClaimBook", "rebuilt"]
+
+_NO_NOTES: dict[str, Any] = {
+    "gaps": {},
+    "resets": {},
+    "joined": (),
+    "absent": (),
+    "has_more": False,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +126,16 @@ class ClaimBook:
     def to_document(self, scope: WindowScope, now: datetime, by: str) -> dict[str, Any]:
         """A cursor document (readers of plain cursors read it too) with the claims in it."""
         document = Cursor(self.position, self.rev + 1, by).to_document(scope, now)
-        document["pending"] = {
+        return document | self.claims_document()
+
+    def claims_document(self) -> dict[str, Any]:
+        """The members of a cursor document that hold claims."""
+        pending = {
             key: {"plan": claim.plan.to_document(), "by": claim.by, "at": claim.at}
             for key, claim in self.pending.items()
         }
-        document["done"] = {key: plan.to_document() for key, plan in self.done.items()}
-        return document
+        done = {key: plan.to_document() for key, plan in self.done.items()}
+        return {"pending": pending, "done": done}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], scope: WindowScope) -> ClaimBook:
@@ -145,7 +157,7 @@ class ClaimBook:
         return cls(cursor.position, claims, published, cursor.rev)
 
 
-def rebuilt(position: Position, published: Iterable[WindowPlan], scope: WindowScope) -> ClaimBook:
+def rebuilt(position: Position, published: Iterable[WindowPlan]) -> ClaimBook:
     """A lost book, from a position that is known and the windows that the sink has beyond it.
 
     Where a window is missing before one that is there, exactly the hole becomes a claim of nobody.
@@ -161,14 +173,14 @@ def rebuilt(position: Position, published: Iterable[WindowPlan], scope: WindowSc
     done: dict[str, WindowPlan] = {}
     for plan in beyond:
         if not plan.continues(reached.next):
-            hole = _hole(reached, plan, scope)
+            hole = _hole(reached, plan)
             pending[hole.window_id] = Claim(hole, "", "")
         done[plan.window_id] = plan
         reached = Position(plan.seq or 0, plan.ends)
     return ClaimBook(position, pending, done).folded()
 
 
-def _hole(reached: Position, following: WindowPlan, scope: WindowScope) -> WindowPlan:
+def _hole(reached: Position, following: WindowPlan) -> WindowPlan:
     """The window that must lie between `reached` and the beginning of `following`."""
     ends = following.bases
     if set(ends) != set(reached.next) or reached.seq + 1 >= (following.seq or 0):
@@ -184,4 +196,10 @@ def _hole(reached: Position, following: WindowPlan, scope: WindowScope) -> Windo
             f"{', '.join(overlapping)}; the sink holds records twice"
         )
     ranges = {key: (start, ends[key]) for key, start in reached.next.items()}
-    return WindowPlan.cursor(scope, reached.seq + 1, ranges)
+    return replace(
+        following,
+        window_id=cursor_window_id(reached.seq + 1, following.h),
+        seq=reached.seq + 1,
+        ranges=ranges,
+        **_NO_NOTES,
+    )

@@ -30,6 +30,8 @@ __all__ = [
     "OffsetStore",
     "Progress",
     "Publication",
+    "RecountingSink",
+    "ReplacingSink",
     "Sink",
     "Staging",
     "Step",
@@ -255,6 +257,33 @@ class Sink(Protocol):
 
     def tidy(self, window_id: str) -> None:
         """Drop what dead tries of a *published* window left in staging. Best effort."""
+
+
+@runtime_checkable
+class RecountingSink(Protocol):
+    """A sink that can say what it holds of a window now, and not only what the marker says."""
+
+    def recount(self, marker: Marker) -> Mapping[str, int]:
+        """Rows by partition key as they are in the sink; keys without rows may be left out.
+
+        Reads footers or one column, never all records. Raises `SinkDamaged` if a file is gone.
+        """
+
+
+@runtime_checkable
+class ReplacingSink(Protocol):
+    """A sink that can put other records in a published window's place in one step."""
+
+    def replace(
+        self,
+        staging: Staging,
+        plan: WindowPlan,
+        counts: IngestCounts,
+        progress: Progress,
+    ) -> Publication:
+        """Like `Sink.publish`, for a window that is published: readers see all of the old or all
+        of the new records. If another try replaces it meanwhile, ``won`` is False and `marker` is
+        theirs."""
 
 
 @runtime_checkable

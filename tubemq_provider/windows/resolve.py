@@ -26,6 +26,7 @@ __all__ = [
     "EvidentResolver",
     "ExplicitPlanner",
     "Resolved",
+    "StandalonePlanner",
     "TimePlanner",
     "TimeResolver",
     "fixed_boundary",
@@ -156,6 +157,20 @@ def _boundary_offsets(document: Document, key: str, scope: WindowScope) -> dict[
     if problems:
         raise DocumentError(f"boundary {key}", problems)
     return dict(offsets)
+
+
+class StandalonePlanner(Protocol):
+    """Plans a window that depends on no other: `TimePlanner`, `ExplicitPlanner`."""
+
+    scope: WindowScope
+    policies: Policies
+
+    @property
+    def window_id(self) -> str | None:
+        """The id, if it is known before planning."""
+
+    def plan(self) -> WindowPlan:
+        """The plan; the same question may be answered differently later."""
 
 
 @dataclass

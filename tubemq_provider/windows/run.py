@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.windows._progress import (
@@ -30,20 +30,23 @@ from tubemq_provider.windows._progress import (
 from tubemq_provider.windows.cursor import Cursor, Position, position_of_event
 from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.errors import DocumentError, SinkHistoryLost
-from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope, cursor_window_id
-from tubemq_provider.windows.policies import OnClear, Policies
+from tubemq_provider.windows.plan import WindowKind, WindowPlan, cursor_window_id
+from tubemq_provider.windows.policies import OnClear
 from tubemq_provider.windows.protocols import (
     Document,
     Engine,
     IngestCounts,
     Marker,
     OffsetStore,
+    RecountingSink,
+    ReplacingSink,
     Sink,
     Step,
     StepObserver,
 )
+from tubemq_provider.windows.resolve import StandalonePlanner
 from tubemq_provider.windows.result import WindowResult, event_document, merged_gaps
-from tubemq_provider.windows.verify import check_counts
+from tubemq_provider.windows.verify import check_counts, check_marker
 
 __all__ = ["PLANS_KEPT", "Mirror", "StandalonePlanner", "StepPoint", "WindowRun"]
 
@@ -53,20 +56,6 @@ markers keep every plan."""
 
 Mirror = Callable[[Mapping[str, int]], None]
 """Told the window's end by partition key, to show it as the group's offsets at the brokers."""
-
-
-class StandalonePlanner(Protocol):
-    """Plans a window that depends on no other: `TimePlanner`, `ExplicitPlanner`."""
-
-    scope: WindowScope
-    policies: Policies
-
-    @property
-    def window_id(self) -> str | None:
-        """The id, if it is known before planning."""
-
-    def plan(self) -> WindowPlan:
-        """The plan; the same question may be answered differently later."""
 
 
 class StepPoint(NamedTuple):
@@ -98,7 +87,8 @@ class WindowRun:
         cleared: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        if planner.policies.on_clear is OnClear.REWRITE:
+        rewrites = planner.policies.on_clear is OnClear.REWRITE
+        if rewrites and not isinstance(sink, ReplacingSink):
             raise ConfigError(
                 f"on_clear='rewrite' needs a sink that replaces a window in one step; the "
                 f"{sink.kind} sink cannot",
@@ -117,7 +107,7 @@ class WindowRun:
         self._attempt = attempt
         self._observer = observer
         self._mirror_to = mirror
-        self._cleared = cleared
+        self._rewrites = rewrites and cleared
         self._clock = clock
         self._now = RunProgress()
         self._result: WindowResult | None = None
@@ -303,8 +293,15 @@ class WindowRun:
             return
         marker = self._sink.marker(now.plan.window_id)
         yield "marker read"
-        if marker is not None:
+        if marker is not None and self._rewrites:
+            now.plan = same_window(now.plan, marker)
+            now.replacing = True
+            yield "to be replaced"
+        elif marker is not None:
             yield from self._adopt(now.plan, marker)
+            if isinstance(self._sink, RecountingSink):
+                check_marker(marker, self._sink.recount(marker))
+                yield "rows counted again"
         elif is_cursor(now.plan) and (now.plan.seq or 0) <= self._position().seq:
             raise history_lost(now.plan, self._position().seq)
 
@@ -344,7 +341,7 @@ class WindowRun:
     def _pardon(self, plan: WindowPlan, error: Exception) -> Iterator[str]:
         """A failed ingest is of no matter if another run has published the window meanwhile (and
         may have taken this try's staging place away); else the error stands."""
-        marker = self._sink.marker(plan.window_id)
+        marker = None if self._now.replacing else self._sink.marker(plan.window_id)
         if marker is None:
             raise error
         self._now.warnings.append(f"another run wrote the window; the ingest here failed: {error}")
@@ -358,7 +355,10 @@ class WindowRun:
             return
         if now.staging is not None and now.counts is not None:
             yield from self._refuse_if_overtaken(now.plan)
-            won = self._sink.publish(
+            publish = self._sink.publish
+            if now.replacing and isinstance(self._sink, ReplacingSink):
+                publish = self._sink.replace
+            won = publish(
                 now.staging, now.plan, now.counts, lambda p: self._observe(Step.PUBLISH, p)
             )
             yield "published"

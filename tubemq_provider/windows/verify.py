@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from tubemq_provider.windows.errors import CountMismatch
+from tubemq_provider.windows.errors import CountMismatch, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.protocols import IngestCounts
+from tubemq_provider.windows.protocols import IngestCounts, Marker
 
-__all__ = ["chain_problems", "check_counts", "check_staged"]
+__all__ = ["chain_problems", "check_counts", "check_marker", "check_staged"]
 
 
 def check_counts(plan: WindowPlan, counts: IngestCounts) -> None:
@@ -54,6 +54,22 @@ def check_staged(
     if total != counts.total:
         problems.append(f"{total} records in files, {counts.total} counted")
     _raise(plan, problems)
+
+
+def check_marker(marker: Marker, found: Mapping[str, int]) -> None:
+    """Whether a sink still holds what a window's marker says; raises `SinkDamaged`."""
+    said = marker.counts.records
+    problems = [
+        f"{key}: {found.get(key, 0)} rows in the sink, {said.get(key, 0)} were published"
+        for key in sorted(said.keys() | found.keys())
+        if found.get(key, 0) != said.get(key, 0)
+    ]
+    if problems:
+        lines = "".join(f"\n  - {problem}" for problem in problems)
+        raise SinkDamaged(
+            f"window {marker.plan.window_id} ({marker.ref}) is no longer what was published; "
+            f"restore it, or have it written again (on_clear='rewrite' where the sink can):{lines}"
+        )
 
 
 def _tiling_problems(plan: WindowPlan, pieces: Mapping[str, list[list[int]]]) -> list[str]:
