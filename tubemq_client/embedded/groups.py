@@ -243,7 +243,7 @@ def _check_consistency(group: Group, wish: Join) -> None:
     if dict(wish.conditions) != dict(group.conditions):
         raise Refused(
             426,
-            f"{prefix} subscribe with filter condition {_conditions(wish.conditions)} {suffix}"
+            f"{prefix} subscribe {_asked(wish.conditions)} {suffix}"
             + (
                 f", existed topic conditions is {_conditions(group.conditions)}"
                 if group.conditions
@@ -297,3 +297,9 @@ def _listed(items: frozenset[str]) -> str:
 def _conditions(conditions: Mapping[str, frozenset[str]]) -> str:
     inner = ", ".join(f"{topic}=[{_listed(items)}]" for topic, items in sorted(conditions.items()))
     return "{" + inner + "}"
+
+
+def _asked(conditions: Mapping[str, frozenset[str]]) -> str:
+    if not conditions:
+        return "without filter condition "
+    return f"with filter condition {_conditions(conditions)}"

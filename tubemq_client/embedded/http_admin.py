@@ -163,9 +163,9 @@ class MasterAdmin:
         return rows(found)
 
     def _add_topic(self, params: Params) -> dict[str, Any]:
+        user = params.user("createUser")
         topics = params.topics(required=True)
         broker_ids = params.broker_ids(required=True)
-        user = params.user("createUser")
         props = changed_props(params, TopicProps())
         own_mb = params.number("maxMsgSizeInMB", least=1)
         return rows(

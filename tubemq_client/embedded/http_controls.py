@@ -23,7 +23,7 @@ __all__ = ["ControlAdmin"]
 
 _FILTER_ITEM = re.compile(r"[\w-]+", re.ASCII)
 _MOST_MB = 20
-_FILTERING = 2
+_FILTERING, _NOT_FILTERING = 2, 0
 _BLACK = "Old API add blacklist, disable consume"
 
 Reply = dict[str, Any]
@@ -108,12 +108,11 @@ class ControlAdmin:
             {
                 "topicName": topic,
                 "groupName": control.group,
-                "condStatus": _FILTERING,
+                "condStatus": _FILTERING if control.filtering else _NOT_FILTERING,
                 "filterConds": _shown(control.conditions),
                 **_dates(control.audit),
             }
             for control in controls
-            if control.filtering
         ]
         return {
             "authConsumeGroup": allowed,
@@ -249,9 +248,9 @@ class ControlAdmin:
         return rows(sorted({group for group, _ in self._controls.consume}))
 
     def _add_consume_control(self, params: Params) -> Reply:
+        user = params.user("createUser")
         groups, topics = params.groups(required=True), _required_topics(params)
         self._check_configured(topics)
-        user = params.user("createUser")
         return rows(
             [
                 self._add_permission(params, group, topic, user)
@@ -281,13 +280,13 @@ class ControlAdmin:
         """Store `control`; its group gets a resource record if it has none, as on a real master."""
         self._controls.consume[control.group, control.topic] = control
         if control.group not in self._controls.groups:
-            audit = Audit.new(control.audit.create_user, self._clock())
+            audit = Audit.by_itself(self._clock())
             self._controls.groups[control.group] = GroupControl(control.group, audit)
         self._cluster.changed()
 
     def _update_consume_control(self, params: Params) -> Reply:
-        groups, topics = params.groups(required=True), _required_topics(params)
         user = params.user("modifyUser")
+        groups, topics = params.groups(required=True), _required_topics(params)
         return rows(
             [
                 self._update_permission(params, group, topic, user)
@@ -311,8 +310,8 @@ class ControlAdmin:
         return item_result(keys)
 
     def _delete_consume_control(self, params: Params) -> Reply:
-        groups, topics = params.groups(required=True), params.topics()
         params.user("modifyUser")
+        groups, topics = params.groups(required=True), params.topics()
         return rows(
             [self._delete_permission(group, topic) for group in groups for topic in topics or [""]]
         )
@@ -350,8 +349,8 @@ class ControlAdmin:
         return rows([item_result({"groupName": group}) for group in groups])
 
     def _delete_black(self, params: Params) -> Reply:
-        groups, topics = params.groups(required=True), params.topics()
         params.user("modifyUser")
+        groups, topics = params.groups(required=True), params.topics()
         for group in groups:
             for topic in topics or [""]:
                 self._delete_permission(group, topic)
@@ -365,6 +364,7 @@ def _required_topics(params: Params) -> list[str]:
 def _changed(params: Params, control: ConsumeControl) -> ConsumeControl:
     """`control` with what the request names. Consumption that is on has no reason to be off."""
     enabled = params.flag("consumeEnable", default=control.enabled)
+    reason = params.name("disableCsmRsn")
     conditions = control.conditions
     if params.text("filterConds") is not None:
         conditions = tuple(sorted(_filter_items(params)))
@@ -372,7 +372,7 @@ def _changed(params: Params, control: ConsumeControl) -> ConsumeControl:
         control,
         audit=replace(control.audit),
         enabled=enabled,
-        reason="" if enabled else params.text("disableCsmRsn") or control.reason,
+        reason="" if enabled else reason or control.reason,
         filtering=params.flag("filterEnable", default=control.filtering),
         conditions=conditions,
     )

@@ -20,7 +20,8 @@ _FAILURE = (
     "Parse parameter flowCtrlInfo failure: 'java.lang.Exception: Parse flowCtrlInfo value failure"
 )
 _NAMES = {0: "data_limit", 1: "freq_limit", 3: "low_fetch_limit"}
-_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d|24:00", re.ASCII)
+_TIME = re.compile(r"(\d{1,2}):(\d{1,2})", re.ASCII)
+_DAY_MINUTES = 24 * 60
 _LEAST_LIMITED_LAG_MB = 20
 _LEAST_WAIT_MS = 200
 _LONGEST_WAIT_MS = 300_000
@@ -113,13 +114,16 @@ class _Fields:
             raise self.refuse(name, f"must in [{low}, {high}]")
         return value
 
-    def time(self, name: str) -> str:
+    def time(self, name: str) -> int:
+        """Minutes since midnight, 24:00 included."""
         value = self._rule.get(name)
         if not isinstance(value, str):
             raise BadParameter(f"{_FAILURE}, FIELD {name} is required in {self.where}")
-        if not _TIME.fullmatch(value):
+        found = _TIME.fullmatch(value)
+        minutes = int(found[1]) * 60 + int(found[2]) if found else _DAY_MINUTES + 1
+        if minutes > _DAY_MINUTES:
             raise self.refuse(name, "must be 'aa:bb'")
-        return value
+        return minutes
 
 
 def _check_data_limit(fields: _Fields) -> None:
@@ -141,7 +145,12 @@ def _check_low_fetch(fields: _Fields) -> None:
         fields.within("normFreqInMs", 0, _LONGEST_WAIT_MS)
     if fields.has("filterFreqInMs") or fields.has("minDataFilterFreqInMs"):
         least = fields.within("filterFreqInMs", 0, _LONGEST_WAIT_MS)
-        fields.within("minDataFilterFreqInMs", least, _LONGEST_WAIT_MS)
+        if fields.within("minDataFilterFreqInMs", 0, _LONGEST_WAIT_MS) < least:
+            # The missing blank is the real master's.
+            raise BadParameter(
+                f"{_FAILURE}, the value of FIELD minDataFilterFreqInMs must be greater than or "
+                f"equal to the value of FIELD filterFreqInMsin {fields.where}"
+            )
 
 
 _CHECKS: dict[int, Callable[[_Fields], None]] = {

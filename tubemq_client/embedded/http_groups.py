@@ -62,7 +62,7 @@ class GroupAdmin:
     # ------------------------------------------------------------------ one group
 
     def _detail(self, params: Params) -> Reply:
-        name = params.required("consumeGroup")
+        name = params.text("groupName") or params.required("consumeGroup")
         group = self._master.groups.find(name)
         members = list(group.members.values()) if group else []
         return {
@@ -106,11 +106,11 @@ class GroupAdmin:
 
     def _rebalance(self, params: Params) -> Reply:
         """Members that are not there are passed over in silence, as on a real master."""
+        params.user("modifyUser")
         names = params.groups(required=True)
         params.required("consumerId")
         clients = params.items("consumerId")
         wait = params.number("reJoinWait", 0) or 0
-        params.user("modifyUser")
         for name in names:
             group = self._master.groups.find(name)
             if group is None or group.kind is GroupKind.CLIENT_BALANCE:
@@ -121,8 +121,8 @@ class GroupAdmin:
         return {**wrapper(), "data": []}
 
     def _consume_from_max(self, params: Params) -> Reply:
-        names = params.groups(required=True)
         params.user("modifyUser")
+        names = params.groups(required=True)
         found = [
             group
             for group in self._online()

@@ -104,7 +104,7 @@ class LimitAdmin:
         )
 
     def _add_group(self, params: Params) -> Reply:
-        groups, user = params.groups(required=True), params.user("createUser")
+        user, groups = params.user("createUser"), params.groups(required=True)
         replies = []
         for group in groups:
             if group in self._controls.groups:
@@ -115,7 +115,11 @@ class LimitAdmin:
         return rows(replies)
 
     def _new(self, group: str, user: str) -> GroupControl:
-        return GroupControl(group, Audit.new(user, self._clock()))
+        setting = self._controls.setting
+        control = GroupControl(group, Audit.new(user, self._clock()))
+        if setting is not None:
+            control.query_priority = setting.query_priority
+        return control
 
     def _keep(self, control: GroupControl) -> Reply:
         self._controls.groups[control.group] = control
@@ -123,7 +127,7 @@ class LimitAdmin:
         return item_result({"groupName": control.group})
 
     def _update_group(self, params: Params) -> Reply:
-        groups, user = params.groups(required=True), params.user("modifyUser")
+        user, groups = params.user("modifyUser"), params.groups(required=True)
         return rows(
             [self._update(group, user, lambda found: _changed(params, found)) for group in groups]
         )
@@ -144,15 +148,15 @@ class LimitAdmin:
         return self._keep(changed)
 
     def _delete_group(self, params: Params) -> Reply:
-        groups = params.groups(required=True)
         params.user("modifyUser")
+        groups = params.groups(required=True)
         for group in groups:
             self._controls.groups.pop(group, None)
         self._cluster.changed()
         return rows([item_result({"groupName": group}) for group in groups])
 
     def _set_group_rules(self, params: Params) -> Reply:
-        groups, user = params.groups(required=True), params.user("createUser")
+        user, groups = params.user("createUser"), params.groups(required=True)
         return rows(
             [
                 self._update(group, user, lambda found: _ruled(params, found))
@@ -163,13 +167,13 @@ class LimitAdmin:
         )
 
     def _update_group_rules(self, params: Params) -> Reply:
-        groups, user = params.groups(required=True), params.user("modifyUser")
+        user, groups = params.user("modifyUser"), params.groups(required=True)
         return rows(
             [self._update(group, user, lambda found: _ruled(params, found)) for group in groups]
         )
 
     def _remove_group_rules(self, params: Params) -> Reply:
-        groups, user = params.groups(required=True), params.user("modifyUser")
+        user, groups = params.user("modifyUser"), params.groups(required=True)
 
         def without(found: GroupControl) -> GroupControl:
             return replace(found, flow=FlowSetting())

@@ -137,6 +137,11 @@ class Params:
         """`createUser` or `modifyUser`: a name of at least two characters."""
         return self._checked(name, self.required(name), _NAME, _MAX_NAME_CHARS)
 
+    def name(self, name: str) -> str | None:
+        """A word like a user's name, None if absent."""
+        value = self.text(name)
+        return None if value is None else self._checked(name, value, _NAME, _MAX_GROUP_CHARS)
+
     def json(self, name: str) -> Any:
         """A required JSON value."""
         text = self.required(name)

@@ -28,6 +28,11 @@ class Audit:
     def new(cls, user: str, now_ms: int) -> Audit:
         return cls(user, now_ms, user, now_ms, now_ms)
 
+    @classmethod
+    def by_itself(cls, now_ms: int) -> Audit:
+        """For a record that the master makes because another one needs it."""
+        return cls("systemSelf", now_ms, "systemSelf", now_ms, now_ms, data_version_id=0)
+
     def touch(self, user: str, now_ms: int) -> None:
         # Serial ids are times on real masters; two changes within a millisecond differ as well.
         self.modify_user, self.modified_ms = user, now_ms
