@@ -14,6 +14,7 @@ import typer
 
 from tubemq_client import __version__, errors
 from tubemq_client.cli import groups, inspect, lag, offsets, produce, read, serve, topics
+from tubemq_client.cli.options import use_config
 
 __all__ = ["build_app"]
 
@@ -62,8 +63,17 @@ def _version_option(
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="TUBEMQ_CONFIG",
+            help="Options of the connection: TOML with our names, or an INI file of the C++ SDK.",
+        ),
+    ] = None,
 ) -> None:
     del version  # its callback has done the work
+    _reporting(use_config)(config)
 
 
 def _reporting(command: Callable[P, None]) -> Callable[P, None]:

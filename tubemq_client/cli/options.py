@@ -7,6 +7,7 @@ output can be piped. Nothing here opens a connection.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tubemq_client import errors
-from tubemq_client.config import ClientConfig
+from tubemq_client.config import ClientConfig, from_file, with_environment
 from tubemq_client.model import ClientSettings
 
 __all__ = [
@@ -36,7 +37,11 @@ __all__ = [
     "show",
     "status_console",
     "table_of",
+    "use_config",
 ]
+
+_CONFIG = "TUBEMQ_CONFIG"
+_RPC_TIMEOUT_MS = 10_000
 
 Masters = Annotated[
     str,
@@ -83,9 +88,31 @@ status_console = Console(stderr=True, highlight=False)
 
 
 def client_settings(masters: str, rpc_timeout_ms: int) -> ClientSettings:
-    """Validated settings. Raises `errors.ConfigError`, which ends the command with code 2."""
-    options = {"masters": masters, "rpc_timeout_ms": rpc_timeout_ms}
+    """Validated settings: the file of `--config`, overruled by `TUBEMQ_…` of the environment, and
+    that by the command's own options. Raises `errors.ConfigError`: the command ends with code 2."""
+    options = with_environment(ClientConfig, _from_config())
+    options["masters"] = masters
+    if rpc_timeout_ms != _RPC_TIMEOUT_MS:
+        options["rpc_timeout_ms"] = rpc_timeout_ms
     return ClientConfig.parse(options).settings()
+
+
+def use_config(path: str | None) -> None:
+    """Make `path` the option file of this process; its masters are used unless others are named."""
+    if path is None:
+        return
+    os.environ[_CONFIG] = path
+    masters = _from_config().get("masters")
+    if masters:
+        text = masters if isinstance(masters, str) else ",".join(map(str, masters))
+        os.environ.setdefault("TUBEMQ_MASTERS", text)
+
+
+def _from_config() -> dict[str, Any]:
+    """What the option file says of the connection; it may also be a consumer's or producer's."""
+    path = os.environ.get(_CONFIG)
+    options = from_file(path) if path else {}
+    return {name: value for name, value in options.items() if name in ClientConfig.model_fields}
 
 
 def note(text: str) -> None:
