@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from tests.embedded.members import Player
 from tests.embedded.rpc import BrokerWire, Wire, bodies
 from tubemq_client import _pb
 from tubemq_client._wire import envelope, methods, payload
@@ -172,3 +173,69 @@ def _get_of(wire: BrokerWire) -> object:
     return _pb.GetMessageRequestC2B(
         clientId=wire.client_id, partitionId=0, groupName=wire.group, topicName="lone"
     )
+
+
+def test_ordered_refusals_come_so_often_and_change_nothing(
+    mq: EmbeddedTubeMQ, wire: BrokerWire, master: Wire
+) -> None:
+    mq.broker(1).refuse(methods.SEND_MESSAGE.id, 500, "out of order", times=2)
+    mq.refuse(methods.REGISTER_CONSUMER.id, 450, "not you")
+
+    codes = [wire.send("lone", b"x").errCode for _ in range(3)]
+    assert codes == [500, 500, 200]
+    assert mq.broker(1).store("lone").ends.memory == 28
+    player = Player(master)
+    assert (player.register().errMsg, player.register().errCode) == ("not you", 200)
+
+    mq.broker(1).refuse(methods.REGISTER_PARTITION.id, 410, times=9)
+    assert wire.register("lone").errCode == 410
+    mq.broker(1).refuse(methods.REGISTER_PARTITION.id, 410, times=0)
+    assert wire.register("lone").errCode == 200
+
+
+def test_ordered_exceptions_are_named(mq: EmbeddedTubeMQ, wire: BrokerWire, master: Wire) -> None:
+    mq.broker(1).fail(methods.GET_MESSAGES.id, "java.lang.OutOfMemoryError", "heap", fatal=True)
+    mq.fail(methods.REGISTER_PRODUCER.id, "java.lang.NullPointerException")
+
+    with pytest.raises(RemoteException, match="heap"):
+        wire.get("lone")
+    assert wire.get("lone").errCode == 411
+    register = _pb.RegisterRequestP2M(clientId="p", brokerCheckSum=-1, hostName="h")
+    with pytest.raises(RemoteException, match="NullPointerException"):
+        master.call(methods.REGISTER_PRODUCER, register)
+
+
+def test_events_get_lost_come_twice_or_not_at_all(mq: EmbeddedTubeMQ, master: Wire) -> None:
+    player = Player(master)
+    player.register()
+    player.beat()
+    mq.withhold_balance()
+    mq.balance()
+    assert not player.beat().HasField("event")
+
+    mq.withhold_balance(withhold=False)
+    mq.lose_events()
+    mq.balance()
+    assert [player.beat().HasField("event") for _ in range(2)] == [False, False]
+
+    other = Player(master, "c2", "other")
+    other.register()
+    other.beat()
+    mq.repeat_events()
+    mq.balance()
+    assert [other.beat().HasField("event") for _ in range(3)] == [True, True, False]
+
+
+def test_a_renewed_broker_list_is_sent_again(mq: EmbeddedTubeMQ, master: Wire) -> None:
+    base = {"clientId": "p", "hostName": "h"}
+    first = master.call(
+        methods.REGISTER_PRODUCER, _pb.RegisterRequestP2M(**base, brokerCheckSum=-1)
+    )
+
+    def beat() -> int:
+        message = _pb.HeartRequestP2M(**base, brokerCheckSum=first.brokerCheckSum)
+        return len(master.call(methods.HEARTBEAT_PRODUCER, message).brokerInfos)
+
+    assert beat() == 0
+    mq.renew_broker_list()
+    assert beat() == 1

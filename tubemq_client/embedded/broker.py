@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tubemq_client._core.flow_control import FlowRules
 from tubemq_client._wire import payload
@@ -18,6 +19,7 @@ from tubemq_client.embedded.history import scan_groups
 from tubemq_client.embedded.leases import Lease, Leases
 from tubemq_client.embedded.persistence import DataDirectory
 from tubemq_client.embedded.positions import PositionKey, Positions
+from tubemq_client.embedded.refusals import Refusals
 from tubemq_client.embedded.storage import Storage, Store
 from tubemq_client.embedded.store import Ends
 from tubemq_client.embedded.switches import Switches
@@ -31,6 +33,8 @@ Clock = Callable[[], int]
 EMPTY_STORE = Ends(0, 0, 0, 0)
 
 _log = logging.getLogger(__name__)
+
+_parsed = lru_cache(maxsize=8)(FlowRules.parse)
 
 
 @dataclass(slots=True)
@@ -79,6 +83,7 @@ class Broker:
         self.switches = switches
         self.clock = clock
         self.faults = Faults()
+        self.refusals = Refusals()
         self.running = True
         self.flow_rules = FlowRules()
         self.leases = Leases(switches.lease_ms)
@@ -126,7 +131,16 @@ class Broker:
         """The priority in force for a registration: its own, else the cluster's."""
         if lease.query_priority > 0:
             return lease.query_priority
-        return self.switches.default_query_priority
+        setting = self.cluster.controls.setting
+        return setting.query_priority if setting else self.switches.default_query_priority
+
+    @property
+    def data_limits(self) -> FlowRules:
+        """The flow rules to enforce: the cluster's while they are on, else those set by hand."""
+        setting = self.cluster.controls.setting
+        if setting is None or not setting.flow.enabled:
+            return self.flow_rules
+        return _parsed(setting.flow.text)
 
     def max_offset(self, lease: Lease, ends: Ends) -> int:
         """The end that a registration or commit reply announces.

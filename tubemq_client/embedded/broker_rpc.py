@@ -60,6 +60,7 @@ class BrokerRpc:
             return None
         handler = self.handlers[method_id]
         try:
+            self._broker.refusals.check(method_id)
             return handler.serve(request)
         except Refused as refusal:
             return handler.refuse(refusal)
@@ -291,7 +292,7 @@ class BrokerRpc:
         if lease.data_reached is None:  # nothing is limited before the first successful fetch
             return 0
         lag, now = store.log.data_end - lease.data_reached, self._broker.clock()
-        return lease.allowance.refused_ms(self._broker.flow_rules, lag, now, now)
+        return lease.allowance.refused_ms(self._broker.data_limits, lag, now, now)
 
     def _fetch(
         self, key: PositionKey, lease: Lease, store: Store, mode: FetchMode, start: int

@@ -205,7 +205,8 @@ class Cluster:
         """The topic's size setting in MiB."""
         record = self.topics.get(topic)
         own = record.max_message_mb if record else None
-        return own or self._switches.max_message_mb
+        setting = self.controls.setting
+        return own or (setting.max_message_mb if setting else self._switches.max_message_mb)
 
     # ------------------------------------------------------------------ views of clients
 
@@ -232,6 +233,10 @@ class Cluster:
             and self.is_online(record.broker_id, now_ms)
             and now_ms >= record.audit.created_ms + delay_ms
         )
+
+    def renew_broker_list(self) -> None:
+        """Give the list of broker addresses another id, as if it had changed."""
+        self._broker_list_changed(self.broker_list_id + 1)
 
     def _broker_list_changed(self, candidate: int) -> None:
         # Ids are times on real masters; they only have to differ, and to stay above former ones.

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tubemq_client._core.flow_control import FlowRules
+from tubemq_client.embedded.checks import Refused, RpcFault
 from tubemq_client.embedded.loop_thread import LoopThread
 from tubemq_client.embedded.positions import PositionKey
 from tubemq_client.embedded.runtime import ServedBroker
@@ -115,6 +116,24 @@ class BrokerHandle:
     def silence(self, *method_ids: int) -> None:
         """Never answer these methods; none means answer all."""
         self._set("silent", value=set(method_ids))
+
+    def refuse(self, method_id: int, code: int, text: str = "", *, times: int = 1) -> None:
+        """Answer the next calls of a method with this code and text; ``times=0`` ends it."""
+        answer = Refused(code, text)
+        self._thread.do(lambda: self._served.broker.refusals.order(method_id, answer, times))
+
+    def fail(
+        self,
+        method_id: int,
+        exception: str,
+        detail: str = "",
+        *,
+        fatal: bool = False,
+        times: int = 1,
+    ) -> None:
+        """Answer the next calls of a method with an RPC exception of this Java class."""
+        answer = RpcFault(exception, detail, fatal=fatal)
+        self._thread.do(lambda: self._served.broker.refusals.order(method_id, answer, times))
 
     def revoke_lease(self, group: str, topic: str, partition_id: int) -> bool:
         """Make the owner's next call fail with 411; whether there was an owner."""

@@ -37,6 +37,7 @@ from tubemq_client.embedded.checks import (
 )
 from tubemq_client.embedded.cluster import UNDEFINED, Cluster
 from tubemq_client.embedded.groups import Group, Groups, Join, Member, Producers
+from tubemq_client.embedded.refusals import Refusals
 from tubemq_client.embedded.switches import Switches
 from tubemq_client.errors import TubeMQError
 from tubemq_client.model import BrokerNode
@@ -62,6 +63,7 @@ class Master:
         self.producers = Producers(switches.member_timeout_ms)
         self.standby = False
         self.silent: set[int] = set()
+        self.refusals = Refusals()
         self.address = "127.0.0.1"
         self._started_ms = clock()
         offers = ClusterOffers(cluster, clock, switches.max_brokers_per_member)
@@ -95,6 +97,7 @@ class Master:
             return None
         handler = self.handlers[method_id]
         try:
+            self.refusals.check(method_id)
             return handler.serve(request)
         except Refused as refusal:
             return handler.refuse(refusal)

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from tubemq_client.embedded.broker import Clock
+from tubemq_client.embedded.checks import Refused, RpcFault
 from tubemq_client.embedded.handles import BrokerHandle
 from tubemq_client.embedded.loop_thread import LoopThread
 from tubemq_client.embedded.runtime import Ports, Runtime
@@ -185,6 +186,41 @@ class EmbeddedTubeMQ:
     def forget_members(self) -> None:
         """Make the master forget all producers and consumers, as a fail-over does."""
         self._thread.do(self._runtime.master.forget_members)
+
+    def refuse(self, method_id: int, code: int, text: str = "", *, times: int = 1) -> None:
+        """Answer the master's next calls of a method with this code; ``times=0`` ends it."""
+        answer = Refused(code, text)
+        self._thread.do(lambda: self._runtime.master.refusals.order(method_id, answer, times))
+
+    def fail(
+        self,
+        method_id: int,
+        exception: str,
+        detail: str = "",
+        *,
+        fatal: bool = False,
+        times: int = 1,
+    ) -> None:
+        """Answer the master's next calls of a method with an RPC exception of this Java class."""
+        answer = RpcFault(exception, detail, fatal=fatal)
+        self._thread.do(lambda: self._runtime.master.refusals.order(method_id, answer, times))
+
+    def lose_events(self, count: int = 1) -> None:
+        """Lose the next balance events on their way; the master does not send them again."""
+        self._thread.do(lambda: setattr(self._runtime.master.balance.faults, "lose_events", count))
+
+    def repeat_events(self, count: int = 1) -> None:
+        """Send the next balance events once more than they should be."""
+        faults = self._runtime.master.balance.faults
+        self._thread.do(lambda: setattr(faults, "repeat_events", count))
+
+    def withhold_balance(self, *, withhold: bool = True) -> None:
+        """Let balance rounds pass without effect, or with effect again."""
+        self._thread.do(lambda: setattr(self._runtime.master.balancer, "withheld", withhold))
+
+    def renew_broker_list(self) -> None:
+        """Give the list of broker addresses another id, so that clients take it anew."""
+        self._thread.do(self._runtime.cluster.renew_broker_list)
 
     def balance(self) -> int:
         """Do one balance round of the master now; the id that its events carry."""

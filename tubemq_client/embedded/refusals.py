@@ -1,0 +1,41 @@
+"""Answers that a test orders in advance: a code, or an exception, instead of what would be said.
+
+Pure state, one for the master and one for each broker. An order is for one method and for so many
+calls; the call it meets has no effect on the server.
+"""
+
+from __future__ import annotations
+
+from tubemq_client.embedded.checks import Refused, RpcFault
+
+__all__ = ["Refusals"]
+
+
+class Refusals:
+    """Orders by method id. The last one given for a method holds."""
+
+    def __init__(self) -> None:
+        self._orders: dict[int, tuple[Exception, int]] = {}
+
+    def order(self, method_id: int, answer: Refused | RpcFault, times: int) -> None:
+        """Answer the next `times` calls of a method with `answer`; 0 ends it."""
+        if times > 0:
+            self._orders[method_id] = (answer, times)
+        else:
+            self._orders.pop(method_id, None)
+
+    def check(self, method_id: int) -> None:
+        """Raises what was ordered for this call, if anything was."""
+        if method_id not in self._orders:
+            return
+        answer, times = self._orders.pop(method_id)
+        self.order(method_id, _same(answer), times - 1)
+        raise answer
+
+
+def _same(answer: Exception) -> Refused | RpcFault:
+    """A fresh copy: a raised exception keeps its traceback."""
+    if isinstance(answer, Refused):
+        return Refused(answer.code, answer.text)
+    assert isinstance(answer, RpcFault), "nothing else can be ordered"
+    return RpcFault(answer.name, answer.detail, fatal=answer.fatal)
