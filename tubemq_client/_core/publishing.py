@@ -41,6 +41,9 @@ _UNKNOWN_RETRIES = 3
 _SETTLING_BEATS = 3
 """Heartbeats without any route that are not believed after registering again."""
 
+_UNKNOWN = (errors.NetworkError, errors.RemoteException, errors.ProtocolViolation)
+"""Instead of a reply: whether the record was stored is not known."""
+
 _NOT_STORED = (errors.Overflow, errors.ServiceUnavailable, errors.Forbidden)
 """Refusals of a broker that mean the record was certainly not stored."""
 
@@ -301,7 +304,7 @@ class ProducerSession:
                 reply = yield Await(flight.ticket)
             elif isinstance(reply, errors.TubeMQError):
                 raise reply
-        except (errors.NetworkError, errors.RemoteException) as error:
+        except _UNKNOWN as error:
             self.detours.failed(flight.partition, (yield Now()))
             if self.settings.retry_unknown and flight.again < _UNKNOWN_RETRIES:
                 return error
