@@ -102,7 +102,7 @@ class ClientConfig(CommonOptions):
         5, ge=1, le=100, description="failures in a row before heartbeats slow down"
     )
     register_attempts: int = Field(
-        5, ge=1, le=100, description="attempts to register at the master"
+        5, ge=1, le=100, description="attempts of a group's member to register"
     )
     register_pause_ms: int = Field(
         1_000, ge=0, le=60_000, description="time between those attempts, ms"
