@@ -12,7 +12,7 @@ from tests.balance.world import PARTITIONS, World
 from tubemq_client.model import ConsumerSettings
 
 SEEDS = range(50)
-STEPS = 14
+STEPS = 10
 MOST_MEMBERS = 4
 DRAIN_MS = 300_000
 
@@ -47,7 +47,7 @@ def test_every_record_is_confirmed_and_never_comes_again(seed: int) -> None:
     live_through(world)
     assert not world.missing, world.tell(f"never confirmed: {sorted(world.missing)}")
     assert world.most_held == PARTITIONS, world.tell("some partition was never held")
-    world.run(60_000)
+    world.run(30_000)
     assert sum(len(member.session.table.held) for member in world.alive) == PARTITIONS
 
 

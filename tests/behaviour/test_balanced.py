@@ -180,7 +180,7 @@ def test_who_cannot_join_is_told_why(shell: Shell, site: Site, group: str) -> No
 @pytest.fixture
 def member(shell: Shell, settings: ClientSettings, group: str) -> Callable[..., Any]:
     """Makes members that beat every 200 ms, on two brokers that a test can break."""
-    quick = ClientSettings(settings.masters, rpc_timeout_ms=2_000, heartbeat_period_ms=200)
+    quick = replace(settings, heartbeat_period_ms=200, register_pause_ms=100)
 
     def member(topics: Any = TOPICS, **options: Any) -> Any:
         return shell.Consumer(quick, group, topics, **options)

@@ -329,17 +329,16 @@ class BalancedSession:
         """Register at brokers. What cannot be had within `register_attempts` is left to the
         master, which learns from the report and deals it out again."""
         left = [p for p in places if p not in self.table.held and p.topic in self.topics]
-        gained: list[Partition] = []
         for attempt in range(self.settings.register_attempts):
             if attempt:
                 yield Sleep(self.settings.register_pause_ms)
-            gained += yield from self._take_round(left, places, fresh=fresh)
+            tried = yield from self._take_round(left, places, fresh=fresh)
+            gained = sorted(partition for partition in tried if partition in self.table.held)
+            if gained:
+                yield Deliver(Rebalance("assigned", gained))
+                self.table.admit(gained)
             if not left or self.closing:
                 break
-        gained = sorted(partition for partition in gained if partition in self.table.held)
-        if gained:
-            yield Deliver(Rebalance("assigned", gained))
-            self.table.admit(gained)
 
     def _take_round(
         self, left: list[Partition], places: dict[Partition, BrokerNode], *, fresh: bool
