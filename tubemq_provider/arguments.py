@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -31,6 +31,9 @@ from tubemq_client.model import Partition
 from tubemq_provider.assets import CLUSTER_PATTERN
 from tubemq_provider.windows.policies import parse_offsets
 
+if TYPE_CHECKING:
+    from airflow.sdk import Asset
+
 __all__ = [
     "ClusterAlias",
     "GivenOffsets",
@@ -38,9 +41,11 @@ __all__ = [
     "TaskArguments",
     "check_literals",
     "from_json",
+    "is_mapped",
     "is_template",
     "of_topic",
     "parse",
+    "require_inlet",
 ]
 
 
@@ -126,6 +131,24 @@ def is_template(value: object) -> bool:
         return any(is_template(item) for item in value)
     # The output of another task, as an argument.
     return hasattr(value, "resolve") and hasattr(value, "iter_references")
+
+
+def is_mapped(task: object) -> bool:
+    """Whether a worker makes `task` of a mapped one. The scheduler has then seen nothing but
+    .partial(): assets that are added now would look declared without being so."""
+    return bool(getattr(task, "_BaseOperator__from_mapped", False))
+
+
+def require_inlet(task: Any, asset: Asset) -> None:
+    """Raise `errors.ConfigError` unless `asset` is an inlet of `task`: Airflow would let it read
+    nothing. Only a mapped task, whose author alone can declare it, comes without."""
+    if asset not in task.inlets:
+        raise errors.ConfigError(
+            f"a mapped task must declare the offsets asset: pass inlets=[a] to .partial(), where a "
+            f"= tubemq_provider.assets.offsets_asset({task.cluster!r}, {task.topic!r}, "
+            f"{task.group!r}); so topic and group cannot be mapped",
+            subject="assets",
+        )
 
 
 def check_literals(

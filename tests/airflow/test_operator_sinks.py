@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tubemq_client import Partition, Record
@@ -137,6 +138,30 @@ def test_an_object_store_gets_its_credentials_from_a_connection(
     assert SECRET not in said
 
 
+def test_a_cleared_task_rewrites_its_window_only_if_asked(scene: Scene) -> None:
+    arguments = {"sink": f"sqlite:///{scene.root}/lake.db?table=orders", "on_clear": "rewrite"}
+    scene.produce(b"a", b"b")
+    first = scene.run("first", **arguments)
+    scene.produce(b"c")
+    second = scene.run("second", **arguments)
+    assert scene.run("first", **arguments).replayed  # a retry, nobody has cleared it
+    again = scene.run("first", cleared=True, **arguments)
+    assert not again.replayed
+    assert (again.hash, again.records) == (first.hash, first.records)
+    assert again.position == second.position  # nothing is rewound
+    assert sorted(_sqlite(scene.root)) == [b"a", b"b", b"c"]
+
+
+def test_corrupt_records_are_kept_beside_the_window(scene: Scene) -> None:
+    scene.produce(b"a", b"b", b"c")
+    scene.mq.broker(1).corrupt_next(1)
+    found = scene.run("first", sink=f"{scene.root}/lake", corrupt_records="quarantine")
+    (aside,) = (scene.root / "lake").glob("window_id=*/_corrupt/*.parquet")
+    assert found.corrupt == pq.read_metadata(aside).num_rows > 0
+    assert found.total + found.corrupt == 3
+    assert scene.run("first", cleared=True, sink=f"{scene.root}/lake").replayed
+
+
 def test_appending_has_to_be_asked_for_and_says_so(scene: Scene) -> None:
     scene.produce(b"a")
     found = scene.run("first", sink=f"append:{scene.root}/files", exactly_once=False)
@@ -177,6 +202,7 @@ def test_the_outlet_is_the_sinks_place(spec: str, uri: str) -> None:
         ({"sink": f"postgresql://db/l?table=t&password={SECRET}"}, "credentials do not belong"),
         ({"sink": f"s3://key:{SECRET}@lake/orders"}, "credentials do not belong here"),
         ({"sink": "/lake", "sink_conn_id": "x"}, "sink_conn_id has no effect"),
+        ({"sink": "delta:/lake", "corrupt_records": "quarantine"}, "needs a sink of files"),
         ({"sink": "/lake", "on_clear": "rewrite"}, "cannot replace a window in one step"),
         ({"sink": "delta:/lake", "on_clear": "rewrite"}, "use an object store or a database"),
     ],

@@ -103,7 +103,7 @@ class InlineEngine:
         self._row_group_bytes = row_group_bytes
         self._target_file_bytes = target_file_bytes
         self._compression = compression
-        self._corrupt = corrupt or CorruptFile()
+        self._corrupt = CorruptFile() if corrupt is None else corrupt
         self._cancelled = threading.Event()
 
     @classmethod

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tubemq_client.errors import ConfigError, from_text
 from tubemq_provider.engines.spark_runtime import job_group, open_session, temporary_conf
+from tubemq_provider.spark.access import access_file
 from tubemq_provider.spark.reports import SplitReport, load_reports
 from tubemq_provider.spark.session import register, spark_options
 from tubemq_provider.windows.errors import CountMismatch, WindowError
@@ -173,8 +174,7 @@ class SessionEngine:
         """Run the one Spark job of the window, whose tasks write the files."""
         from tubemq_provider.engines.landing import accept, landing_frame, manifest_of
 
-        options = {**self._options, **spark_options(self._settings, plan)}
-        with self._job(spark, plan):
+        with self._reading(plan) as options, self._job(spark, plan):
             frame = landing_frame(
                 spark,
                 options,
@@ -187,6 +187,12 @@ class SessionEngine:
             manifest = manifest_of(frame)
             progress("files written")
         return accept(plan, staging, manifest)
+
+    @contextmanager
+    def _reading(self, plan: WindowPlan) -> Iterator[dict[str, str]]:
+        """The options of the read; what they must not carry is in a file while the body runs."""
+        with access_file(self._settings) as path:
+            yield {**self._options, **spark_options(self._settings, plan, config_file=path)}
 
     @contextmanager
     def _job(self, spark: SparkSession, plan: WindowPlan) -> Iterator[None]:
@@ -202,14 +208,14 @@ class SessionEngine:
         from pyspark.sql import Observation
         from pyspark.sql import functions as sf
 
-        options = {
-            **self._options,
-            **spark_options(self._settings, plan),
-            "reportDir": str(Path(staging.path) / _REPORTS),
-        }
+        reports = {"reportDir": str(Path(staging.path) / _REPORTS)}
         written = Observation(f"tubemq-{staging.attempt}")
-        with temporary_conf(spark, _PARQUET), self._job(spark, plan):
-            frame = self._transformed(_load(spark, options))
+        with (
+            self._reading(plan) as options,
+            temporary_conf(spark, _PARQUET),
+            self._job(spark, plan),
+        ):
+            frame = self._transformed(_load(spark, {**options, **reports}))
             progress("frame loaded")
             self._stop_if_cancelled(plan)
             frame = frame.observe(written, sf.count(sf.lit(1)).alias("rows"))

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
-from tubemq_provider.arguments import check_literals, is_template, parse
+from tubemq_provider.arguments import check_literals, is_mapped, is_template, parse
 from tubemq_provider.assets import offsets_asset, sink_asset
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -230,7 +230,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
         for name, value in given.items():
             setattr(self, name, value)
         unsafe = []
-        if not self._mapped and not self._serialised and begins_at_latest(given):
+        if not is_mapped(self) and not self._serialised and begins_at_latest(given):
             unsafe = ["initial_position 'latest' needs max_active_tis_per_dag=1: runs would race"]
         check_literals(IngestArguments, self._arguments(), static=_STATIC, problems=unsafe)
 
@@ -239,18 +239,12 @@ class TubeMQSparkIngestOperator(OutputArguments):
         """Whether two first runs cannot resolve ``latest`` differently."""
         return self.max_active_tis_per_dag == 1 or self.offset_store == "ledger"
 
-    @property
-    def _mapped(self) -> bool:
-        """Whether a worker makes this of a mapped task. The scheduler has then seen nothing but
-        .partial(): what is added here would look declared without being so."""
-        return bool(getattr(self, "_BaseOperator__from_mapped", False))
-
     def _serialise(self, mode: str, offset_store: str, chosen: Mapping[str, Any]) -> None:
         """One cursor window at a time, unless the author has chosen otherwise, or runs may claim
         windows side by side."""
         if offset_store == "ledger":
             return
-        if not self._mapped and mode == "cursor" and "max_active_tis_per_dag" not in chosen:
+        if not is_mapped(self) and mode == "cursor" and "max_active_tis_per_dag" not in chosen:
             self.max_active_tis_per_dag = 1
 
     def _arguments(self) -> dict[str, Any]:
@@ -258,7 +252,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
 
     def _declare_assets(self, spec: str) -> None:
         """The offsets asset becomes inlet and outlet, the sink's asset an outlet."""
-        if self._mapped:
+        if is_mapped(self):
             return
         outlets = [self.offsets_asset]
         if not is_template(spec):

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from tubemq_client.config import GroupName, TopicName
-from tubemq_provider.arguments import ClusterAlias, TaskArguments, check_literals, parse
+from tubemq_provider.arguments import (
+    ClusterAlias,
+    TaskArguments,
+    check_literals,
+    is_mapped,
+    parse,
+    require_inlet,
+)
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -51,6 +58,8 @@ class TubeMQSampleEndsOperator(BaseOperator):
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
 
+    A mapped task needs ``inlets=[offsets_asset(cluster, topic, group)]`` in its ``.partial()``.
+
     XCom: ``{"at", "samples", "since", "ends": {"1/0": 2800}}``; `ends` are by store.
     """
 
@@ -75,7 +84,7 @@ class TubeMQSampleEndsOperator(BaseOperator):
             static=dict.fromkeys(SampleArguments.model_fields, "it names the offsets asset"),
         )
         self.offsets_asset = offsets_asset(self.cluster, topic, group)
-        if self.offsets_asset not in self.inlets:
+        if not is_mapped(self) and self.offsets_asset not in self.inlets:
             self.inlets = [*self.inlets, self.offsets_asset]
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -84,6 +93,7 @@ class TubeMQSampleEndsOperator(BaseOperator):
             arguments = parse(SampleArguments, self._arguments())
             hook = TubeMQHook(self.tubemq_conn_id)
             hook.expect_cluster(arguments.cluster)
+            require_inlet(self, self.offsets_asset)
             store: Any = context["asset_state_store"]
             timeline = record_sample(
                 arguments.topic,

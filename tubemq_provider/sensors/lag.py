@@ -14,7 +14,14 @@ from pydantic import Field
 
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.model import Partition
-from tubemq_provider.arguments import ClusterAlias, TaskArguments, check_literals, parse
+from tubemq_provider.arguments import (
+    ClusterAlias,
+    TaskArguments,
+    check_literals,
+    is_mapped,
+    parse,
+    require_inlet,
+)
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetProgress
@@ -61,6 +68,8 @@ class TubeMQLagSensor(TubeMQSensor):
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
 
+    A mapped sensor needs ``inlets=[offsets_asset(cluster, topic, group)]`` in its ``.partial()``.
+
     XCom: ``{"topic", "group", "of", "end", "ends": {"1:0": 2800}, "positions", "lag",
     "lag_by_store"}``.
     """
@@ -89,15 +98,18 @@ class TubeMQLagSensor(TubeMQSensor):
         reason = "it names the offsets asset, which Airflow must know before a run"
         static = dict.fromkeys(("topic", "group", "cluster"), reason)
         check_literals(LagArguments, self._arguments(), static=static)
-        if of == "cursor":
+        asset = offsets_asset(self.cluster, topic, group)
+        if of == "cursor" and not is_mapped(self) and asset not in self.inlets:
             # Only the state and events of a task's inlets can be read.
-            self.inlets = [*self.inlets, offsets_asset(self.cluster, topic, group)]
+            self.inlets = [*self.inlets, asset]
 
     def look(self, context: Context) -> PokeReturnValue:
         """One look at positions and ends."""
         arguments = parse(LagArguments, self._arguments())
         hook = self.hook
         hook.expect_cluster(arguments.cluster)
+        if arguments.of == "cursor":
+            require_inlet(self, offsets_asset(arguments.cluster, arguments.topic, arguments.group))
         positions = self._positions(arguments, hook, context)
         ends = hook.ends(arguments.topic, arguments.group, stable=arguments.end == "stable")
         report = _report(arguments, ends, positions)
