@@ -162,8 +162,18 @@ class TubeMQHook(BaseHook):
             yield from producer.send_many(topic, records)
 
     def spark_options(self) -> dict[str, str]:
-        """Options of the connection for ``spark.read.format("tubemq").options(**…)``."""
+        """Options of the connection for ``spark.read.format("tubemq").options(**…)``.
+
+        Raises `errors.ConfigError` for a connection with a user or TLS: those do not travel in
+        options, which show in query plans; see the option ``configFile``.
+        """
         config = self.config
+        if config.auth or config.tls:
+            raise errors.ConfigError(
+                f"connection {self.tubemq_conn_id!r} has a user or TLS, which options must not "
+                "carry: write them to a file on the driver and name it with 'configFile'",
+                subject="Spark options",
+            )
         return {
             "masters": ",".join(f"{host}:{port}" for host, port in config.masters),
             "rpcTimeoutMs": str(config.rpc_timeout_ms),

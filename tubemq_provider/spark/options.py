@@ -53,11 +53,11 @@ OPTIONS = (
     Option("rpcTimeoutMs", (), "10000"),
     Option("poolSize", (), "32"),
     Option("reportDir"),
+    Option("configFile"),
 )
 
 _REFUSED = {
-    "password": "is not taken: options show in query plans, and authentication is not supported "
-    "yet",
+    "password": "is not taken, because options show in query plans; name a file with 'configFile'",
     "path": "is not used; load() takes no argument, name the topic with the option 'topic'",
     "subscribe": "is Kafka's word; name one topic with 'topic'",
     "kafka.bootstrap.servers": "is Kafka's word; name the masters with 'masters'",
@@ -90,6 +90,7 @@ class ReadOptions:
     rpc_timeout_ms: int
     pool_size: int
     report_dir: str | None
+    config_file: str | None = None
 
     @property
     def gap_policy(self) -> str:
@@ -97,14 +98,25 @@ class ReadOptions:
         return "fail" if self.fail_on_data_loss else "skip"
 
     def settings(self) -> ClientSettings:
-        """The client settings that planner and tasks run on."""
-        return ClientSettings(masters=self.masters, rpc_timeout_ms=self.rpc_timeout_ms)
+        """The client settings that planner and tasks run on. Reads `configFile`, so ask on the
+        driver only. Raises `ConfigError` for what the file says."""
+        if self.config_file is None:
+            return ClientSettings(masters=self.masters, rpc_timeout_ms=self.rpc_timeout_ms)
+        from tubemq_provider.spark.access import settings_from
+
+        return settings_from(
+            self.config_file, masters=self.masters or None, rpc_timeout_ms=self.rpc_timeout_ms
+        )
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
     """Check everything, then answer; raises `ConfigError` with all problems, one line each."""
     values = OptionValues(OPTIONS, given, refused=_REFUSED)
-    masters = values.addresses("masters", default_port=8715)
+    config_file = values.text("configFile")
+    if config_file is not None and values.text("masters") is None:
+        masters: tuple[Address, ...] = ()  # the file names them
+    else:
+        masters = values.addresses("masters", default_port=8715)
     plan = _window(values)
     topic, group, filters = _subject(values, plan)
     start, end = _bounds(values, topic or None, windowed=plan is not None)
@@ -127,6 +139,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         rpc_timeout_ms=values.number("rpcTimeoutMs", low=1),
         pool_size=values.number("poolSize", low=1, high=1000),
         report_dir=values.text("reportDir"),
+        config_file=config_file,
     )
     if values.problems:
         raise ConfigError(values.problems, subject=SUBJECT)

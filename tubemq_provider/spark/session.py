@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.spark.access import needs_access
 from tubemq_provider.spark.options import parse_options
 
 if TYPE_CHECKING:
@@ -30,13 +31,26 @@ _PACKAGES = ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def spark_options(settings: ClientSettings, plan: WindowPlan) -> dict[str, str]:
-    """The options that read exactly `plan`: ``spark.read.format("tubemq").options(**these)``."""
-    return {
+def spark_options(
+    settings: ClientSettings, plan: WindowPlan, *, config_file: str | None = None
+) -> dict[str, str]:
+    """The options that read exactly `plan`: ``spark.read.format("tubemq").options(**these)``.
+
+    Users and TLS do not travel in options: settings that have any need `config_file`, a file of
+    options on the driver's host (`access.access_file` makes one). Raises `ConfigError` without it.
+    """
+    if config_file is None and needs_access(settings):
+        raise ConfigError(
+            "users and TLS are not written into options, which show in query plans: name a file "
+            "that has them with config_file (option 'configFile')",
+            subject="Spark options",
+        )
+    options = {
         "masters": ",".join(map(_address, settings.masters)),
         "window": plan.canonical(),
         "rpcTimeoutMs": str(settings.rpc_timeout_ms),
     }
+    return options if config_file is None else {**options, "configFile": config_file}
 
 
 def freeze(options: Mapping[str, str]) -> dict[str, str]:

@@ -88,10 +88,14 @@ class TubeMQDataSource(DataSource):
 
 
 class TubeMQBatchReader(DataSourceReader):
-    """Plans splits on the driver and reads them in tasks."""
+    """Plans splits on the driver and reads them in tasks.
+
+    Made on the driver; tasks get it pickled, with the settings as they were there.
+    """
 
     def __init__(self, options: ReadOptions, planned: PlannedRead, schema: StructType) -> None:
         self._options = options
+        self._settings = options.settings()
         self._planned = planned
         self._schema = schema
 
@@ -141,7 +145,7 @@ class TubeMQBatchReader(DataSourceReader):
             **policy,
         }
         return RangeReader(
-            options.settings(),
+            self._settings,
             group=options.group,
             filters=options.filters,
             brokers={partition.broker.broker_id: partition.broker},

@@ -1,0 +1,90 @@
+"""Users and TLS on their way to tasks: never in an option, in a file no longer than needed."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from tubemq_client.errors import ConfigError
+from tubemq_client.model import ClientSettings, Credentials, TlsSettings
+from tubemq_provider.spark.access import access_file
+from tubemq_provider.spark.options import parse_options
+from tubemq_provider.spark.session import spark_options
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+
+SECRET = 'p"wörd\\7'
+SETTINGS = ClientSettings(
+    masters=(("m1", 8716),),
+    auth=Credentials("etl", SECRET),
+    tls=TlsSettings(ca_file="/ca.pem", check_hostname=False, key_password=None),
+)
+PLAN = WindowPlan.cursor(WindowScope("c", "demo", "g", "parquet:/x"), 1, {"1:0": (0, 280)})
+READ = {"masters": "m1:8716", "topic": "demo", "group": "g"}
+
+
+def test_options_carry_a_path_and_the_file_the_rest() -> None:
+    with access_file(SETTINGS) as path:
+        assert path is not None
+        assert Path(path).stat().st_mode & 0o077 == 0
+        options = spark_options(SETTINGS, PLAN, config_file=path)
+        assert SECRET not in str(options)
+        settings = parse_options(options).settings()
+        assert (settings.auth, settings.tls) == (SETTINGS.auth, SETTINGS.tls)
+        assert settings.masters == SETTINGS.masters
+    assert not Path(path).exists()
+
+
+def test_settings_with_a_user_need_a_file() -> None:
+    with pytest.raises(ConfigError, match="configFile") as caught:
+        spark_options(SETTINGS, PLAN)
+    assert SECRET not in str(caught.value)
+
+
+def test_settings_without_secrets_need_no_file() -> None:
+    with access_file(ClientSettings(masters=(("m1", 8715),))) as path:
+        assert path is None
+
+
+def test_masters_may_be_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "tubemq.toml"
+    file.write_text('masters = "m1,m2:9000"\ntls = true\n')
+    options = parse_options({"topic": "demo", "group": "g", "configFile": str(file)})
+    assert options.settings().masters == (("m1", 8716), ("m2", 9000))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("tls = [", "configFile|option file"),
+        ('[auth]\nusername = "u"\n', "auth.password"),
+        (None, "No such file"),
+    ],
+)
+def test_a_file_that_does_not_do_is_named(tmp_path: Path, text: str | None, problem: str) -> None:
+    file = tmp_path / "tubemq.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=problem):
+        parse_options({**READ, "configFile": str(file)}).settings()
+
+
+def test_a_password_as_an_option_is_refused_without_repeating_it() -> None:
+    with pytest.raises(ConfigError, match="configFile") as caught:
+        parse_options({**READ, "password": SECRET})
+    assert SECRET not in str(caught.value)
+
+
+def test_tasks_need_no_file(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from tubemq_client.model import BrokerNode
+    from tubemq_provider.spark.planning import PlannedRead
+    from tubemq_provider.spark.source import TubeMQBatchReader
+
+    with access_file(SETTINGS) as path:
+        options = parse_options({**READ, "configFile": str(path)})
+        planned = PlannedRead("demo", "s", (), {1: BrokerNode(1, "b", 8123)})
+        reader = TubeMQBatchReader(options, planned, None)  # type: ignore[arg-type]
+    there = pickle.loads(pickle.dumps(reader))
+    assert there._settings.auth == SETTINGS.auth

@@ -1,0 +1,75 @@
+"""Who the client is and how it encrypts, on the way from a driver to its tasks.
+
+Options of a data source show in query plans, so they carry the path of a file at most
+(`configFile`). The file is read where the driver runs; tasks get what it says inside their own
+pickled work and need neither the file nor pydantic. What TLS names, certificates and keys, must
+exist on every executor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tubemq_client.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tubemq_client.model import ClientSettings
+
+__all__ = ["access_file", "needs_access", "settings_from"]
+
+
+def needs_access(settings: ClientSettings) -> bool:
+    """Whether there is something that options must not carry."""
+    return settings.auth is not None or settings.tls is not None
+
+
+def settings_from(path: str, **overrides: Any) -> ClientSettings:
+    """The settings in the option file `path`, a TOML or INI file as `config.from_file` reads them;
+    `overrides` that are not None win. Raises `ConfigError` with every problem."""
+    from tubemq_client.config import ClientConfig, from_file
+
+    given = {name: value for name, value in overrides.items() if value is not None}
+    known = {name: value for name, value in from_file(path).items() if name in _OPTIONS}
+    try:
+        return ClientConfig.parse({**known, **given}).settings()
+    except ConfigError as error:
+        raise ConfigError(error.problems, subject=f"configFile {path}") from None
+
+
+_OPTIONS = frozenset({"masters", "auth", "tls", "connect_timeout_ms", "rpc_timeout_ms"})
+"""What a reader obeys; the rest of a file is for consumers and producers."""
+
+
+@contextmanager
+def access_file(settings: ClientSettings) -> Iterator[str | None]:
+    """A file for the option `configFile` that lasts as long as the `with`, readable by its owner
+    only; None where there is nothing to say."""
+    if not needs_access(settings):
+        yield None
+        return
+    descriptor, name = tempfile.mkstemp(prefix="tubemq-", suffix=".toml")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(_toml(settings))
+        yield name
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _toml(settings: ClientSettings) -> str:
+    lines = [f"connect_timeout_ms = {settings.connect_timeout_ms}"]
+    for group in ("auth", "tls"):
+        value = getattr(settings, group)
+        if value is not None:
+            lines.append(f"[{group}]")
+            members = ((field.name, getattr(value, field.name)) for field in fields(value))
+            # What JSON writes for strings, numbers and switches, TOML reads.
+            lines += [f"{name} = {json.dumps(m)}" for name, m in members if m is not None]
+    return "\n".join(lines) + "\n"
