@@ -1,0 +1,144 @@
+"""Progress as Airflow's metadata database has it: assets, their state, their events, the ledger.
+
+The only module of the command line with a session. Values are written through the state backend
+that the deployment has, exactly where a task's store looks for them. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.models.asset import AssetEvent, AssetModel
+from airflow.state import AssetScope, get_state_backend
+from airflow.utils.session import create_session
+from sqlalchemy import inspect, select
+
+from tubemq_client import errors
+from tubemq_provider.offsets.asset_state import DocumentState
+from tubemq_provider.offsets.commit_events import commit_event
+from tubemq_provider.offsets.ledger.backend import TubeMQStateBackend, ledger_of
+from tubemq_provider.offsets.ledger.store import VersionedState
+from tubemq_provider.offsets.ledger.tables import CURSORS, WindowRow
+from tubemq_provider.offsets.ledger.wire import CURSOR
+from tubemq_provider.windows.protocols import Document
+
+__all__ = ["Group", "groups", "has_ledger", "open_group", "state_backend"]
+
+_PREFIX = "tubemq:"
+_EVENTS = 1_000
+
+
+def state_backend() -> str:
+    """Class of the configured state backend."""
+    backend = type(get_state_backend())
+    return f"{backend.__module__}.{backend.__name__}"
+
+
+@dataclass
+class Group:
+    """Progress of one (cluster, topic, group)."""
+
+    name: str
+    asset_id: int
+    session: Any
+
+    @property
+    def label(self) -> str:
+        """``<cluster>/<topic>/<group>``."""
+        return self.name.removeprefix(_PREFIX)
+
+    @property
+    def parts(self) -> tuple[str, str, str]:
+        """Cluster, topic and group."""
+        cluster, topic, group = self.label.split("/", 2)
+        return cluster, topic, group
+
+    def events(self) -> list[Document]:
+        """Commit events of successful runs, the newest first; at most a thousand."""
+        statement = select(AssetEvent).where(AssetEvent.asset_id == self.asset_id)
+        newest = statement.order_by(AssetEvent.timestamp.desc(), AssetEvent.id.desc())
+        found = (commit_event(row.extra) for row in self.session.scalars(newest.limit(_EVENTS)))
+        return [document for document in found if document is not None]
+
+    def newest_position(self) -> Document | None:
+        """The newest commit event that has a position, or None."""
+        return next((event for event in self.events() if event.get("position")), None)
+
+    def cursor(self) -> tuple[str, Document | None]:
+        """Which store has the cursor (``ledger`` or ``asset_state``), and the cursor."""
+        if self._ledgers():
+            found = VersionedState(self._state()).load(CURSOR)
+            if found is not None:
+                return "ledger", found.document
+        return "asset_state", DocumentState(self._state()).load("cursor")
+
+    def store_cursor(self, store: str, document: Document) -> None:
+        """Replace the cursor. Raises `StoreConflict` if a task has written it meanwhile."""
+        if store == "asset_state":
+            DocumentState(self._state()).store("cursor", document)
+            return
+        ledger = VersionedState(self._state())
+        found = ledger.load(CURSOR)
+        ledger.store(CURSOR, document, found.rev if found else 0)
+
+    def windows(self) -> list[WindowRow]:
+        """The ledger's windows, if there is a ledger."""
+        return list(ledger_of(self.session).windows(self.name)) if self._ledgers() else []
+
+    def _ledgers(self) -> bool:
+        return isinstance(get_state_backend(), TubeMQStateBackend) and has_ledger(self.session)
+
+    def _state(self) -> _SessionState:
+        return _SessionState(self.session, AssetScope(asset_id=self.asset_id))
+
+
+class _SessionState:
+    """Asset state over a session, in the shape that a task's accessor has."""
+
+    def __init__(self, session: Any, scope: AssetScope) -> None:
+        self._session = session
+        self._scope = scope
+
+    def get(self, key: str, default: Any = None) -> Any:
+        text = get_state_backend().get(self._scope, key, session=self._session)
+        return default if text is None else json.loads(text)
+
+    def set(self, key: str, value: Any) -> None:
+        backend: Any = get_state_backend()
+        backend.set(self._scope, key, json.dumps(value), session=self._session)
+
+    def delete(self, key: str) -> None:
+        get_state_backend().delete(self._scope, key, session=self._session)
+
+
+def has_ledger(session: Any) -> bool:
+    """Whether the ledger's tables are there."""
+    return bool(inspect(session.get_bind()).has_table(CURSORS.name))
+
+
+@contextmanager
+def groups() -> Iterator[list[Group]]:
+    """All offsets assets; what is written inside is committed at the end."""
+    with create_session() as session:
+        named = select(AssetModel).where(AssetModel.name.like(f"{_PREFIX}%/%/%"))
+        found = session.scalars(named.order_by(AssetModel.name, AssetModel.id)).all()
+        # A name may have had several ids; the last is the one in use.
+        by_name = {model.name: model.id for model in found}
+        yield [Group(name, asset_id, session) for name, asset_id in by_name.items()]
+
+
+@contextmanager
+def open_group(label: str) -> Iterator[Group]:
+    """One group by its label. Raises `errors.ConfigError` if Airflow has no such asset."""
+    with groups() as every:
+        found = next((g for g in every if g.label == label.removeprefix(_PREFIX)), None)
+        if found is None:
+            known = ", ".join(group.label for group in every) or "none"
+            raise errors.ConfigError(
+                f"no offsets asset {label!r}; there are: {known}", subject="asset"
+            )
+        yield found

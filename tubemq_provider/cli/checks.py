@@ -1,0 +1,121 @@
+"""``airflow tubemq lag`` and ``check``: questions to the cluster from where Airflow runs.
+
+Connections are read as Airflow's command line reads them (environment, secrets backends, database).
+Nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from airflow.configuration import conf
+
+from tubemq_client import errors
+from tubemq_client.model import Partition
+from tubemq_provider.cli._metadata import groups, has_ledger, open_group, state_backend
+from tubemq_provider.cli._show import command, say
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.windows.lag import lag_between
+
+__all__ = ["check", "lag"]
+
+_BACKEND = "tubemq_provider.offsets.ledger.backend.TubeMQStateBackend"
+
+
+@command
+def lag(args: Any) -> None:
+    """Index entries between a group's position and the stable ends: an upper bound on records."""
+    with open_group(args.asset) as group:
+        _, topic, name = group.parts
+        _, cursor = group.cursor()
+        event = group.newest_position()
+    known = [cursor, event["position"] if event else None]
+    newest = max((k for k in known if k), key=lambda k: int(k["seq"]), default=None)
+    positions = {
+        Partition.from_key(topic, key): int(offset)
+        for key, offset in (newest or {"next": {}})["next"].items()
+    }
+    hook = TubeMQHook(args.conn_id or TubeMQHook.default_conn_name)
+    ends = hook.ends(topic, name, stable=True)
+    found = lag_between(ends, positions)
+    rows = [
+        {
+            "partition": partition.key,
+            "position": positions.get(partition, "none"),
+            "end": end.max_offset,
+            "entries": lag_between({partition: end}, positions).total,
+        }
+        for partition, end in sorted(ends.items())
+    ]
+    say(args, rows, {"asset": args.asset, "lag": found.total, "partitions": rows})
+    if args.output == "table":
+        print(f"lag: {found.total} index entries (partitions of a store share its log)")
+
+
+@command
+def check(args: Any) -> int:
+    """Try everything a task needs. Status 1 if something fails."""
+    hook = TubeMQHook(args.conn_id or TubeMQHook.default_conn_name)
+    steps: list[tuple[str, Callable[[], str]]] = [
+        ("connection", lambda: f"cluster {hook.cluster}, masters {_masters(hook)}"),
+        ("cluster", lambda: _reached(hook)),
+        ("state backend", _backend),
+        ("ledger tables", _tables),
+    ]
+    if args.sink is not None:
+        steps.append(("sink", lambda: _sink(args.sink)))
+    rows = [_tried(name, step) for name, step in steps]
+    say(args, rows)
+    return 1 if any(row["result"] == "failed" for row in rows) else 0
+
+
+def _tried(name: str, step: Callable[[], str]) -> dict[str, str]:
+    try:
+        return {"check": name, "result": "ok", "what": step()}
+    except Exception as exc:  # noqa: BLE001 - a diagnosis shows every failure
+        return {"check": name, "result": "failed", "what": f"{type(exc).__name__}: {exc}"}
+
+
+def _masters(hook: TubeMQHook) -> str:
+    return ", ".join(f"{host}:{port}" for host, port in hook.config.masters)
+
+
+def _reached(hook: TubeMQHook) -> str:
+    reached, text = hook.test_connection()
+    if not reached:
+        raise errors.NetworkError(text)
+    return text
+
+
+def _backend() -> str:
+    backend = state_backend()
+    if not conf.getboolean("state_store", "clear_on_success", fallback=False):
+        return backend + (" (ledger)" if backend == _BACKEND else " (offset_store='asset_state')")
+    raise errors.ConfigError(
+        "clear_on_success drops task plans as soon as a task succeeds; a cleared task then plans "
+        "anew instead of replaying its window",
+        subject="[state_store]",
+    )
+
+
+def _tables() -> str:
+    with groups() as every:
+        if state_backend() != _BACKEND:
+            return "not used"
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            if not has_ledger(session):
+                raise errors.ConfigError(
+                    "missing: add tubemq_provider.offsets.ledger.db_manager.LedgerDBManager to "
+                    "[database] external_db_managers and run 'airflow db migrate'",
+                    subject="ledger",
+                )
+        return f"present; {sum(group.cursor()[0] == 'ledger' for group in every)} groups"
+
+
+def _sink(spec: str) -> str:
+    sink = sink_for(spec)
+    return f"{sink.identity}: {len(list(sink.window_ids()))} windows"

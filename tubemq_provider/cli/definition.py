@@ -1,0 +1,101 @@
+"""The command tree of ``airflow tubemq``, in Airflow's terms.
+
+Airflow calls `get_tubemq_commands` at the start of every command of its own, so this module imports
+nothing but Airflow's definitions; the code behind a command is loaded when it runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, lazy_load_command
+
+__all__ = ["get_tubemq_commands"]
+
+_arg: Any = Arg  # its constructor has no types
+
+_OUTPUT = _arg(
+    ("-o", "--output"),
+    help="table (default) or json",
+    choices=("table", "json"),
+    default="table",
+)
+_VERBOSE = _arg(("-v", "--verbose"), help="also show what is logged", action="store_true")
+_YES = _arg(("-y", "--yes"), help="change without asking", action="store_true")
+_ASSET = _arg(
+    ("asset",), help="the offsets asset: <cluster>/<topic>/<group>, as 'offsets list' shows it"
+)
+_ONE_ASSET = _arg(("--asset",), help="only this offsets asset: <cluster>/<topic>/<group>")
+_CONN = _arg(("--conn-id",), help="the connection (default: tubemq_default)")
+_SINK = _arg(("--sink",), help="the sink as the operator's path: its markers say what is written")
+_NEEDED_SINK = _arg(("--sink",), help="the sink as the operator's path", required=True)
+_WINDOW = _arg(("window_id",), help="id of the window")
+_OFFSETS = _arg(
+    ("--offsets",),
+    help='where each partition goes on, as JSON: {"1:0": 2800, "1:1": 0}',
+    required=True,
+)
+_CLAIM = _arg(("--window",), help="only the claim on this window")
+_START = _arg(("--start",), help="first instant that counts, RFC 3339")
+_END = _arg(("--end",), help="first instant after, RFC 3339")
+
+
+def _action(name: str, text: str, function: str, *arguments: Arg) -> ActionCommand:
+    function = f"tubemq_provider.cli.{function}"
+    return ActionCommand(
+        name=name, help=text, func=lazy_load_command(function), args=(*arguments, _OUTPUT, _VERBOSE)
+    )
+
+
+_OFFSETS_COMMANDS = (
+    _action("list", "Groups and their positions", "offsets.list_groups"),
+    _action("show", "Position, claims and newest event of a group", "offsets.show", _ASSET),
+    _action("set", "Set the position by hand", "offsets.set_position", _ASSET, _OFFSETS, _YES),
+    _action(
+        "adopt",
+        "Free claims, so that the next run takes them over (ledger)",
+        "offsets.adopt",
+        *(_ASSET, _CLAIM, _YES),
+    ),
+    _action(
+        "rebuild",
+        "Make the position anew from events and the sink's markers",
+        "offsets.rebuild",
+        *(_ASSET, _SINK, _YES),
+    ),
+)
+
+_WINDOW_COMMANDS = (
+    _action("list", "Windows, from events or a sink", "windows.list_windows", _ONE_ASSET, _SINK),
+    _action("show", "All that is known of a window", "windows.show", _WINDOW, _ONE_ASSET, _SINK),
+    _action(
+        "verify",
+        "Compare a sink's markers with the accepted windows",
+        "windows.verify",
+        *(_NEEDED_SINK, _ONE_ASSET),
+    ),
+    _action(
+        "coverage",
+        "Which intervals and offsets a sink has, misses, or has twice",
+        "windows.show_coverage",
+        *(_NEEDED_SINK, _START, _END),
+    ),
+)
+
+
+def get_tubemq_commands() -> list[GroupCommand]:
+    """The commands of this provider."""
+    return [
+        GroupCommand(
+            name="tubemq",
+            help="Progress and windows of Apache InLong TubeMQ",
+            subcommands=(
+                GroupCommand("offsets", "Progress of groups", _OFFSETS_COMMANDS),
+                GroupCommand("windows", "Windows that were written", _WINDOW_COMMANDS),
+                _action("lag", "How far a group is behind", "checks.lag", _ASSET, _CONN),
+                _action(
+                    "check", "Try configuration, cluster and sink", "checks.check", _CONN, _SINK
+                ),
+            ),
+        )
+    ]

@@ -1,0 +1,251 @@
+"""``airflow tubemq offsets``: show positions, set them, free claims, rebuild what was lost.
+
+Every change prints what is there and what will be, and asks first. Stop the tasks of a group before
+its position is set: a run that is under way goes on with the plan it has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from tubemq_client import errors
+from tubemq_provider.cli._metadata import Group, groups, open_group
+from tubemq_provider.cli._show import changed, command, confirm, say
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.sinks.read import published_windows
+from tubemq_provider.windows._plan_document import offset_problem, valid_key
+from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.claims import ClaimBook, rebuilt
+from tubemq_provider.windows.cursor import CURSOR_VERSION, Position
+from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.protocols import Document
+
+__all__ = ["adopt", "list_groups", "rebuild", "set_position", "show"]
+
+_BY = "airflow tubemq"
+
+
+@command
+def list_groups(args: Any) -> None:
+    """A row per group."""
+    with groups() as every:
+        say(args, [_row(group) for group in every])
+
+
+@command
+def show(args: Any) -> None:
+    """Everything about one group."""
+    with open_group(args.asset) as group:
+        store, cursor = group.cursor()
+        event = group.newest_position()
+        found = {
+            "asset": group.label,
+            "store": store,
+            "cursor": cursor,
+            "newest_event": event,
+            "windows_accepted": sum("window_id" in event for event in group.events()),
+        }
+        rows: list[Mapping[str, object]] = [
+            {"partition": key, "next": offset} for key, offset in _next(cursor, event).items()
+        ]
+        if args.output == "table":
+            print(_headline(group, store, cursor, event))
+        say(args, rows, found)
+        if args.output == "table" and cursor and cursor.get("pending"):
+            print()
+            say(args, [_claim(key, claim) for key, claim in cursor["pending"].items()])
+
+
+@command
+def set_position(args: Any) -> None:
+    """Set where every partition goes on; the number of the last window stays."""
+    with open_group(args.asset) as group:
+        offsets = _offsets(args.offsets)
+        store, cursor = group.cursor()
+        if cursor is None:
+            cursor = _cursor_of_event(group)
+        if cursor.get("pending") or cursor.get("done"):
+            raise errors.ConfigError(
+                "windows are claimed or written beyond the position; let runs finish them first",
+                subject="offsets",
+            )
+        missing = sorted(set(cursor["next"]) - set(offsets))
+        if missing:
+            raise errors.ConfigError(
+                f"name every partition of the group; missing: {', '.join(missing)}",
+                subject="offsets",
+            )
+        after = {**cursor, "next": offsets, **_stamp(cursor)}
+        changed(args, cursor["next"], offsets)
+        confirm(args)
+        group.store_cursor(store, after)
+
+
+@command
+def adopt(args: Any) -> None:
+    """Give claims to nobody: the next run adopts them, with their exact ranges."""
+    with open_group(args.asset) as group:
+        store, cursor = group.cursor()
+        pending = dict((cursor or {}).get("pending", {}))
+        chosen = [key for key in pending if args.window in (None, key)]
+        if cursor is None or not chosen:
+            raise errors.ConfigError("there is no such claim", subject="adopt")
+        freed = {key: {**pending[key], "by": ""} for key in chosen}
+        changed(args, {key: pending[key]["by"] for key in chosen}, dict.fromkeys(chosen, ""))
+        confirm(args)
+        after = {**cursor, "pending": {**pending, **freed}, **_stamp(cursor)}
+        group.store_cursor(store, after)
+
+
+@command
+def rebuild(args: Any) -> None:
+    """Position and claims anew, from the newest event and what the sink has beyond it."""
+    with open_group(args.asset) as group:
+        store, cursor = group.cursor()
+        event = group.newest_position()
+        plans = _plans(args.sink, event or cursor)
+        book, about = _rebuilt(event, plans)
+        if (book.pending or book.done) and store != "ledger":
+            raise errors.ConfigError(
+                "the sink misses a window before others, and without a ledger nothing can fill a "
+                "hole; set the position by hand",
+                subject="rebuild",
+            )
+        after = _document(book, store, about, cursor)
+        changed(args, _seen(cursor), _seen(after))
+        confirm(args)
+        group.store_cursor(store, after)
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+def _row(group: Group) -> dict[str, object]:
+    cluster, topic, name = group.parts
+    store, cursor = group.cursor()
+    event = group.newest_position()
+    where = cursor or (event or {}).get("position") or {}
+    return {
+        "asset": group.label,
+        "cluster": cluster,
+        "topic": topic,
+        "group": name,
+        "store": store if cursor else "events" if event else "",
+        "seq": where.get("seq", ""),
+        "partitions": len(where.get("next", {})),
+        "claims": len((cursor or {}).get("pending", {})),
+        "updated": (cursor or {}).get("updated", ""),
+        "by": (cursor or {}).get("by", ""),
+    }
+
+
+def _headline(group: Group, store: str, cursor: Document | None, event: Document | None) -> str:
+    if cursor is None:
+        seq = event["position"]["seq"] if event else None
+        return f"{group.label}: no cursor; newest event: window {seq}"
+    return (
+        f"{group.label}: window {cursor['seq']}, {store}, revision {cursor.get('rev')}, "
+        f"{cursor.get('updated')} by {cursor.get('by')}"
+    )
+
+
+def _next(cursor: Document | None, event: Document | None) -> dict[str, int]:
+    where = cursor or (event or {}).get("position") or {}
+    return dict(where.get("next", {}))
+
+
+def _claim(window_id: str, claim: Mapping[str, Any]) -> dict[str, object]:
+    return {"claimed window": window_id, "by": claim["by"] or "nobody", "since": claim["at"]}
+
+
+def _seen(cursor: Document | None) -> object:
+    if cursor is None:
+        return None
+    return {
+        "seq": cursor["seq"],
+        "next": cursor["next"],
+        "claims": sorted(cursor.get("pending", {})),
+        "done": sorted(cursor.get("done", {})),
+    }
+
+
+# Making -------------------------------------------------------------------------------------------
+
+
+def _offsets(text: str) -> dict[str, int]:
+    """Offsets from the command line. Raises `DocumentError` with every problem."""
+    try:
+        given = json.loads(text)
+    except ValueError as exc:
+        raise DocumentError("--offsets", [f"it is not JSON: {exc}"]) from exc
+    if not isinstance(given, dict) or not given:
+        raise DocumentError("--offsets", ["it is not an object of offsets by partition"])
+    problems = [f"{key!r} is not '<broker>:<partition>'" for key in given if not valid_key(key)]
+    problems += [f"{key}: {bad}" for key, value in given.items() if (bad := offset_problem(value))]
+    if problems:
+        raise DocumentError("--offsets", problems)
+    return dict(given)
+
+
+def _stamp(cursor: Document) -> Document:
+    return {"rev": int(cursor.get("rev", 0)) + 1, "by": _BY, "updated": rfc3339(datetime.now(UTC))}
+
+
+def _cursor_of_event(group: Group) -> Document:
+    """The cursor of a group that has only events. Raises `errors.ConfigError` if it has none."""
+    event = group.newest_position()
+    if event is None:
+        raise errors.ConfigError(
+            f"{group.label} has no progress yet; give its first run initial_position instead",
+            subject="offsets",
+        )
+    return _base(event, Position(event["position"]["seq"], event["position"]["next"]))
+
+
+def _base(about: Mapping[str, Any], position: Position) -> Document:
+    h = about["h"] if "h" in about else about["position"]["h"]
+    names = {name: str(about.get(name, "")) for name in ("cluster", "topic", "group", "epoch")}
+    return {"v": CURSOR_VERSION, **names, **position.to_document(h)}
+
+
+def _plans(sink: str | None, about: Document | None) -> list[WindowPlan]:
+    """Cursor windows of this group that a sink has, in order."""
+    if sink is None:
+        return []
+    markers = [marker.plan for marker in published_windows(sink_for(sink))]
+    h = ((about or {}).get("position") or about or {}).get("h")
+    plans = [plan for plan in markers if plan.seq and h in (None, plan.h)]
+    if len({plan.h for plan in plans}) > 1:
+        raise errors.ConfigError("the sink has windows of several scopes", subject="rebuild")
+    return plans
+
+
+def _rebuilt(
+    event: Document | None, plans: list[WindowPlan]
+) -> tuple[ClaimBook, Mapping[str, Any]]:
+    if event is not None:
+        where = event["position"]
+        return rebuilt(Position(where["seq"], where["next"]), plans), event
+    if not plans:
+        raise errors.ConfigError(
+            "no event has a position; pass --sink, whose markers have them too", subject="rebuild"
+        )
+    if plans[0].seq != 1:
+        raise errors.ConfigError(
+            f"the sink's first window is {plans[0].window_id}, and no event says what was before",
+            subject="rebuild",
+        )
+    return rebuilt(Position(0, plans[0].bases), plans), plans[0].to_document()
+
+
+def _document(
+    book: ClaimBook, store: str, about: Mapping[str, Any], cursor: Document | None
+) -> Document:
+    document = {**_base(about, book.position), **_stamp(cursor or {})}
+    if store == "ledger":
+        document |= book.claims_document()
+    return document

@@ -1,0 +1,165 @@
+"""``airflow tubemq windows``: what was written, what was accepted, and whether the two agree.
+
+A sink's markers say what is written, commit events (and the ledger) what was accepted. Nothing here
+changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tubemq_client import errors
+from tubemq_provider.cli._metadata import Group, groups
+from tubemq_provider.cli._show import command, say
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.sinks.read import published_windows
+from tubemq_provider.windows.canonical import parse_instant
+from tubemq_provider.windows.coverage import coverage, report
+from tubemq_provider.windows.protocols import Document, Marker
+
+__all__ = ["list_windows", "show", "show_coverage", "verify"]
+
+
+@command
+def list_windows(args: Any) -> None:
+    """A row per window: from the sink if one is named, else from commit events and ledger."""
+    if args.sink is not None:
+        say(args, [_of_marker(marker) for marker in published_windows(sink_for(args.sink))])
+        return
+    rows = []
+    with groups() as every:
+        for group in _chosen(every, args.asset):
+            rows += [_of_event(group, event) for event in _accepted(group).values()]
+            seen = {row["window"] for row in rows}
+            rows += [
+                {
+                    "window": row.window_id,
+                    "group": group.label,
+                    "state": f"{row.state} (ledger)",
+                    "records": sum((row.outcome or {}).get("records", {}).values()),
+                    "hash": row.plan_hash[:12],
+                }
+                for row in group.windows()
+                if row.window_id not in seen
+            ]
+    say(args, rows)
+
+
+@command
+def show(args: Any) -> None:
+    """Event, ledger row and marker of one window."""
+    found: dict[str, object] = {}
+    with groups() as every:
+        for group in _chosen(every, args.asset):
+            event = _accepted(group).get(args.window_id)
+            if event is not None:
+                found |= {"asset": group.label, "event": event}
+            for row in group.windows():
+                if row.window_id == args.window_id:
+                    found |= {"asset": group.label, "ledger": row.state, "plan": row.plan}
+    if args.sink is not None:
+        marker = sink_for(args.sink).marker(args.window_id)
+        found["marker"] = (
+            {"plan": marker.plan.to_document(), "ref": marker.ref, **_counts(marker)}
+            if marker
+            else None
+        )
+    if not any(found.values()):
+        raise errors.ConfigError(f"nothing is known of {args.window_id}", subject="window")
+    say(args, [{"what": name, "value": value} for name, value in found.items()], found)
+
+
+@command
+def verify(args: Any) -> int:
+    """Each marker against the accepted windows, and cursor windows against each other. Status 1 if
+    something is wrong."""
+    markers = published_windows(sink_for(args.sink))
+    with groups() as every:
+        accepted = {
+            key: event
+            for group in _chosen(every, args.asset)
+            for key, event in _accepted(group).items()
+        }
+    problems = [*_disagreements(markers, accepted), *_breaks(markers)]
+    rows = [{"problem": problem} for problem in problems]
+    verdict = {"windows": len(markers), "accepted": len(accepted), "problems": problems}
+    if args.output == "json" or problems:
+        say(args, rows, verdict)
+    else:
+        print(f"{len(markers)} windows written, {len(accepted)} accepted, no problem")
+    return 1 if problems else 0
+
+
+@command
+def show_coverage(args: Any) -> int:
+    """The coverage of each group in a sink, with a calendar. Status 1 if it is not complete."""
+    start, end = (parse_instant(text) if text else None for text in (args.start, args.end))
+    found = coverage(published_windows(sink_for(args.sink)), start=start, end=end)
+    if args.output == "json":
+        say(args, [], [item.to_document() for item in found])
+    else:
+        print("\n\n".join(map(report, found)) or "nothing found")
+    return 0 if found and all(item.complete for item in found) else 1
+
+
+def _chosen(every: list[Group], label: str | None) -> list[Group]:
+    found = [group for group in every if label in (None, group.label, group.name)]
+    if label is not None and not found:
+        raise errors.ConfigError(f"no offsets asset {label!r}", subject="asset")
+    return found
+
+
+def _accepted(group: Group) -> dict[str, Document]:
+    """Commit events by window, the oldest first; the newest of several counts."""
+    return {event["window_id"]: event for event in reversed(group.events()) if "window_id" in event}
+
+
+def _of_event(group: Group, event: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        "window": event["window_id"],
+        "group": group.label,
+        "state": "accepted",
+        "records": sum(event.get("records", {}).values()),
+        "hash": str(event.get("hash", ""))[:12],
+    }
+
+
+def _of_marker(marker: Marker) -> dict[str, object]:
+    plan = marker.plan
+    return {
+        "window": plan.window_id,
+        "group": f"{plan.cluster}/{plan.topic}/{plan.group}",
+        "state": "written",
+        "records": marker.counts.total,
+        "hash": plan.hash[:12],
+    }
+
+
+def _counts(marker: Marker) -> dict[str, object]:
+    return {"records": dict(marker.counts.records), "bytes": marker.counts.bytes}
+
+
+def _disagreements(markers: list[Marker], accepted: Mapping[str, Document]) -> Iterator[str]:
+    written = {marker.plan.window_id: marker for marker in markers}
+    for window_id, event in accepted.items():
+        marker = written.get(window_id)
+        if marker is None:
+            yield f"{window_id} was accepted, but the sink has no marker of it"
+        elif marker.plan.hash != event.get("hash"):
+            yield f"{window_id} was accepted with other ranges than the sink has"
+        elif dict(marker.counts.records) != event.get("records"):
+            yield f"{window_id} was accepted with other counts than the sink has"
+
+
+def _breaks(markers: list[Marker]) -> Iterator[str]:
+    """Cursor windows that do not continue the one before."""
+    before: dict[str, Marker] = {}
+    for marker in markers:
+        plan = marker.plan
+        if plan.seq is None:
+            continue
+        last = before.get(plan.h)
+        if last is not None and not plan.continues(last.plan.ends):
+            yield f"{plan.window_id} does not begin where {last.plan.window_id} ends"
+        before[plan.h] = marker
