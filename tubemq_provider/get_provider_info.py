@@ -27,6 +27,7 @@ def get_provider_info() -> dict[str, object]:
         ],
         "hooks": _modules("hooks.tubemq"),
         "operators": _modules("operators.ingest", "operators.sample"),
+        "cli": ["tubemq_provider.cli.definition.get_tubemq_commands"],
         "sensors": _modules("sensors.lag", "sensors.ready"),
         "asset-uris": [
             {
