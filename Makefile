@@ -121,6 +121,11 @@ test-real: setup ## Against a genuine TubeMQ (needs mvn; skipped where it cannot
 	$(call bounded,real) $(PY) -m tubemq_client.testing.isolation -- \
 	  $(PY) $(call pytest,real) -m "real and not soak"
 
+.PHONY: conformance
+conformance: setup ## What servers answer, table by table: embedded and genuine (some minutes)
+	$(PY) -m tubemq_client.testing.artifacts
+	$(PY) -m tubemq_client.testing.isolation -- $(PY) -m tests.conformance $(ARGS)
+
 # --- Show -------------------------------------------------------------------------------------
 
 .PHONY: demo bench
@@ -129,6 +134,23 @@ demo: setup $(VENV)/.demo ## Watch Airflow move windows from TubeMQ to Parquet t
 
 bench: setup ## Throughput table on a genuine TubeMQ (minutes; never part of the tests)
 	$(PY) -m benchmarks $(ARGS)
+
+# --- Kill drill -------------------------------------------------------------------------------
+
+# Who is killed, and what is asked for, follow from the seed: make drill SEED=7
+SEED ?= 1
+DRILL := build/drill
+drill_of = $(PY) -m drill --seed $(SEED) --state $(DRILL)-$(1).json --folder $(DRILL)-$(1)
+
+.PHONY: drill drill-ci drill-long
+drill: setup ## Kill 200 inline and 40 Spark windows at random, and look for damage
+	$(call drill_of,usual) --windows 200 --spark 40 --round 100 --limit 540 $(ARGS)
+
+drill-ci: setup ## The small drill of CI: 20 and 4 windows
+	$(call drill_of,ci) --windows 20 --spark 4 --limit 260 $(ARGS)
+
+drill-long: setup ## The drill of 1000 and 60 windows; after an interruption it continues
+	$(call drill_of,long) --windows 1000 --spark 60 --round 170 --resume $(ARGS)
 
 # --- Build and clean --------------------------------------------------------------------------
 
