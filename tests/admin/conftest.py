@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from tests.behaviour.shells import LoopShell, OnLoop
-from tests.behaviour.sites import EMBEDDED_TOPICS
+from tests.behaviour.sites import EMBEDDED_TOPICS, SINGLE
 from tests.behaviour.windows import settings_for
 from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record
 from tubemq_client.admin import AdminClient, AsyncAdminClient
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
+from tubemq_client.testing.genuine import GenuineTubeMQ
 
 _numbers = itertools.count(1)
 
@@ -77,11 +78,28 @@ def site(request: pytest.FixtureRequest) -> Site:
     """A cluster of either kind. It is shared, so scenarios use groups of their own."""
     if request.param == "genuine":
         real = request.getfixturevalue("genuine")
+        request.getfixturevalue("remembered")
         settings = settings_for(real.masters)
         return Site(settings, real.master_web, real.admin_token, real.broker_id, "genuine")
     embedded = request.getfixturevalue("mq")
     web = embedded.master_web
     return Site(settings_for(embedded.masters), web, TOKEN, 1, "embedded")
+
+
+@pytest.fixture(scope="session")
+def remembered(genuine: GenuineTubeMQ) -> str:
+    """A group with a position, set as early as can be: the broker's next scan writes it down."""
+    with AdminClient(genuine.master_web) as client:
+        client.set_offsets("remembered_group", {Partition(genuine.broker_id, SINGLE, 0): "latest"})
+    return "remembered_group"
+
+
+@pytest.fixture
+def once_on_genuine(request: pytest.FixtureRequest, site: Site, make: Make) -> None:
+    """Scenarios that wait for a genuine server's timers run there with one client only."""
+    del make
+    if site.kind == "genuine" and "aio" in request.node.name:
+        pytest.skip("waits for the server's timers: the blocking client has done it")
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -32,7 +30,8 @@ def test_positions_and_lag_without_registering(
     end = admin.topic_ends(SHARED)[place].max_offset
     site.place(group, place, end - 84)
 
-    rows = seen(lambda: admin.group_positions(group, SHARED))
+    seen(lambda: admin.group_offsets(SHARED, group))
+    rows = admin.group_positions(group, SHARED)
     first = rows[0]
     assert (first.partition, first.position, first.in_flight) == (place, end - 84, 0)
     assert first.lag_entries == 3
@@ -107,7 +106,9 @@ def test_a_running_consumer_reads_on_from_the_new_position(
         consumer.reject(again)
 
 
-def test_copying_and_removing(site: Site, admin: Any, group: str, place: Partition) -> None:
+def test_copying_and_removing(
+    site: Site, admin: Any, group: str, place: Partition, once_on_genuine: None
+) -> None:
     wide = Partition(place.broker_id, WIDE, 10_001)
     site.send(wide, 3)
     admin.set_offsets(group, {place: "earliest", wide: "latest"})
@@ -135,18 +136,3 @@ def test_copying_and_removing(site: Site, admin: Any, group: str, place: Partiti
     assert admin.remove_offsets(group) == []
     with pytest.raises(errors.ConfigError, match="no position to copy"):
         admin.clone_offsets(group, copy)
-
-
-def test_history_tells_where_a_group_was(
-    site: Site, admin: Any, group: str, place: Partition
-) -> None:
-    if site.kind == "embedded":
-        pytest.skip("the shared embedded server writes no history; see test_history_embedded")
-    since = datetime.now(UTC) - timedelta(minutes=5)
-    admin.set_offsets(group, {place: "latest"})
-    end = admin.topic_ends(SHARED)[place].max_offset
-    deadline = time.monotonic() + 30
-    while not (found := admin.position_history(group, since)) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert (found[0].partition, found[0].position) == (place, end)
-    assert found[0].group == group

@@ -44,7 +44,14 @@ def run(mq: EmbeddedTubeMQ) -> Run:
 
     def invoke(*arguments: object, text: str | None = None) -> Outcome:
         found = CliRunner().invoke(
-            build_app(), [str(a) for a in arguments], input=text, env={"TUBEMQ_MASTERS": mq.masters}
+            build_app(),
+            [str(a) for a in arguments],
+            input=text,
+            env={
+                "TUBEMQ_MASTERS": mq.masters,
+                "TUBEMQ_ADMIN": mq.master_web,
+                "TUBEMQ_ADMIN_TOKEN": "abc",
+            },
         )
         if found.exception is not None and not isinstance(found.exception, SystemExit):
             raise found.exception

@@ -4,6 +4,7 @@ Needs the `admin` extra (httpx), imported when a client is made. Nothing here re
 positions move only where a method says so, and those methods take `dry_run`.
 """
 
+from tubemq_client.admin._web import web_urls
 from tubemq_client.admin.aio import AsyncAdminClient
 from tubemq_client.admin.client import AdminClient
 from tubemq_client.admin.model import (
@@ -48,4 +49,5 @@ __all__ = [
     "TopicDeployment",
     "TopicInfo",
     "TopicProperties",
+    "web_urls",
 ]

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from tubemq_client import errors
 from tubemq_client.admin import _parsing
+from tubemq_client.admin._topics import modify_topic, topics
 from tubemq_client.admin._web import Conversation, Web, in_batches, parsed
 from tubemq_client.admin.model import (
     BrokerInfo,
@@ -171,11 +172,23 @@ def delete_brokers(
 ) -> Conversation[None]:
     """Forget brokers that are drafts or off line (`errors.AdminError` 406 otherwise).
 
-    Only `with_topics` lets one go that still has topics (404 otherwise), and a broker always has
-    the system's own. Files on their machines stay.
+    Only `with_topics` lets one go that still has topics (404 otherwise), after closing them there;
+    a broker always has the system's own. Files on their machines stay.
     """
+    if with_topics:
+        yield from _close_topics(web, broker_ids)
     method = "admin_delete_broker_configure"
     yield from _each(web, method, broker_ids, isReservedData=with_topics or None)
+
+
+def _close_topics(web: Web, broker_ids: Sequence[int]) -> Conversation[None]:
+    """A master deletes no broker with a topic that is open."""
+    every = yield from topics(web)
+    for info in every:
+        ids = [d.broker_id for d in info.deployments if d.broker_id in broker_ids]
+        if ids:
+            closed = TopicProperties(accept_publish=False, accept_subscribe=False)
+            yield from modify_topic(web, info.name, closed, ids)
 
 
 def _each(web: Web, method: str, broker_ids: Sequence[int], **fields: object) -> Conversation[None]:

@@ -13,7 +13,18 @@ from typing import Annotated, ParamSpec
 import typer
 
 from tubemq_client import __version__, errors
-from tubemq_client.cli import groups, inspect, lag, offsets, produce, read, serve, topics
+from tubemq_client.cli import (
+    consume,
+    doctor,
+    groups,
+    inspect,
+    lag,
+    offsets,
+    produce,
+    read,
+    serve,
+    topics,
+)
 from tubemq_client.cli.options import use_config
 
 __all__ = ["build_app"]
@@ -47,7 +58,9 @@ def build_app() -> typer.Typer:
     ):
         app.add_typer(_reporting_all(commands), name=name)
     app.command("produce")(_reporting(produce.produce))
+    app.command("consume")(_reporting(consume.consume))
     app.command("read-range")(_reporting(read.read_range))
+    app.command("doctor")(_reporting(doctor.doctor))
     app.command("serve")(_reporting(serve.serve))
     return app
 

@@ -53,7 +53,7 @@ def list_groups(
             "group": info.name,
             "members": info.members,
             "topics": list(info.topics),
-            "positions on brokers": list(info.brokers),
+            "positions_on": list(info.brokers),
         }
         for info in found
     ]
@@ -195,22 +195,22 @@ def _controls(client: AdminClient, group: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
         {
             "topic": said.topic,
-            "may read": said.enabled,
-            "must filter by": list(said.filters) if said.filter_required else [],
+            "may_read": said.enabled,
+            "must_filter_by": list(said.filters) if said.filter_required else [],
             "reason": said.reason or None,
-            "flow rules": None,
-            "clients per broker": None,
+            "flow_rules": None,
+            "clients_per_broker": None,
         }
         for said in client.consume_controls(group)
     ]
     rows += [
         {
             "topic": None,
-            "may read": None,
-            "must filter by": [],
+            "may_read": None,
+            "must_filter_by": [],
             "reason": None,
-            "flow rules": json.dumps(said.flow_rules) if said.flow_control else "off",
-            "clients per broker": said.clients_per_broker,
+            "flow_rules": json.dumps(said.flow_rules) if said.flow_control else "off",
+            "clients_per_broker": said.clients_per_broker,
         }
         for said in client.resource_controls(group)
     ]

@@ -161,9 +161,9 @@ def _moving(before: _Look | None, now: _Look) -> list[dict[str, Any]]:
             written = _rate(grown, seconds)
             read = _rate(now.start(partition) - before.start(partition), seconds)
         row |= {
-            "written/s": written,
-            "read/s": read,
-            "caught up in": _eta(row["lag"], written, read),
+            "written_per_s": written,
+            "read_per_s": read,
+            "caught_up_in": _eta(row["lag"], written, read),
         }
     return rows
 

@@ -57,7 +57,7 @@ def show_offsets(
             "topic": row.partition.topic,
             "partition": row.partition.key,
             "position": row.position,
-            "in flight": row.in_flight,
+            "in_flight": row.in_flight,
             "min": row.min_offset,
             "max": row.max_offset,
             "lag": row.lag_entries,

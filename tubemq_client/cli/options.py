@@ -131,15 +131,20 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str) -> Non
         for row in rows:
             print_json(row)
         return
-    Console(highlight=False).print(table_of(rows, title))
+    if rows:
+        Console(highlight=False).print(table_of(rows, title))
+    else:
+        note(f"{title}: none")
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     """Rows with equal keys as a table."""
     table = Table(title=title)
     for name in rows[0] if rows else ("none",):
-        numbers = all(type(row[name]) in (int, type(None)) for row in rows)
-        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+        numbers = all(type(row[name]) in (int, float, type(None)) for row in rows)
+        table.add_column(
+            name.replace("_", " "), justify="right" if numbers else "left", overflow="fold"
+        )
     for row in rows:
         table.add_row(*map(_cell, row.values()))
     return table

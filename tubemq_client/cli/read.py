@@ -6,32 +6,20 @@ standard output as they come; nothing is kept.
 
 from __future__ import annotations
 
-import base64
-import json
 import sys
-from enum import StrEnum
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.progress import Progress
 
 from tubemq_client import errors
 from tubemq_client.cli.options import Group, Masters, RpcTimeout, Topic, note, status_console
+from tubemq_client.cli.records import Format, write_record
 from tubemq_client.config import ConsumerConfig
 from tubemq_client.model import OffsetRange, Partition
 from tubemq_client.sync import RangeReader
 
-if TYPE_CHECKING:
-    from tubemq_client.model import Message
-
-__all__ = ["Format", "read_range"]
-
-
-class Format(StrEnum):
-    """How records are printed: JSON lines (base64 body if it is not UTF-8), or bodies as lines."""
-
-    JSON = "json"
-    RAW = "raw"
+__all__ = ["read_range"]
 
 
 PartitionKey = Annotated[
@@ -49,7 +37,7 @@ Streams = Annotated[
     typer.Option("--stream", "-s", metavar="ID", help="Only records of this stream; repeatable."),
 ]
 Output = Annotated[
-    Format, typer.Option("--format", "-o", help="JSON lines with all fields, or raw bodies.")
+    Format, typer.Option("--format", "-o", help="How a record is written; tdmsg unpacks InLong's.")
 ]
 
 
@@ -84,7 +72,7 @@ def read_range(
         for batch in reader.read(range_):
             progress.update(task, completed=batch.start - range_.start)
             for message in batch.messages():
-                _write(out, message, output)
+                write_record(out, message, output)
         out.flush()
     note(f"{reader.stats.records} records, {reader.stats.bytes} bytes")
 
@@ -100,21 +88,3 @@ def _range(topic: str, key: str, start: int, end: int) -> OffsetRange:
         return OffsetRange(Partition.from_key(topic, key), start, end)
     except ValueError as error:
         raise errors.ConfigError(str(error), subject="range") from None
-
-
-def _write(out: IO[bytes], message: Message, output: Format) -> None:
-    if output is Format.RAW:
-        out.write(message.body + b"\n")
-        return
-    row: dict[str, object] = {
-        "offset": message.offset,
-        "message_id": message.message_id,
-        "stream_id": message.stream_id,
-        "msg_time": message.msg_time,
-        "attributes": message.attributes,
-    }
-    try:
-        row["value"] = message.body.decode()
-    except UnicodeDecodeError:
-        row["value_base64"] = base64.b64encode(message.body).decode()
-    out.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")

@@ -30,6 +30,9 @@ brokers = typer.Typer(
     no_args_is_help=True, help="List brokers, take them on and off line, reload them."
 )
 
+_ONLY_JSON = ("flush_records", "flush_interval_ms", "accepts_publish", "accepts_subscribe")
+"""Columns for which a terminal has no room."""
+
 OnBrokers = Annotated[
     list[int] | None,
     typer.Option("--broker", "-b", metavar="ID", help="Only on this broker; repeatable."),
@@ -95,7 +98,11 @@ def show_topic(
     """Show a topic's properties on every broker."""
     with _client(admin, None, rpc_timeout_ms) as client:
         info = client.topic(topic)
-    show(_topic_rows(info), as_json=as_json, title=f"topic {topic}")
+    rows = _topic_rows(info)
+    if not as_json:
+        hidden = ("address", *_ONLY_JSON)
+        rows = [{name: row[name] for name in row if name not in hidden} for row in rows]
+    show(rows, as_json=as_json, title=f"topic {topic}")
     if not as_json:
         note(
             f"{info.running_partitions} of {info.partitions} partitions in use, "
@@ -106,15 +113,17 @@ def show_topic(
 def _topic_rows(info: TopicInfo) -> list[dict[str, Any]]:
     return [
         {
-            "broker": f"{d.broker_id}:{d.host}:{d.port}",
+            "broker": d.broker_id,
+            "address": f"{d.host}:{d.port}",
             "status": d.status,
             "stores": d.properties.stores,
             "partitions": d.properties.partitions,
             "publish": d.properties.accept_publish,
             "subscribe": d.properties.accept_subscribe,
-            "in use": bool(d.publishing),
+            "in_use": bool(d.publishing),
             "retention": d.properties.retention,
-            "flush": f"{d.properties.flush_records} / {d.properties.flush_interval_ms} ms",
+            "flush_records": d.properties.flush_records,
+            "flush_interval_ms": d.properties.flush_interval_ms,
         }
         for d in info.deployments
     ]
@@ -214,16 +223,19 @@ def list_brokers(
         found = client.broker_status()
     rows = [
         {
-            "broker": f"{s.broker_id}:{s.host}:{s.port}",
+            "broker": s.broker_id,
+            "address": f"{s.host}:{s.port}",
             "web": web.get(s.broker_id),
-            "set to": s.manage_status,
+            "set_to": s.manage_status,
             "runs": s.run_status,
             "state": s.sub_status,
-            "publish": s.accepts_publish,
-            "subscribe": s.accepts_subscribe,
+            "accepts_publish": s.accepts_publish,
+            "accepts_subscribe": s.accepts_subscribe,
         }
         for s in found
     ]
+    if not as_json:
+        rows = [{name: row[name] for name in row if name not in _ONLY_JSON} for row in rows]
     show(rows, as_json=as_json, title="brokers")
 
 

@@ -1,0 +1,278 @@
+"""`tubemq consume`: records of a topic to the terminal or a pipe; a look, or as a group's member.
+
+Without `--follow` it reads exact ranges up to the present end and moves no position. With it, it
+takes all partitions itself (client balance), or joins a group (`--balanced`), and confirms a batch
+when its records are written: at least once, so a crash repeats records and loses none.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import IO, Annotated
+
+import typer
+
+from tubemq_client import AssignedConsumer, Consumer, Metadata, RangeReader, errors
+from tubemq_client.cli.options import Group, Masters, RpcTimeout, Topic, client_settings, note
+from tubemq_client.cli.records import Format, write_record
+from tubemq_client.config import ConsumerConfig
+from tubemq_client.model import (
+    ClientSettings,
+    Message,
+    OffsetRange,
+    Partition,
+    PartitionEnds,
+)
+
+__all__ = ["consume"]
+
+_IDLE_S = 0.2
+_RECEIVE_MS = 500
+
+From = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from",
+        metavar="WHERE",
+        help="earliest, latest, stored (with --follow: where the group is), or 1:0=OFFSET; "
+        "repeatable. Default: stored with --follow, else earliest.",
+    ),
+]
+To = Annotated[
+    list[str] | None,
+    typer.Option("--to", metavar="1:0=OFFSET", help="Stop a partition there; repeatable."),
+]
+Partitions = Annotated[
+    list[str] | None,
+    typer.Option("--partition", "-p", metavar="KEY", help="Only this partition; repeatable."),
+]
+Streams = Annotated[
+    list[str] | None,
+    typer.Option("--stream", "-s", metavar="ID", help="Only records of this stream; repeatable."),
+]
+Output = Annotated[
+    Format, typer.Option("--format", "-o", help="How a record is written; tdmsg unpacks InLong's.")
+]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after N records.")]
+Seconds = Annotated[float | None, typer.Option(min=0.1, help="Stop after so many seconds.")]
+
+
+@dataclass(slots=True)
+class _Sink:
+    """Writes records until a limit of count or time; `written` counts."""
+
+    out: IO[bytes]
+    output: Format
+    limit: int | None
+    deadline: float | None
+    written: int = 0
+
+    @property
+    def full(self) -> bool:
+        late = self.deadline is not None and time.monotonic() >= self.deadline
+        return late or (self.limit is not None and self.written >= self.limit)
+
+    def write(self, messages: Iterator[Message], partition: Partition) -> bool:
+        """Write a batch and flush it; whether all of it was written."""
+        for message in messages:
+            if self.limit is not None and self.written >= self.limit:
+                return False
+            write_record(self.out, message, self.output, partition)
+            self.written += 1
+        self.out.flush()
+        return True
+
+
+@dataclass(slots=True)
+class _Where:
+    """`--from` or `--to`: a word for all partitions, offsets for some."""
+
+    word: str | None = None
+    offsets: dict[Partition, int] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, topic: str, texts: Sequence[str], words: Sequence[str], option: str) -> _Where:
+        found = cls()
+        for text in texts:
+            key, is_one, value = text.partition("=")
+            if not is_one and text in words:
+                found.word = text
+            elif is_one and value.isdecimal():
+                try:
+                    found.offsets[Partition.from_key(topic, key)] = int(value)
+                except ValueError as error:
+                    raise errors.ConfigError(f"{option}: {error}") from None
+            else:
+                known = ", ".join([*words, "<partition>=<offset>"])
+                raise errors.ConfigError(f"{option} {text!r} is none of: {known}")
+        return found
+
+
+def consume(
+    topic: Topic,
+    masters: Masters,
+    group: Group = "tubemq_cli",
+    start: From = None,
+    end: To = None,
+    partition: Partitions = None,
+    stream: Streams = None,
+    output: Output = Format.JSON,
+    limit: Limit = None,
+    seconds: Seconds = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with new records, until Ctrl-C.")
+    ] = False,
+    balanced: Annotated[
+        bool, typer.Option("--balanced", help="Join GROUP and share partitions with its members.")
+    ] = False,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+) -> None:
+    """Print records of a topic.
+
+    Without --follow: every record between the first and the present end, each once, no position
+    moves. With --follow or --balanced: as GROUP, whose position moves behind what was written; a
+    crash repeats records and loses none.
+    """
+    _check(follow=follow, balanced=balanced, start=start, end=end, partition=partition)
+    settings = client_settings(masters, rpc_timeout_ms)
+    # The model checks what the shells take as it is; the settings are those of every command.
+    config = ConsumerConfig.parse(
+        {"masters": masters, "topic": topic, "group": group, "filters": stream or ()}
+    )
+    words = ("earliest", "latest", "stored") if follow else ("earliest", "latest")
+    from_ = _Where.parse(topic, start or (), words, "--from")
+    to = _Where.parse(topic, end or (), (), "--to")
+    deadline = None if seconds is None else time.monotonic() + seconds
+    sink = _Sink(sys.stdout.buffer, output, limit, deadline)
+    try:
+        with suppress(KeyboardInterrupt):
+            if balanced:
+                _balanced(settings, config, sink)
+            elif follow:
+                _follow(settings, config, sink, from_, partition)
+            else:
+                _look(settings, config, sink, from_, to, partition)
+    finally:
+        with suppress(BrokenPipeError):
+            sink.out.flush()
+        note(f"{sink.written} records")
+
+
+def _check(*, follow: bool, balanced: bool, **given: list[str] | None) -> None:
+    problems = []
+    if balanced and given["partition"]:
+        problems.append("--partition: with --balanced the master deals out partitions")
+    if balanced and given["start"]:
+        problems.append("--from: with --balanced the group's position decides")
+    if (follow or balanced) and given["end"]:
+        problems.append("--to: ends a look, not --follow or --balanced")
+    if problems:
+        raise errors.ConfigError(problems)
+
+
+def _ends(
+    settings: ClientSettings, config: ConsumerConfig, keys: Sequence[str] | None
+) -> dict[Partition, PartitionEnds]:
+    try:
+        wanted = [Partition.from_key(config.topic, key) for key in keys] if keys else None
+    except ValueError as error:
+        raise errors.ConfigError(f"--partition: {error}") from None
+    with Metadata(settings) as metadata:
+        return metadata.ends(config.topic, config.group, wanted, stable=False)
+
+
+def _look(
+    settings: ClientSettings,
+    config: ConsumerConfig,
+    sink: _Sink,
+    from_: _Where,
+    to: _Where,
+    keys: Sequence[str] | None,
+) -> None:
+    """Exact ranges, partition by partition, up to where the logs end now."""
+    ends = _ends(settings, config, keys)
+    _refuse_unknown(ends, from_, to)
+    with RangeReader(settings, group=config.group, filters=config.filters) as reader:
+        for partition, bounds in sorted(ends.items()):
+            first = bounds.max_offset if from_.word == "latest" else bounds.min_offset
+            first = from_.offsets.get(partition, first)
+            last = to.offsets.get(partition, max(first, bounds.max_offset))
+            try:
+                range_ = OffsetRange(partition, first, last)
+            except ValueError as error:
+                raise errors.ConfigError(str(error), subject="range") from None
+            with closing(reader.read(range_)) as batches:  # type: ignore[type-var]
+                for batch in batches:
+                    if sink.full or not sink.write(batch.messages(), partition):
+                        return
+            if sink.full:
+                return
+
+
+def _refuse_unknown(ends: dict[Partition, PartitionEnds], *places: _Where) -> None:
+    unknown = sorted({p.key for where in places for p in where.offsets if p not in ends})
+    if unknown:
+        known = ", ".join(p.key for p in sorted(ends))
+        raise errors.ConfigError([f"partition {key}: not among {known}" for key in unknown])
+
+
+def _follow(
+    settings: ClientSettings,
+    config: ConsumerConfig,
+    sink: _Sink,
+    from_: _Where,
+    keys: Sequence[str] | None,
+) -> None:
+    """All partitions, or the wanted ones, taken by this process alone."""
+    ends = _ends(settings, config, keys)
+    _refuse_unknown(ends, from_)
+    with AssignedConsumer(settings, config.group, {config.topic: config.filters}) as consumer:
+        for partition, bounds in sorted(ends.items()):
+            word = {"earliest": bounds.min_offset, "latest": bounds.max_offset}
+            consumer.assign(partition, from_.offsets.get(partition, word.get(from_.word or "")))
+        while not sink.full:
+            moved = [_pull(consumer, partition, sink) for partition in sorted(ends)]
+            if not any(moved) and not sink.full:
+                time.sleep(_IDLE_S)
+
+
+def _pull(consumer: AssignedConsumer, partition: Partition, sink: _Sink) -> bool:
+    """Write and confirm one batch; a batch cut by the limit is left to be delivered again."""
+    if sink.full:
+        return False
+    batch = consumer.pull(partition)
+    if batch is None:
+        return False
+    if sink.write(batch.messages(), partition):
+        consumer.confirm(batch)
+    else:
+        consumer.reject(batch)
+    return True
+
+
+def _balanced(settings: ClientSettings, config: ConsumerConfig, sink: _Sink) -> None:
+    """As a member of the group, whose master deals out partitions."""
+    with Consumer(
+        settings,
+        config.group,
+        {config.topic: config.filters},
+        on_assigned=lambda found: note(f"assigned: {_keys(found)}"),
+        on_revoked=lambda found: note(f"revoked: {_keys(found)}"),
+        on_lost=lambda found: note(f"lost: {_keys(found)}"),
+    ) as consumer:
+        while not sink.full:
+            batch = consumer.receive(_RECEIVE_MS)
+            if batch is None:
+                continue
+            if sink.write(batch.messages(), batch.partition):
+                consumer.confirm(batch)
+            else:
+                consumer.reject(batch)
+
+
+def _keys(partitions: Sequence[Partition]) -> str:
+    return ", ".join(p.key for p in sorted(partitions))

@@ -1,0 +1,303 @@
+"""`tubemq doctor`: connectivity step by step, each with a hint that names what to change.
+
+Steps go on behind failures as far as anything can still be learnt, so it is useful on half-broken
+clusters. It registers for a moment as the look-ups of other commands do, and moves no position.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tubemq_client import Metadata, RangeReader, errors
+from tubemq_client.admin import AdminClient
+from tubemq_client.cli.clocks import clock_difference_s
+from tubemq_client.cli.options import (
+    AsJson,
+    Group,
+    Masters,
+    RpcTimeout,
+    client_settings,
+    print_json,
+)
+from tubemq_client.model import (
+    INDEX_ENTRY_BYTES,
+    Address,
+    ClientSettings,
+    OffsetRange,
+    Partition,
+)
+from tubemq_client.sync.metadata import TopicMetadata
+
+__all__ = ["EXIT_CODES", "doctor"]
+
+EXIT_CODES = {
+    "names": 3,
+    "masters": 4,
+    "tls": 5,
+    "register": 6,
+    "topic": 7,
+    "brokers": 8,
+    "admin": 9,
+    "clock": 10,
+    "read": 11,
+}
+"""Exit code by the first step that failed."""
+
+_PROBE_TOPIC = "tubemq_doctor_probe"
+_TOLERATED_S = 60
+_MARKS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]", "skipped": "-"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One step's outcome. `state`: ok, warning, failed or skipped."""
+
+    step: str
+    target: str
+    state: str
+    detail: str
+    hint: str = ""
+
+
+class _Patient:
+    """What has been learnt so far."""
+
+    def __init__(self, settings: ClientSettings, group: str, topic: str | None) -> None:
+        self.settings = settings
+        self.group = group
+        self.topic = topic
+        self.reachable: list[Address] = []
+        self.metadata: TopicMetadata | None = None
+
+    @property
+    def timeout_s(self) -> float:
+        return self.settings.connect_timeout_ms / 1000
+
+
+def doctor(
+    masters: Masters,
+    admin: Annotated[
+        str | None,
+        typer.Option(
+            "--admin", "-a", envvar="TUBEMQ_ADMIN", metavar="URL[,…]", help="Also check HTTP."
+        ),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", help="Also check this topic and read from it.")
+    ] = None,
+    group: Group = "tubemq_cli",
+    rpc_timeout_ms: RpcTimeout = 10_000,
+    as_json: AsJson = False,
+) -> None:
+    """Check step by step whether a cluster can be used from here, and say what to change.
+
+    Exit code 0: all is well. Else the first step that failed: 3 names, 4 TCP to masters, 5 TLS, 6
+    registering, 7 the topic, 8 TCP to brokers, 9 HTTP administration, 10 clocks, 11 reading. (1 and
+    2 as for every command.)
+    """
+    patient = _Patient(client_settings(masters, rpc_timeout_ms), group, topic)
+    failed: list[str] = []
+    for finding in _findings(patient, admin, rpc_timeout_ms):
+        _print(finding, as_json=as_json)
+        if finding.state == "failed":
+            failed.append(finding.step)
+    if failed:
+        raise typer.Exit(min(EXIT_CODES[step] for step in failed))
+
+
+def _print(finding: Finding, *, as_json: bool) -> None:
+    if as_json:
+        print_json({name: getattr(finding, name) for name in Finding.__slots__})
+        return
+    console = Console(highlight=False)
+    console.print(_MARKS[finding.state], f"{finding.step:9}", end=" ")
+    console.print(f"{finding.target}: {finding.detail}", markup=False)
+    if finding.hint:
+        console.print(f"            → {finding.hint}", markup=False)
+
+
+def _findings(patient: _Patient, admin: str | None, timeout_ms: int) -> Iterator[Finding]:
+    yield from _names(patient)
+    yield from _masters(patient)
+    yield from _register(patient)
+    yield from _brokers(patient)
+    yield from _admin(admin, timeout_ms)
+    yield from _clock(admin, patient.timeout_s)
+    yield from _read(patient)
+
+
+def _names(patient: _Patient) -> Iterator[Finding]:
+    hosts = dict.fromkeys(host for host, _ in patient.settings.masters)
+    found = {host: _resolve(host) for host in hosts}
+    some = any(isinstance(told, list) for told in found.values())
+    for host, told in found.items():
+        if isinstance(told, list):
+            yield Finding("names", host, "ok", ", ".join(told))
+        else:
+            hint = "correct --masters, or make the name known (DNS, /etc/hosts)"
+            yield Finding("names", host, "warning" if some else "failed", told, hint)
+
+
+def _resolve(host: str) -> list[str] | str:
+    """Addresses, or why there are none."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return str(error)
+    return sorted({str(item[4][0]) for item in found})
+
+
+def _connect(address: Address, timeout_s: float) -> str | None:
+    """None if a TCP connection opens, else why not."""
+    try:
+        socket.create_connection(address, timeout_s).close()
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def _masters(patient: _Patient) -> Iterator[Finding]:
+    problems = {a: _connect(a, patient.timeout_s) for a in patient.settings.masters}
+    patient.reachable = [address for address, problem in problems.items() if problem is None]
+    for (host, port), problem in problems.items():
+        target = f"{host}:{port}"
+        if problem is None:
+            yield Finding("masters", target, "ok", "TCP connection opens")
+        else:
+            state = "warning" if patient.reachable else "failed"
+            hint = "is it the RPC port (8715, TLS 8716)? does a firewall drop it? see --masters"
+            yield Finding("masters", target, state, problem, hint)
+
+
+def _register(patient: _Patient) -> Iterator[Finding]:
+    secured = patient.settings.tls is not None
+    target = patient.topic or _PROBE_TOPIC
+    if not patient.reachable:
+        yield Finding("register", target, "skipped", "no master can be reached")
+        return
+    try:
+        with Metadata(patient.settings) as client:
+            patient.metadata = client.topic(target, patient.group)
+    except errors.TlsError as error:
+        hint = "compare the TLS options with the masters' port and certificates"
+        yield Finding("tls", "masters", "failed", str(error), hint)
+        return
+    except (errors.UnknownTopic, errors.Forbidden) as error:
+        yield _tls_state(secured=secured)
+        yield Finding("register", "masters", "ok", "a master answers")
+        if patient.topic is not None:
+            hint = "tubemq topics list shows what there is; a new topic takes up to a minute"
+            yield Finding("topic", target, "failed", str(error), hint)
+        return
+    except errors.TubeMQError as error:
+        yield _tls_state(secured=secured)
+        yield Finding("register", "masters", "failed", str(error), _register_hint(error))
+        return
+    yield _tls_state(secured=secured)
+    yield Finding("register", "masters", "ok", "registered and left")
+    yield from _topic(target, patient.metadata)
+
+
+def _tls_state(*, secured: bool) -> Finding:
+    if secured:
+        return Finding("tls", "masters", "ok", "handshake done, certificate accepted")
+    return Finding("tls", "masters", "skipped", "not asked for")
+
+
+def _register_hint(error: errors.TubeMQError) -> str:
+    if isinstance(error, errors.AuthenticationFailed | errors.NotAuthorized):
+        return "check user, password and what the group may read (tubemq groups control)"
+    if isinstance(error, errors.StandbyMaster):
+        return "name every master in --masters: those given are stand-bys"
+    if isinstance(error, errors.NetworkError):
+        return "the port opens but no TubeMQ master answers: RPC port? TLS port? --rpc-timeout-ms?"
+    return "the master's answer says what it does not accept"
+
+
+def _topic(topic: str, found: TopicMetadata) -> Iterator[Finding]:
+    ready = sum(found.partitions.values())
+    detail = f"{ready} of {len(found.partitions)} partitions can be subscribed"
+    if ready:
+        yield Finding("topic", topic, "ok", detail)
+    else:
+        hint = "is a broker on line (tubemq brokers list)? a new topic takes up to a minute"
+        yield Finding("topic", topic, "failed", detail, hint)
+
+
+def _brokers(patient: _Patient) -> Iterator[Finding]:
+    if patient.metadata is None:
+        yield Finding("brokers", "-", "skipped", "--topic with a known topic tells the brokers")
+        return
+    for _, broker in sorted(patient.metadata.brokers.items()):
+        problem = _connect(broker.address, patient.timeout_s)
+        if problem is None:
+            yield Finding("brokers", str(broker), "ok", "TCP connection opens")
+        else:
+            hint = "masters announce this address: is it right and reachable from here (hostName)?"
+            yield Finding("brokers", str(broker), "failed", problem, hint)
+
+
+def _admin(admin: str | None, timeout_ms: int) -> Iterator[Finding]:
+    if admin is None:
+        yield Finding("admin", "-", "skipped", "--admin is not given")
+        return
+    try:
+        with AdminClient(admin, timeout_ms=timeout_ms) as client:
+            yield Finding("admin", admin, "ok", f"TubeMQ {client.server_version()}")
+            for status in client.broker_status():
+                name = f"broker {status.broker_id}"
+                running = status.run_status == "running"
+                detail = f"{status.manage_status}, {status.run_status}, {status.sub_status}"
+                hint = "" if running else "is its process up? its log says why it cannot register"
+                state = "ok" if running else "warning"
+                yield Finding("admin", name, state, detail, hint)
+    except errors.TubeMQError as error:
+        hint = "give the HTTP address (8080) of every master in --admin"
+        yield Finding("admin", admin, "failed", str(error), hint)
+
+
+def _clock(admin: str | None, timeout_s: float) -> Iterator[Finding]:
+    seconds = clock_difference_s(admin, timeout_s) if admin else None
+    if seconds is None:
+        yield Finding("clock", "-", "skipped", "no master tells its time (--admin)")
+    elif abs(seconds) > _TOLERATED_S:
+        hint = "set the clocks (NTP): signatures are refused and flow-control hours are wrong"
+        yield Finding("clock", "master", "failed", f"differs by {seconds:+.0f} s", hint)
+    else:
+        yield Finding("clock", "master", "ok", f"differs by {seconds:+.0f} s")
+
+
+def _read(patient: _Patient) -> Iterator[Finding]:
+    if patient.topic is None or patient.metadata is None:
+        yield Finding("read", "-", "skipped", "--topic with a known topic is read from")
+        return
+    by_broker = {p.broker_id: p for p in sorted(patient.metadata.partitions, reverse=True)}
+    for _, partition in sorted(by_broker.items()):
+        yield _attempt(patient, partition)
+
+
+def _attempt(patient: _Patient, partition: Partition) -> Finding:
+    try:
+        return Finding("read", str(partition), "ok", _read_newest(patient, partition))
+    except errors.TubeMQError as error:
+        hint = "may the group read (--group; tubemq groups control)? is the broker up?"
+        return Finding("read", str(partition), "failed", str(error), hint)
+
+
+def _read_newest(patient: _Patient, partition: Partition) -> str:
+    """The newest stable index entry of a partition."""
+    with Metadata(patient.settings) as client:
+        bounds = client.ends(partition.topic, patient.group, [partition])[partition]
+    if bounds.max_offset == bounds.min_offset:
+        return "registered; the log is empty"
+    start = bounds.max_offset - INDEX_ENTRY_BYTES
+    with RangeReader(patient.settings, group=patient.group) as reader:
+        for _ in reader.read(OffsetRange(bounds.partition, start, bounds.max_offset)):
+            pass
+        return f"read up to {bounds.max_offset}, {reader.stats.records} records"
