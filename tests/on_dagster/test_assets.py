@@ -173,6 +173,24 @@ def test_a_window_without_a_clock_yet_is_tried_again(
     assert not lake.exists() or not stored(lake)
 
 
+def test_a_user_and_tls_come_from_fields_and_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "tubemq.toml"
+    file.write_text('[tls]\nca_file = "/ca.pem"\n')
+    resource = TubeMQResource(
+        masters="m1",
+        offsets_dir=str(tmp_path),
+        username="etl",
+        password="s3cret-word",
+        config_file=str(file),
+    )
+    settings = resource.settings()
+    assert settings.auth is not None
+    assert settings.auth.username == "etl"
+    assert settings.tls is not None
+    assert settings.masters == (("m1", 8716),)
+    assert "s3cret-word" not in repr(settings)
+
+
 def test_options_that_do_not_go_together_are_refused_when_the_asset_is_made(lake: Path) -> None:
     with pytest.raises(errors.ConfigError) as caught:
         build_tubemq_asset(

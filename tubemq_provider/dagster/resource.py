@@ -13,7 +13,7 @@ import dagster as dg
 from pydantic import Field
 
 from tubemq_client import ClientSettings
-from tubemq_client.config import ClientConfig
+from tubemq_client.config import ClientConfig, from_file
 from tubemq_client.model import Partition, PartitionEnds
 from tubemq_client.sync import Metadata
 
@@ -36,9 +36,20 @@ class TubeMQResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         default_factory=dict, description="further client options, such as rpc_timeout_ms"
     )
 
+    username: str | None = Field(None, description="the user, if the cluster asks for one")
+    password: str | None = Field(None, description="signs requests; give it as an EnvVar")
+    config_file: str | None = Field(
+        None, description="file of client options (TOML), such as those of TLS"
+    )
+
     def settings(self) -> ClientSettings:
-        """The client's settings. Raises `errors.ConfigError` that lists every problem."""
-        return ClientConfig.parse({**self.options, "masters": self.masters}).settings()
+        """The client's settings; fields here win over the file. Raises `errors.ConfigError` that
+        lists every problem."""
+        found = from_file(self.config_file) if self.config_file else {}
+        found.update(self.options, masters=self.masters)
+        if self.username or self.password:
+            found["auth"] = {"username": self.username or "", "password": self.password or ""}
+        return ClientConfig.parse(found).settings()
 
     def directory(self, topic: str, group: str) -> Path:
         """Where the progress of a group on a topic is kept."""
