@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks import overhead
 from benchmarks.raw_fetch import Rate, raw_fetch
 from tubemq_client import ClientSettings, Metadata, OffsetRange, Producer, RangeReader, Record
 from tubemq_client.testing.artifacts import resolve_artifacts
@@ -61,7 +62,7 @@ def main() -> int:
                 broker = metadata.topic(topic).brokers[range_.partition.broker_id]
             rows = _measure(server, settings, broker, range_, options)
             _print(topic, size, rows)
-    return 0
+    return overhead.main()
 
 
 def _produce(server: GenuineTubeMQ, options: argparse.Namespace) -> int:

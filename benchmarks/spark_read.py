@@ -7,13 +7,17 @@ short range first. The sinks are Spark's own: `noop` shows the source alone, Par
 from __future__ import annotations
 
 import json
+import tempfile
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from benchmarks.raw_fetch import Rate
 from tubemq_client import OffsetRange
+from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.spark_runtime import open_session
 from tubemq_provider.spark.session import register
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.protocols import Staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,11 +48,40 @@ def spark_rows(
             for _ in range(passes)
         )
         rows = spark.read.parquet(str(folder / "out")).count()
+        engines = {
+            f"session engine, landing {landing}": min(
+                _ingested(settings, range_, folder, landing) for _ in range(passes)
+            )
+            for landing in ("off", "on")
+        }
     finally:
         spark.stop()
     if rows != range_.entries:
         raise SystemExit(f"Spark wrote {rows} of {range_.entries} records")
-    return {"Spark to noop": Rate(rows, 0, noop), "Spark to Parquet": Rate(rows, 0, parquet)}
+    found = {"Spark to noop": noop, "Spark to Parquet": parquet, **engines}
+    return {name: Rate(rows, 0, seconds) for name, seconds in found.items()}
+
+
+def _ingested(
+    settings: ClientSettings, range_: OffsetRange, folder: Path, landing: Literal["on", "off"]
+) -> float:
+    """Seconds in which the session engine stages a window, in one task and the same columns."""
+    plan = WindowPlan.explicit(
+        WindowScope("bench", range_.partition.topic, "bench_spark", "bench"),
+        {range_.partition.key: (range_.start, range_.end)},
+    )
+    options = {
+        "columns": "partition,offset,value",
+        "maxOffsetsPerPartition": str(range_.entries + 1),
+    }
+    engine = SessionEngine(settings, options=options, landing=landing)
+    with tempfile.TemporaryDirectory(dir=folder) as staging:
+        place = Staging(plan.window_id, "bench", staging)
+        counts: list[int] = []
+        seconds = _timed(lambda: counts.append(engine.ingest(plan, place, lambda _: None).total))
+    if counts != [range_.entries]:
+        raise SystemExit(f"landing {landing}: {counts} of {range_.entries} records")
+    return seconds
 
 
 def _frame(spark: SparkSession, settings: ClientSettings, range_: OffsetRange) -> DataFrame:
