@@ -34,7 +34,13 @@ from tubemq_client.embedded.http_reply import (
     rows,
     to_text,
 )
-from tubemq_client.embedded.http_topics import topic_details, topic_row, topic_summary
+from tubemq_client.embedded.http_topics import (
+    topic_counts,
+    topic_details,
+    topic_row,
+    topic_settings,
+    topic_summary,
+)
 from tubemq_client.embedded.master import Master
 
 __all__ = ["MasterAdmin"]
@@ -64,8 +70,10 @@ class MasterAdmin:
         reads: Methods = {
             "admin_query_server_version": self._version,
             "admin_get_methods": self._list_methods,
-            "admin_query_topic_info": self._topic_info,
-            "admin_query_cluster_topic_view": self._topic_view,
+            "admin_query_topic_info": self._shown(topic_details),
+            "admin_query_topic_deploy_info": self._shown(topic_settings),
+            "admin_query_topic_broker_config_info": self._shown(topic_counts),
+            "admin_query_cluster_topic_view": self._shown(topic_summary),
             "admin_query_broker_configure": self._broker_configure,
             "admin_query_broker_run_status": self._run_status,
         }
@@ -144,23 +152,20 @@ class MasterAdmin:
             if not ids or record.broker_id in ids
         ]
 
-    def _topic_info(self, params: Params) -> dict[str, Any]:
-        now_ms = self._master.clock()
-        found = []
-        for topic in self._wanted_topics(params):
-            records = self._wanted_deployments(params, topic)
-            if records:
-                found.append(topic_details(self._cluster, topic, records, now_ms))
-        return rows(found)
+    def _shown(self, show: Callable[..., dict[str, Any]]) -> Callable[[Params], dict[str, Any]]:
+        """A method that shows every topic asked for by `show`."""
 
-    def _topic_view(self, params: Params) -> dict[str, Any]:
-        now_ms = self._master.clock()
-        found = []
-        for topic in self._wanted_topics(params):
-            records = self._wanted_deployments(params, topic)
-            if records:
-                found.append(topic_summary(self._cluster, topic, records, now_ms))
-        return rows(found)
+        def answer(params: Params) -> dict[str, Any]:
+            now_ms = self._master.clock()
+            return rows(
+                [
+                    show(self._cluster, topic, records, now_ms)
+                    for topic in self._wanted_topics(params)
+                    if (records := self._wanted_deployments(params, topic))
+                ]
+            )
+
+        return answer
 
     def _add_topic(self, params: Params) -> dict[str, Any]:
         user = params.user("createUser")
@@ -272,7 +277,8 @@ class MasterAdmin:
         return rows([self._run_row(record, now_ms) for record in self._wanted_brokers(params)])
 
     def _run_row(self, record: BrokerRecord, now_ms: int) -> dict[str, Any]:
-        managed = record.status not in (ManageStatus.DRAFT, ManageStatus.OFFLINE)
+        draft = record.status is ManageStatus.DRAFT
+        managed = not draft and record.status is not ManageStatus.OFFLINE
         running = managed and self._cluster.is_online(record.broker_id, now_ms)
 
         def text(value: object) -> str:
@@ -288,7 +294,7 @@ class MasterAdmin:
             "enableTLS": False if running else "-",
             "isRepAbnormal": False,
             "isAutoForbidden": False,
-            "runStatus": "running" if running else ("unRegister" if managed else "-"),
+            "runStatus": "running" if running else ("-" if draft else "unRegister"),
             "subStatus": "idle" if running else "-",
             "isConfChanged": text(bool(self._cluster.on_broker(record.broker_id))),
             # A real master says so for good, too: it never counts a first load.

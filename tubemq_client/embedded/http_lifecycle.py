@@ -91,6 +91,8 @@ class LifecycleAdmin:
             text = "The values of acceptPublish and acceptSubscribe must be false before change"
             place = f"brokerId-topicName({broker_id}:{topic})"
             return item_result(keys, 406, f"{text} status of {place} record!")
+        if record.status == status == DELETED:
+            return item_result(keys)
         if record.status == status:
             return item_result(keys, 403, "Topic deploy configure not changed!")
         if status == REMOVED and record.status != DELETED:
@@ -167,8 +169,9 @@ class LifecycleAdmin:
         if record.status is status:
             return item_result(keys, 403, f"Unchanged  manageStatus({status.label})!")
         if status is not ManageStatus.ONLINE and record.status is ManageStatus.DRAFT:
-            text = f"Illegal manage status, the broker({broker_id}) is not online!"
-            return item_result(keys, 406, text)
+            text = "Illegal manage status, cannot reverse manageStatus from draft to"
+            place = f"for the broker(brokerId={broker_id})!"
+            return item_result(keys, 407, f"{text} {status.label} {place}")
         self._cluster.set_status(broker_id, status, user, self._master.clock())
         return item_result(keys)
 
@@ -186,6 +189,9 @@ class LifecycleAdmin:
         record = self._cluster.brokers.get(broker_id)
         if record is None:
             return _no_broker(broker_id)
+        if record.status is ManageStatus.DRAFT:
+            text = "The broker configure under draft status, please online first!"
+            return item_result({"brokerId": broker_id, "brokerIp": ""}, 405, text)
         publish = params.flag("acceptPublish", default=record.status.publishes)
         subscribe = params.flag("acceptSubscribe", default=record.status.subscribes)
         status = {
@@ -194,6 +200,8 @@ class LifecycleAdmin:
             (True, False): ManageStatus.ONLY_WRITE,
             (False, False): ManageStatus.OFFLINE,
         }[publish, subscribe]
+        if status is record.status:
+            return item_result({"brokerId": broker_id, "brokerIp": record.host})
         return self._set_status(broker_id, status, user)
 
     def _reload(self, params: Params) -> dict[str, Any]:
@@ -248,7 +256,7 @@ class LifecycleAdmin:
         if record is None:
             return _no_broker(broker_id)
         if record.status not in (ManageStatus.DRAFT, ManageStatus.OFFLINE):
-            text = f"Broker manage status is {record.status.label}, please offline first!"
+            text = "Broker manage status is online, please offline first!"
             return item_result({**keys, "brokerIp": "null"}, 406, text)
         if record.alive:
             return item_result(keys, 406, "The embedded broker runs: stop it first!")

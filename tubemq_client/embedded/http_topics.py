@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from tubemq_client.embedded.cluster import Cluster, Deployment
+from tubemq_client.embedded.cluster import UNDEFINED, Cluster, Deployment
 from tubemq_client.embedded.http_reply import audit_fields, props_fields
 
-__all__ = ["topic_details", "topic_row", "topic_summary"]
+__all__ = ["topic_counts", "topic_details", "topic_row", "topic_settings", "topic_summary"]
 
 
 def topic_row(cluster: Cluster, record: Deployment) -> dict[str, Any]:
     """One topic on one broker, as configured."""
     broker = cluster.brokers[record.broker_id]
-    topic = cluster.topics[record.topic]
     return {
         "topicName": record.topic,
         "brokerId": record.broker_id,
-        "topicNameId": topic.topic_name_id,
+        "topicNameId": UNDEFINED,
         "brokerIp": broker.host,
         "brokerPort": broker.port,
         "topicStatusId": record.status,
@@ -34,20 +33,50 @@ def topic_details(
     cluster: Cluster, topic: str, records: list[Deployment], now_ms: int
 ) -> dict[str, Any]:
     """A topic with all its rows (``admin_query_topic_info``)."""
-    totals = _totals(cluster, records, now_ms)
     return {
         "topicName": topic,
         "maxMsgSizeInMB": cluster.message_mb(topic),
-        "topicInfo": [
-            {**topic_row(cluster, record), "runInfo": _run_info(cluster, record, now_ms)}
-            for record in records
-        ],
-        "infoCount": len(records),
-        "totalCfgNumPart": totals["configured_partitions"],
-        "isSrvAcceptPublish": totals["publish"],
-        "isSrvAcceptSubscribe": totals["subscribe"],
-        "totalRunNumPartCount": totals["running_partitions"],
+        "topicInfo": _places(cluster, records, now_ms),
+        **_place_totals(cluster, records, now_ms),
         "authData": {},
+    }
+
+
+def topic_settings(
+    cluster: Cluster, topic: str, records: list[Deployment], now_ms: int
+) -> dict[str, Any]:
+    """A topic with its own settings and all its rows (``admin_query_topic_deploy_info``)."""
+    record = cluster.topics[topic]
+    return {
+        "topicName": topic,
+        "topicNameId": record.topic_name_id,
+        "enableAuthControl": record.auth_control,
+        "maxMsgSizeInMB": cluster.message_mb(topic),
+        **audit_fields(record.audit),
+        "deployInfo": _places(cluster, records, now_ms),
+        **_place_totals(cluster, records, now_ms),
+    }
+
+
+def topic_counts(
+    cluster: Cluster, topic: str, records: list[Deployment], now_ms: int
+) -> dict[str, Any]:
+    """How much of a topic there is, runs and accepts (``…_topic_broker_config_info``)."""
+    running = [record for record in records if cluster.publishable(record, now_ms)]
+    readable = [record for record in records if cluster.subscribable(record, now_ms)]
+    online = [record for record in records if cluster.is_online(record.broker_id, now_ms)]
+    counts: dict[str, Any] = {"topicName": topic}
+    for name, count in (("broker", len), ("store", _stores), ("part", _all_partitions)):
+        counts[f"{name}TotalCfgCnt"] = count(records)
+        counts[f"{name}TotalRunCnt"] = count(online)
+    for name, count in (("broker", len), ("store", _stores), ("part", _all_partitions)):
+        counts[f"{name}AccPubTotalCnt"] = count(running)
+        counts[f"{name}AccSubTotalCnt"] = count(readable)
+    return {
+        **counts,
+        "topicSrvAccPubStatus": bool(running),
+        "topicSrvAccSubStatus": bool(readable),
+        "enableAuthControl": cluster.topics[topic].auth_control,
     }
 
 
@@ -67,6 +96,32 @@ def topic_summary(
         "isSrvAcceptSubscribe": totals["subscribe"],
         "enableAuthControl": cluster.topics[topic].auth_control,
     }
+
+
+def _places(cluster: Cluster, records: list[Deployment], now_ms: int) -> list[dict[str, Any]]:
+    return [
+        {**topic_row(cluster, record), "runInfo": _run_info(cluster, record, now_ms)}
+        for record in records
+    ]
+
+
+def _place_totals(cluster: Cluster, records: list[Deployment], now_ms: int) -> dict[str, Any]:
+    totals = _totals(cluster, records, now_ms)
+    return {
+        "infoCount": len(records),
+        "totalCfgNumPart": totals["configured_partitions"],
+        "isSrvAcceptPublish": totals["publish"],
+        "isSrvAcceptSubscribe": totals["subscribe"],
+        "totalRunNumPartCount": totals["running_partitions"],
+    }
+
+
+def _stores(records: list[Deployment]) -> int:
+    return sum(record.props.stores for record in records)
+
+
+def _all_partitions(records: list[Deployment]) -> int:
+    return sum(_partitions(record) for record in records)
 
 
 def _run_info(cluster: Cluster, record: Deployment, now_ms: int) -> dict[str, Any]:

@@ -180,9 +180,12 @@ class Master:
 
     def _client_config(self, known_id: int) -> Any:
         # The id of a cluster setting that nobody has made yet is "undefined".
-        config = _pb.ApprovedClientConfig(configId=UNDEFINED)
-        if known_id != UNDEFINED:
-            config.maxMsgSize = self.switches.max_message_mb * 1024 * 1024
+        setting = self.cluster.controls.setting
+        config_id = setting.audit.serial_id if setting else UNDEFINED
+        config = _pb.ApprovedClientConfig(configId=config_id)
+        if known_id != config_id:
+            most_mb = setting.max_message_mb if setting else self.switches.max_message_mb
+            config.maxMsgSize = most_mb * 1024 * 1024
         return config
 
     # ------------------------------------------------------------------ consumers
