@@ -10,6 +10,7 @@ This module must not import airflow, pyspark or pyarrow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from tubemq_provider.windows._progress import cursor_numbers, history_lost
@@ -160,7 +161,9 @@ class ClaimedRun(WindowRun):
     def _claim_next(self) -> Iterator[str]:
         """Plan behind all windows and claim it in one step; plan again if somebody was faster."""
         for _ in range(_ATTEMPTS):
-            plan = self._planner.plan(self._known().frontier)
+            # Ends are looked up after the frontier is known: others may have claimed more than
+            # there was at an earlier look, and that must not be taken for a truncated log.
+            plan = replace(self._planner).plan(self._known().frontier)
             yield "plan created"
             if plan is None:
                 return
