@@ -216,8 +216,8 @@ class BrokerAdmin:
 
     def _set_many(self, params: Params) -> dict[str, Any]:
         groups = params.groups(required=True)
-        params.user("modifyUser")
         params.required("manualSet")
+        params.user("modifyUser")
         if params.flag("manualSet"):
             places = self._given_offsets(params)
         else:
