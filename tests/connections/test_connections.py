@@ -212,3 +212,16 @@ def test_a_host_that_does_not_answer_is_given_up_in_time(connect: Connect) -> No
             visitor.connect_ex(server.getsockname())
         with pytest.raises(errors.ConnectError, match=str(server.getsockname()[1])):
             connect(server.getsockname(), connect_timeout_ms=200)
+
+
+def test_ipv6_addresses_are_reached_and_written_in_brackets(connect: Connect) -> None:
+    try:
+        server = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    with server:
+        port = server.getsockname()[1]
+        connection = connect(("::1", port))
+        assert connection.name == f"[::1]:{port}"
+    with pytest.raises(errors.ConnectError, match=r"\[::1\]:"):
+        connect(("::1", port))

@@ -219,7 +219,7 @@ def test_a_huge_text_is_quoted_in_part(text):
         lambda: strings.format_topic_condition("t", ["a,b"]),
         lambda: strings.format_topic_condition("t", [" "]),
         lambda: strings.format_topic_condition("t#", ["a"]),
-        lambda: strings.format_broker(BrokerNode(1, "::1", 8123)),
+        lambda: strings.format_broker(BrokerNode(1, "a:1", 8123)),
         lambda: strings.format_part_sub_info([Partition(1, "a:b", 0)]),
         lambda: strings.format_partition_info(BrokerNode(1, "h", 1), Partition(2, "t", 0)),
         lambda: strings.format_required_partition({Partition(1, "t", 0): -28}),
@@ -239,3 +239,31 @@ def test_every_wrong_master_is_named_at_once():
     assert len(caught.value.problems) == 4
     with pytest.raises(errors.ConfigError, match="no address"):
         strings.parse_masters(" , ")
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("1:[::1]:9", "::1", 9),
+        ("1:[fe80::1%eth0]: ", "fe80::1%eth0", 8123),
+        ("1:[::1]", "::1", 8123),
+    ],
+)
+def test_brokers_at_ipv6_addresses_stand_in_brackets(text, host, port):
+    broker = strings.parse_broker(text)
+    assert (broker.host, broker.port) == (host, port)
+    assert strings.parse_broker(strings.format_broker(broker)) == broker
+    place = strings.format_partition_info(broker, Partition(1, "orders", 0))
+    assert strings.parse_partition_info(place) == (broker, Partition(1, "orders", 0))
+
+
+@pytest.mark.parametrize("text", ["1:::1:9", "1:::1", "1:[::1:9", "1:::1]:9"])
+def test_ipv6_addresses_without_brackets_are_refused_for_brokers(text):
+    with pytest.raises(errors.ProtocolViolation):
+        strings.parse_broker(text)
+
+
+def test_masters_at_ipv6_addresses():
+    found = strings.parse_masters("[::1]:9,::1,[::2]")
+    assert found == (("::1", 9), ("::1", 8715), ("::2", 8715))
+    assert strings.parse_masters(strings.format_masters(found)) == found

@@ -43,6 +43,7 @@ __all__ = [
     "format_topic_condition",
     "format_topic_info",
     "format_topic_meta",
+    "is_ipv6",
     "parse_broker",
     "parse_failure_info",
     "parse_masters",
@@ -68,6 +69,13 @@ _SHOWN_CHARACTERS: Final = 200
 
 _SEPARATOR = re.compile(r"[:#@,;=\s]")
 _FILTER_SEPARATOR = re.compile(r"[#,]")
+
+_BROKER = re.compile(r"(?P<id>[^:]*):(?P<host>\s*\[[^\]#]*\]\s*|[^:\[\]]*)(?::(?P<port>[^:]*))?")
+"""An IPv6 address stands in brackets: without them nothing tells it from the port."""
+
+_IPV6_DIGITS: Final = frozenset("0123456789abcdefABCDEF:.")
+_LONGEST_IPV6: Final = 64
+_BRACKETED = re.compile(r"\[([0-9a-fA-F:.%\w]+)\](:)?(\w*)")
 
 
 # ---------------------------------------------------------------------------- helpers
@@ -112,6 +120,12 @@ def _items(text: str) -> Iterator[str]:
 # ---------------------------------------------------------------------------- brokers, masters
 
 
+def is_ipv6(host: str) -> bool:
+    """Whether `host` is written as an IPv6 address, which needs brackets before a port."""
+    address = host.partition("%")[0]
+    return len(host) <= _LONGEST_IPV6 and address.count(":") > 1 and set(address) <= _IPV6_DIGITS
+
+
 def parse_broker(text: str, default_port: int = DEFAULT_BROKER_PORT) -> BrokerNode:
     """The broker in ``id:host:port``.
 
@@ -122,17 +136,17 @@ def parse_broker(text: str, default_port: int = DEFAULT_BROKER_PORT) -> BrokerNo
 
 
 def _broker(what: str, text: str, part: str, default_port: int) -> BrokerNode:
-    parts = part.split(":")
-    if len(parts) not in (2, 3) or not parts[1].strip():
+    found = _BROKER.fullmatch(part)
+    if found is None or not found["host"].strip():
         _refuse(what, text, f"{_shown(part)} is not 'id:host:port'")
-    blank = len(parts) == 2 or not parts[2].strip()
-    port = default_port if blank else _number(what, text, parts[2], _MAX_PORT)
-    return BrokerNode(_number(what, text, parts[0]), parts[1].strip(), port)
+    given = found["port"] or ""
+    port = _number(what, text, given, _MAX_PORT) if given.strip() else default_port
+    return BrokerNode(_number(what, text, found["id"]), found["host"].strip().strip("[]"), port)
 
 
 def format_broker(broker: BrokerNode, default_port: int | None = None) -> str:
     """``id:host:port``, or ``id:host: `` if the port is `default_port`, as masters write it."""
-    host = _name("broker host", broker.host)
+    host = f"[{broker.host}]" if is_ipv6(broker.host) else _name("host", broker.host)
     port = " " if broker.port == default_port else str(broker.port)
     return f"{broker.broker_id}:{host}:{port}"
 
@@ -146,10 +160,15 @@ def parse_masters(text: str, default_port: int = DEFAULT_MASTER_PORT) -> tuple[A
     addresses: dict[Address, None] = {}
     problems = []
     for item in map(str.strip, _items(text)):
-        host, colon, port = item.partition(":")
-        if not host or _SEPARATOR.search(host):
-            problems.append(f"{item!r} has no host name")
-        elif not colon:
+        host, colon, port = item, "", ""
+        if found := _BRACKETED.fullmatch(item):
+            host, colon, port = found[1], found[2] or "", found[3] or ""
+        elif not is_ipv6(item):
+            host, colon, port = item.partition(":")
+            if not host or _SEPARATOR.search(host):
+                problems.append(f"{item!r} has no host name")
+                continue
+        if not colon:
             addresses[host, default_port] = None
         elif port.isascii() and port.isdecimal() and 0 < int(port[:6]) <= _MAX_PORT:
             addresses[host, int(port)] = None
@@ -161,8 +180,11 @@ def parse_masters(text: str, default_port: int = DEFAULT_MASTER_PORT) -> tuple[A
 
 
 def format_masters(addresses: Iterable[Address]) -> str:
-    """``host:port[,host:port…]``."""
-    return ",".join(f"{_name('master host', host)}:{port}" for host, port in addresses)
+    """``host:port[,host:port…]``; IPv6 addresses in brackets."""
+    return ",".join(
+        f"[{host}]:{port}" if is_ipv6(host) else f"{_name('master host', host)}:{port}"
+        for host, port in addresses
+    )
 
 
 def broker_token(user: str, timestamp_ms: int, nonce: int, signature: str) -> str:

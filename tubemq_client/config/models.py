@@ -14,6 +14,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from tubemq_client._wire.strings import (
+    DEFAULT_MASTER_PORT,
+    DEFAULT_MASTER_TLS_PORT,
+    is_ipv6,
+)
 from tubemq_client.config.base import CommonOptions
 from tubemq_client.config.security import Auth, Tls
 from tubemq_client.model import Address, ClientSettings, ConsumerSettings, ProducerSettings
@@ -26,9 +31,6 @@ __all__ = [
     "ProducerConfig",
     "TopicName",
 ]
-
-DEFAULT_MASTER_PORT = 8715
-DEFAULT_MASTER_TLS_PORT = 8716
 
 _GROUP = re.compile(r"[a-zA-Z][\w-]+")
 _TOPIC = re.compile(r"[a-zA-Z]\w+")
@@ -56,8 +58,7 @@ def _master(item: object) -> object:
         return item
     found = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^:\[\]]+))(?::(\d*))?", item)
     if found is None:
-        address = re.fullmatch(r"[0-9a-fA-F:.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*", item)
-        return (item, 0) if address else None
+        return (item, 0) if is_ipv6(item) else None
     host, port = found[1] or found[2], found[3]
     if not port:
         return (host, 0)
@@ -240,10 +241,11 @@ class ProducerConfig(ClientConfig):
         3_000, ge=0, le=3_600_000, description="time without a partition that had more, ms"
     )
     retry_unknown: bool = Field(
-        False, description="send a record again whose fate is unknown: it may be stored twice"
+        default=False,
+        description="send a record again whose fate is unknown: it may be stored twice",
     )
     verify_checksum: bool = Field(
-        True, description="have brokers check every record before they store it"
+        default=True, description="have brokers check every record before they store it"
     )
     overflow_retries: int = Field(
         60, ge=0, le=100_000, description="further attempts for a record refused for overflow"
