@@ -9,6 +9,7 @@ import pytest
 
 from tests.core.conftest import PARTITION, TOPIC
 from tubemq_client import Partition, ProducerSettings, Record, errors
+from tubemq_client._core.effects import Deliver, PostAll
 from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession
 from tubemq_client._core.publishing import ProducerSession
@@ -293,3 +294,26 @@ def test_statistics_count_records_requests_and_codes(
     assert (found.stored, found.failed, found.bytes_stored) == (9, 0, 27)
     assert found.errors_by_code == {419: found.sent_again}
     assert sum(found.latencies_ms.values()) == 9
+
+
+def test_large_records_are_not_joined_without_bound(
+    mq: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    sizes: list[int] = []
+
+    def measured(topic: str) -> Any:
+        conversation = producer.send_all(topic, [Record(bytes(200_000)) for _ in range(24)], 0, 24)
+        answer = None
+        perform = mq.driver()._perform
+        while True:
+            try:
+                effect = conversation.send(answer)
+            except StopIteration:
+                return
+            if isinstance(effect, PostAll):
+                sizes.append(sum(map(len, effect.requests)))
+            answer = None if isinstance(effect, Deliver) else perform(effect)
+
+    measured(TOPIC)
+    assert sizes
+    assert max(sizes) < 2**20

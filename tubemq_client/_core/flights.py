@@ -6,7 +6,7 @@ where they are given a partition.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from tubemq_client import errors
     from tubemq_client._core.effects import Ticket
 
-__all__ = ["Flight", "Record"]
+__all__ = ["Flight", "Record", "pieces"]
+
+_GROUP_BYTES = 2**19
+"""Bytes of records put on the wire in one piece, which exist twice for a moment."""
 
 
 class Record(NamedTuple):
@@ -58,3 +61,17 @@ class Flight:
     def free(self) -> bool:
         """Whether any partition would do."""
         return self.record.partition is None and self.record.key is None
+
+
+def pieces(flights: list[Flight]) -> Iterator[list[Flight]]:
+    """Groups of at most `_GROUP_BYTES`, but for single records that are larger."""
+    piece: list[Flight] = []
+    size = 0
+    for flight in flights:
+        if piece and size + len(flight.data) > _GROUP_BYTES:
+            yield piece
+            piece, size = [], 0
+        piece.append(flight)
+        size += len(flight.data)
+    if piece:
+        yield piece

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_client import _pb, errors
 from tubemq_client._core.effects import Await, AwaitAll, Deliver, Now, Post, PostAll, Sleep
-from tubemq_client._core.flights import Flight, Record
+from tubemq_client._core.flights import Flight, Record, pieces
 from tubemq_client._core.registration import UNDEFINED
 from tubemq_client._core.routing import Detours, Router, partition_for_key
 from tubemq_client._core.send_stats import SendStats
@@ -254,11 +254,12 @@ class ProducerSession:
         for flight in flights:
             if flight.failure is None:
                 by_broker.setdefault(flight.partition.broker_id, []).append(flight)
-        for broker_id, group in by_broker.items():
-            if len(group) == 1:
-                yield from self._post_kept(group[0])
-            else:
-                yield from self._post_group(broker_id, group)
+        for broker_id, all_of_it in by_broker.items():
+            for group in pieces(all_of_it):
+                if len(group) == 1:
+                    yield from self._post_kept(group[0])
+                else:
+                    yield from self._post_group(broker_id, group)
 
     def _post_group(self, broker_id: int, group: list[Flight]) -> Conversation[None]:
         requests = [self._request(flight) for flight in group]

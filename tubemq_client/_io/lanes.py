@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Lanes"]
 
-_GROUP = 64
-"""Most records that are written in one piece."""
+_GROUP = 256
+"""Most records that are put on their way at once: large, because after every system call this
+thread may have to wait for the interpreter, which the sending thread holds."""
 
 _GROUPS_UNDER_WAY = 4
 

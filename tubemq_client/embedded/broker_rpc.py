@@ -283,16 +283,19 @@ class BrokerRpc:
         if start.refusal:
             return _nothing(start.refusal, wait_ms=start.wait_ms)
         wait_ms = self._refused_ms(lease, store)
-        if wait_ms and not request.escFlowCtrl:
+        if wait_ms and request.escFlowCtrl:
+            # Passing does not lift the budget, and one of 0 bytes is a refusal of its own.
+            wait_ms = None if lease.allowance.budget(1) else 0
+        if wait_ms is not None:
             return _too_early(wait_ms)
         return self._fetch(key, lease, store, mode, start.offset)
 
-    def _refused_ms(self, lease: Lease, store: Store) -> int:
-        """How long the flow rules keep a reader away; 0 if it may fetch now."""
+    def _refused_ms(self, lease: Lease, store: Store) -> int | None:
+        """How long the flow rules keep a reader away; None if it may fetch now."""
         if lease.data_reached is None:  # nothing is limited before the first successful fetch
-            return 0
+            return None
         lag, now = store.log.data_end - lease.data_reached, self._broker.clock()
-        return lease.allowance.refused_ms(self._broker.data_limits, lag, now, now)
+        return lease.allowance.refused_ms(self._broker.data_limits, lag, now, now) or None
 
     def _fetch(
         self, key: PositionKey, lease: Lease, store: Store, mode: FetchMode, start: int
