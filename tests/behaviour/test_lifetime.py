@@ -42,6 +42,8 @@ def use_everything(shell: Shell, settings: ClientSettings, range_: OffsetRange) 
         producer.send(SHARED, b"x", partition=PARTITION)
     with shell.AssignedConsumer(settings, "everything", {SHARED: ()}) as consumer:
         consumer.assign(PARTITION)
+    with shell.Consumer(settings, "everything_dealt", {SHARED: ()}) as consumer:
+        consumer.receive(0)
     with shell.RangeReader(settings, group="everything") as reader:
         assert list(reader.read(range_))
 
