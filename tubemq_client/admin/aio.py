@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar, cast
 from tubemq_client import errors
 from tubemq_client.admin import _brokers, _groups, _offsets, _topics
 from tubemq_client.admin._web import Answer, Conversation, Exchange, Web
-from tubemq_client.admin.client import network_error, new_web, signed
+from tubemq_client.admin.client import network_error, new_web, signed, trust
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,9 @@ class AsyncAdminClient:
         except ImportError as exc:
             raise errors.require_extra("admin", exc) from exc
         self.web = new_web(urls, token, user)
-        self._http = httpx.AsyncClient(timeout=timeout_ms / 1000, follow_redirects=False)
+        self._http = httpx.AsyncClient(
+            timeout=timeout_ms / 1000, follow_redirects=False, verify=trust(self.web)
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -7,6 +7,7 @@ lists the same names in the same order (`tests/admin/test_shells.py`). Nothing i
 from __future__ import annotations
 
 import inspect
+import ssl
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-__all__ = ["AdminClient", "network_error", "new_web", "signed"]
+__all__ = ["AdminClient", "network_error", "new_web", "signed", "trust"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,6 +34,14 @@ def new_web(urls: Sequence[str] | str, token: SecretStr | str | None, user: str)
 
     secret = SecretStr(token) if isinstance(token, str) else token
     return Web(urls, secret, user)
+
+
+def trust(web: Web) -> bool | ssl.SSLContext:
+    """httpx's own trust if an address has TLS. Loading it takes longer than most requests, so
+    elsewhere it is a context that trusts nobody, and is never asked."""
+    if any(url.startswith("https:") for url in web.urls):
+        return True
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _blocking(
@@ -84,7 +93,9 @@ class AdminClient:
         except ImportError as exc:
             raise errors.require_extra("admin", exc) from exc
         self.web = new_web(urls, token, user)
-        self._http = httpx.Client(timeout=timeout_ms / 1000, follow_redirects=False)
+        self._http = httpx.Client(
+            timeout=timeout_ms / 1000, follow_redirects=False, verify=trust(self.web)
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -100,7 +100,7 @@ def show_topic(
         info = client.topic(topic)
     rows = _topic_rows(info)
     if not as_json:
-        hidden = ("address", *_ONLY_JSON)
+        hidden = ("address", "in_use", *_ONLY_JSON)
         rows = [{name: row[name] for name in row if name not in hidden} for row in rows]
     show(rows, as_json=as_json, title=f"topic {topic}")
     if not as_json:
