@@ -1,21 +1,19 @@
 """Runs conversations on an event loop: the asyncio half of the shells.
 
-One `AsyncDriver` per client object; it owns a connection per address. Any number of tasks of one
-loop may run conversations on it at the same time. When to open and close connections is decided in
-`_core.connections`. `driver` is its twin; what differs is that a task can be cancelled anywhere, so
-what must happen last is shielded, bounded, and over before `close()` returns.
+One `AsyncDriver` per client object, on connections of its own pool or of one that clients share.
+Any number of tasks of one loop may run conversations on it at the same time. `driver` is its twin;
+what differs is that a task can be cancelled anywhere, so what must happen last is shielded,
+bounded, and over before `close()` returns.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tubemq_client import errors
-from tubemq_client._core.connections import ConnectionRules
 from tubemq_client._core.effects import (
     Await,
     AwaitAll,
@@ -28,13 +26,14 @@ from tubemq_client._core.effects import (
     Ticket,
     WallNow,
 )
-from tubemq_client._io.asyncio_connection import AsyncConnection, connect
+from tubemq_client._io.asyncio_pool import AsyncPool
 from tubemq_client._wire.envelope import decode_response, encode_request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from tubemq_client._core.effects import Conversation, Effect
+    from tubemq_client._io.asyncio_connection import AsyncConnection
     from tubemq_client._wire.methods import Method
     from tubemq_client.model import Address, ClientSettings
 
@@ -50,14 +49,6 @@ class _InFlight:
     deadline: float
 
 
-@dataclass(slots=True)
-class _Peer:
-    """An address: whoever holds `lock` connects, the others wait and share what comes of it."""
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    connection: AsyncConnection | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class _Finished(Generic[T]):
     """The conversation has returned."""
@@ -66,13 +57,16 @@ class _Finished(Generic[T]):
 
 
 class AsyncDriver:
-    """Performs effects. `close()` closes every connection and fails what is in flight."""
+    """Performs effects. `close()` closes every connection and fails what is in flight.
 
-    def __init__(self, settings: ClientSettings) -> None:
+    With `shared`, connections are that pool's: they stay open, and others may be using them.
+    """
+
+    def __init__(self, settings: ClientSettings, shared: AsyncPool | None = None) -> None:
         self._settings = settings
         self._timeout_s = settings.rpc_timeout_ms / 1000
-        self._peers: dict[Address, _Peer] = {}
-        self._rules = ConnectionRules.of(settings)
+        self._pool = shared or AsyncPool(settings)
+        self._owns_pool = shared is None
         self._releases: dict[int, Conversation[None]] = {}
         self._last_words: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
@@ -123,8 +117,7 @@ class AsyncDriver:
             left = list(self._last_words)
             for task in left:
                 task.cancel()
-            peers, self._peers = self._peers, {}
-            closing = [peer.connection.close() for peer in peers.values() if peer.connection]
+            closing = [self._pool.close()] if self._owns_pool else []
             await asyncio.gather(*closing, *left, return_exceptions=True)
 
     async def _release(self, release: Conversation[None]) -> None:
@@ -217,47 +210,10 @@ class AsyncDriver:
         except TimeoutError:
             pass
 
-    # -- connections ----------------------------------------------------------------------------
-
     async def _connection(self, address: Address) -> AsyncConnection:
-        now = _now_ms()
-        self._raise_if_closed()
-        peer = self._peers.setdefault(address, _Peer())
-        if self._rules.sweep_due(now):
-            for other in list(self._peers.values()):
-                await self._drop_idle(other, now)
-        async with peer.lock:
-            await self._drop_idle(peer, now)
-            if peer.connection is None or not peer.connection.usable:
-                peer.connection = await self._connect(address)
-            connection = peer.connection
-            connection.used_at = asyncio.get_running_loop().time()
-        if self._closed.is_set():
-            await connection.close()  # it was opened while the driver was being closed
-        return connection
-
-    async def _connect(self, address: Address) -> AsyncConnection:
-        if pause := self._rules.wait_ms(address, _now_ms()):
-            await self._sleep(pause)
-            self._raise_if_closed()
-        try:
-            connection = await connect(address, self._settings)
-        except errors.ConnectError:
-            chance = random.random()  # noqa: S311 - spreads attempts, guards nothing
-            self._rules.failed(address, _now_ms(), chance)
-            raise
-        self._rules.opened(address)
-        return connection
-
-    async def _drop_idle(self, peer: _Peer, now: int) -> None:
-        found = peer.connection
-        if found and self._rules.is_idle(round(found.used_at * 1000), found.in_flight, now):
-            peer.connection = None
-            await found.close()
-
-    def _raise_if_closed(self) -> None:
         if self._closed.is_set():
             raise errors.ClosedError("the client is closed")
+        return await self._pool.connection(address)
 
 
 class _Course(Generic[T]):

@@ -1,20 +1,18 @@
 """Runs conversations on blocking connections: the blocking half of the shells.
 
-One `BlockingDriver` per client object; it owns a connection per address and performs effects in the
-caller's thread. Several threads may run conversations on one driver at the same time. When to open
-and close connections is decided in `_core.connections`. `asyncio_driver` is its twin.
+One `BlockingDriver` per client object; it performs effects in the caller's thread, on connections
+of its own pool or of one that clients share. Several threads may run conversations on one driver at
+the same time. `asyncio_driver` is its twin.
 """
 
 from __future__ import annotations
 
-import random
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubemq_client import errors
-from tubemq_client._core.connections import ConnectionRules
 from tubemq_client._core.effects import (
     Await,
     AwaitAll,
@@ -28,22 +26,20 @@ from tubemq_client._core.effects import (
     drive,
     result_of,
 )
-from tubemq_client._io.blocking import BlockingConnection, connect
+from tubemq_client._io.pool import BlockingPool
 from tubemq_client._wire.envelope import decode_response, encode_request
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from tubemq_client._core.effects import Conversation, Effect
+    from tubemq_client._io.blocking import BlockingConnection
     from tubemq_client._wire.methods import Method
     from tubemq_client.model import Address, ClientSettings
 
 __all__ = ["BlockingDriver"]
 
 T = TypeVar("T")
-
-_QUIET_MS = 100
-"""After so long without traffic a connection is looked at before it is used again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +49,17 @@ class _InFlight:
     deadline: float
 
 
-@dataclass(slots=True)
-class _Peer:
-    """An address: whoever holds `lock` connects, the others wait and share what comes of it."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    connection: BlockingConnection | None = None
-
-
 class BlockingDriver:
-    """Performs effects. `close()` closes every connection and fails what is in flight."""
+    """Performs effects. `close()` closes every connection and fails what is in flight.
 
-    def __init__(self, settings: ClientSettings) -> None:
+    With `shared`, connections are that pool's: they stay open, and others may be using them.
+    """
+
+    def __init__(self, settings: ClientSettings, shared: BlockingPool | None = None) -> None:
         self._settings = settings
         self._timeout_s = settings.rpc_timeout_ms / 1000
-        self._lock = threading.Lock()
-        self._peers: dict[Address, _Peer] = {}
-        self._rules = ConnectionRules.of(settings)
+        self._pool = shared or BlockingPool(settings)
+        self._owns_pool = shared is None
         self._releases: dict[int, Conversation[None]] = {}
         self._closed = threading.Event()
 
@@ -100,12 +90,9 @@ class BlockingDriver:
             for release in list(self._releases.values()):
                 self._release(release)
         finally:
-            with self._lock:
-                self._closed.set()
-                peers, self._peers = self._peers, {}
-            for peer in peers.values():
-                if peer.connection is not None:
-                    peer.connection.close()
+            self._closed.set()
+            if self._owns_pool:
+                self._pool.close()
 
     def _release(self, release: Conversation[None]) -> None:
         """Run it, unless the other of stream and driver did when it ended first."""
@@ -188,55 +175,9 @@ class BlockingDriver:
         return decode_response(payload, method, f"{method.name} at {name}")
 
     def _connection(self, address: Address) -> BlockingConnection:
-        now = _now_ms()
-        with self._lock:
-            self._raise_if_closed()
-            peer = self._peers.setdefault(address, _Peer())
-            sweep = list(self._peers.values()) if self._rules.sweep_due(now) else []
-        for other in sweep:
-            if other is not peer and other.lock.acquire(blocking=False):
-                self._drop_idle(other, now)
-                other.lock.release()
-        with peer.lock:
-            self._drop_idle(peer, now)
-            self._drop_hung_up(peer, now)
-            if peer.connection is None or not peer.connection.usable:
-                peer.connection = self._connect(address)
-            connection = peer.connection
-            connection.used_at = time.monotonic()  # before the lock is free: no longer idle
-        if self._closed.is_set():
-            connection.close()  # it was opened while the driver was being closed
-        return connection
-
-    def _drop_idle(self, peer: _Peer, now: int) -> None:
-        found = peer.connection
-        if found and self._rules.is_idle(round(found.used_at * 1000), found.in_flight, now):
-            peer.connection = None
-            found.close()
-
-    def _drop_hung_up(self, peer: _Peer, now: int) -> None:
-        """An event loop hears at once when a peer hangs up; here nobody listens between calls."""
-        found = peer.connection
-        quiet = found and found.in_flight == 0 and now - found.used_at * 1000 > _QUIET_MS
-        if found and quiet and found.hung_up():
-            peer.connection = None
-            found.close()
-
-    def _connect(self, address: Address) -> BlockingConnection:
-        self._closed.wait(self._rules.wait_ms(address, _now_ms()) / 1000)
-        self._raise_if_closed()
-        try:
-            connection = connect(address, self._settings)
-        except errors.ConnectError:
-            chance = random.random()  # noqa: S311 - spreads attempts, guards nothing
-            self._rules.failed(address, _now_ms(), chance)
-            raise
-        self._rules.opened(address)
-        return connection
-
-    def _raise_if_closed(self) -> None:
         if self._closed.is_set():
             raise errors.ClosedError("the client is closed")
+        return self._pool.connection(address)
 
 
 def _now_ms() -> int:

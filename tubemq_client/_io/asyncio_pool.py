@@ -1,0 +1,98 @@
+"""The connections of an asyncio client, or of several that share them: one for every address.
+
+When to open and close is decided in `_core.connections`; here are the sockets and the locks. Any
+number of drivers of one event loop may take connections of one pool. `pool` is its twin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tubemq_client import errors
+from tubemq_client._core.connections import ConnectionRules
+from tubemq_client._io.asyncio_connection import AsyncConnection, connect
+
+if TYPE_CHECKING:
+    from tubemq_client.model import Address, ClientSettings
+
+__all__ = ["AsyncPool"]
+
+
+@dataclass(slots=True)
+class _Peer:
+    """An address: whoever holds `lock` connects, the others wait and share what comes of it."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    connection: AsyncConnection | None = None
+
+
+class AsyncPool:
+    """Opens connections when they are asked for. `close()` closes them all."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._peers: dict[Address, _Peer] = {}
+        self._rules = ConnectionRules.of(settings)
+        self._closed = asyncio.Event()
+
+    async def connection(self, address: Address) -> AsyncConnection:
+        """A usable connection, opened if need be. Raises `errors.ConnectError`, and
+        `errors.ClosedError` once the pool is closed."""
+        now = _now_ms()
+        self._raise_if_closed()
+        peer = self._peers.setdefault(address, _Peer())
+        if self._rules.sweep_due(now):
+            for other in list(self._peers.values()):
+                await self._drop_idle(other, now)
+        async with peer.lock:
+            await self._drop_idle(peer, now)
+            if peer.connection is None or not peer.connection.usable:
+                peer.connection = await self._connect(address)
+            connection = peer.connection
+            connection.used_at = asyncio.get_running_loop().time()
+        if self._closed.is_set():
+            await connection.close()  # it was opened while the pool was being closed
+        return connection
+
+    async def close(self) -> None:
+        self._closed.set()
+        peers, self._peers = self._peers, {}
+        closing = [peer.connection.close() for peer in peers.values() if peer.connection]
+        await asyncio.gather(*closing, return_exceptions=True)
+
+    async def _drop_idle(self, peer: _Peer, now: int) -> None:
+        found = peer.connection
+        if found and self._rules.is_idle(round(found.used_at * 1000), found.in_flight, now):
+            peer.connection = None
+            await found.close()
+
+    async def _connect(self, address: Address) -> AsyncConnection:
+        if pause := self._rules.wait_ms(address, _now_ms()):
+            await self._pause(pause)
+            self._raise_if_closed()
+        try:
+            connection = await connect(address, self._settings)
+        except errors.ConnectError:
+            chance = random.random()  # noqa: S311 - spreads attempts, guards nothing
+            self._rules.failed(address, _now_ms(), chance)
+            raise
+        self._rules.opened(address)
+        return connection
+
+    async def _pause(self, ms: int) -> None:
+        try:
+            async with asyncio.timeout(ms / 1000):
+                await self._closed.wait()
+        except TimeoutError:
+            pass
+
+    def _raise_if_closed(self) -> None:
+        if self._closed.is_set():
+            raise errors.ClosedError("the client is closed")
+
+
+def _now_ms() -> int:
+    return round(asyncio.get_running_loop().time() * 1000)
