@@ -193,10 +193,8 @@ def test_a_group_on_the_embedded_server(seed: int) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "seed", [1, pytest.param(2, marks=pytest.mark.soak), pytest.param(3, marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_group_on_the_genuine_server(genuine: Any, seed: int) -> None:
     live_through(Site(settings_for(genuine.masters, **PATIENCE), [genuine.broker_id]), seed)

@@ -22,6 +22,18 @@ QUIET_MS = 500
 
 Consumer = Any
 
+LONG = pytest.mark.parametrize(
+    ("shell", "site"),
+    [
+        ("sync", "embedded"),
+        ("aio", "embedded"),
+        pytest.param("sync", "genuine", marks=pytest.mark.real),
+        pytest.param("aio", "genuine", marks=[pytest.mark.real, pytest.mark.soak]),
+    ],
+    indirect=True,
+)
+"""Scenarios that wait long for a genuine server meet it with one shell; soak has the other."""
+
 
 def latest(**options: Any) -> ConsumerSettings:
     return ConsumerSettings(consume_position="latest", **options)
@@ -79,6 +91,7 @@ def test_batches_come_back_until_confirmed_and_the_group_goes_on(
         consumer.confirm(batch)
 
 
+@LONG
 def test_partitions_move_when_members_come_and_go(join: Callable[..., Any]) -> None:
     heard: list[tuple[str, int]] = []
     topics = {GROUP: ()}
@@ -98,6 +111,7 @@ def test_partitions_move_when_members_come_and_go(join: Callable[..., Any]) -> N
     assert sum(count for kind, count in heard[2:] if kind == "assigned") == 6
 
 
+@LONG
 def test_a_batch_in_hand_can_be_confirmed_when_its_partition_is_revoked(
     join: Callable[..., Any], site: Site
 ) -> None:
@@ -135,6 +149,7 @@ def test_a_handler_gets_every_batch_and_its_failures_do_not_lose_any(
     assert seen.count(b"fails") == 1
 
 
+@LONG
 def test_filters_belong_to_their_topic(join: Callable[..., Any], site: Site) -> None:
     with join({SHARED: ("red",), SINGLE: ()}) as consumer:
         has(consumer, 4)
@@ -145,6 +160,7 @@ def test_filters_belong_to_their_topic(join: Callable[..., Any], site: Site) -> 
         assert sorted(body for batch in found for body in bodies(batch)) == [b"plain", b"red"]
 
 
+@LONG
 def test_a_bound_group_begins_where_its_members_say(
     join: Callable[..., Any], site: Site, group: str
 ) -> None:
