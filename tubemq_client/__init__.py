@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tubemq_client.model import (
         BrokerNode,
         ClientSettings,
+        ConsumerSettings,
+        Credentials,
         Message,
         OffsetRange,
         Partition,
@@ -30,8 +32,16 @@ if TYPE_CHECKING:
         ProducerStats,
         SendReceipt,
         SendSummary,
+        TlsSettings,
     )
-    from tubemq_client.sync import AssignedConsumer, Consumer, Metadata, Producer, RangeReader
+    from tubemq_client.sync import (
+        AssignedConsumer,
+        Consumer,
+        Metadata,
+        Producer,
+        RangeReader,
+        Session,
+    )
     from tubemq_client.tdmsg import (
         TDMsg,
         TDMsgBuilder,
@@ -51,7 +61,9 @@ __all__ = [
     "ClientSettings",
     "ConsumedOffset",
     "Consumer",
+    "ConsumerSettings",
     "CorruptEntry",
+    "Credentials",
     "Gap",
     "Message",
     "MessageBatch",
@@ -68,10 +80,12 @@ __all__ = [
     "Record",
     "SendReceipt",
     "SendSummary",
+    "Session",
     "TDMsg",
     "TDMsgBuilder",
     "TDMsgPacketBuilder",
     "TDMsgRecord",
+    "TlsSettings",
     "TopicMetadata",
     "__version__",
     "is_tdmsg",
@@ -89,6 +103,8 @@ _HOMES = {
     "tubemq_client.model": (
         "BrokerNode",
         "ClientSettings",
+        "ConsumerSettings",
+        "Credentials",
         "Message",
         "OffsetRange",
         "Partition",
@@ -97,8 +113,16 @@ _HOMES = {
         "ProducerStats",
         "SendReceipt",
         "SendSummary",
+        "TlsSettings",
     ),
-    "tubemq_client.sync": ("AssignedConsumer", "Consumer", "Metadata", "Producer", "RangeReader"),
+    "tubemq_client.sync": (
+        "AssignedConsumer",
+        "Consumer",
+        "Metadata",
+        "Producer",
+        "RangeReader",
+        "Session",
+    ),
     "tubemq_client.tdmsg": (
         "TDMsg",
         "TDMsgBuilder",

@@ -12,7 +12,7 @@ import pytest
 from tubemq_client import aio, sync
 
 MODULES = pytest.mark.parametrize(
-    "name", ["_base", "_turns", "balanced", "consumer", "metadata", "producer", "ranges"]
+    "name", ["_base", "_turns", "balanced", "consumer", "metadata", "producer", "ranges", "session"]
 )
 CLASSES = pytest.mark.parametrize("name", sync.__all__)
 
@@ -30,7 +30,8 @@ def own_methods(kind: type) -> dict[str, Any]:
     return {
         SPECIAL.get(name, name): value.fget if isinstance(value, property) else value
         for name, value in vars(kind).items()
-        if name in SPECIAL or not name.startswith("_")
+        if (name in SPECIAL or not name.startswith("_"))
+        and (inspect.isfunction(value) or isinstance(value, property))
     }
 
 

@@ -1,4 +1,5 @@
-"""The asyncio shell: `Metadata`, `RangeReader`, `Producer`, `AssignedConsumer`, `Consumer`.
+"""The asyncio shell: `Metadata`, `RangeReader`, `Producer`, `AssignedConsumer`, `Consumer`,
+`Session`.
 
 The same names, methods and meaning as in `sync`, awaited. Thin by rule: every decision is made in
 `_core`; a shell waits, locks and wires. Each object is an async context manager: no task and no
@@ -11,5 +12,6 @@ from tubemq_client.aio.consumer import AssignedConsumer
 from tubemq_client.aio.metadata import Metadata
 from tubemq_client.aio.producer import Producer
 from tubemq_client.aio.ranges import RangeReader
+from tubemq_client.aio.session import Session
 
-__all__ = ["AssignedConsumer", "Consumer", "Metadata", "Producer", "RangeReader"]
+__all__ = ["AssignedConsumer", "Consumer", "Metadata", "Producer", "RangeReader", "Session"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from tubemq_client._core.master import MasterSession
 from tubemq_client._io.asyncio_driver import AsyncDriver
 from tubemq_client._io.host import client_ids, first_nonce
+from tubemq_client.aio.session import Session
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -24,7 +25,8 @@ class AsyncClient:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._driver = AsyncDriver(settings)
+        shared = settings.connections if isinstance(settings, Session) else None
+        self._driver = AsyncDriver(settings, shared)
         self._ids = client_ids()
         self._session = MasterSession.of(settings, self._ids.host, first_nonce())
 
@@ -40,5 +42,5 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close every connection. Safe to call twice."""
+        """Close every connection that is not a session's. Safe to call twice."""
         await self._driver.close()

@@ -1,0 +1,77 @@
+"""Connections that clients share, and those they keep for themselves."""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from tests.behaviour.exchange import exchange
+from tests.behaviour.shells import LoopShell, OnLoop, Shell
+from tests.behaviour.sites import EMBEDDED_TOPICS, SINGLE
+from tests.behaviour.windows import settings_for
+from tubemq_client import ClientSettings, Partition, aio, errors, sync
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.testing.proxy import FaultProxy
+
+PARTITION = Partition(1, SINGLE, 0)
+
+
+async def _made(settings: ClientSettings) -> aio.Session:
+    return aio.Session(settings)
+
+
+async def _closed(session: aio.Session) -> None:
+    await session.close()
+
+
+def open_session(shell: Shell, settings: ClientSettings, stack: ExitStack) -> Any:
+    """The session itself, which clients want, closed with the stack."""
+    if not isinstance(shell, LoopShell):
+        return stack.enter_context(sync.Session(settings))
+    session = shell.wait(_made(settings))
+    stack.callback(lambda: shell.wait(_closed(session)))
+    return session
+
+
+def close(shell: Shell, session: Any) -> None:
+    if isinstance(shell, LoopShell):
+        OnLoop(session, shell.wait).close()
+    else:
+        session.close()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_clients_of_a_session_share_one_connection_to_each_server(
+    shell: Shell, shared: bool
+) -> None:
+    with EmbeddedTubeMQ(1, EMBEDDED_TOPICS, http=False) as mq, ExitStack() as stack:
+        proxy = stack.enter_context(FaultProxy(mq.master_address))
+        settings = settings_for(f"{proxy.address[0]}:{proxy.address[1]}")
+        used = open_session(shell, settings, stack) if shared else settings
+        for number in range(2):
+            exchange(shell, used, PARTITION, f"session_{number}")
+        assert (proxy.connections == 1) is shared
+
+
+def test_closing_a_client_leaves_the_session_to_the_others(shell: Shell) -> None:
+    with EmbeddedTubeMQ(1, EMBEDDED_TOPICS, http=False) as mq, ExitStack() as stack:
+        session = open_session(shell, settings_for(mq.masters), stack)
+        with shell.Metadata(session) as staying:
+            with shell.Metadata(session) as leaving:
+                leaving.topic(SINGLE)
+            with pytest.raises(errors.ClosedError):
+                leaving.topic(SINGLE)
+            assert staying.topic(SINGLE).partitions
+            close(shell, session)
+            close(shell, session)
+            with pytest.raises(errors.ClosedError):
+                staying.topic(SINGLE)
+
+
+def test_a_session_crosses_processes_as_its_settings() -> None:
+    settings = settings_for("m1:1")
+    with sync.Session(settings) as session:
+        assert pickle.loads(pickle.dumps(session)) == settings
