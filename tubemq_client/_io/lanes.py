@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING
 
 from tubemq_client import errors
@@ -58,7 +58,6 @@ class Lanes:
         now = time.monotonic_ns() // 1_000_000
         flight = self._session.encode(topic, record, sent_address, now)
         future: Future[SendReceipt] = Future()
-        future.set_running_or_notify_cancel()
         with self._changed:
             lane = self._lane(flight.partition.broker_id)
             if not self._has_room(lane) and not self._changed.wait_for(
@@ -185,13 +184,20 @@ class _Lane:
         answered = 0
         try:
             for outcome, _ in self._driver.stream(self._session.settle(flights)):
-                future = group[answered][1]
                 answered += 1
-                if isinstance(outcome, errors.TubeMQError):
-                    future.set_exception(outcome)
-                else:
-                    future.set_result(outcome)
+                _settle(group[answered - 1][1], outcome)
         except Exception as error:  # noqa: BLE001 - a future must not stay open, whatever failed
             for _, future in group[answered:]:
-                future.set_exception(error)
+                _settle(future, error)
         self._done(self, len(group))
+
+
+def _settle(future: Future[SendReceipt], outcome: SendReceipt | Exception) -> None:
+    """Cancelling a future only means that nobody wants to know."""
+    try:
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+    except InvalidStateError:
+        pass
