@@ -27,6 +27,7 @@ _EVERY = {"broker": 25, "api-server": 60, "scheduler": 90, "dag-processor": 120,
 """One kill for so many windows, and at least one of each in a round."""
 
 _AWAY_S = 2.0
+_LAST_TRY = 3
 
 
 class Killing:
@@ -81,7 +82,11 @@ class Killing:
 
     def _kill_a_task(self) -> None:
         """Any process that Airflow says runs a task; it may have ended meanwhile."""
-        running = [found for found in self._control.running_tasks() if found["pid"]]
+        running = [
+            found
+            for found in self._control.running_tasks()
+            if found["pid"] and found["try_number"] <= _LAST_TRY
+        ]
         if not running:
             return
         chosen = self._source.choice(running)

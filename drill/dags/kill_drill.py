@@ -70,7 +70,7 @@ def dag(dag_id: str, schedule: Any = None, runs: int = 6) -> DAG:
         start_date=FIRST,
         catchup=False,
         max_active_runs=runs,
-        default_args={"retries": 12, "retry_delay": timedelta(seconds=1)},
+        default_args={"retries": 20, "retry_delay": timedelta(seconds=1)},
     )
 
 
