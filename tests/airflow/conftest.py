@@ -128,6 +128,7 @@ def airflow(
         "TUBEMQ_EXAMPLE_ENGINE": "inline",
         "TUBEMQ_EXAMPLE_INTERVAL_PATH": str(lakes / "hours"),
         "TUBEMQ_EXAMPLE_FOLLOW_PATH": str(lakes / "follow"),
+        "TUBEMQ_EXAMPLE_DELTA_SINK": f"delta:{lakes}/example_delta",
         "TUBEMQ_EXAMPLE_BOUNDARIES": str(lakes / "boundaries.json"),
         "TUBEMQ_DRILL_LAKES": str(lakes),
     }

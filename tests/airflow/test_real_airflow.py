@@ -51,7 +51,9 @@ def test_every_component_listens_on_loopback_only(airflow: AirflowStack) -> None
 def test_airflow_knows_the_provider_its_connection_form_and_the_example_dags(
     airflow: AirflowStack,
 ) -> None:
-    airflow.wait_for_dags(["tubemq_time_windows", "tubemq_follow_topic"])
+    airflow.wait_for_dags(
+        ["tubemq_time_windows", "tubemq_follow_topic", "tubemq_follow_into_delta"]
+    )
     assert airflow.api.import_errors() == []
     names = [p["package_name"] for p in airflow.api.call("GET", "/providers")["providers"]]
     assert "airflow-provider-tubemq" in names
@@ -223,6 +225,18 @@ def test_following_a_topic_waits_for_lag_and_takes_what_is_new(
     lag = airflow.api.xcom(dag_id, run_id, "lag")
     assert lag["lag"] == 20
     assert sorted(lag["ends"]) == ["1:0", "1:1", "2:0", "2:1"]
+
+
+def test_following_a_topic_into_a_table_has_every_record_once(
+    airflow: AirflowStack, cluster: Cluster, lakes: Path
+) -> None:
+    unpause(airflow, "tubemq_follow_into_delta")
+    for batch in range(2):
+        cluster.produce(TOPIC, [f"table {batch} record {i}" for i in range(5)])
+        airflow.run_dag("tubemq_follow_into_delta")
+    found = DeltaTable(lakes / "example_delta").to_pyarrow_table()
+    rows = zip(found["partition"].to_pylist(), found["value"].to_pylist(), strict=True)
+    assert Counter(rows) == cluster.sent[TOPIC]
 
 
 class TestKills:
