@@ -7,6 +7,7 @@ and says so beside the constant.
 
 from __future__ import annotations
 
+from tests.conformance.servers import GENUINE_TOPICS as CONFORMANCE
 from tubemq_client.testing.genuine import GenuineTubeMQ, TopicSpec
 
 # Written to files and fsynced soon, so that windows meet memory, files and the border between them.
@@ -45,6 +46,7 @@ ALL = (
     *BEHAVIOUR,
     *(BENCH_1K, BENCH_100),
     *SPARES,
+    *CONFORMANCE,
 )
 
 

@@ -148,8 +148,7 @@ class Master:
         )
         if request.brokerCheckSum != self.cluster.broker_list_id:
             reply.brokerInfos.extend(self._broker_list())
-        if request.HasField("appdConfig"):
-            reply.appdConfig.CopyFrom(self._client_config(request.appdConfig.configId))
+        reply.appdConfig.CopyFrom(self._client_config(request.appdConfig.configId))
         return reply
 
     def _close_producer(self, request: Any) -> Any:

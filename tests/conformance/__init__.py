@@ -1,0 +1,1 @@
+"""Tables of what servers answer, played against the embedded one and a genuine one."""
