@@ -36,6 +36,8 @@ _LEAST_ENTRIES = 20
 _CAP = 600
 _SAY_S = 15.0
 _SETTLE_S = 240.0
+_EXECUTOR_SLOTS = 40
+"""Many more than the pool admits: LocalExecutor never gets back the slot of a killed supervisor."""
 
 _AIRFLOW = {
     "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
@@ -250,6 +252,7 @@ def _airflow(settings: Settings, seed: str, tubemq: TubeMQ) -> Iterator[AirflowS
     environment = {
         **_AIRFLOW,
         "PYTHONPATH": str(REPOSITORY),
+        "AIRFLOW__CORE__DEFAULT_POOL_TASK_SLOT_COUNT": str(settings.parallelism),
         "TUBEMQ_DRILL_FOLDER": str(settings.folder),
         "TUBEMQ_DRILL_SEED": seed,
         # Not every doom is met: a run may end before its moment.
@@ -263,6 +266,6 @@ def _airflow(settings: Settings, seed: str, tubemq: TubeMQ) -> Iterator[AirflowS
         root=settings.folder / "airflow",
         connections={"tubemq_default": connection},
         environment=environment,
-        parallelism=settings.parallelism,
+        parallelism=_EXECUTOR_SLOTS,
     ) as airflow:
         yield airflow
