@@ -10,6 +10,7 @@ import pytest
 from tubemq_client import BoundStart, ClientSettings, Partition, ReceivedBatch, _pb, errors
 from tubemq_client._core.balance import BalancedSession
 from tubemq_client._core.balance_fetch import Idle
+from tubemq_client._core.flow_control import FlowRules
 from tubemq_client._core.master import MasterSession
 from tubemq_client._wire import methods
 from tubemq_client.embedded import Switches, TopicSpec
@@ -276,6 +277,24 @@ def test_explicit_offsets_are_used_once_by_the_group(mq: MemoryTubeMQ, join: Joi
     assert mover.everything() == [[b"d"]]
 
 
+def test_a_slow_member_begins_where_it_says_though_a_fast_one_was_there_before(
+    mq: MemoryTubeMQ, join: Join
+) -> None:
+    send(mq, ZERO, b"a", b"b")
+    send(mq, ONE, b"c", b"d")
+    fast = join("fast", bound=BoundStart("key", 2, {ZERO: 28}))
+    slow = join("slow", bound=BoundStart("key", 2, {ONE: 84}))
+    mq.elapse(10_000)
+    mq.balance()
+    fast.beat()
+    fast.rebalance()
+    fast.beat()
+    slow.beat()
+    assert not slow.session._not_allocated
+    slow.rebalance()
+    assert (fast.everything(), slow.everything()) == ([[b"b"]], [[b"d"]])
+
+
 @pytest.mark.parametrize(("position", "first"), [("earliest", b"old"), ("latest", b"new")])
 def test_a_new_group_begins_where_it_is_told(
     mq: MemoryTubeMQ, join: Join, position: Any, first: bytes
@@ -350,6 +369,32 @@ def test_a_refused_fetch_waits_as_the_code_asks(
     assert member.fetch() == Idle(0)
     assert member.fetch() == Idle(wait_ms)
     assert member.held == [ZERO, ONE]
+
+
+def test_flow_rules_decide_how_often_an_empty_partition_is_asked(
+    mq: MemoryTubeMQ, join: Join
+) -> None:
+    member = join()
+    member.settle()
+    mq.elapse(1_000)
+    member.session.table.freeze([ONE])
+    rule = '[{"type":1,"rule":[{"zeroCnt":2,"freqInMs":900}]}]'
+    member.session.flow.default = FlowRules.parse(rule)
+    assert [member.fetch(), member.fetch()] == [Idle(0), Idle(400)]
+    mq.elapse(400)
+    assert [member.fetch(), member.fetch()] == [Idle(0), Idle(900)]
+
+
+def test_a_master_that_forgets_again_and_again_is_not_besieged(
+    mq: MemoryTubeMQ, join: Join
+) -> None:
+    member = join()
+    waits = []
+    for _ in range(4):
+        mq._master.forget_members()
+        mq.elapse(10_000)
+        waits.append(member.beat())
+    assert waits == [0, 10_000, 10_000, 10_000]
 
 
 @pytest.mark.parametrize("code", [411, 412, 415])

@@ -73,6 +73,7 @@ class BalancedSession:
     _lost: list[Partition] = field(default_factory=list)
     _reported: frozenset[Partition] = frozenset()
     _beats: int = 0
+    _forgotten: bool = False
     _session_ms: int = 0
     _at_master: HeartbeatSchedule = field(init=False)
     _at_brokers: HeartbeatSchedule = field(init=False)
@@ -204,15 +205,18 @@ class BalancedSession:
         try:
             _check(reply, f"heartbeat of group {self.group!r}")
         except errors.NotRegistered:
+            at_once, self._forgotten = not self._forgotten, True
             yield from self._register_again()
-            return True
+            return at_once
+        self._forgotten = False
         if report:
             self._reported, self._beats = held, 0
         if self._done is done:
             self._done = None
         self._learn(reply)
         self._receive_order(reply)
-        return self._done is not None or (self._order is None and bool(self._lost))
+        changed = self._order is None and frozenset(self.table.held) != self._reported
+        return changed or self._done is not None
 
     def _register_again(self) -> Conversation[None]:
         try:
