@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.behaviour.exchange import exchange
 from tests.behaviour.shells import LoopShell, OnLoop, Shell
-from tests.behaviour.sites import EMBEDDED_TOPICS, SINGLE
+from tests.behaviour.sites import EMBEDDED_TOPICS, SINGLE, eventually
 from tests.behaviour.windows import settings_for
 from tubemq_client import ClientSettings, Partition, aio, errors, sync
 from tubemq_client.embedded import EmbeddedTubeMQ
@@ -75,3 +76,19 @@ def test_a_session_crosses_processes_as_its_settings() -> None:
     settings = settings_for("m1:1")
     with sync.Session(settings) as session:
         assert pickle.loads(pickle.dumps(session)) == settings
+
+
+@pytest.mark.parametrize("preconnect", [True, False])
+def test_brokers_are_connected_to_as_soon_as_they_are_known_if_asked_to(
+    shell: Shell, preconnect: bool
+) -> None:
+    with EmbeddedTubeMQ(2, EMBEDDED_TOPICS, http=False) as mq:
+        gone = mq.broker(2)
+        gone.stop()  # who cannot be reached holds up nobody
+        settings = replace(settings_for(mq.masters), preconnect=preconnect)
+        with shell.Metadata(settings) as metadata:
+            metadata.topic(SINGLE)
+            if preconnect:
+                assert eventually(lambda: mq.broker(1).connections or None) == 1
+            assert metadata.topic(SINGLE).brokers.keys() == {1, 2}
+            assert mq.broker(1).connections == int(preconnect)

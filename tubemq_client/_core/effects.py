@@ -22,6 +22,7 @@ __all__ = [
     "Await",
     "AwaitAll",
     "Call",
+    "Connect",
     "Conversation",
     "Deliver",
     "Effect",
@@ -91,6 +92,14 @@ class AwaitAll:
 
 
 @dataclass(frozen=True, slots=True)
+class Connect:
+    """Begin to connect to these addresses, which will be wanted soon. Answered at once; whoever
+    cannot be reached is found out when something is sent there."""
+
+    addresses: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Sleep:
     """Wait `ms` milliseconds."""
 
@@ -115,7 +124,7 @@ class Deliver:
     value: Any
 
 
-Effect = Call | Post | PostAll | Await | AwaitAll | Sleep | Now | WallNow | Deliver
+Effect = Call | Post | PostAll | Await | AwaitAll | Connect | Sleep | Now | WallNow | Deliver
 Conversation = Generator[Effect, Any, T]
 
 

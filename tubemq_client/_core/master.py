@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import _pb, errors
-from tubemq_client._core.effects import Call
+from tubemq_client._core.effects import Call, Connect
 from tubemq_client._core.registration import UNDEFINED
 from tubemq_client._core.security import Access
 from tubemq_client._wire import methods, strings
@@ -69,9 +69,11 @@ class MasterSession:
     host: str = "127.0.0.1"
     access: Access = field(default_factory=Access)
     tls: bool = False
+    preconnect: bool = False
     active: int = 0
     brokers: dict[int, BrokerNode] = field(default_factory=dict)
     broker_config_id: int = UNDEFINED
+    _connected: set[Address] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         if self.masters:
@@ -81,7 +83,8 @@ class MasterSession:
     def of(cls, settings: ClientSettings, host: str, first_nonce: int) -> MasterSession:
         """The session of a client on `settings` that runs on `host`."""
         access = Access(settings.auth, itertools.count(first_nonce))
-        return cls(settings.masters, host, access, tls=settings.tls is not None)
+        tls, preconnect = settings.tls is not None, settings.preconnect
+        return cls(settings.masters, host, access, tls=tls, preconnect=preconnect)
 
     @property
     def visit_token(self) -> int:
@@ -104,12 +107,28 @@ class MasterSession:
                 continue
             self.active = index
             self.access.learn(reply)
+            if self.preconnect:
+                yield from self._connect_brokers(reply)
             return reply
         if failure is not None and len(problems) == 1:
             raise failure
         raise errors.ConnectError(
             "no active master answers; check the option 'masters':\n  " + "\n  ".join(problems)
         ) from failure
+
+    def _connect_brokers(self, reply: Any) -> Conversation[None]:
+        """Have connections opened to brokers that a reply names for the first time."""
+        known = reply.DESCRIPTOR.fields_by_name
+        texts = [
+            text
+            for name in ("brokerInfos", "brokerConfigList")
+            if name in known
+            for text in getattr(reply, name)
+        ]
+        found = {node.address for node in self.parse_brokers(texts).values()} - self._connected
+        if found:
+            self._connected |= found
+            yield Connect(tuple(sorted(found)))
 
     def broker_auth(self) -> Any:
         """What RPC 13, 15 and 16 show a broker: the token the master gave last."""

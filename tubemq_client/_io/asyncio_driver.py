@@ -18,6 +18,7 @@ from tubemq_client._core.effects import (
     Await,
     AwaitAll,
     Call,
+    Connect,
     Deliver,
     Now,
     Post,
@@ -148,9 +149,8 @@ class AsyncDriver:
         if isinstance(effect, Call):
             flight = await self._post(effect.address, effect.method, effect.request)
             return await self._receive(flight, effect.method)
-        if isinstance(effect, Sleep):
-            await self._sleep(effect.ms)
-            return None
+        if isinstance(effect, Sleep | Connect):
+            return await self._sleep_or_connect(effect)
         if isinstance(effect, Now | WallNow):
             return _now_ms() if isinstance(effect, Now) else time.time_ns() // 1_000_000
         raise TypeError(f"unknown effect {effect!r}")
@@ -202,10 +202,13 @@ class AsyncDriver:
             ) from error
         return decode_response(payload, method, f"{method.name} at {name}")
 
-    async def _sleep(self, ms: int) -> None:
+    async def _sleep_or_connect(self, effect: Sleep | Connect) -> None:
         """Closing the driver wakes whoever sleeps; its next request is refused."""
+        if isinstance(effect, Connect):
+            self._pool.prepare(effect.addresses)
+            return
         try:
-            async with asyncio.timeout(ms / 1000):
+            async with asyncio.timeout(effect.ms / 1000):
                 await self._closed.wait()
         except TimeoutError:
             pass

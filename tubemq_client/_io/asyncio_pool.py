@@ -36,6 +36,7 @@ class AsyncPool:
         self._settings = settings
         self._peers: dict[Address, _Peer] = {}
         self._rules = ConnectionRules.of(settings)
+        self._preparing: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
 
     async def connection(self, address: Address) -> AsyncConnection:
@@ -57,8 +58,25 @@ class AsyncPool:
             await connection.close()  # it was opened while the pool was being closed
         return connection
 
+    def prepare(self, addresses: tuple[Address, ...]) -> None:
+        """Begin to connect; failures are left to who needs the connection."""
+        for address in addresses:
+            task = asyncio.create_task(self._try(address), name="tubemq-connect")
+            self._preparing.add(task)
+            task.add_done_callback(self._preparing.discard)
+
+    async def _try(self, address: Address) -> None:
+        try:
+            await self.connection(address)
+        except errors.TubeMQError:
+            pass  # also when the pool has been closed meanwhile
+
     async def close(self) -> None:
         self._closed.set()
+        preparing = list(self._preparing)
+        for task in preparing:
+            task.cancel()
+        await asyncio.gather(*preparing, return_exceptions=True)
         peers, self._peers = self._peers, {}
         closing = [peer.connection.close() for peer in peers.values() if peer.connection]
         await asyncio.gather(*closing, return_exceptions=True)

@@ -17,6 +17,7 @@ from tubemq_client._core.effects import (
     Await,
     AwaitAll,
     Call,
+    Connect,
     Now,
     Post,
     PostAll,
@@ -121,13 +122,18 @@ class BlockingDriver:
             return self._receive(
                 self._post(effect.address, effect.method, effect.request), effect.method
             )
-        if isinstance(effect, Sleep):
-            # Closing the driver wakes whoever sleeps; its next request is refused.
-            self._closed.wait(effect.ms / 1000)
-            return None
+        if isinstance(effect, Sleep | Connect):
+            return self._sleep_or_connect(effect)
         if isinstance(effect, Now | WallNow):
             return _now_ms() if isinstance(effect, Now) else time.time_ns() // 1_000_000
         raise TypeError(f"unknown effect {effect!r}")
+
+    def _sleep_or_connect(self, effect: Sleep | Connect) -> None:
+        if isinstance(effect, Connect):
+            self._pool.prepare(effect.addresses)
+        else:
+            # Closing the driver wakes whoever sleeps; its next request is refused.
+            self._closed.wait(effect.ms / 1000)
 
     def _post(self, address: Address, method: Method, request: Any) -> _InFlight:
         connection = self._connection(address)

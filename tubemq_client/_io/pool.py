@@ -66,6 +66,19 @@ class BlockingPool:
             connection.close()  # it was opened while the pool was being closed
         return connection
 
+    def prepare(self, addresses: tuple[Address, ...]) -> None:
+        """Begin to connect; failures are left to who needs the connection."""
+        for address in addresses:
+            threading.Thread(
+                target=self._try, args=(address,), name="tubemq-connect", daemon=True
+            ).start()
+
+    def _try(self, address: Address) -> None:
+        try:
+            self.connection(address)
+        except errors.TubeMQError:
+            pass  # also when the pool has been closed meanwhile
+
     def close(self) -> None:
         with self._lock:
             self._closed.set()

@@ -48,6 +48,11 @@ class BrokerHandle:
         return self._served.tls_address
 
     @property
+    def connections(self) -> int:
+        """Clients connected to the RPC listeners now."""
+        return self._thread.do(lambda: self._served.connections)
+
+    @property
     def web(self) -> str | None:
         """``host:port`` of the administration (any path), None without HTTP."""
         return self._served.web_address

@@ -122,6 +122,11 @@ class RpcListener:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._connected, sock=sock, ssl=tls)
 
+    @property
+    def connections(self) -> int:
+        """Clients connected now."""
+        return len(self._connections)
+
     async def stop(self) -> None:
         """Refuse new connections and drop the open ones at once."""
         if self._server is None:

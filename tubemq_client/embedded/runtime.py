@@ -83,6 +83,10 @@ class ServedBroker:
     def tls_address(self) -> str | None:
         return f"{self.host}:{self.tls_port}" if self._runtime.tls else None
 
+    @property
+    def connections(self) -> int:
+        return self._rpc.connections + self._tls_rpc.connections
+
     async def listen(self, *, tries: int = 1) -> None:
         """Open the listeners. A port left a moment ago may need several tries."""
         sock = await _bind(self.host, self.port, tries=tries)
