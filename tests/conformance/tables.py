@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.conformance import balance, controls, life_cycle, sequences
+from tests.conformance import balance, controls, http, life_cycle, sequences
 from tests.conformance.playing import Difference
 from tests.conformance.rows import Row
 
@@ -14,6 +14,7 @@ TABLES: dict[str, tuple[Row, ...]] = {
     "sequences": sequences.ROWS,
     "balance": balance.ROWS,
     "controls": controls.ROWS,
+    "http": http.ROWS,
     "life_cycle": life_cycle.ROWS,
     "cluster": controls.CLUSTER_ROWS,
 }
@@ -32,6 +33,9 @@ TOPIC_SHAPES: dict[str, int] = {
 """Partitions of each topic; one store, in files and fsynced soon."""
 
 EXPLAINED: dict[tuple[str, str], str] = {
+    ("5.5 the broker at the master", "master(method='admin_query_master_group_info'"): (
+        "it says what stores its settings, and that is not ZooKeeper here"
+    ),
     ("4.11 a topic ends", "n1.meta()"): (
         "a removed topic is forgotten at once, not with the next report of its broker"
     ),
