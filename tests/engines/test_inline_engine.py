@@ -100,3 +100,16 @@ def test_an_engine_cancelled_before_its_ingest_reads_nothing(staging: Staging) -
     with pytest.raises(WindowError, match="cancelled"):
         engine.ingest(PLAN, staging, ignore)
     assert not any(Path(staging.path).iterdir())
+
+
+def test_files_have_about_the_size_that_is_asked(staging: Staging) -> None:
+    whole = InlineEngine(open_fake, target_file_bytes=1 << 30)
+    counts = whole.ingest(PLAN, staging, ignore)
+    check_counts(PLAN, counts)
+    (file,) = Path(staging.path).iterdir()  # both partitions with records
+    assert pq.read_metadata(file).num_row_groups == 2  # a row group is of one partition
+    file.unlink()
+    InlineEngine(open_fake, target_file_bytes=1).ingest(PLAN, staging, ignore)
+    assert len(list(Path(staging.path).iterdir())) > 4
+    found = pq.read_table(staging.path)["value"].to_pylist()
+    assert sorted(found) == expected({"1:0": 1120, "1:1": 1120})
