@@ -235,15 +235,20 @@ def set_cluster_settings(
     rules it cannot read (`errors.BadRequest` names field and record).
     """
     known = yield from cluster_settings(web)
-    verb = "set" if known is None else "update"
-    yield from web.modify(
-        f"admin_{verb}_cluster_default_setting",
-        maxMsgSizeInMB=max_message_mb,
-        qryPriorityId=query_priority,
-        flowCtrlEnable=flow_control,
-        flowCtrlInfo=rules_text(flow_rules),
-        **{("createUser" if known is None else "modifyUser"): web.user},
-    )
+    verb, user = ("set", "createUser") if known is None else ("update", "modifyUser")
+    try:
+        yield from web.modify(
+            f"admin_{verb}_cluster_default_setting",
+            maxMsgSizeInMB=max_message_mb,
+            qryPriorityId=query_priority,
+            flowCtrlEnable=flow_control,
+            flowCtrlInfo=rules_text(flow_rules),
+            **{user: web.user},
+        )
+    except errors.BadRequest as error:
+        # Of all changes only this one refuses to change nothing.
+        if "not changed" not in error.detail:
+            raise
 
 
 def rules_text(rules: Sequence[Mapping[str, object]] | None) -> str | None:

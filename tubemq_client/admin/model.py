@@ -245,8 +245,9 @@ class GroupDetail:
 class ConsumeControl:
     """Whether a group may read a topic and which stream ids it must filter by.
 
-    `enabled` False is the black list. On a topic without authorisation such a group registers and
-    never gets a partition; on one with it the master refuses with 450.
+    `enabled` False is the black list; `reason` may hold letters, digits and ``_``. On a topic
+    without authorisation such a group registers and never gets a partition; on one with it the
+    master refuses with 450.
     """
 
     group: str

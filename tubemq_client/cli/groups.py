@@ -120,7 +120,7 @@ def control(
     allow: Annotated[
         bool | None, typer.Option("--allow/--deny", help="Whether the group may read the topic.")
     ] = None,
-    reason: Annotated[str, typer.Option(help="Why it is denied.")] = "",
+    reason: Annotated[str, typer.Option(help="Why it is denied: letters, digits and _.")] = "",
     stream: Annotated[
         list[str] | None,
         typer.Option(
