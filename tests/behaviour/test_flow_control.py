@@ -6,6 +6,7 @@ one, so a test that passes on both says that the rules are read as they are mean
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import time
@@ -16,17 +17,17 @@ import pytest
 
 from tests.behaviour.conftest import PATIENCE, embedded
 from tests.behaviour.shells import Shell
-from tests.behaviour.sites import SINGLE, Site, bodies, new_group
+from tests.behaviour.sites import EMBEDDED_TOPICS, SINGLE, Site, bodies, new_group
 from tests.behaviour.windows import settings_for
 from tubemq_client import Partition, errors
 from tubemq_client._core.effects import Await
-from tubemq_client._core.flow_control import Allowance, FlowRules
+from tubemq_client._core.flow_control import Allowance, FlowControl, FlowRules
 from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession
 from tubemq_client._core.registration import Registration
 from tubemq_client._io.driver import BlockingDriver
 from tubemq_client.admin import AdminClient
-from tubemq_client.embedded import Switches
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 
 SetRules = Callable[[list[dict[str, Any]]], None]
 
@@ -43,16 +44,16 @@ def rules(limit_mib: int) -> list[dict[str, Any]]:
 @pytest.fixture(params=["embedded", pytest.param("genuine", marks=pytest.mark.real)])
 def limited(request: pytest.FixtureRequest) -> Iterator[tuple[Site, SetRules]]:
     """A server whose brokers can be given flow rules; none are left behind."""
-    if request.param == "embedded":
-        with embedded(Switches()) as server:
-            broker = server.broker(1)
-            site = Site(settings_for(server.masters, **PATIENCE), server.broker_ids)
-            yield site, lambda found: broker.limit_readers(json.dumps(found))
-        return
-    cluster = request.getfixturevalue("genuine")
-    site = Site(settings_for(cluster.masters, **PATIENCE), [cluster.broker_id])
-    web = f"http://{cluster.master_web}"
-    with AdminClient(web, token=cluster.admin_token) as admin:
+    with contextlib.ExitStack() as stack:
+        if request.param == "genuine":
+            server = request.getfixturevalue("genuine")
+            brokers, token = [server.broker_id], server.admin_token
+        else:
+            server = stack.enter_context(EmbeddedTubeMQ(1, EMBEDDED_TOPICS))
+            brokers, token = server.broker_ids, Switches().admin_token
+        site = Site(settings_for(server.masters, **PATIENCE), brokers)
+        web = f"http://{server.master_web}"
+        admin = stack.enter_context(AdminClient(web, token=token))
 
         def set_rules(found: list[dict[str, Any]]) -> None:
             try:
@@ -79,17 +80,31 @@ def wait_until_limited(site: Site, wanted: bool) -> None:
         time.sleep(1)
 
 
+def learned(site: Site) -> FlowControl:
+    """What the master tells a consumer that registers now."""
+    control, session = FlowControl(), MasterSession(site.settings.masters)
+    group = new_group()
+    client_id = Reader.ids.consumer(group, "Balance")
+    driver = BlockingDriver(site.settings)
+    try:
+        driver.run(session.register_consumer(client_id, group, {SINGLE: ()}, flow=control))
+        driver.run(session.close_consumer(client_id, group))
+    finally:
+        driver.close()
+    return control
+
+
 class Reader:
     """A registration that fetches as fast as it likes, without confirming by RPC 18."""
 
-    _ids = ClientIds("127.0.0.1", 7, 1_700_000_000_000, itertools.count(1))
+    ids = ClientIds("127.0.0.1", 7, 1_700_000_000_000, itertools.count(1))
 
     def __init__(self, site: Site, start: int) -> None:
         self._driver = BlockingDriver(site.settings)
         partition = site.partition(SINGLE)
         with_brokers = MasterSession(site.settings.masters)
         group = new_group()
-        client_id = self._ids.consumer(group, "Balance")
+        client_id = self.ids.consumer(group, "Balance")
         topics: dict[str, tuple[str, ...]] = {SINGLE: ()}
         self._driver.run(with_brokers.register_consumer(client_id, group, topics))
         broker = with_brokers.brokers[partition.broker_id]
@@ -140,6 +155,17 @@ def test_a_broker_refuses_what_the_rules_predict(
         exempt = reader.fetch(exempt=True)
         expected = (200, 0) if limit_mib else (452, 0)
         assert (exempt.errCode, exempt.minLimitTime) == expected, "passing lifts no limit of 0"
+
+
+def test_a_consumer_learns_the_rules_when_it_registers(limited: tuple[Site, SetRules]) -> None:
+    site, set_rules = limited
+    wanted = [*rules(1), {"type": 1, "rule": [{"zeroCnt": 2, "freqInMs": 1_500}]}]
+    set_rules(wanted)
+    control = learned(site)
+    assert control.default == FlowRules.parse(json.dumps(wanted))
+    assert control.default_id >= 0
+    set_rules([])
+    assert learned(site).default == FlowRules()
 
 
 def test_nothing_is_refused_without_rules(limited: tuple[Site, SetRules]) -> None:
