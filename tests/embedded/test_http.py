@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.parse
 import urllib.request
@@ -137,3 +138,25 @@ def test_run_status_of_a_dead_broker() -> None:
     assert (rows[0]["manageStatus"], rows[0]["runStatus"]) == ("online", "unRegister")
     assert topic["topicInfo"][0]["runInfo"]["acceptPublish"] == "-"
     assert topic["isSrvAcceptPublish"] is False
+
+
+def test_ordered_answers_replace_the_next_ones(mq: EmbeddedTubeMQ) -> None:
+    mq.break_web(500, "no JSON", times=2)
+    mq.break_web(302, location="http://127.0.0.1:9/elsewhere", broker_id=1)
+
+    def ask(place: str | None) -> tuple[int, str]:
+        host, _, port = str(place).rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=5)
+        connection.request("GET", "/webapi.htm?method=admin_query_server_version")
+        reply = connection.getresponse()
+        found = (reply.status, reply.headers.get("location") or reply.read().decode()[:14])
+        connection.close()
+        return found
+
+    assert [ask(mq.master_web) for _ in range(3)] == [
+        (500, "no JSON"),
+        (500, "no JSON"),
+        (200, '{"result":true'),
+    ]
+    assert ask(mq.broker(1).web) == (302, "http://127.0.0.1:9/elsewhere")
+    assert ask(mq.broker(1).web)[0] == 200

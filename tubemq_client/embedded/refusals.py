@@ -6,9 +6,11 @@ calls; the call it meets has no effect on the server.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tubemq_client.embedded.checks import Refused, RpcFault
 
-__all__ = ["Refusals"]
+__all__ = ["Refusals", "WebAnswer", "WebOrders"]
 
 
 class Refusals:
@@ -31,6 +33,33 @@ class Refusals:
         answer, times = self._orders.pop(method_id)
         self.order(method_id, _same(answer), times - 1)
         raise answer
+
+
+class WebAnswer(NamedTuple):
+    """What an HTTP request gets instead of its answer."""
+
+    status: int
+    body: str
+    headers: dict[str, str]
+
+
+class WebOrders:
+    """HTTP answers ordered in advance, for whatever is asked next."""
+
+    def __init__(self) -> None:
+        self._answer: WebAnswer | None = None
+        self._left = 0
+
+    def order(self, answer: WebAnswer, times: int) -> None:
+        """Give the next `times` requests this answer; 0 ends it."""
+        self._answer, self._left = answer, times
+
+    def take(self) -> WebAnswer | None:
+        """The answer ordered for this request, None if it is to be answered as usual."""
+        if self._left <= 0:
+            return None
+        self._left -= 1
+        return self._answer
 
 
 def _same(answer: Exception) -> Refused | RpcFault:

@@ -19,6 +19,7 @@ from tubemq_client.embedded.broker import Clock
 from tubemq_client.embedded.checks import Refused, RpcFault
 from tubemq_client.embedded.handles import BrokerHandle
 from tubemq_client.embedded.loop_thread import LoopThread
+from tubemq_client.embedded.refusals import WebAnswer
 from tubemq_client.embedded.runtime import Ports, Runtime
 from tubemq_client.embedded.switches import ServerTls, Switches, TopicSpec
 from tubemq_client.errors import ConfigError
@@ -204,6 +205,24 @@ class EmbeddedTubeMQ:
         """Answer the master's next calls of a method with an RPC exception of this Java class."""
         answer = RpcFault(exception, detail, fatal=fatal)
         self._thread.do(lambda: self._runtime.master.refusals.order(method_id, answer, times))
+
+    def break_web(
+        self,
+        status: int = 200,
+        body: str = "",
+        *,
+        location: str | None = None,
+        times: int = 1,
+        broker_id: int | None = None,
+    ) -> None:
+        """Answer the next HTTP requests to the master, or to one broker, with this instead.
+
+        `location` sends them elsewhere, as a stand-by does with status 302. ``times=0`` ends it.
+        """
+        answer = WebAnswer(status, body, {"location": location} if location else {})
+        runtime = self._runtime
+        place = runtime.master if broker_id is None else runtime.served[broker_id].broker
+        self._thread.do(lambda: place.web_orders.order(answer, times))
 
     def lose_events(self, count: int = 1) -> None:
         """Lose the next balance events on their way; the master does not send them again."""

@@ -15,6 +15,7 @@ from tubemq_client.embedded.broker import Broker
 from tubemq_client.embedded.http_admin import MasterAdmin
 from tubemq_client.embedded.http_broker import BrokerAdmin
 from tubemq_client.embedded.master import Master
+from tubemq_client.embedded.refusals import WebOrders
 from tubemq_client.errors import require_extra
 
 try:
@@ -35,15 +36,18 @@ Reply = Callable[[Mapping[str, str]], tuple[str, str | None]]
 
 
 def master_app(master: Master) -> Starlette:
-    return _app(MasterAdmin(master).reply)
+    return _app(MasterAdmin(master).reply, master.web_orders)
 
 
 def broker_app(broker: Broker) -> Starlette:
-    return _app(BrokerAdmin(broker).reply)
+    return _app(BrokerAdmin(broker).reply, broker.web_orders)
 
 
-def _app(reply: Reply) -> Starlette:
+def _app(reply: Reply, orders: WebOrders) -> Starlette:
     async def answer(request: Request) -> Response:
+        ordered = orders.take()
+        if ordered is not None:
+            return Response(ordered.body, ordered.status, headers=ordered.headers)
         values = dict(request.query_params)
         if request.method == "POST":
             async with request.form() as form:
