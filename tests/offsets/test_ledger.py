@@ -17,7 +17,7 @@ from tubemq_provider._devkit.database import metadata_database
 from tubemq_provider._devkit.reaper import Reaper
 from tubemq_provider.offsets.ledger.store import LedgerStore, VersionedState
 from tubemq_provider.offsets.ledger.tables import LedgerTables, metadata
-from tubemq_provider.offsets.ledger.wire import CURSOR
+from tubemq_provider.offsets.ledger.wire import CURSOR, Envelope
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import OffsetStore
 
@@ -168,6 +168,19 @@ def test_a_request_that_is_repeated_because_its_answer_was_lost_counts_once(
     found = documents.load(CURSOR)
     assert found is not None
     assert (found.rev, found.document) == (2, {"n": 2})
+
+
+def test_a_repeated_request_counts_once_though_others_wrote_meanwhile(engine: sa.Engine) -> None:
+    state = LedgerState(engine)
+    first = Envelope(0, "mine", {"n": 1}).to_value()
+    state.set(CURSOR, first)
+    documents = VersionedState(state)
+    for n in range(1, 11):
+        documents.store(CURSOR, {"n": n + 1}, n)
+    state.set(CURSOR, first)
+    found = documents.load(CURSOR)
+    assert found is not None
+    assert (found.rev, found.document) == (11, {"n": 11})
 
 
 def test_no_value_exceeds_what_airflow_takes_and_old_pieces_are_removed(

@@ -44,7 +44,7 @@ CURSORS = Table(
     Column("asset", String(1500), primary_key=True),
     Column("key", String(250), primary_key=True),
     Column("rev", BigInteger, nullable=False),
-    Column("write_id", String(64), nullable=False),
+    Column("writes", Text, nullable=False),
     Column("document", Text, nullable=False),
     Column("updated_at", DateTime(timezone=True), nullable=False),
 )
@@ -55,7 +55,7 @@ WINDOWS = Table(
     Column("asset", String(1500), primary_key=True),
     Column("window_id", String(250), primary_key=True),
     Column("rev", BigInteger, nullable=False),
-    Column("write_id", String(64), nullable=False),
+    Column("writes", Text, nullable=False),
     Column("state", String(16), nullable=False),
     Column("plan_hash", String(64), nullable=False),
     Column("plan", Text, nullable=True),
@@ -64,6 +64,7 @@ WINDOWS = Table(
 )
 
 _PLANNED, _WRITTEN = "planned", "written"
+_WRITES = 64
 
 
 class Executor(Protocol):
@@ -110,8 +111,12 @@ class LedgerTables:
 
     def write(self, asset: str, key: str, envelope: Envelope) -> None:
         """Store a document. Raises `StoreConflict`."""
-        values = _versions(envelope) | {"document": json.dumps(envelope.document)}
         where = _cursor_key(asset, key)
+        values = {"document": json.dumps(envelope.document)}
+        before = self._one(CURSORS, where)
+        if envelope.write_id in _writes(before):
+            return
+        values |= _versions(envelope, before)
         if envelope.expected == 0:
             created = self._insert(CURSORS).values(**where, **values).on_conflict_do_nothing()
             done = self._connection.execute(created)
@@ -147,7 +152,10 @@ class LedgerTables:
     def write_plan(self, asset: str, window_id: str, envelope: Envelope) -> None:
         """Store a plan. Raises `StoreConflict`."""
         where = _window_key(asset, window_id)
-        values = _versions(envelope) | {
+        before = self._one(WINDOWS, where)
+        if envelope.write_id in _writes(before):
+            return
+        values = _versions(envelope, before) | {
             "state": _PLANNED,
             "plan": json.dumps(envelope.document),
             "plan_hash": str(envelope.document.get("hash", "")),
@@ -181,7 +189,7 @@ class LedgerTables:
             "updated_at": datetime.now(UTC),
         }
         created = self._insert(WINDOWS).values(
-            **_window_key(asset, window_id), rev=1, write_id=envelope.write_id, **values
+            **_window_key(asset, window_id), rev=1, writes=envelope.write_id, **values
         )
         self._connection.execute(
             created.on_conflict_do_update(index_elements=["asset", "window_id"], set_=values)
@@ -197,7 +205,7 @@ class LedgerTables:
         it was sent again."""
         if done.rowcount == 0:
             row = self._one(table, where)
-            if row is None or row.write_id != envelope.write_id:
+            if envelope.write_id not in _writes(row):
                 found = row.rev if row else 0
                 raise StoreConflict(
                     f"{table.name}: expected revision {envelope.expected}, found {found}"
@@ -216,9 +224,15 @@ def _same(table: Table, where: Mapping[str, str]) -> list[Any]:
     return [table.c[name] == value for name, value in where.items()]
 
 
-def _versions(envelope: Envelope) -> dict[str, Any]:
+def _writes(row: Any) -> list[str]:
+    """Ids of the last writes of a row. Others may have written between a write whose answer was
+    lost and its repetition, which must be recognised all the same."""
+    return str(row.writes).split() if row else []
+
+
+def _versions(envelope: Envelope, before: Any) -> dict[str, Any]:
     return {
         "rev": envelope.expected + 1,
-        "write_id": envelope.write_id,
+        "writes": " ".join([*_writes(before), envelope.write_id][-_WRITES:]),
         "updated_at": datetime.now(UTC),
     }

@@ -21,7 +21,7 @@ def upgrade() -> None:
         sa.Column("asset", sa.String(1500), primary_key=True),
         sa.Column("key", sa.String(250), primary_key=True),
         sa.Column("rev", sa.BigInteger, nullable=False),
-        sa.Column("write_id", sa.String(64), nullable=False),
+        sa.Column("writes", sa.Text, nullable=False),
         sa.Column("document", sa.Text, nullable=False),
         sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
     )
@@ -30,7 +30,7 @@ def upgrade() -> None:
         sa.Column("asset", sa.String(1500), primary_key=True),
         sa.Column("window_id", sa.String(250), primary_key=True),
         sa.Column("rev", sa.BigInteger, nullable=False),
-        sa.Column("write_id", sa.String(64), nullable=False),
+        sa.Column("writes", sa.Text, nullable=False),
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("plan_hash", sa.String(64), nullable=False),
         sa.Column("plan", sa.Text, nullable=True),
