@@ -14,6 +14,7 @@ from typing import Any, Final
 from tubemq_client.model import INDEX_ENTRY_BYTES
 from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.versions import VERSIONS, brought_up
 
 __all__ = [
     "PLAN_VERSION",
@@ -26,8 +27,8 @@ __all__ = [
     "valid_key",
 ]
 
-PLAN_VERSION: Final = 1
-"""The `v` of plan documents this code writes and reads."""
+PLAN_VERSION: Final = VERSIONS["plan"]
+"""The `v` of plan documents this code writes."""
 
 Range = tuple[int, int]
 
@@ -115,11 +116,7 @@ def read_members(document: object, where: str) -> tuple[dict[str, Any], str]:
     """
     if not isinstance(document, dict):
         raise DocumentError(where, [f"it is {type(document).__name__}, not an object"])
-    if document.get("v") != PLAN_VERSION:
-        raise DocumentError(
-            where,
-            [f"version {document.get('v')!r} is unknown here; this release reads {PLAN_VERSION}"],
-        )
+    document = brought_up("plan", document, where)
     problems = [f"{name} is missing" for name in _REQUIRED if document.get(name) is None]
     arguments: dict[str, Any] = {}
     for name, (member, convert) in _MEMBERS.items():

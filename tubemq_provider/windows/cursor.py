@@ -16,11 +16,12 @@ from tubemq_provider.windows._plan_document import offset_problem, valid_key
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import DocumentError, IdentityMismatch
 from tubemq_provider.windows.plan import WindowScope, key_order
+from tubemq_provider.windows.versions import VERSIONS, brought_up
 
 __all__ = ["CURSOR_VERSION", "Cursor", "Position", "position_of_event"]
 
-CURSOR_VERSION: Final = 1
-"""The `v` of cursor and event documents this code writes and reads."""
+CURSOR_VERSION: Final = VERSIONS["cursor"]
+"""The `v` of cursor documents this code writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +80,15 @@ class Cursor:
 def position_of_event(event: Mapping[str, Any], scope: WindowScope) -> Position:
     """The position in a commit event. Raises like `Cursor.from_document`."""
     subject = f"position in the newest commit event of group {scope.group!r}"
+    event = brought_up("event", event, subject)
     return _position(event["position"], subject, scope, versioned=False)
 
 
 def _position(document: object, subject: str, scope: WindowScope, *, versioned: bool) -> Position:
     if not isinstance(document, dict):
         raise DocumentError(subject, [f"it is {type(document).__name__}, not an object"])
-    if versioned and document.get("v") != CURSOR_VERSION:
-        found = document.get("v")
-        raise DocumentError(
-            subject, [f"version {found!r} is unknown here; this release reads {CURSOR_VERSION}"]
-        )
+    if versioned:
+        document = brought_up("cursor", document, subject)
     problems = _problems(document)
     if problems:
         raise DocumentError(subject, problems)

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tubemq_provider.windows.budgets import Pace
-from tubemq_provider.windows.cursor import CURSOR_VERSION, Position
+from tubemq_provider.windows.cursor import Position
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import Marker
+from tubemq_provider.windows.versions import VERSIONS
 
 __all__ = ["WindowResult", "event_document", "merged_gaps"]
 
@@ -104,7 +105,7 @@ def event_document(scope: WindowScope, result: WindowResult) -> dict[str, Any]:
     """The commit event of a run: strings, integers, lists and objects only; what does not apply is
     left out (an empty run has no window, a time window no position)."""
     document: dict[str, Any] = {
-        "v": CURSOR_VERSION,
+        "v": VERSIONS["event"],
         "cluster": scope.cluster,
         "topic": scope.topic,
         "group": scope.group,
