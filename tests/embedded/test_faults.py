@@ -239,3 +239,21 @@ def test_a_renewed_broker_list_is_sent_again(mq: EmbeddedTubeMQ, master: Wire) -
     assert beat() == 0
     mq.renew_broker_list()
     assert beat() == 1
+
+
+def test_empty_batches_and_strange_waits(mq: EmbeddedTubeMQ, wire: BrokerWire) -> None:
+    wire.send_all("lone", 2)
+    wire.register("lone")
+    mq.broker(1).empty_next()
+    mq.broker(1).hint_wait(-77)
+
+    empty = wire.get("lone", lastPackConsumed=True)
+    assert (empty.errCode, empty.currOffset, len(empty.messages)) == (200, 0, 0)
+    assert len(wire.get("lone", lastPackConsumed=True).messages) == 2
+    assert wire.get("lone", lastPackConsumed=True).errCode == 404  # at the end nothing was scanned
+
+    wire.register("lone", 0, currOffset=0, filterCondStr=["none"], qryPriorityId=303)
+    assert wire.get("lone").minLimitTime == -77
+    mq.broker(1).hint_wait(None)
+    wire.register("lone", 0, currOffset=0, filterCondStr=["none"], qryPriorityId=303)
+    assert wire.get("lone").minLimitTime >= 0

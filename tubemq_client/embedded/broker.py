@@ -41,12 +41,16 @@ _parsed = lru_cache(maxsize=8)(FlowRules.parse)
 class Faults:
     """Misbehaviour on demand. `silent` holds ids of methods that are never answered,
     `overflow_every` n > 0 refuses every n-th send with 419, `corrupt_next` is the number of
-    delivered records still to get a wrong checksum (the stored ones stay sound)."""
+    delivered records still to get a wrong checksum (the stored ones stay sound), `empty_next` that
+    of fetches still to succeed without a record or a step ahead. `wait_hint` replaces the wait (ms)
+    that a 404 names."""
 
     reading: bool = True
     writing: bool = True
     overflow_every: int = 0
     corrupt_next: int = 0
+    empty_next: int = 0
+    wait_hint: int | None = None
     silent: set[int] = field(default_factory=set)
     sends: int = 0
 
@@ -61,6 +65,13 @@ class Faults:
             return checksum
         self.corrupt_next -= 1
         return checksum ^ 1
+
+    def empties(self) -> bool:
+        """Count one successful fetch; whether it is to bring nothing."""
+        if self.empty_next <= 0:
+            return False
+        self.empty_next -= 1
+        return True
 
 
 class Broker:

@@ -288,6 +288,8 @@ class BrokerRpc:
             wait_ms = None if lease.allowance.budget(1) else 0
         if wait_ms is not None:
             return _too_early(wait_ms)
+        if broker.faults.empties():
+            return self._batch(start.offset, ReadOutcome(200, "OK!", max_offset=store.log.end))
         return self._fetch(key, lease, store, mode, start.offset)
 
     def _refused_ms(self, lease: Lease, store: Store) -> int | None:
@@ -306,7 +308,9 @@ class BrokerRpc:
             broker.positions.book(key, mode, outcome.advance, delivered=bool(outcome.records))
         if outcome.code != 200:
             # Real brokers leave the end of the data log here, cut to 32 bits.
-            return _nothing(outcome.text, wait_ms=_int32(store.log.data_end))
+            hint = broker.faults.wait_hint
+            wait_ms = _int32(store.log.data_end) if hint is None else hint
+            return _nothing(outcome.text, wait_ms=wait_ms)
         lease.warmed = True
         lease.data_reached = store.log.data_end - outcome.data_lag
         size = sum(record.size for record in outcome.records)

@@ -113,6 +113,14 @@ class BrokerHandle:
         """Give the next delivered records a wrong checksum; the stored ones stay sound."""
         self._set("corrupt_next", value=records)
 
+    def empty_next(self, fetches: int = 1) -> None:
+        """Let the next fetches succeed without a record and without moving the position."""
+        self._set("empty_next", value=fetches)
+
+    def hint_wait(self, wait_ms: int | None) -> None:
+        """Name this wait (ms, garbage if you like) in every 404; None ends it."""
+        self._set("wait_hint", value=wait_ms)
+
     def limit_readers(self, rules: str) -> None:
         """Enforce the data limits in `rules`, flow-control JSON; ``"[]"`` ends it. Raises
         `ConfigError` for rules that no master would take."""
