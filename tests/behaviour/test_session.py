@@ -15,7 +15,7 @@ from tests.behaviour.sites import EMBEDDED_TOPICS, SINGLE, eventually
 from tests.behaviour.windows import settings_for
 from tubemq_client import ClientSettings, Partition, aio, errors, sync
 from tubemq_client.embedded import EmbeddedTubeMQ
-from tubemq_client.testing.proxy import FaultProxy
+from tubemq_client.testing.proxy import FaultProxy, Faults
 
 PARTITION = Partition(1, SINGLE, 0)
 
@@ -92,3 +92,19 @@ def test_brokers_are_connected_to_as_soon_as_they_are_known_if_asked_to(
                 assert eventually(lambda: mq.broker(1).connections or None) == 1
             assert metadata.topic(SINGLE).brokers.keys() == {1, 2}
             assert mq.broker(1).connections == int(preconnect)
+
+
+def test_late_and_doubled_replies_are_dropped(shell: Shell) -> None:
+    with (
+        EmbeddedTubeMQ(1, EMBEDDED_TOPICS, http=False) as mq,
+        FaultProxy(mq.master_address, Faults(twice=True)) as proxy,
+    ):
+        settings = settings_for(f"{proxy.address[0]}:{proxy.address[1]}", rpc_timeout_ms=1_000)
+        with shell.Metadata(settings) as metadata:
+            before = metadata.topic(SINGLE)
+            proxy.faults.stall = True
+            with pytest.raises(errors.NetworkError, match="rpc_timeout_ms"):
+                metadata.topic(SINGLE)
+            proxy.faults.stall = False
+            assert [metadata.topic(SINGLE) for _ in range(3)] == [before] * 3
+        assert proxy.connections == 1

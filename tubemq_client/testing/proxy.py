@@ -1,9 +1,9 @@
 """A loopback TCP proxy that misbehaves on request: cuts, splits, stalls, garbles.
 
 Put it between a client and a broker to show that nothing is lost or doubled when the network is
-bad. It copies bytes and knows nothing of TubeMQ. Faults apply to what the *server* sends, because
-that is where records are; both directions end when one is cut. Threads are daemons and end with
-`stop()`.
+bad. It copies bytes, and knows frames only to double them. Faults apply to what the *server* sends,
+because that is where records are; both directions end when one is cut. Threads are daemons and end
+with `stop()`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import socket
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
+
+from tubemq_client._wire.framing import FrameDecoder, encode_frame
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -30,13 +32,15 @@ class Faults:
 
     `cut_after`: close the connection after so many bytes of it (counted per connection).
     `split`: forward in pieces of at most so many bytes. `stall`: forward nothing. `garble_at`: flip
-    every bit of the byte at this position of a connection.
+    every bit of the byte at this position of a connection. `twice`: send every frame twice (set it
+    before a connection is opened).
     """
 
     cut_after: int | None = None
     split: int | None = None
     stall: bool = False
     garble_at: int | None = None
+    twice: bool = False
 
 
 class FaultProxy:
@@ -98,18 +102,19 @@ class FaultProxy:
                 ).start()
 
     def _forward(self, source: socket.socket, drain: socket.socket, *, faulty: bool) -> None:
-        position = 0
+        position, frames = 0, FrameDecoder()
         try:
             while not self._stopping.is_set():
-                if faulty and self.faults.stall:
-                    self._stopping.wait(_POLL_S)
-                    continue
                 try:
                     data = source.recv(_CHUNK)
                 except TimeoutError:
                     continue
+                while faulty and self.faults.stall and not self._stopping.wait(_POLL_S):
+                    pass
                 if not data:
                     break
+                if faulty and self.faults.twice:
+                    data = _doubled(frames, data)
                 if not self._pass_on(drain, data, position, faulty=faulty):
                     break
                 position += len(data)
@@ -137,6 +142,13 @@ class FaultProxy:
             drain.sendall(data[start : start + step])
         self.cuts += cut
         return not cut
+
+
+def _doubled(frames: FrameDecoder, data: bytes) -> bytes:
+    """The frames that `data` completes, each of them twice."""
+    frames.receive_data(data)
+    found = iter(frames.next_frame, None)
+    return b"".join(encode_frame(frame.serial, frame.payload) * 2 for frame in found)
 
 
 def _close(sock: socket.socket) -> None:
