@@ -317,3 +317,11 @@ def test_large_records_are_not_joined_without_bound(
     measured(TOPIC)
     assert sizes
     assert max(sizes) < 2**20
+
+
+def test_a_refusal_that_is_final_counts_once(mq: MemoryTubeMQ, producer: ProducerSession) -> None:
+    mq.broker(1).faults.writing = False
+    with pytest.raises(errors.ServiceUnavailable):
+        mq.driver().run(producer.send_one(TOPIC, Record(b"x", partition=PARTITION), 0))
+    found = producer.stats.snapshot(0, 0)
+    assert (found.errors_by_code, found.sent_again, found.failed) == ({503: 1}, 0, 1)

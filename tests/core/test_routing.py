@@ -98,3 +98,12 @@ def test_few_failures_do_not_condemn_a_broker() -> None:
     detours.failed(PARTITIONS[1], 0)
     detours.judge(30_000)
     assert not detours.brokers
+
+
+def test_a_broker_that_answers_after_all_is_there_again() -> None:
+    detours = Detours()
+    for _ in range(6):
+        detours.unreachable(FIRST, 0, known_brokers=4)
+    assert brokers_open(detours, 1) == {2, 3, 4}
+    detours.stored(FIRST)
+    assert brokers_open(detours, 1) == {1, 2, 3, 4}

@@ -335,7 +335,6 @@ class ProducerSession:
     def _again(self, flight: Flight, failure: errors.TubeMQError) -> Conversation[None]:
         """Send a record again after `failure`. Raises it once there is no place or no try left."""
         flight.again += 1
-        self.stats.codes[failure.code] += 1
         now = yield Now()
         if isinstance(failure, errors.ServiceUnavailable):
             self.detours.unavailable(flight.partition, now)
@@ -349,7 +348,7 @@ class ProducerSession:
             yield Sleep(self.settings.overflow_pause_ms)
             if flight.free:
                 flight.partition = self._choose(flight.topic, flight.record, now)
-        self.stats.sent_again += 1
+        self.stats.resent(failure)
         yield from self._post(flight)
 
     def _elsewhere(self, flight: Flight, now: int, failure: errors.TubeMQError) -> None:

@@ -60,6 +60,7 @@ class Detours:
     """Until when each broker is left out."""
     partitions: dict[Partition, int] = field(default_factory=dict)
     """Until when each partition is left out."""
+    _cut_off: set[int] = field(default_factory=set)
     _links: dict[int, _Failures] = field(default_factory=dict)
     _failed: dict[Partition, int] = field(default_factory=dict)
     _quality: dict[int, _Quality] = field(default_factory=dict)
@@ -75,8 +76,9 @@ class Detours:
     ) -> Sequence[Partition]:
         """Those that may be used; `tried` holds ids of brokers that just refused. All that were
         not tried if nothing else is left; empty if all were."""
-        self.brokers = {b: until for b, until in self.brokers.items() if until > now}
-        self.partitions = {p: until for p, until in self.partitions.items() if until > now}
+        # Lists, because other threads may note a failure meanwhile.
+        self.brokers = {b: until for b, until in list(self.brokers.items()) if until > now}
+        self.partitions = {p: until for p, until in list(self.partitions.items()) if until > now}
         left = [p for p in partitions if p.broker_id not in tried]
         good = [p for p in left if p.broker_id not in self.brokers and p not in self.partitions]
         return good or left
@@ -84,11 +86,15 @@ class Detours:
     # -- what happened ------------------------------------------------------------------------
 
     def stored(self, partition: Partition) -> None:
-        """A record was stored: earlier failures are forgotten."""
+        """A record was stored: earlier failures are forgotten, and a broker that was left out for
+        its connections is there again."""
         if self._failed:
             self._failed.pop(partition, None)
         if self._links:
             self._links.pop(partition.broker_id, None)
+        if partition.broker_id in self._cut_off:
+            self._cut_off.discard(partition.broker_id)
+            self.brokers.pop(partition.broker_id, None)
         quality = self._quality.get(partition.broker_id)
         if quality is None:
             quality = self._quality[partition.broker_id] = _Quality()
@@ -118,11 +124,8 @@ class Detours:
         room = round(known_brokers * settings.link_max_quarantined_share)
         if link.count > settings.link_max_failures and len(self.brokers) < room:
             del self._links[broker]
+            self._cut_off.add(broker)
             self.brokers[broker] = now + settings.link_quarantine_ms
-
-    def reached(self, broker_id: int) -> None:
-        """The broker answered after all."""
-        self.brokers.pop(broker_id, None)
 
     def judge(self, now: int) -> None:
         """Leave out brokers that store much less than the others, for one period. Call it now and

@@ -35,6 +35,10 @@ class SendStats:
         self.bytes_stored += size
         self.latencies[bisect_left(LATENCY_BOUNDS_MS, latency_ms)] += 1
 
+    def resent(self, error: errors.TubeMQError) -> None:
+        self.sent_again += 1
+        self.codes[error.code] += 1
+
     def failure(self, error: errors.TubeMQError) -> None:
         self.failed += 1
         self.codes[error.code] += 1
