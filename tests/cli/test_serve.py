@@ -16,8 +16,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.certificates import make_certificates
 from tests.cli.conftest import Run
-from tubemq_client import Metadata, Partition, Producer
+from tubemq_client import Metadata, Partition, Producer, errors
 from tubemq_client.config import ClientConfig
 from tubemq_client.testing.isolation import can_isolate, isolated_command
 
@@ -108,9 +109,37 @@ def test_data_and_ports_come_back(tmp_path: Path) -> None:
             assert metadata.ends("kept", "again")[partition].max_offset == 28
 
 
+def test_it_asks_for_users_and_certificates_if_told_to(tmp_path: Path) -> None:
+    certs = make_certificates(tmp_path)
+    both = tmp_path / "both.pem"
+    both.write_text(Path(certs.server.cert).read_text() + Path(certs.server.key).read_text())
+    users = tmp_path / "users"
+    users.write_text("loader:hunter2\n")
+    guards = ("--users", users, "--tls-cert", both, "--tls-client-ca", certs.ca)
+    with served(tmp_path, "--topic", "orders", "--no-http", *guards) as (_, at):
+        options = {
+            "masters": at["tls_masters"],
+            "tls": {
+                "ca_file": certs.ca,
+                "cert_file": certs.client.cert,
+                "key_file": certs.client.key,
+            },
+        }
+        with (
+            Metadata(ClientConfig.parse(options).settings()) as metadata,
+            pytest.raises(errors.AuthenticationFailed),
+        ):
+            metadata.topic("orders")
+        options["auth"] = {"username": "loader", "password": "hunter2"}
+        with Metadata(ClientConfig.parse(options).settings()) as metadata:
+            assert metadata.topic("orders").partitions
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        (("--tls-client-ca", "x.pem"), "--tls-client-ca without --tls-cert"),
+        (("--users", "missing"), "--users missing"),
         (("--topic", "a:b"), "'a:b' is not NAME[:STORES[:PARTITIONS]]"),
         (("--topic", "abc:1:2:3"), "NAME[:STORES[:PARTITIONS]]"),
         (("--topic", "abc:0"), "stores 0 is less than 1"),

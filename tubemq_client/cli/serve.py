@@ -20,7 +20,14 @@ import typer
 
 from tubemq_client import errors
 from tubemq_client.cli.options import note
-from tubemq_client.embedded import EmbeddedTubeMQ, Ports, TopicSpec
+from tubemq_client.embedded import (
+    EmbeddedTubeMQ,
+    Ports,
+    Security,
+    ServerTls,
+    Switches,
+    TopicSpec,
+)
 from tubemq_client.testing.genuine import GenuineTubeMQ
 from tubemq_client.testing.genuine import TopicSpec as GenuineTopic
 
@@ -65,6 +72,18 @@ ReadyFile = Annotated[
     Path | None,
     typer.Option(dir_okay=False, help="Write addresses here, as JSON, once everything is up."),
 ]
+TlsCert = Annotated[
+    Path | None,
+    typer.Option(dir_okay=False, help="Serve TLS too, with this certificate and key (PEM)."),
+]
+ClientCa = Annotated[
+    Path | None,
+    typer.Option(dir_okay=False, help="With --tls-cert: whose clients' certificates to accept."),
+]
+Users = Annotated[
+    Path | None,
+    typer.Option(dir_okay=False, help="Ask for a user: a file with a line NAME:PASSWORD for each."),
+]
 Genuine = Annotated[
     bool,
     typer.Option("--genuine", help="Run Apache InLong TubeMQ itself (needs mvn and Java)."),
@@ -84,6 +103,9 @@ def serve(
     broker_web_port: BrokerWebPort = 0,
     http: Http = True,
     ready_file: ReadyFile = None,
+    tls_cert: TlsCert = None,
+    tls_client_ca: ClientCa = None,
+    users: Users = None,
     genuine: Genuine = False,
     yes: Yes = False,
 ) -> None:
@@ -96,11 +118,21 @@ def serve(
     ports = Ports(port, web_port, broker_port, broker_web_port)
     if genuine:
         placed = ports != Ports()
-        _refuse_idle({"--brokers": brokers > 1, "--…port": placed, "--no-http": not http}, genuine)
+        guarded = any((tls_cert, tls_client_ca, users))
+        idle = {"--brokers": brokers > 1, "--…port": placed, "--no-http": not http}
+        _refuse_idle({**idle, "--tls-…, --users": guarded}, genuine)
         _serve_genuine(topics, data_dir, ready_file, yes=yes)
     else:
         _refuse_idle({"--yes": yes}, genuine)
-        server = EmbeddedTubeMQ(brokers, topics, data_dir=data_dir, ports=ports, http=http)
+        server = EmbeddedTubeMQ(
+            brokers,
+            topics,
+            data_dir=data_dir,
+            ports=ports,
+            http=http,
+            switches=Switches(security=_security(users)),
+            tls=_tls(tls_cert, tls_client_ca),
+        )
         server.run_until_signal(lambda: _announce(_embedded_addresses(server), ready_file))
     note("stopped")
 
@@ -110,6 +142,26 @@ def _topic(text: str) -> TopicSpec:
     if len(numbers) > 2 or not all(n.isdecimal() for n in numbers):
         raise errors.ConfigError(f"--topic {text!r} is not NAME[:STORES[:PARTITIONS]]")
     return TopicSpec(name, *map(int, numbers))
+
+
+def _security(users: Path | None) -> Security:
+    if users is None:
+        return Security()
+    try:
+        lines = [line for line in users.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except OSError as error:
+        raise errors.ConfigError(f"--users {users}: {error.strerror}") from error
+    pairs = [line.partition(":") for line in lines]
+    if not all(name and colon and password for name, colon, password in pairs):
+        raise errors.ConfigError(f"--users {users}: a line is not NAME:PASSWORD")
+    return Security(produce=True, consume=True, users={name: word for name, _, word in pairs})
+
+
+def _tls(cert: Path | None, client_ca: Path | None) -> ServerTls | None:
+    if cert is None:
+        _refuse_idle({"--tls-client-ca without --tls-cert": client_ca is not None}, genuine=False)
+        return None
+    return ServerTls(cert_file=cert, client_ca_file=client_ca)
 
 
 def _refuse_idle(given: dict[str, bool], genuine: bool) -> None:
@@ -123,6 +175,7 @@ def _embedded_addresses(server: EmbeddedTubeMQ) -> dict[str, Any]:
     brokers = [server.broker(broker_id) for broker_id in server.broker_ids]
     return {
         "masters": server.masters,
+        **({"tls_masters": server.tls_masters} if server.tls_masters else {}),
         "master_web": _url(server.master_web),
         "brokers": {str(b.broker_id): {"address": b.address, "web": _url(b.web)} for b in brokers},
         "topics": server.topics(),
@@ -185,6 +238,8 @@ def _wait_for_interrupt() -> None:
 def _announce(addresses: dict[str, Any], ready_file: Path | None) -> None:
     """Say where the servers are; the ready file appears whole."""
     note(f"masters   {addresses['masters']}   (export TUBEMQ_MASTERS={addresses['masters']})")
+    if "tls_masters" in addresses:
+        note(f"over TLS  {addresses['tls_masters']}")
     if addresses["master_web"]:
         note(f"admin     {addresses['master_web']}")
     for broker_id, at in addresses["brokers"].items():
