@@ -1,0 +1,104 @@
+"""Cancelling what a member of a balanced group is doing leaves nothing booked or behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from tubemq_client import ClientSettings, Partition, ReceivedBatch
+from tubemq_client.aio import Consumer, Producer
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
+
+TOPIC = "orders"
+PATIENCE_MS = 10_000
+
+
+@pytest.fixture
+def settings() -> Iterator[ClientSettings]:
+    switches = Switches(unflushed_records=1, balance_period_ms=50)
+    with EmbeddedTubeMQ(1, [TopicSpec(TOPIC, 1, 2)], http=False, switches=switches) as server:
+        yield ClientSettings((server.master_address,), heartbeat_period_ms=100)
+
+
+async def send(settings: ClientSettings, *bodies: bytes) -> None:
+    async with Producer(settings) as producer:
+        for body in bodies:
+            await producer.send(TOPIC, body, partition=Partition(1, TOPIC, 0))
+
+
+def test_a_receive_that_is_cancelled_anywhere_loses_nothing(settings: ClientSettings) -> None:
+    async def scenario() -> list[bytes]:
+        random = Random(7)
+        found: list[bytes] = []
+        async with Consumer(settings, "cancelled", {TOPIC: ()}) as consumer:
+            assert await consumer.partitions_ready(PATIENCE_MS)
+            await send(settings, b"a", b"b", b"c")
+            for _ in range(60):
+                task = asyncio.create_task(consumer.receive(PATIENCE_MS))
+                for _ in range(random.randrange(12)):
+                    await asyncio.sleep(0)
+                task.cancel()
+                result = (await asyncio.gather(task, return_exceptions=True))[0]
+                if isinstance(result, ReceivedBatch):
+                    await consumer.reject(result)
+            while len(found) < 3:
+                batch = await consumer.receive(PATIENCE_MS)
+                assert batch is not None
+                found += [message.body for message in batch.messages()]
+                await consumer.confirm(batch)
+        return found
+
+    assert asyncio.run(scenario()) == [b"a", b"b", b"c"]
+
+
+def test_a_cancelled_run_rejects_what_its_handlers_had(settings: ClientSettings) -> None:
+    async def scenario() -> None:
+        busy = asyncio.Event()
+
+        async def handle(batch: ReceivedBatch) -> None:
+            busy.set()
+            await asyncio.sleep(PATIENCE_MS)
+
+        async with Consumer(settings, "cancelled", {TOPIC: ()}) as consumer:
+            await send(settings, b"a")
+            run = asyncio.create_task(consumer.run(handle, workers=2))
+            await asyncio.wait_for(busy.wait(), 10)
+            run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await run
+            batch = await consumer.receive(PATIENCE_MS)
+            assert batch is not None
+            assert [message.body for message in batch.messages()] == [b"a"]
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(scenario())
+
+
+def test_closing_ends_a_run_when_its_handlers_are_done(settings: ClientSettings) -> None:
+    async def scenario() -> None:
+        busy, go_on, done = asyncio.Event(), asyncio.Event(), []
+
+        async def handle(batch: ReceivedBatch) -> None:
+            busy.set()
+            await go_on.wait()
+            done.append(batch)
+
+        consumer = Consumer(settings, "closed", {TOPIC: ()})
+        async with consumer:
+            await send(settings, b"a")
+            run = asyncio.create_task(consumer.run(handle))
+            await asyncio.wait_for(busy.wait(), 10)
+            closing = asyncio.create_task(consumer.close())
+            await asyncio.sleep(0)
+            go_on.set()
+            await asyncio.gather(run, closing)
+        assert len(done) == 1
+        async with Consumer(settings, "closed", {TOPIC: ()}) as successor:
+            assert await successor.partitions_ready(PATIENCE_MS)
+            assert await successor.receive(500) is None  # it was confirmed
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(scenario())
