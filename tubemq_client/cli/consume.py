@@ -58,6 +58,12 @@ Output = Annotated[
     Format, typer.Option("--format", "-o", help="How a record is written; tdmsg unpacks InLong's.")
 ]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after N records.")]
+FollowOption = Annotated[
+    bool, typer.Option("--follow", "-f", help="Go on with new records, until Ctrl-C.")
+]
+Balanced = Annotated[
+    bool, typer.Option("--balanced", help="Join GROUP and share partitions with its members.")
+]
 Seconds = Annotated[float | None, typer.Option(min=0.1, help="Stop after so many seconds.")]
 
 
@@ -123,12 +129,8 @@ def consume(
     output: Output = Format.JSON,
     limit: Limit = None,
     seconds: Seconds = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with new records, until Ctrl-C.")
-    ] = False,
-    balanced: Annotated[
-        bool, typer.Option("--balanced", help="Join GROUP and share partitions with its members.")
-    ] = False,
+    follow: FollowOption = False,
+    balanced: Balanced = False,
     rpc_timeout_ms: RpcTimeout = 10_000,
 ) -> None:
     """Print records of a topic.

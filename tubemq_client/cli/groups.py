@@ -7,6 +7,7 @@ group's position moves here: that is `tubemq offsets`.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -109,35 +110,41 @@ def names(
     show(rows, as_json=as_json, title=f"groups of {group}")
 
 
+ControlTopic = Annotated[
+    str | None, typer.Option("--topic", "-t", help="Topic that --allow … are about.")
+]
+Allow = Annotated[
+    bool | None, typer.Option("--allow/--deny", help="Whether the group may read the topic.")
+]
+Reason = Annotated[str, typer.Option(help="Why it is denied: letters, digits and _.")]
+Streams = Annotated[
+    list[str] | None,
+    typer.Option("--stream", "-s", metavar="ID", help="Stream id it must filter by; repeatable."),
+]
+FlowRules = Annotated[
+    Path | None,
+    typer.Option(exists=True, dir_okay=False, help="JSON file of flow rules to turn on."),
+]
+NoFlowRules = Annotated[bool, typer.Option("--no-flow-rules", help="Turn flow rules off.")]
+ClientsPerBroker = Annotated[
+    int | None, typer.Option(min=0, help="Brokers one member may read from; 0: no limit.")
+]
+Forget = Annotated[bool, typer.Option("--forget", help="Forget everything said of it.")]
+
+
 @groups.command("control")
 def control(
     group: GroupArgument,
     admin: Admin,
     admin_token: AdminToken = None,
-    topic: Annotated[
-        str | None, typer.Option("--topic", "-t", help="Topic that --allow … are about.")
-    ] = None,
-    allow: Annotated[
-        bool | None, typer.Option("--allow/--deny", help="Whether the group may read the topic.")
-    ] = None,
-    reason: Annotated[str, typer.Option(help="Why it is denied: letters, digits and _.")] = "",
-    stream: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--stream", "-s", metavar="ID", help="Stream id it must filter by; repeatable."
-        ),
-    ] = None,
-    flow_rules: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="JSON file of flow rules to turn on."),
-    ] = None,
-    no_flow_rules: Annotated[
-        bool, typer.Option("--no-flow-rules", help="Turn flow rules off.")
-    ] = False,
-    clients_per_broker: Annotated[
-        int | None, typer.Option(min=0, help="Brokers one member may read from; 0: no limit.")
-    ] = None,
-    forget: Annotated[bool, typer.Option("--forget", help="Forget everything said of it.")] = False,
+    topic: ControlTopic = None,
+    allow: Allow = None,
+    reason: Reason = "",
+    stream: Streams = None,
+    flow_rules: FlowRules = None,
+    no_flow_rules: NoFlowRules = False,
+    clients_per_broker: ClientsPerBroker = None,
+    forget: Forget = False,
     yes: Yes = False,
     rpc_timeout_ms: RpcTimeout = 10_000,
     as_json: AsJson = False,
@@ -147,6 +154,7 @@ def control(
     Permissions are judged when a consumer registers; members learn flow rules by heartbeat.
     """
     rules = _rules(flow_rules)
+    switch = False if no_flow_rules else (True if rules is not None else None)
     with AdminClient(
         admin, token=admin_token, user="tubemq_cli", timeout_ms=rpc_timeout_ms
     ) as client:
@@ -154,22 +162,25 @@ def control(
             agreed(f"Forget every control of group {group}?", yes=yes)
             _forget(client, group)
         if allow is not None:
-            if topic is None:
-                raise errors.ConfigError("--allow and --deny need --topic")
+            said = _permission(group, topic, allow, reason, stream or ())
             verb = "Allow" if allow else "Deny"
             agreed(f"{verb} group {group} to read topic {topic}?", yes=yes)
-            said = ConsumeControl(group, topic, allow, reason, bool(stream), tuple(stream or ()))
             client.set_consume_control(said)
-        if rules is not None or no_flow_rules or clients_per_broker is not None:
+        if switch is not None or clients_per_broker is not None:
             agreed(f"Change settings of group {group}?", yes=yes)
             client.set_resource_control(
-                group,
-                flow_control=False if no_flow_rules else (True if rules is not None else None),
-                flow_rules=rules,
-                clients_per_broker=clients_per_broker,
+                group, flow_control=switch, flow_rules=rules, clients_per_broker=clients_per_broker
             )
         rows = _controls(client, group)
     show(rows, as_json=as_json, title=f"controls of {group}")
+
+
+def _permission(
+    group: str, topic: str | None, allow: bool, reason: str, streams: Sequence[str]
+) -> ConsumeControl:
+    if topic is None:
+        raise errors.ConfigError("--allow and --deny need --topic")
+    return ConsumeControl(group, topic, allow, reason, bool(streams), tuple(streams))
 
 
 def _rules(file: Path | None) -> list[dict[str, Any]] | None:
