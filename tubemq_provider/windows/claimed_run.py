@@ -59,6 +59,9 @@ class ClaimedRun(WindowRun):
             yield "claims created"
         self._now.reach(self._keep(document).position)
         self._now.announced = self._position().seq
+        if self._planner.max_duration is not None:
+            self._planner.observe(self._store.newest_position())
+            yield "pace read"
 
     def _rebuild(self, found: list[ClaimBook]) -> Iterator[str]:
         """The book from an earlier cursor or the newest event, and the sink's markers."""
