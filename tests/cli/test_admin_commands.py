@@ -146,10 +146,24 @@ def test_a_dead_web_address_ends_with_one_in_one_line(run: Run, command: tuple[s
     assert run(*command, "--admin", "ftp://x").code == 2
 
 
-def test_flow_rules_are_read_from_a_file(run: Run, tmp_path: Path) -> None:
+def test_controls_are_set_shown_and_forgotten(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "rules.json"
+    file.write_text('[{"type": 1, "rule": [{"zeroCnt": 3, "freqInMs": 500}]}]')
+    said = ("groups", "control", "cli_said")
+    assert run(*said).err == "controls of cli_said: none\n"
+    denied = run(*said, "--topic", TOPIC, "--deny", "--reason", "greedy", "--yes", "--json")
+    about = [(r["topic"], r["may_read"], r["reason"]) for r in denied.rows() if r["topic"]]
+    assert about == [(TOPIC, False, "greedy")]
+    assert run(*said, "--topic", TOPIC, "--allow", text="n\n").code == 2
+    assert run(*said, "--flow-rules", file, "--yes").code == 0
+    rules = [r["flow_rules"] for r in run(*said, "--json").rows() if r["flow_rules"]]
+    assert json.loads(rules[-1])[0]["rule"][0]["zeroCnt"] == 3
+    assert run(*said, "--forget", "--yes", "--json").rows() == []
+
+
+def test_wrong_controls_end_with_two(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "rules.json"
     file.write_text("{}")
     refused = run("groups", "control", "cli_slow", "--flow-rules", file, "--yes")
     assert (refused.code, "not a JSON list" in refused.err) == (2, True)
     assert run("groups", "control", "cli_slow", "--deny", "--yes").code == 2
-    json.loads(file.read_text())

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tubemq_client import ClientSettings, Partition, Producer, Record
-from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.tdmsg import TDMsgBuilder
 
 
@@ -112,3 +112,21 @@ def test_wrong_options_end_with_two(
     outcome = run("consume", filled, *options)
     assert outcome.code == 2, outcome
     assert words in outcome.err
+
+
+def test_joining_shares_partitions_and_moves_the_position(run: Run) -> None:
+    switches = Switches(balance_period_ms=50)
+    with EmbeddedTubeMQ(1, [TopicSpec("shared", partitions=2)], switches=switches) as server:
+        settings = ClientSettings(masters=(address_of(server.masters),))
+        send(settings, "shared", [b"n%d" % n for n in range(20)])
+        options = ("--masters", server.masters, "--group", "cli_joined", "-o", "raw")
+        found = run("consume", "shared", "--balanced", *options, "--limit", 20, "--seconds", 30)
+        assert sorted(found.out.split()) == sorted(f"n{n}" for n in range(20))
+        assert "assigned: 1:0" in found.err
+        again = run("consume", "shared", "--follow", *options, "--seconds", 0.5)
+        assert again.out == ""
+
+
+def address_of(masters: str) -> tuple[str, int]:
+    host, _, port = masters.partition(":")
+    return host, int(port)
