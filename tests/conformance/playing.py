@@ -224,7 +224,7 @@ def _stable(text: str) -> str:
 
 def _without_chance(value: Any, name: str = "") -> Any:
     """`value` without ids that grow, and without what is dealt at random or kept in hash order."""
-    if name in ("rebalanceId", "createTime", "rebalanceCheckTime", "port") or (
+    if name in ("rebalanceId", "createTime", "rebalanceCheckTime", "port", "isConfLoaded") or (
         name in ("groupFlowCheckId", "defFlowCheckId", "csmFrmMaxOffsetCtrlId") and value > 0
     ):
         return "*"
