@@ -13,7 +13,7 @@ import pytest
 from tests.windows.world import World
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.windows.claimed_run import ClaimedRun, window_run
-from tubemq_provider.windows.claims import ClaimBook, rebuilt
+from tubemq_provider.windows.claims import Claim, ClaimBook, rebuilt
 from tubemq_provider.windows.cursor import Position
 from tubemq_provider.windows.errors import MarkerConflict, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
@@ -193,6 +193,17 @@ def test_a_rebuilt_book_claims_exactly_the_hole() -> None:
     whole = book.complete(claim.plan)
     assert whole is not None
     assert whole.position == Position(4, {"1:0": 196})
+
+
+def test_claims_that_still_fit_are_kept_when_a_book_is_rebuilt() -> None:
+    position = Position(1, {"1:0": 28})
+    alive = [Claim(window(*of), "me", "") for of in ((2, 1, 4), (4, 6, 9), (5, 9, 10), (7, 11, 12))]
+    book = rebuilt(position, [window(3, 4, 6)]).keeping(alive)
+    assert [(claim.plan.seq, claim.by) for claim in book.in_order()] == [
+        (2, "me"),
+        (4, "me"),
+        (5, "me"),
+    ]
 
 
 def test_what_cannot_be_told_from_markers_is_refused() -> None:

@@ -18,7 +18,7 @@ from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows._plan_document import offset_problem, valid_key
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.claims import ClaimBook, rebuilt
+from tubemq_provider.windows.claims import Claim, ClaimBook, rebuilt
 from tubemq_provider.windows.cursor import CURSOR_VERSION, Position
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.plan import WindowPlan
@@ -107,8 +107,14 @@ def rebuild(args: Any) -> None:
     with open_group(args.asset) as group:
         store, cursor = group.cursor()
         event = group.newest_position()
+        if store == "ledger" and args.sink is None:
+            raise errors.ConfigError(
+                "pass --sink: without its markers, windows beyond the position would be forgotten",
+                subject="rebuild",
+            )
         plans = _plans(args.sink, event or cursor)
         book, about = _rebuilt(event, plans)
+        book = book.keeping(_claims(cursor))
         if (book.pending or book.done) and store != "ledger":
             raise errors.ConfigError(
                 "the sink misses a window before others, and without a ledger nothing can fill a "
@@ -222,6 +228,15 @@ def _plans(sink: str | None, about: Document | None) -> list[WindowPlan]:
     if len({plan.h for plan in plans}) > 1:
         raise errors.ConfigError("the sink has windows of several scopes", subject="rebuild")
     return plans
+
+
+def _claims(cursor: Document | None) -> list[Claim]:
+    """What is claimed now; `DocumentError` if somebody edited it."""
+    found = []
+    for key, value in (cursor or {}).get("pending", {}).items():
+        plan = WindowPlan.from_document(value.get("plan"), where=f"claim {key}")
+        found.append(Claim(plan, str(value.get("by", "")), str(value.get("at", ""))))
+    return found
 
 
 def _rebuilt(

@@ -89,6 +89,17 @@ class ClaimBook:
             self, pending={**self.pending, window_id: Claim(claim.plan, by, rfc3339(now))}
         )
 
+    def keeping(self, claims: Iterable[Claim]) -> ClaimBook:
+        """The book with those of `claims` that still fit: on the same window, or behind all."""
+        book = self
+        for claim in sorted(claims, key=lambda claim: claim.plan.seq or 0):
+            there = book.pending.get(claim.plan.window_id)
+            behind = book.frontier
+            follows = claim.plan.seq == behind.seq + 1 and claim.plan.continues(behind.next)
+            if follows or (there is not None and there.plan.hash == claim.plan.hash):
+                book = replace(book, pending={**book.pending, claim.plan.window_id: claim})
+        return book
+
     def complete(self, plan: WindowPlan) -> ClaimBook | None:
         """The book with `plan` published and the position moved over all that follow on; None if
         that was known.
