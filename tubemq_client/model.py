@@ -26,6 +26,7 @@ __all__ = [
     "SendReceipt",
     "SendSummary",
     "TlsSettings",
+    "address_text",
 ]
 
 INDEX_ENTRY_BYTES = 28
@@ -36,6 +37,12 @@ PARTITIONS_PER_STORE = 10_000
 
 Address = tuple[str, int]
 """Host and port."""
+
+
+def address_text(address: Address) -> str:
+    """``host:port``; an IPv6 address in brackets."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -21,9 +21,9 @@ from tubemq_client._io.tls import (
     no_answer,
     refused,
     refused_later,
-    shown,
 )
 from tubemq_client._wire.framing import FrameDecoder
+from tubemq_client.model import address_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ async def connect(address: Address, settings: ClientSettings) -> AsyncConnection
     """Open a TCP connection within `connect_timeout_ms`, and make it TLS if asked to.
 
     Raises `errors.ConnectError`, or its subclass `errors.TlsError`."""
-    name = shown(address)
+    name = address_text(address)
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(settings.connect_timeout_ms / 1000):

@@ -25,9 +25,9 @@ from tubemq_client._io.tls import (
     no_answer,
     refused_later,
     secure,
-    shown,
 )
 from tubemq_client._wire.framing import FrameDecoder
+from tubemq_client.model import address_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -48,14 +48,14 @@ def connect(address: Address, settings: ClientSettings) -> BlockingConnection:
         sock = socket.create_connection(address, settings.connect_timeout_ms / 1000)
     except (OSError, UnicodeError) as error:  # the latter for a host that is no host name
         reason = getattr(error, "strerror", None) or error
-        raise errors.ConnectError(f"cannot connect to {shown(address)}: {reason}") from error
+        raise errors.ConnectError(f"cannot connect to {address_text(address)}: {reason}") from error
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         channel = secure(sock, address, settings.tls) if settings.tls else sock
     except BaseException:
         sock.close()
         raise
-    return BlockingConnection(channel, shown(address), settings.max_frame_bytes)
+    return BlockingConnection(channel, address_text(address), settings.max_frame_bytes)
 
 
 class BlockingConnection:

@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
+from tubemq_client.model import address_text
 
 if TYPE_CHECKING:
     import ssl
@@ -31,14 +32,7 @@ __all__ = [
     "refused",
     "refused_later",
     "secure",
-    "shown",
 ]
-
-
-def shown(address: Address) -> str:
-    """``host:port``; an IPv6 address in brackets."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def make_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -117,14 +111,14 @@ def _shake_hands(sock: ssl.SSLSocket, deadline: float) -> None:
 
 def late(address: Address, settings: TlsSettings) -> errors.TlsError:
     return errors.TlsError(
-        f"no TLS handshake with {shown(address)} within {settings.handshake_timeout_ms} ms "
+        f"no TLS handshake with {address_text(address)} within {settings.handshake_timeout_ms} ms "
         "(option tls.handshake_timeout_ms): is this a TLS port? A plain port stays silent"
     )
 
 
 def refused(address: Address, error: BaseException) -> errors.TlsError:
     """A handshake that failed, on either side."""
-    return errors.TlsError(f"no TLS with {shown(address)}: {reason(error)}{_advice(error)}")
+    return errors.TlsError(f"no TLS with {address_text(address)}: {reason(error)}{_advice(error)}")
 
 
 def refused_later(name: str, error: BaseException | None) -> errors.TlsError:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from tubemq_client import errors
+from tubemq_client.model import address_text
 from tubemq_client.sync import AssignedConsumer, Metadata, Producer, RangeReader
 from tubemq_provider.hooks.connection import ConnectionConfig
 from tubemq_provider.windows.lag import Lag, lag_between
@@ -175,7 +176,7 @@ class TubeMQHook(BaseHook):
                 subject="Spark options",
             )
         return {
-            "masters": ",".join(f"{host}:{port}" for host, port in config.masters),
+            "masters": ",".join(map(address_text, config.masters)),
             "rpcTimeoutMs": str(config.rpc_timeout_ms),
         }
 

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_client.model import address_text
 from tubemq_provider.spark.access import needs_access
 from tubemq_provider.spark.options import parse_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tubemq_client.model import Address, ClientSettings
+    from tubemq_client.model import ClientSettings
     from tubemq_provider.spark.planning import PlannedRead
     from tubemq_provider.windows.plan import WindowPlan
 
@@ -46,7 +47,7 @@ def spark_options(
             subject="Spark options",
         )
     options = {
-        "masters": ",".join(map(_address, settings.masters)),
+        "masters": ",".join(map(address_text, settings.masters)),
         "window": plan.canonical(),
         "rpcTimeoutMs": str(settings.rpc_timeout_ms),
     }
@@ -121,8 +122,3 @@ def _write_zip(target: Path, files: Mapping[str, bytes]) -> None:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
     draft.replace(target)
-
-
-def _address(address: Address) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
