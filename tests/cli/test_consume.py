@@ -114,7 +114,10 @@ def test_wrong_options_end_with_two(
     assert words in outcome.err
 
 
-def test_joining_shares_partitions_and_moves_the_position(run: Run) -> None:
+def test_joining_shares_partitions_and_moves_the_position(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUBEMQ_HEARTBEAT_PERIOD_MS", "1000")  # partitions come with heartbeats
     switches = Switches(balance_period_ms=50)
     with EmbeddedTubeMQ(1, [TopicSpec("shared", partitions=2)], switches=switches) as server:
         settings = ClientSettings(masters=(address_of(server.masters),))
