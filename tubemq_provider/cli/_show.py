@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from airflow.sdk.exceptions import AirflowException
 from airflow.utils.cli import suppress_logs_and_warning
 from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 
@@ -22,8 +23,8 @@ Row = Mapping[str, object]
 
 
 def command(function: Callable[[Any], int | None]) -> Callable[[Any], None]:
-    """A command of Airflow's: errors of this provider end it with one line and status 1; a status
-    that it returns ends it too."""
+    """A command of Airflow's. Errors of this provider, or of Airflow, end it with their text and
+    status 1; a status that it returns ends it too."""
 
     @suppress_logs_and_warning
     @providers_configuration_loaded
@@ -31,7 +32,7 @@ def command(function: Callable[[Any], int | None]) -> Callable[[Any], None]:
     def run(args: Any) -> None:
         try:
             status = function(args)
-        except errors.TubeMQError as exc:
+        except (errors.TubeMQError, AirflowException) as exc:
             raise SystemExit(f"error: {exc}") from exc
         if status:
             raise SystemExit(status)
