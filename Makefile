@@ -20,7 +20,7 @@ ARGS ?=
 # A part that hangs is interrupted after so many seconds, so that it cleans up and the parts after it
 # still run.
 LIMIT_unit ?= 540
-LIMIT_airflow ?= 780
+LIMIT_airflow ?= 960
 LIMIT_spark ?= 360
 LIMIT_real ?= 720
 bounded = $(if $(shell command -v timeout),timeout --signal=INT --kill-after=60 $(LIMIT_$(1)))

@@ -1,0 +1,111 @@
+"""The Dags of the failure scenarios: each with a group, a topic, a lake and a point to stand at.
+
+A task stands at the point that the file `stop/<dag id>` names, once, until it is killed or until
+`go/<dag id>` appears. The operator is otherwise the one that users have.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Context, CronDataIntervalTimetable, CronPartitionTimetable
+
+from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+
+LAKES = Path(os.environ.get("TUBEMQ_SCENARIO_LAKES", "lakes"))
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+HOURS = CronDataIntervalTimetable("@hourly", timezone="UTC")
+
+
+class Standing:
+    """An observer that stands still at one point, once."""
+
+    def __init__(self, inner: Any, dag_id: str) -> None:
+        self.inner = inner
+        self.stop, self.reached, self.go = (LAKES / n / dag_id for n in ("stop", "reached", "go"))
+
+    def at(self, step: Any, point: str) -> None:
+        self.inner.at(step, point)
+        if self.reached.exists() or not self.stop.exists():
+            return
+        if f"{step}:{point}".startswith(self.stop.read_text()):
+            self.reached.touch()
+            deadline = time.monotonic() + 90
+            while not self.go.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+
+
+class Ingest(TubeMQSparkIngestOperator):
+    """The operator, with a point to stand at."""
+
+    def observer(self, context: Context, job: Any) -> Any:
+        return Standing(super().observer(context, job), self.dag_id)
+
+
+def dag(dag_id: str, schedule: Any = None, retries: int = 3) -> DAG:
+    return DAG(
+        dag_id=dag_id,
+        schedule=schedule,
+        start_date=FIRST,
+        catchup=False,
+        max_active_runs=4,
+        default_args={"retries": retries, "retry_delay": timedelta(seconds=1)},
+    )
+
+
+def into(name: str, **arguments: Any) -> dict[str, Any]:
+    return {
+        "task_id": "ingest",
+        "topic": name,
+        "group": f"group_{name}",
+        "cluster": "test",
+        "path": str(LAKES / name),
+        "engine": "inline",
+        **arguments,
+    }
+
+
+def cursor(name: str, **arguments: Any) -> dict[str, Any]:
+    return into(name, initial_position="earliest", **arguments)
+
+
+def time_windows(name: str, **arguments: Any) -> dict[str, Any]:
+    return into(name, mode="time", boundaries=str(LAKES / f"{name}.json"), **arguments)
+
+
+for number in (1, 2, 3, 4, 5, 7, 8, 16, 17, 18, 19, 20, 22, 23):
+    with dag(f"s{number:02}") as globals()[f"s{number:02}"]:
+        Ingest(**cursor(f"s{number:02}"))
+
+with dag("s06"):
+    Ingest(**cursor("s06"), commit_to_broker=True)
+
+with dag("s09"):
+    Ingest(**cursor("s09"), max_active_tis_per_dag=2)
+
+for which in ("s10", "s10_too"):
+    with dag(which) as globals()[which]:
+        Ingest(**cursor("s10"))
+
+for number in (11, 12, 14, 15):
+    with dag(f"s{number:02}", HOURS) as globals()[f"s{number:02}"]:
+        Ingest(**time_windows(f"s{number:02}"))
+
+with dag("s11_cursor", HOURS, retries=0):
+    Ingest(**cursor("s11"))
+
+with dag("s13", CronPartitionTimetable("@hourly", timezone="UTC")):
+    Ingest(**time_windows("s13", granularity="PT1H"))
+
+with dag("s18_skip"):
+    Ingest(**cursor("s18", gap_policy="skip"))
+
+with dag("s21", HOURS, retries=0):
+    Ingest(**time_windows("s21"))
+
+with dag("s21_cursor", retries=0):
+    Ingest(**into("s21_cursor", initial_position="earliest"))
