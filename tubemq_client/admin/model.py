@@ -361,6 +361,7 @@ class OffsetChange:
 
     @property
     def changes(self) -> bool:
+        """Whether the position will be, or was, another one."""
         return self.before != self.after
 
 

@@ -27,6 +27,7 @@ class AuthConfig(CommonOptions):
     password: SecretStr = Field(min_length=1, description="signs requests; it is never sent")
 
     def settings(self) -> Credentials:
+        """The plain value that shells run on."""
         return Credentials(self.username, self.password.get_secret_value())
 
 
@@ -52,6 +53,7 @@ class TlsConfig(CommonOptions):
         return self
 
     def settings(self) -> TlsSettings:
+        """The plain values that shells run on."""
         password = self.key_password.get_secret_value() if self.key_password else None
         return TlsSettings(
             ca_file=self.ca_file,

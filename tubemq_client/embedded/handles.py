@@ -35,6 +35,7 @@ class BrokerHandle:
 
     @property
     def broker_id(self) -> int:
+        """The id under which the master announces the broker."""
         return self._served.broker.broker_id
 
     @property
@@ -96,6 +97,7 @@ class BrokerHandle:
         self._set("reading", value=False)
 
     def resume_reading(self) -> None:
+        """Answer fetches again."""
         self._set("reading", value=True)
 
     def stop_writing(self) -> None:
@@ -103,6 +105,7 @@ class BrokerHandle:
         self._set("writing", value=False)
 
     def resume_writing(self) -> None:
+        """Take records again."""
         self._set("writing", value=True)
 
     def overflow_every(self, sends: int) -> None:

@@ -142,6 +142,7 @@ class EmbeddedTubeMQ:
 
     @property
     def master_address(self) -> Address:
+        """RPC address of the master."""
         return (self._runtime.host, self._runtime.ports.master)
 
     @property
@@ -157,6 +158,7 @@ class EmbeddedTubeMQ:
 
     @property
     def broker_ids(self) -> list[int]:
+        """Ids of all brokers."""
         return list(self._runtime.served)
 
     # ------------------------------------------------------------------ handling
@@ -174,6 +176,7 @@ class EmbeddedTubeMQ:
         return spec
 
     def topics(self) -> list[str]:
+        """Names of all topics."""
         return self._thread.do(self._runtime.cluster.topic_names)
 
     def set_standby(self, *, standby: bool = True) -> None:

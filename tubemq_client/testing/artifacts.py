@@ -70,10 +70,12 @@ class Artifacts:
 
     @property
     def jars(self) -> list[Path]:
+        """Every jar of the directory."""
         return sorted(self.directory.glob("*.jar"))
 
     @property
     def classpath(self) -> str:
+        """What `java -cp` takes."""
         return os.pathsep.join(str(jar) for jar in self.jars)
 
 

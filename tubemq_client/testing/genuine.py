@@ -84,6 +84,7 @@ class TopicSpec:
 
     @property
     def partition_ids(self) -> list[int]:
+        """The ids of the partitions on the broker."""
         return [
             store * PARTITIONS_PER_STORE + number
             for store in range(self.stores)
@@ -161,10 +162,12 @@ class GenuineTubeMQ:
 
     @property
     def master_address(self) -> Address:
+        """RPC address of the master."""
         return (HOST, self._running.place.ports.master)
 
     @property
     def broker_address(self) -> Address:
+        """RPC address of the broker."""
         return (HOST, self._running.place.ports.broker)
 
     @property
@@ -179,6 +182,7 @@ class GenuineTubeMQ:
 
     @property
     def broker_id(self) -> int:
+        """The id under which the broker is known."""
         return self._setup.broker_id
 
     @property
@@ -188,10 +192,12 @@ class GenuineTubeMQ:
 
     @property
     def artifacts(self) -> Artifacts:
+        """The jars the servers run from."""
         return self._running.place.artifacts
 
     @property
     def java(self) -> JavaRuntime:
+        """The runtime the servers run on."""
         return self._running.place.java
 
     @property

@@ -50,6 +50,7 @@ class GuardedTubeMQ(GenuineTubeMQ):
 
     @property
     def broker_tls_address(self) -> Address:
+        """Address at which the broker speaks TLS."""
         return (HOST, self._tls_ports[1])
 
 

@@ -50,6 +50,7 @@ class JavaRuntime:
 
     @property
     def executable(self) -> Path:
+        """The `java` command."""
         return self.home / "bin" / "java"
 
     def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:

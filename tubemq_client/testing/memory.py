@@ -73,6 +73,7 @@ class MemoryTubeMQ:
         return ScriptedDriver(self.reply, self.clock, **options)
 
     def node(self, broker_id: int = 1) -> BrokerNode:
+        """The broker as clients know it."""
         return BrokerNode(broker_id, f"broker{broker_id}", 8123)
 
     def broker(self, broker_id: int = 1) -> Broker:
