@@ -237,8 +237,9 @@ class ClientSettings:
     refused is tried again after `reconnect_pause_ms`, doubled up to `longest_reconnect_pause_ms`.
     After `max_heartbeat_failures` failures in a row heartbeats slow down to
     `heartbeat_period_after_failures_ms`. Registering at the master is tried `register_attempts`
-    times, `register_pause_ms` apart. With `preconnect` connections to brokers are opened as soon as
-    the brokers are known.
+    times, `register_pause_ms` apart. While masters change over, look-ups are repeated for up to
+    `fail_over_wait_ms`. With `preconnect` connections to brokers are opened as soon as the brokers
+    are known.
     """
 
     masters: tuple[Address, ...]
@@ -251,6 +252,7 @@ class ClientSettings:
     max_heartbeat_failures: int = 5
     register_attempts: int = 5
     register_pause_ms: int = 1_000
+    fail_over_wait_ms: int = 5_000
     reconnect_pause_ms: int = 100
     longest_reconnect_pause_ms: int = 2_000
     preconnect: bool = False
@@ -268,7 +270,8 @@ class ConsumerSettings:
     waits `rebalance_confirm_wait_ms` for its batch, which is then rolled back, or confirmed if
     `rollback_on_rebalance` is False (records may then be lost). With `confirm_locally` a
     confirmation travels with the next fetch: fewer requests, one batch more delivered again after a
-    crash. Every `report_every_beats`-th heartbeat tells the master all partitions held.
+    crash. Every `report_every_beats`-th heartbeat tells the master all partitions held. Who assigns
+    partitions itself asks the master for them once in `metadata_period_ms` at most.
     """
 
     consume_position: Literal["earliest", "latest", "always_latest"] = "earliest"
@@ -280,6 +283,7 @@ class ConsumerSettings:
     rollback_on_rebalance: bool = True
     report_every_beats: int = 6
     close_wait_ms: int = 10_000
+    metadata_period_ms: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,9 @@ class ClientConfig(CommonOptions):
     register_pause_ms: int = Field(
         1_000, ge=0, le=60_000, description="time between those attempts, ms"
     )
+    fail_over_wait_ms: int = Field(
+        5_000, ge=0, le=600_000, description="look-ups go on so long while masters change, ms"
+    )
     idle_connection_ms: int = Field(
         180_000, ge=15_000, le=3_600_000, description="a silent connection is closed after it, ms"
     )
@@ -202,6 +205,9 @@ class ConsumerConfig(ClientConfig):
     )
     close_wait_ms: int = Field(
         10_000, ge=0, le=600_000, description="time to end what is under way at close, ms"
+    )
+    metadata_period_ms: int = Field(
+        10_000, ge=0, le=3_600_000, description="age at which partitions are asked for again, ms"
     )
 
     def consumer_settings(self) -> ConsumerSettings:
