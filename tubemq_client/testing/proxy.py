@@ -2,8 +2,8 @@
 
 Put it between a client and a broker to show that nothing is lost or doubled when the network is
 bad. It copies bytes, and knows frames only to double them. Faults apply to what the *server* sends,
-because that is where records are; both directions end when one is cut. Threads are daemons and end
-with `stop()`.
+because that is where records are; both directions end when one is cut. `cut()` ends what is open,
+wherever it is. Threads are daemons and end with `stop()`.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class FaultProxy:
         self.cuts = 0
         self._target = target
         self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
         self._server = socket.create_server(("127.0.0.1", 0))
         self._server.settimeout(_POLL_S)
         self._acceptor = threading.Thread(target=self._accept, daemon=True)
@@ -74,6 +76,15 @@ class FaultProxy:
     ) -> None:
         self.stop()
 
+    def cut(self) -> int:
+        """End every connection now, in both directions; returns how many there were."""
+        with self._lock:
+            clients = list(self._open)
+            self.cuts += len(clients)
+        for client in clients:
+            _shut_down(client)
+        return len(clients)
+
     def stop(self) -> None:
         """Close everything."""
         self._stopping.set()
@@ -92,6 +103,8 @@ class FaultProxy:
             except OSError:
                 client.close()
                 continue
+            with self._lock:
+                self._open.add(client)
             for source, drain, faulty in ((client, server, False), (server, client, True)):
                 source.settimeout(_POLL_S)
                 threading.Thread(
@@ -121,6 +134,8 @@ class FaultProxy:
         except OSError:
             pass  # the other direction closed both ends
         finally:
+            with self._lock:
+                self._open -= {source, drain}
             _close(source)
             _close(drain)
 
@@ -152,8 +167,12 @@ def _doubled(frames: FrameDecoder, data: bytes) -> bytes:
 
 
 def _close(sock: socket.socket) -> None:
+    _shut_down(sock)
+    sock.close()
+
+
+def _shut_down(sock: socket.socket) -> None:
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:
-        pass
-    sock.close()
+        pass  # it is closed already
