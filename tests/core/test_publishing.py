@@ -219,6 +219,25 @@ def test_unknown_outcomes_are_sent_again_on_request(
     assert stored(mq) == 3
 
 
+def test_what_cannot_be_sent_again_is_as_unknown_as_before(
+    mq: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    producer.settings = ProducerSettings(retry_unknown=True)
+
+    def lose(asked: Asked, reply: Any) -> Any:
+        if asked.method == SEND:
+            mq.unplugged.add(mq.node(1).address)
+            raise errors.ConnectionLost("cut")
+        return reply
+
+    mq.tamper = lose
+    driver = mq.driver()
+    with pytest.raises(errors.ConnectError, match="may be stored"):
+        driver.run(producer.send_one(TOPIC, Record(b"x", partition=PARTITION), 0))
+    assert stored(mq) == 1
+    assert producer.stats.snapshot(0, 0).sent_again == 3
+
+
 def test_records_that_fail_do_not_stop_the_others_if_asked(
     mq: MemoryTubeMQ, producer: ProducerSession
 ) -> None:

@@ -269,6 +269,9 @@ class ProducerSession:
         except errors.ConnectError:  # one by one then, each elsewhere if need be
             for flight in group:
                 yield from self._post_kept(flight)
+        except _UNKNOWN as error:
+            for flight in group:
+                flight.reply = error  # it may have got there: judged like no answer
         except errors.TubeMQError as error:
             for flight in group:
                 flight.failure = _unknown(error, flight.partition)
@@ -349,7 +352,12 @@ class ProducerSession:
             if flight.free:
                 flight.partition = self._choose(flight.topic, flight.record, now)
         self.stats.resent(failure)
-        yield from self._post(flight)
+        try:
+            yield from self._post(flight)
+        except errors.NetworkError as error:
+            if not isinstance(failure, _UNKNOWN):
+                raise
+            flight.reply = error  # this copy was not sent, the one before may be stored
 
     def _elsewhere(self, flight: Flight, now: int, failure: errors.TubeMQError) -> None:
         """Give the record to a broker that has not refused it. Raises `failure` if there is none,
