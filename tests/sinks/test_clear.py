@@ -24,7 +24,7 @@ from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.policies import OnClear, Policies
-from tubemq_provider.windows.protocols import IngestCounts, ReplacingSink, Sink, Step
+from tubemq_provider.windows.protocols import IngestCounts, Progress, ReplacingSink, Sink, Step
 from tubemq_provider.windows.result import WindowResult
 from tubemq_provider.windows.run import WindowRun
 
@@ -150,12 +150,36 @@ def test_of_two_rewrites_one_stays_and_nothing_of_the_other(
         assert values[0] != b"old"
 
 
-def _publish(sink: ObjectStoreSink, plan: WindowPlan, value: bytes, replace: bool = False) -> bool:
+def test_who_tidies_leaves_the_files_of_a_rewrite(tmp_path: Path, server: dict[str, str]) -> None:
+    for place, options in ((str(tmp_path / "o"), None), ("s3://clear/tidied", server)):
+        first, rewriting = (object_store(place, tmp_path / f"s{i}", options) for i in range(2))
+        scope = WindowScope("c1", TOPIC, "g1", first.identity)
+        plan = WindowPlan.explicit(scope, {"1:0": (0, 84)})
+        _publish(first, plan, b"old")
+
+        def tidy(point: str) -> None:
+            if point == "file uploaded":
+                first.tidy(plan.window_id)  # noqa: B023
+
+        assert _publish(rewriting, plan, b"new", replace=True, progress=tidy)
+        rewriting.tidy(plan.window_id)
+        values = read_windows(first).to_table()["value"].to_pylist()
+        assert values == [b"new"] * 3
+
+
+def _publish(
+    sink: ObjectStoreSink,
+    plan: WindowPlan,
+    value: bytes,
+    *,
+    replace: bool = False,
+    progress: Progress = lambda _: None,
+) -> bool:
     staging = sink.begin(plan, value.decode())
     table = pa.table({"partition": ["1:0"] * 3, "value": [value] * 3})
     pq.write_table(table, Path(staging.path) / "part.parquet")
     step = sink.replace if replace else sink.publish
-    return step(staging, plan, IngestCounts({"1:0": 3}), lambda _: None).won
+    return step(staging, plan, IngestCounts({"1:0": 3}), progress).won
 
 
 def test_a_cleared_window_is_counted_again(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ Layout under the root URL::
 
 An object store has no rename, so the manifest takes its place: it is written last, in one request
 that the store refuses if there is one already. Of two tries one wins; the other's files stay
-unlisted until `tidy`. Readers must go through the manifests (`read_windows` does): who lists
+unlisted until `tidy`. Who replaces a window notes his token in the manifest before he uploads, so
+that nobody who tidies takes his files for leftovers. Readers must go through the manifests (`read_windows` does): who lists
 ``data/`` sees files of losing and dead tries too. This module must not import airflow or pyspark.
 """
 
@@ -41,6 +42,8 @@ __all__ = ["ObjectStoreSink"]
 _MANIFESTS: Final = "_tubemq/windows"
 _DATA: Final = "data"
 _QUARANTINE: Final = "quarantine"
+_REPLACING: Final = "replacing"
+"""Member of a manifest: the token of the try that is about to replace it."""
 
 
 class ObjectStoreSink:
@@ -127,21 +130,25 @@ class ObjectStoreSink:
     def replace(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> Publication:
-        """Upload, then swap the manifest for a new one in one request, which the store refuses if
-        the manifest is another by then. See `ReplacingSink`."""
-        before = self._manifest(plan.window_id)
+        """Note the token of this try in the manifest, upload, then swap the manifest for a new one;
+        each in one request, which the store refuses if the manifest is another by then. See
+        `ReplacingSink`."""
+        window_id, token = plan.window_id, uuid4().hex
+        before = self._manifest(window_id)
         if before is None:
             return self.publish(staging, plan, counts, progress)
-        manifest = self._upload(Path(staging.path), plan, counts, uuid4().hex, progress)
-        self.place.swap(_manifest_name(plan.window_id), before, manifest)
-        progress("manifest replaced")
-        winner = self._manifest(plan.window_id)
-        if winner is None:
-            raise SinkDamaged(f"window {plan.window_id} vanished right after it was replaced")
-        won = winner.get("token") == manifest["token"]
-        if not won:
-            self.place.remove(_listed(manifest))
-        return Publication(won, self._marker(winner, plan.window_id))
+        noted = {**before, _REPLACING: token}
+        self.place.swap(_manifest_name(window_id), before, noted)
+        progress("replacement noted")
+        winner = self._replaced(window_id)
+        if winner == noted:
+            manifest = self._upload(Path(staging.path), plan, counts, token, progress)
+            self.place.swap(_manifest_name(window_id), noted, manifest)
+            progress("manifest replaced")
+            winner = self._replaced(window_id)
+            if winner.get("token") != token:
+                self.place.remove(_listed(manifest))
+        return Publication(winner.get("token") == token, self._marker(winner, window_id))
 
     def discard(self, staging: Staging) -> None:
         """Remove the local directory."""
@@ -150,14 +157,18 @@ class ObjectStoreSink:
     def tidy(self, window_id: str) -> None:
         """Remove files that the window's manifest does not list, and local staging directories."""
         self._staging.tidy(window_id)
+        # Listed before the manifest is read: whose files are in the list has noted his token.
+        data = list(self.place.names(_data_of(window_id)))
+        aside = list(self.place.names(_corrupt_of(window_id)))
         manifest = self._manifest(window_id)
-        if manifest is not None:
-            listed = set(_listed(manifest))
-            found = list(self.place.names(_data_of(window_id)))
-            self.place.remove(name for name in found if name not in listed)
-            kept = f"{_corrupt_of(window_id)}/{manifest['token']}/"
-            aside = list(self.place.names(_corrupt_of(window_id)))
-            self.place.remove(name for name in aside if not name.startswith(kept))
+        if manifest is None:
+            return
+        listed = set(_listed(manifest))
+        coming = f"{_data_of(window_id)}/{manifest.get(_REPLACING)}/"
+        self.place.remove(n for n in data if n not in listed and not n.startswith(coming))
+        tokens = (manifest.get("token"), manifest.get(_REPLACING))
+        kept = tuple(f"{_corrupt_of(window_id)}/{token}/" for token in tokens)
+        self.place.remove(name for name in aside if not name.startswith(kept))
 
     def _upload(
         self,
@@ -179,6 +190,13 @@ class ObjectStoreSink:
         for path in corrupt_files(staging):
             self.place.bring(path, f"{_corrupt_of(plan.window_id)}/{token}/{path.name}")
         return marker_document(plan, counts, files, token=token)
+
+    def _replaced(self, window_id: str) -> Document:
+        """The manifest of a window that was there."""
+        found = self._manifest(window_id)
+        if found is None:
+            raise SinkDamaged(f"window {window_id} vanished while it was replaced")
+        return found
 
     def _manifest(self, window_id: str) -> Document | None:
         try:
