@@ -10,8 +10,9 @@ Layout under the root URL::
 An object store has no rename, so the manifest takes its place: it is written last, in one request
 that the store refuses if there is one already. Of two tries one wins; the other's files stay
 unlisted until `tidy`. Who replaces a window notes his token in the manifest before he uploads, so
-that nobody who tidies takes his files for leftovers. Readers must go through the manifests (`read_windows` does): who lists
-``data/`` sees files of losing and dead tries too. This module must not import airflow or pyspark.
+that nobody who tidies takes his files for leftovers. Readers must go through the manifests
+(`read_windows` does): who lists ``data/`` sees files of losing and dead tries too. This module must
+not import airflow or pyspark.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class RunProgress:
     - `position`: up to where cursor windows are published, as far as this run can prove.
     - `announced`: seq of the newest commit event with a position; 0 if there is none.
     - `proven`: next starts by seq, at every point of the chain this run has seen.
-    - `replacing`: the window is in the sink, and this run was asked to write it again.
+    - `replacing`: what the sink has of the window that this run was asked to write again.
     - `began`, `ended`: when this try began to read, and when it had published.
     - `marker`: what the sink has for `plan`; set once the window is known to be written.
     """
@@ -52,7 +52,7 @@ class RunProgress:
     counts: IngestCounts | None = None
     marker: Marker | None = None
     replayed: bool = False
-    replacing: bool = False
+    replacing: Marker | None = None
     began: datetime | None = None
     ended: datetime | None = None
     warnings: list[str] = field(default_factory=list)

@@ -10,7 +10,6 @@ This module must not import airflow, pyspark or pyarrow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from tubemq_provider.windows._progress import cursor_numbers, history_lost
@@ -166,7 +165,8 @@ class ClaimedRun(WindowRun):
         for _ in range(_ATTEMPTS):
             # Ends are looked up after the frontier is known: others may have claimed more than
             # there was at an earlier look, and that must not be taken for a truncated log.
-            plan = replace(self._planner).plan(self._known().frontier)
+            self._planner.forget_ends()
+            plan = self._planner.plan(self._known().frontier)
             yield "plan created"
             if plan is None:
                 return
@@ -186,7 +186,8 @@ class ClaimedRun(WindowRun):
         """As ever; a window that is published behind a pending one counts as published too."""
         yield from super()._check()
         now = self._now
-        if now.plan is not None and now.marker is None and self._known().published(now.plan):
+        written = now.marker or now.replacing
+        if now.plan is not None and written is None and self._known().published(now.plan):
             raise history_lost(now.plan, now.plan.seq or 0)
 
     def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:

@@ -295,7 +295,7 @@ class WindowRun:
         yield "marker read"
         if marker is not None and self._rewrites:
             now.plan = same_window(now.plan, marker)
-            now.replacing = True
+            now.replacing = marker
             yield "to be replaced"
         elif marker is not None:
             yield from self._adopt(now.plan, marker)
@@ -332,7 +332,7 @@ class WindowRun:
                 )
             else:
                 now.counts = IngestCounts(dict.fromkeys(now.plan.ranges, 0))
-            check_counts(now.plan, now.counts)
+            check_counts(now.plan, now.counts, replaces=now.replacing)
         except Exception as exc:  # noqa: BLE001 (raised again unless the window is written)
             self._sink.discard(now.staging)
             yield from self._pardon(now.plan, exc)

@@ -6,9 +6,10 @@ module must not do I/O; who reads files or documents passes what they say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from tubemq_client.model import INDEX_ENTRY_BYTES
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts, Marker
@@ -16,12 +17,13 @@ from tubemq_provider.windows.protocols import IngestCounts, Marker
 __all__ = ["chain_problems", "check_counts", "check_marker", "check_staged"]
 
 
-def check_counts(plan: WindowPlan, counts: IngestCounts) -> None:
+def check_counts(plan: WindowPlan, counts: IngestCounts, *, replaces: Marker | None = None) -> None:
     """Whether an engine's counts can be those of `plan`; raises `CountMismatch`.
 
     Every partition must be counted, and none may have more records than its ranges have index
     entries (fewer is normal: partitions of a store share the log, and filters leave records out).
-    Where the engine reports the pieces it read, they must tile the plan's ranges.
+    Where the engine reports the pieces it read, they must tile the plan's ranges. Where the window
+    is in the sink already and is to be replaced, no more may be lost than at the first time.
     """
     room = dict.fromkeys(plan.ranges, 0)
     for range_ in plan.reads():
@@ -34,6 +36,8 @@ def check_counts(plan: WindowPlan, counts: IngestCounts) -> None:
             problems.append(f"{key} has {found} records, but at most {room[key]} fit its range")
     if counts.pieces is not None:
         problems += _tiling_problems(plan, counts.pieces)
+    if replaces is not None:
+        problems += _lost_since(replaces.counts, counts)
     _raise(plan, problems)
 
 
@@ -70,6 +74,27 @@ def check_marker(marker: Marker, found: Mapping[str, int]) -> None:
             f"window {marker.plan.window_id} ({marker.ref}) is no longer what was published; "
             f"restore it, or have it written again (on_clear='rewrite' where the sink can):{lines}"
         )
+
+
+def _lost_since(before: IngestCounts, now: IngestCounts) -> list[str]:
+    """What a window would lose by being written again: retention goes on, and disks fail."""
+    problems = [
+        f"{key}: the brokers have lost {_length(gaps)} offsets, {_length(before.gaps.get(key, ()))}"
+        f" when the window was written; it is left as it is"
+        for key, gaps in now.gaps.items()
+        if _length(gaps) > _length(before.gaps.get(key, ()))
+    ]
+    if now.corrupt > before.corrupt:
+        problems.append(
+            f"{now.corrupt} records are corrupt now, {before.corrupt} were when the window was "
+            f"written; it is left as it is"
+        )
+    return problems
+
+
+def _length(gaps: Iterable[Sequence[int]]) -> int:
+    """Index entries in gaps."""
+    return sum(end - start for start, end in gaps) // INDEX_ENTRY_BYTES
 
 
 def _tiling_problems(plan: WindowPlan, pieces: Mapping[str, list[list[int]]]) -> list[str]:
