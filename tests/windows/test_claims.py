@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -211,3 +211,16 @@ def test_what_cannot_be_told_from_markers_is_refused() -> None:
         rebuilt(Position(1, {"1:0": 140}), [window(3, 4, 6)])
     with pytest.raises(SinkHistoryLost, match="by hand"):
         rebuilt(Position(1, {"1:0": 28, "2:0": 0}), [window(3, 4, 6)])
+
+
+def test_claimed_windows_are_cut_by_the_pace_of_the_last_one() -> None:
+    world = World()
+    for key in ("1:0", "2:0"):
+        world.log.append(key, 3_000)
+    store = MemoryClaims(world.journal, task="a", dead=set())
+    store.emit({"v": 1, "position": {"seq": 0}, "pace": [1_500, 1_000]})
+    book = ClaimBook(Position(0, {"1:0": 0, "1:1": 0, "2:0": 0}))
+    store.store_cursor(book.to_document(world.scope, NOW, "a"))
+    planner = world.planner(max_duration=timedelta(seconds=1))
+    result = window_run(planner, store, world.sink, world.engine, attempt="a").run()
+    assert result.total == 1_500

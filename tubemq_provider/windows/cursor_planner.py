@@ -42,7 +42,8 @@ Range = tuple[int, int]
 
 @dataclass
 class CursorPlanner:
-    """Plans cursor windows of one scope. Make one per run: it looks ends up at most once.
+    """Plans cursor windows of one scope. Make one per run: it looks ends up once, unless
+    told to forget them.
 
     - `ends` gives *stable* ends (the end in memory can be taken back by a broker crash).
     - `initial_position`: where a group without any progress begins: ``"earliest"``, ``"latest"``,
@@ -140,6 +141,10 @@ class CursorPlanner:
         return all(
             end <= known[key].max_offset for key, (_, end) in plan.ranges.items() if key in known
         )
+
+    def forget_ends(self) -> None:
+        """Look ends up again when they are needed next."""
+        self.__dict__.pop("_known", None)
 
     def observe(self, event: Mapping[str, Any] | None) -> None:
         """Learn from the newest commit event how fast windows go."""
