@@ -130,7 +130,7 @@ class Members:
     """A group, each member received from in a thread of its own."""
 
     def __init__(self, shell: Shell, site: Site, group: str, tally: Tally) -> None:
-        latest = ConsumerSettings(consume_position="latest")
+        latest = ConsumerSettings(consume_position="latest", not_found_wait_ms=5)
         self._consumers = [
             shell.Consumer(site.settings, group, {WIDE: ()}, consumer=latest)
             for _ in range(MEMBERS)

@@ -1,0 +1,252 @@
+"""Clients of both shells at work for minutes: threads, tasks, descriptors and memory do not grow.
+
+A round sends records, receives them as a group, reads ranges, looks things up, opens and closes
+clients. Every third one loses all connections first; the process is counted two rounds later, when
+most are open again. The server is another process, so that what it keeps is not counted; the fault
+proxies are in this one, and give back what they use. Long form: `make soak ARGS="-k soak -s"`,
+TUBEMQ_SOAK_MINUTES long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+
+from tests.behaviour.bad_network import BadNetwork, servers_of
+from tests.behaviour.conftest import PATIENCE
+from tests.behaviour.shells import BLOCKING, LoopShell, Shell
+from tests.behaviour.sites import SHARED, WIDE, bodies, new_group
+from tests.behaviour.windows import settings_for
+from tests.cli.test_serve import served
+from tubemq_client import ClientSettings, OffsetRange, Partition, Record, errors
+from tubemq_client.model import ConsumerSettings
+
+T = TypeVar("T")
+
+MINUTES = float(os.environ.get("TUBEMQ_SOAK_MINUTES", "10"))
+PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
+LATEST = ConsumerSettings(consume_position="latest", not_found_wait_ms=20)
+RECORDS = 200
+READ_BACK = 100
+ROUNDS_LEAST = 24
+ROUNDS_MOST = 100_000
+
+
+class Sample(NamedTuple):
+    """The process after a round."""
+
+    minutes: float
+    threads: int
+    tasks: int
+    descriptors: int
+    rss_kib: int
+
+
+COUNTED = ("threads", "tasks", "descriptors")
+
+
+# -- work -----------------------------------------------------------------------------------------
+
+
+def persist(work: Callable[[], T]) -> T:
+    """The network may have broken under it: up to five times over."""
+    for _ in range(4):
+        try:
+            return work()
+        except errors.NetworkError:
+            pass
+    return work()
+
+
+class Worker:
+    """The clients of one shell, open all the time, and what they do in a round."""
+
+    def __init__(self, shell: Shell, settings: ClientSettings, topic: str, stack: ExitStack):
+        self._shell, self._settings, self._topic = shell, settings, topic
+        self._group = new_group()
+        self._producer = stack.enter_context(shell.Producer(settings))
+        self._metadata = stack.enter_context(shell.Metadata(settings))
+        self._reader = stack.enter_context(shell.RangeReader(settings, group=new_group()))
+        self._consumer = stack.enter_context(self._member())
+        self._count = len(self._producer.partitions(topic))
+        self._number = 0
+
+    def _member(self) -> Any:
+        topics = {self._topic: ()}
+        return self._shell.Consumer(self._settings, self._group, topics, consumer=LATEST)
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + 60
+        while len(self._consumer.assignment) < self._count:
+            assert time.monotonic() < deadline, self._consumer.trouble
+            time.sleep(0.05)
+
+    def round(self, number: int) -> None:
+        receipt = self._send()
+        self._receive()
+        self._read_back(self._reader, receipt.partition)
+        with self._shell.RangeReader(self._settings, group=self._group) as reader:
+            self._read_back(reader, receipt.partition)
+        with self._shell.Metadata(self._settings) as metadata:
+            persist(lambda: metadata.topic(self._topic))
+        if number % 5 == 0:
+            with self._member():
+                pass
+
+    def _send(self) -> Any:
+        self._number += 1
+        self._sent = {b"%d-%d" % (self._number, n) for n in range(RECORDS)}
+        records = [Record(body) for body in sorted(self._sent)]
+        return persist(lambda: list(self._producer.send_many(self._topic, records)))[-1]
+
+    def _receive(self) -> None:
+        deadline = time.monotonic() + 60
+        while self._sent:
+            assert time.monotonic() < deadline, f"{len(self._sent)}: {self._consumer.trouble}"
+            batch = self._consumer.receive(500)
+            if batch is None:
+                continue
+            try:
+                self._consumer.confirm(batch)
+            except (errors.StaleBatch, errors.NetworkError, errors.ServerError):
+                continue  # it comes again, or was confirmed: then the group is beyond it
+            finally:
+                self._sent.difference_update(bodies(batch))
+
+    def _read_back(self, reader: Any, partition: Partition) -> None:
+        def ends() -> Any:
+            return self._metadata.ends(self._topic, self._group, [partition], stable=False)
+
+        end = persist(ends)[partition].max_offset
+        start = max(0, end - READ_BACK * 28)
+        for batch in reader.read(OffsetRange(partition, start, end)):
+            assert all(bodies(batch))
+
+
+# -- counting -------------------------------------------------------------------------------------
+
+
+async def _tasks() -> int:
+    return len(asyncio.all_tasks())
+
+
+def _descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def count(loop: LoopShell, began: float) -> Sample:
+    """What two looks agree on: closed connections end a moment later in the proxies."""
+    gc.collect()
+    last = None
+    for _ in range(50):
+        found = (threading.active_count(), loop.wait(_tasks()), _descriptors())
+        if found == last:
+            break
+        last = found
+        time.sleep(0.25)
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_KIB
+    return Sample((time.monotonic() - began) / 60, *found, resident)
+
+
+def slope(samples: list[Sample], name: str) -> float:
+    """Least squares: growth a minute."""
+    return statistics.linear_regression(
+        [s.minutes for s in samples], [getattr(s, name) for s in samples]
+    ).slope
+
+
+def table(samples: list[Sample], warm: list[Sample]) -> str:
+    lines = [f"{'minute':>10} {'threads':>8} {'tasks':>6} {'descriptors':>12} {'RSS KiB':>10}"]
+    step = max(1, len(samples) // 12)
+    lines += [
+        f"{s.minutes:>10.2f} {s.threads:>8} {s.tasks:>6} {s.descriptors:>12} {s.rss_kib:>10}"
+        for s in (*samples[:-1:step], samples[-1])
+    ]
+    grows = [slope(warm, name) for name in (*COUNTED, "rss_kib")]
+    lines.append(f"{'a minute':>10} {grows[0]:>+8.2f} {grows[1]:>+6.2f} {grows[2]:>+12.2f}")
+    lines[-1] += f" {grows[3]:>+10.1f}   ({len(warm)} counts after warming up)"
+    return "\n".join(lines)
+
+
+def judge(samples: list[Sample], rss_kib_a_minute: float) -> None:
+    """The first third warms up; the last third must look like the second."""
+    third = len(samples) // 3
+    warm = samples[third:]
+    shown = table(samples, warm)
+    print("\n" + shown)
+    for name in COUNTED:
+        before = [getattr(s, name) for s in warm[:third]]
+        after = [getattr(s, name) for s in warm[third:]]
+        assert statistics.median(after) <= statistics.median(before), f"{name}\n{shown}"
+    assert slope(warm, "rss_kib") < rss_kib_a_minute, f"RSS\n{shown}"
+
+
+def work_for(seconds: float, settings: ClientSettings, network: BadNetwork) -> list[Sample]:
+    samples: list[Sample] = []
+    with LoopShell() as loop, network, ExitStack() as stack:
+        workers = [
+            Worker(BLOCKING, settings, SHARED, stack),
+            Worker(loop, settings, WIDE, stack),
+        ]
+        for worker in workers:
+            worker.wait_ready()
+        began = time.monotonic()
+        for number in range(ROUNDS_MOST):
+            if number % 3 == 1:
+                network.cut()
+            for worker in workers:
+                worker.round(number)
+            if number % 3 == 0:
+                samples.append(count(loop, began))
+            if time.monotonic() - began >= seconds and number >= ROUNDS_LEAST:
+                break
+    return samples
+
+
+# -- tests ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[ClientSettings]:
+    """Settings for an embedded server in a process of its own."""
+    topics = ("--topic", f"{SHARED}:1:3", "--topic", f"{WIDE}:2:3")
+    with served(tmp_path, "--no-http", *topics) as (_, at):
+        yield settings_for(at["masters"], **PATIENCE)
+
+
+@pytest.mark.slow
+def test_nothing_grows_within_seconds(
+    elsewhere: ClientSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = BadNetwork(monkeypatch, servers_of(elsewhere, WIDE), every_s=1)
+    judge(work_for(6, elsewhere, network), rss_kib_a_minute=60_000)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(MINUTES * 60 + 600)
+def test_nothing_grows_in_a_soak_of_minutes(
+    elsewhere: ClientSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = BadNetwork(monkeypatch, servers_of(elsewhere, WIDE), every_s=1)
+    judge(work_for(MINUTES * 60, elsewhere, network), rss_kib_a_minute=256)
+
+
+@pytest.mark.real
+@pytest.mark.soak
+@pytest.mark.timeout(MINUTES * 60 + 600)
+def test_nothing_grows_in_a_soak_against_a_genuine_server(
+    genuine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_for(genuine.masters, **PATIENCE)
+    network = BadNetwork(monkeypatch, servers_of(settings, WIDE), every_s=1)
+    judge(work_for(MINUTES * 60, settings, network), rss_kib_a_minute=256)
