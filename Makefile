@@ -23,6 +23,8 @@ LIMIT_unit ?= 540
 LIMIT_airflow ?= 960
 LIMIT_spark ?= 360
 LIMIT_real ?= 720
+LIMIT_conformance ?= 1200
+LIMIT_soak ?= 7200
 bounded = $(if $(shell command -v timeout),timeout --signal=INT --kill-after=60 $(LIMIT_$(1)))
 
 # Small Spark jobs end sooner on a JVM that compiles less; two cores are shared with Airflow and tests.
@@ -124,7 +126,23 @@ test-real: setup ## Against a genuine TubeMQ (needs mvn; skipped where it cannot
 .PHONY: conformance
 conformance: setup ## What servers answer, table by table: embedded and genuine (some minutes)
 	$(PY) -m tubemq_client.testing.artifacts
-	$(PY) -m tubemq_client.testing.isolation -- $(PY) -m tests.conformance $(ARGS)
+	$(call bounded,conformance) $(PY) -m tubemq_client.testing.isolation -- \
+	  $(PY) -m tests.conformance $(ARGS)
+
+# Without the dumps of all threads that a test of minutes would set off.
+SOAK := tests/behaviour tests/real -o faulthandler_timeout=0
+
+.PHONY: soak soak-embedded soak-real
+soak: setup ## The client's long tests: a million records, ten minutes of work (about an hour)
+	@failed=0; for part in embedded real; do $(MAKE) soak-$$part || failed=1; done; exit $$failed
+
+soak-embedded: setup ## Only those on the embedded server (about 20 minutes)
+	$(call bounded,soak) $(PY) $(call pytest,soak) $(SOAK) -m "soak and not real"
+
+soak-real: setup ## Only those on a genuine TubeMQ (about 40 minutes)
+	$(PY) -m tubemq_client.testing.artifacts
+	$(call bounded,soak) $(PY) -m tubemq_client.testing.isolation -- \
+	  $(PY) $(call pytest,soak-real) $(SOAK) -m "soak and real"
 
 # --- Show -------------------------------------------------------------------------------------
 
