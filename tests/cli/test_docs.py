@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
+from rich.console import Console
 
 from tests.cli.conftest import Run
 from tubemq_client.cli.app import build_app
 from tubemq_client.cli.doctor import EXIT_CODES
+from tubemq_client.cli.options import table_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 
@@ -99,3 +102,13 @@ def test_tables_have_the_columns_shown(
         if line.startswith("┃")
     ]
     assert columns in shown
+
+
+def test_numbers_are_not_broken_into_lines() -> None:
+    offset = 812_345_678_920
+    row = {"partition": "12:10003", "position": offset, "end": offset + 28, "written_per_s": 1.5}
+    console = Console(width=50, record=True, file=io.StringIO())
+    console.print(table_of([{**row, "caught_up_in": "never"}], "narrow"))
+    text = console.export_text()
+    assert str(offset) in text
+    assert str(offset + 28) in text

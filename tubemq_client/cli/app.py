@@ -46,7 +46,7 @@ def build_app() -> typer.Typer:
         rich_markup_mode="rich",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_version_option)
+    app.callback()(_options_before_commands)
     app.command("partitions")(_reporting(inspect.partitions))
     app.command("ends")(_reporting(inspect.ends))
     app.command("lag")(_reporting(lag.lag))
@@ -71,7 +71,8 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _version_option(
+def _options_before_commands(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
@@ -86,7 +87,7 @@ def _version_option(
     ] = None,
 ) -> None:
     del version  # its callback has done the work
-    _reporting(use_config)(config)
+    _reporting(use_config)(context, config)
 
 
 def _reporting(command: Callable[P, None]) -> Callable[P, None]:

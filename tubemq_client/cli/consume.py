@@ -12,16 +12,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import IO, Annotated
+from typing import IO, Annotated, Literal
 
 import typer
 
-from tubemq_client import AssignedConsumer, Consumer, Metadata, RangeReader, errors
-from tubemq_client.cli.options import Group, Masters, RpcTimeout, Topic, client_settings, note
+from tubemq_client import AssignedConsumer, Consumer, Metadata, errors
+from tubemq_client.cli.options import Group, Masters, RpcTimeout, Topic, config_of, note
+from tubemq_client.cli.read import reader_of
 from tubemq_client.cli.records import Format, write_record
 from tubemq_client.config import ConsumerConfig
 from tubemq_client.model import (
-    ClientSettings,
     Message,
     OffsetRange,
     Partition,
@@ -140,10 +140,8 @@ def consume(
     crash repeats records and loses none.
     """
     _check(follow=follow, balanced=balanced, start=start, end=end, partition=partition)
-    settings = client_settings(masters, rpc_timeout_ms)
-    # The model checks what the shells take as it is; the settings are those of every command.
-    config = ConsumerConfig.parse(
-        {"masters": masters, "topic": topic, "group": group, "filters": stream or ()}
+    config = config_of(
+        ConsumerConfig, masters, rpc_timeout_ms, topic=topic, group=group, filters=stream or ()
     )
     words = ("earliest", "latest", "stored") if follow else ("earliest", "latest")
     from_ = _Where.parse(topic, start or (), words, "--from")
@@ -153,11 +151,11 @@ def consume(
     try:
         with suppress(KeyboardInterrupt):
             if balanced:
-                _balanced(settings, config, sink)
+                _balanced(config, sink)
             elif follow:
-                _follow(settings, config, sink, from_, partition)
+                _follow(config, sink, from_, partition)
             else:
-                _look(settings, config, sink, from_, to, partition)
+                _look(config, sink, from_, to, partition)
     finally:
         with suppress(BrokenPipeError):
             sink.out.flush()
@@ -176,19 +174,16 @@ def _check(*, follow: bool, balanced: bool, **given: list[str] | None) -> None:
         raise errors.ConfigError(problems)
 
 
-def _ends(
-    settings: ClientSettings, config: ConsumerConfig, keys: Sequence[str] | None
-) -> dict[Partition, PartitionEnds]:
+def _ends(config: ConsumerConfig, keys: Sequence[str] | None) -> dict[Partition, PartitionEnds]:
     try:
         wanted = [Partition.from_key(config.topic, key) for key in keys] if keys else None
     except ValueError as error:
         raise errors.ConfigError(f"--partition: {error}") from None
-    with Metadata(settings) as metadata:
+    with Metadata(config.settings()) as metadata:
         return metadata.ends(config.topic, config.group, wanted, stable=False)
 
 
 def _look(
-    settings: ClientSettings,
     config: ConsumerConfig,
     sink: _Sink,
     from_: _Where,
@@ -196,9 +191,9 @@ def _look(
     keys: Sequence[str] | None,
 ) -> None:
     """Exact ranges, partition by partition, up to where the logs end now."""
-    ends = _ends(settings, config, keys)
+    ends = _ends(config, keys)
     _refuse_unknown(ends, from_, to)
-    with RangeReader(settings, group=config.group, filters=config.filters) as reader:
+    with reader_of(config) as reader:
         for partition, bounds in sorted(ends.items()):
             first = bounds.max_offset if from_.word == "latest" else bounds.min_offset
             first = from_.offsets.get(partition, first)
@@ -223,16 +218,15 @@ def _refuse_unknown(ends: dict[Partition, PartitionEnds], *places: _Where) -> No
 
 
 def _follow(
-    settings: ClientSettings,
     config: ConsumerConfig,
     sink: _Sink,
     from_: _Where,
     keys: Sequence[str] | None,
 ) -> None:
     """All partitions, or the wanted ones, taken by this process alone."""
-    ends = _ends(settings, config, keys)
+    ends = _ends(config, keys)
     _refuse_unknown(ends, from_)
-    with AssignedConsumer(settings, config.group, {config.topic: config.filters}) as consumer:
+    with _assigned(config) as consumer:
         for partition, bounds in sorted(ends.items()):
             word = {"earliest": bounds.min_offset, "latest": bounds.max_offset}
             consumer.assign(partition, from_.offsets.get(partition, word.get(from_.word or "")))
@@ -240,6 +234,23 @@ def _follow(
             moved = [_pull(consumer, partition, sink) for partition in sorted(ends)]
             if not any(moved) and not sink.full:
                 time.sleep(_IDLE_S)
+
+
+def _assigned(config: ConsumerConfig) -> AssignedConsumer:
+    return AssignedConsumer(
+        config.settings(),
+        config.group,
+        {config.topic: config.filters},
+        corrupt_records=_fail_or_drop(config),
+    )
+
+
+def _fail_or_drop(config: ConsumerConfig) -> Literal["fail", "drop"]:
+    if config.corrupt_records == "quarantine":
+        raise errors.ConfigError(
+            "corrupt_records: a group's member has no place to quarantine records: fail or drop"
+        )
+    return config.corrupt_records
 
 
 def _pull(consumer: AssignedConsumer, partition: Partition, sink: _Sink) -> bool:
@@ -256,12 +267,14 @@ def _pull(consumer: AssignedConsumer, partition: Partition, sink: _Sink) -> bool
     return True
 
 
-def _balanced(settings: ClientSettings, config: ConsumerConfig, sink: _Sink) -> None:
+def _balanced(config: ConsumerConfig, sink: _Sink) -> None:
     """As a member of the group, whose master deals out partitions."""
     with Consumer(
-        settings,
+        config.settings(),
         config.group,
         {config.topic: config.filters},
+        consumer=config.consumer_settings(),
+        corrupt_records=_fail_or_drop(config),
         on_assigned=lambda found: note(f"assigned: {_keys(found)}"),
         on_revoked=lambda found: note(f"revoked: {_keys(found)}"),
         on_lost=lambda found: note(f"lost: {_keys(found)}"),

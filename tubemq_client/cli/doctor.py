@@ -7,7 +7,7 @@ clusters. It registers for a moment as the look-ups of other commands do, and mo
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from tubemq_client import Metadata, RangeReader, errors
+from tubemq_client._io.tls import secure
 from tubemq_client.admin import AdminClient
 from tubemq_client.cli.clocks import clock_difference_s
 from tubemq_client.cli.options import (
@@ -31,6 +32,8 @@ from tubemq_client.model import (
     ClientSettings,
     OffsetRange,
     Partition,
+    TlsSettings,
+    address_text,
 )
 from tubemq_client.sync.metadata import TopicMetadata
 
@@ -51,6 +54,14 @@ EXIT_CODES = {
 
 _PROBE_TOPIC = "tubemq_doctor_probe"
 _TOLERATED_S = 60
+_TLS_HINTS = {
+    "tls.handshake_timeout_ms": "name the TLS ports (8716) in --masters, or drop the TLS options",
+    "tls.server_hostname": "set tls.server_hostname to a name that the certificate holds",
+    "tls.ca_file": "name the authority that signed the servers' certificates in tls.ca_file",
+    "tls.cert_file": "give a certificate that the servers trust in tls.cert_file and tls.key_file",
+}
+"""What to do, by the option that the failure names."""
+
 _MARKS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]", "skipped": "-"}
 
 
@@ -117,14 +128,15 @@ def _print(finding: Finding, *, as_json: bool) -> None:
         return
     console = Console(highlight=False)
     console.print(_MARKS[finding.state], f"{finding.step:9}", end=" ")
-    console.print(f"{finding.target}: {finding.detail}", markup=False)
+    console.print(f"{finding.target}: {finding.detail}", markup=False, soft_wrap=True)
     if finding.hint:
-        console.print(f"            → {finding.hint}", markup=False)
+        console.print(f"            → {finding.hint}", markup=False, soft_wrap=True)
 
 
 def _findings(patient: _Patient, admin: str | None, timeout_ms: int) -> Iterator[Finding]:
     yield from _names(patient)
     yield from _masters(patient)
+    yield from _tls(patient)
     yield from _register(patient)
     yield from _brokers(patient)
     yield from _admin(admin, timeout_ms)
@@ -162,6 +174,15 @@ def _connect(address: Address, timeout_s: float) -> str | None:
     return None
 
 
+def _handshake(address: Address, tls: TlsSettings, timeout_s: float) -> str | None:
+    """None if TLS begins, else why not. Raises `errors.ConfigError` for files of no use."""
+    try:
+        secure(socket.create_connection(address, timeout_s), address, tls).close()
+    except (OSError, errors.TlsError) as error:
+        return str(error)
+    return None
+
+
 def _masters(patient: _Patient) -> Iterator[Finding]:
     problems = {a: _connect(a, patient.timeout_s) for a in patient.settings.masters}
     patient.reachable = [address for address, problem in problems.items() if problem is None]
@@ -175,8 +196,35 @@ def _masters(patient: _Patient) -> Iterator[Finding]:
             yield Finding("masters", target, state, problem, hint)
 
 
+def _tls(patient: _Patient) -> Iterator[Finding]:
+    """A handshake with every master that a TCP connection opens to."""
+    if patient.settings.tls is None:
+        yield Finding("tls", "masters", "skipped", "not asked for")
+        return
+    tls, addresses = patient.settings.tls, patient.reachable
+    if not addresses:
+        yield Finding("tls", "masters", "skipped", "no master can be reached")
+    problems = {a: _handshake(a, tls, patient.timeout_s) for a in addresses}
+    patient.reachable = [address for address, problem in problems.items() if problem is None]
+    yield from _handshakes(problems)
+
+
+def _handshakes(problems: Mapping[Address, str | None]) -> Iterator[Finding]:
+    some = None in problems.values()
+    for address, problem in problems.items():
+        target = address_text(address)
+        if problem is None:
+            yield Finding("tls", target, "ok", "handshake done, certificate accepted")
+        else:
+            yield Finding("tls", target, "warning" if some else "failed", problem, _hint(problem))
+
+
+def _hint(problem: str) -> str:
+    found = (hint for option, hint in _TLS_HINTS.items() if option in problem)
+    return next(found, "compare the TLS options with the port and the server's certificate")
+
+
 def _register(patient: _Patient) -> Iterator[Finding]:
-    secured = patient.settings.tls is not None
     target = patient.topic or _PROBE_TOPIC
     if not patient.reachable:
         yield Finding("register", target, "skipped", "no master can be reached")
@@ -184,30 +232,20 @@ def _register(patient: _Patient) -> Iterator[Finding]:
     try:
         with Metadata(patient.settings) as client:
             patient.metadata = client.topic(target, patient.group)
-    except errors.TlsError as error:
-        hint = "compare the TLS options with the masters' port and certificates"
-        yield Finding("tls", "masters", "failed", str(error), hint)
+    except errors.TlsError as error:  # after the handshake: the server refuses our certificate
+        yield Finding("tls", "masters", "failed", str(error), _hint(str(error)))
         return
     except (errors.UnknownTopic, errors.Forbidden) as error:
-        yield _tls_state(secured=secured)
         yield Finding("register", "masters", "ok", "a master answers")
         if patient.topic is not None:
             hint = "tubemq topics list shows what there is; a new topic takes up to a minute"
             yield Finding("topic", target, "failed", str(error), hint)
         return
     except errors.TubeMQError as error:
-        yield _tls_state(secured=secured)
         yield Finding("register", "masters", "failed", str(error), _register_hint(error))
         return
-    yield _tls_state(secured=secured)
     yield Finding("register", "masters", "ok", "registered and left")
     yield from _topic(target, patient.metadata)
-
-
-def _tls_state(*, secured: bool) -> Finding:
-    if secured:
-        return Finding("tls", "masters", "ok", "handshake done, certificate accepted")
-    return Finding("tls", "masters", "skipped", "not asked for")
 
 
 def _register_hint(error: errors.TubeMQError) -> str:
@@ -215,6 +253,8 @@ def _register_hint(error: errors.TubeMQError) -> str:
         return "check user, password and what the group may read (tubemq groups control)"
     if isinstance(error, errors.StandbyMaster):
         return "name every master in --masters: those given are stand-bys"
+    if isinstance(error, errors.NetworkError) and "tls.cert_file" in str(error):
+        return _hint("tls.cert_file")
     if isinstance(error, errors.NetworkError):
         return "the port opens but no TubeMQ master answers: RPC port? TLS port? --rpc-timeout-ms?"
     return "the master's answer says what it does not accept"
@@ -238,6 +278,9 @@ def _brokers(patient: _Patient) -> Iterator[Finding]:
         problem = _connect(broker.address, patient.timeout_s)
         if problem is None:
             yield Finding("brokers", str(broker), "ok", "TCP connection opens")
+            if (tls := patient.settings.tls) is not None:
+                refused = _handshake(broker.address, tls, patient.timeout_s)
+                yield from _handshakes({broker.address: refused})
         else:
             hint = "masters announce this address: is it right and reachable from here (hostName)?"
             yield Finding("brokers", str(broker), "failed", problem, hint)

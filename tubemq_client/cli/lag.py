@@ -40,6 +40,10 @@ Latest = Annotated[
 ]
 
 
+_ROOM_FOR_POSITIONS = 100
+"""Columns of a terminal below which `--watch` leaves out positions: end and lag tell as much."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Look:
     """Ends and positions at one moment (monotonic seconds)."""
@@ -133,8 +137,11 @@ def _watch(
         return
     with Live(console=console, auto_refresh=False) as live:
         for before, now in pairs:
-            table = table_of(_moving(before, now), title)
-            table.caption = _sentence(before, now)
+            rows = _moving(before, now)
+            if console.width < _ROOM_FOR_POSITIONS:
+                rows = [{n: v for n, v in row.items() if n != "position"} for row in rows]
+            # The total stands above: what has no room is cut off at the bottom.
+            table = table_of(rows, f"{title}\n{_sentence(before, now)}")
             live.update(table, refresh=True)
 
 

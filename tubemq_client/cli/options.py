@@ -7,17 +7,24 @@ output can be piped. Nothing here opens a connection.
 from __future__ import annotations
 
 import json
-import os
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from contextvars import ContextVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from tubemq_client import errors
-from tubemq_client.config import ClientConfig, from_file, with_environment
+from tubemq_client.config import (
+    ClientConfig,
+    ConsumerConfig,
+    ProducerConfig,
+    from_file,
+    with_environment,
+)
 from tubemq_client.model import ClientSettings
 
 __all__ = [
@@ -32,6 +39,7 @@ __all__ = [
     "Yes",
     "agreed",
     "client_settings",
+    "config_of",
     "note",
     "print_json",
     "show",
@@ -40,8 +48,12 @@ __all__ = [
     "use_config",
 ]
 
-_CONFIG = "TUBEMQ_CONFIG"
-_RPC_TIMEOUT_MS = 10_000
+Config = TypeVar("Config", bound=ClientConfig)
+
+_file: ContextVar[Mapping[str, Any]] = ContextVar("options of the file of --config")
+
+_DEFAULTS_OF_COMMANDS = ("masters", "rpc_timeout_ms")
+"""Options of a file that commands have under the same names; their own and the environment win."""
 
 Masters = Annotated[
     str,
@@ -54,7 +66,10 @@ Masters = Annotated[
     ),
 ]
 RpcTimeout = Annotated[
-    int, typer.Option(metavar="MS", help="Time for one request, in milliseconds.")
+    int,
+    typer.Option(
+        envvar="TUBEMQ_RPC_TIMEOUT_MS", metavar="MS", help="Time for one request, in milliseconds."
+    ),
 ]
 Topic = Annotated[str, typer.Argument(help="Topic name.", show_default=False)]
 Group = Annotated[
@@ -84,35 +99,53 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would cha
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Change without asking first.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 
+_SHORTEST_HEADING = 9
+"""Characters that a line of a heading may have, however short what is below it."""
+
 status_console = Console(stderr=True, highlight=False)
 
 
 def client_settings(masters: str, rpc_timeout_ms: int) -> ClientSettings:
-    """Validated settings: the file of `--config`, overruled by `TUBEMQ_…` of the environment, and
-    that by the command's own options. Raises `errors.ConfigError`: the command ends with code 2."""
-    options = with_environment(ClientConfig, _from_config())
-    options["masters"] = masters
-    if rpc_timeout_ms != _RPC_TIMEOUT_MS:
-        options["rpc_timeout_ms"] = rpc_timeout_ms
-    return ClientConfig.parse(options).settings()
+    """Validated settings of the connection, as `config_of` finds them."""
+    return config_of(ClientConfig, masters, rpc_timeout_ms).settings()
 
 
-def use_config(path: str | None) -> None:
-    """Make `path` the option file of this process; its masters are used unless others are named."""
-    if path is None:
-        return
-    os.environ[_CONFIG] = path
-    masters = _from_config().get("masters")
-    if masters:
-        text = masters if isinstance(masters, str) else ",".join(map(str, masters))
-        os.environ.setdefault("TUBEMQ_MASTERS", text)
+def config_of(model: type[Config], masters: str, rpc_timeout_ms: int, **own: object) -> Config:
+    """Options of `model` for a command: the file of `--config`, overruled by `TUBEMQ_…` of the
+    environment, and that by what the command was given (`own`; None: nothing).
+
+    Raises `errors.ConfigError`: the command ends with code 2.
+    """
+    known = {k: v for k, v in _file.get({}).items() if k in model.model_fields}
+    options = with_environment(model, known)
+    options |= {"masters": masters, "rpc_timeout_ms": rpc_timeout_ms}
+    options |= {name: value for name, value in own.items() if value is not None}
+    return model.parse(options)
 
 
-def _from_config() -> dict[str, Any]:
-    """What the option file says of the connection; it may also be a consumer's or producer's."""
-    path = os.environ.get(_CONFIG)
+def use_config(context: typer.Context, path: str | None) -> None:
+    """Take `path` as the option file of the command that follows.
+
+    It may be a consumer's or a producer's. Raises `errors.ConfigError` for names that are neither's
+    option: a misspelt one would otherwise do nothing.
+    """
     options = from_file(path) if path else {}
-    return {name: value for name, value in options.items() if name in ClientConfig.model_fields}
+    known = {*ConsumerConfig.model_fields, *ProducerConfig.model_fields}
+    unknown = sorted(options.keys() - known)
+    if unknown:
+        raise errors.ConfigError([f"{path}: {name}: unknown option" for name in unknown])
+    _file.set(options)
+    defaults = {name: options[name] for name in _DEFAULTS_OF_COMMANDS if name in options}
+    masters = defaults.get("masters", "")
+    if not isinstance(masters, str):
+        defaults["masters"] = ",".join(map(str, masters))
+    context.default_map = _for_every_command(context.command, defaults)
+
+
+def _for_every_command(command: Any, defaults: dict[str, Any]) -> dict[str, Any]:
+    """`defaults`, as typer looks for them: by the words of each command."""
+    below = getattr(command, "commands", {})
+    return {**defaults, **{n: _for_every_command(c, defaults) for n, c in below.items()}}
 
 
 def note(text: str) -> None:
@@ -138,12 +171,16 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str) -> Non
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
-    """Rows with equal keys as a table."""
+    """Rows with equal keys as a table. Numbers are never broken into lines, their headings are."""
     table = Table(title=title)
     for name in rows[0] if rows else ("none",):
         numbers = all(type(row[name]) in (int, float, type(None)) for row in rows)
+        heading = name.replace("_", " ")
+        if numbers:
+            longest = max(_SHORTEST_HEADING, *(len(_cell(row[name])) for row in rows))
+            heading = "\n".join(textwrap.wrap(heading, longest, break_long_words=False))
         table.add_column(
-            name.replace("_", " "), justify="right" if numbers else "left", overflow="fold"
+            heading, justify="right" if numbers else "left", overflow="fold", no_wrap=numbers
         )
     for row in rows:
         table.add_row(*map(_cell, row.values()))

@@ -15,7 +15,7 @@ import typer
 
 from tubemq_client import ClientSettings, Metadata, PartitionEnds, Producer, errors
 from tubemq_client.cli.boundaries import BoundaryWriter, StoreEnds
-from tubemq_client.cli.options import AsJson, Masters, RpcTimeout, Topic, print_json
+from tubemq_client.cli.options import AsJson, Masters, RpcTimeout, Topic, config_of, print_json
 from tubemq_client.cli.rows import RowSource, Selection
 from tubemq_client.cli.sending import Sending
 from tubemq_client.config import ProducerConfig
@@ -58,7 +58,9 @@ Boundaries = Annotated[
 BoundaryEvery = Annotated[
     str, typer.Option(metavar="PERIOD", help="Distance of boundaries: a number with m, h or d.")
 ]
-InFlight = Annotated[int, typer.Option(help="Records sent and not yet answered.")]
+InFlight = Annotated[
+    int | None, typer.Option(help="Records sent and not yet answered (64).", show_default=False)
+]
 Rate = Annotated[float | None, typer.Option(min=0.1, help="At most so many records a second.")]
 
 
@@ -73,7 +75,7 @@ def produce(
     limit: Limit = None,
     boundaries: Boundaries = None,
     boundary_every: BoundaryEvery = "1d",
-    in_flight: InFlight = 64,
+    in_flight: InFlight = None,
     rate: Rate = None,
     rpc_timeout_ms: RpcTimeout = 10_000,
     as_json: AsJson = False,
@@ -85,13 +87,13 @@ def produce(
     """
     if time_field is None and (start or end or boundaries):
         raise errors.ConfigError("--from, --to and --boundaries need --time-field")
-    options = {"masters": masters, "rpc_timeout_ms": rpc_timeout_ms, "in_flight": in_flight}
-    settings = ProducerConfig.parse(options).settings()
+    config = config_of(ProducerConfig, masters, rpc_timeout_ms, in_flight=in_flight)
+    settings = config.settings()
     source = RowSource(file, stream_field, time_field, Selection.parse(start, end, limit))
     ends = StoreEnds()
     writer = BoundaryWriter(boundaries, topic, boundary_every, ends) if boundaries else None
-    with Producer(settings) as producer:
-        sending = Sending(producer, topic, source, ends, writer, in_flight=in_flight, rate=rate)
+    with Producer(settings, producer=config.producer_settings()) as producer:
+        sending = Sending(producer, topic, source, ends, writer, rate=rate)
         sending.begin(lambda: _ends_in_memory(settings, topic))
         sending.send()
     if as_json:

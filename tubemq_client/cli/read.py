@@ -12,15 +12,22 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from tubemq_client import errors
-from tubemq_client.cli.options import Group, Masters, RpcTimeout, Topic, note, status_console
+from tubemq_client import CorruptEntry, errors
+from tubemq_client.cli.options import (
+    Group,
+    Masters,
+    RpcTimeout,
+    Topic,
+    config_of,
+    note,
+    status_console,
+)
 from tubemq_client.cli.records import Format, write_record
 from tubemq_client.config import ConsumerConfig
 from tubemq_client.model import OffsetRange, Partition
 from tubemq_client.sync import RangeReader
 
-__all__ = ["read_range"]
-
+__all__ = ["read_range", "reader_of"]
 
 PartitionKey = Annotated[
     str, typer.Argument(help='Partition key, "<broker id>:<partition id>".', show_default=False)
@@ -53,20 +60,11 @@ def read_range(
     rpc_timeout_ms: RpcTimeout = 10_000,
 ) -> None:
     """Print every record of [START, END) of a partition, each once."""
-    config = ConsumerConfig.parse(
-        {
-            "masters": masters,
-            "rpc_timeout_ms": rpc_timeout_ms,
-            "topic": topic,
-            "group": group,
-            "filters": stream or (),
-        }
+    config = config_of(
+        ConsumerConfig, masters, rpc_timeout_ms, topic=topic, group=group, filters=stream or ()
     )
     range_ = _range(topic, partition, start, end)
-    with (
-        RangeReader(config.settings(), group=group, filters=config.filters) as reader,
-        _progress() as progress,
-    ):
+    with reader_of(config) as reader, _progress() as progress:
         task = progress.add_task(f"reading {range_}", total=range_.end - range_.start)
         out = sys.stdout.buffer
         for batch in reader.read(range_):
@@ -75,6 +73,24 @@ def read_range(
                 write_record(out, message, output)
         out.flush()
     note(f"{reader.stats.records} records, {reader.stats.bytes} bytes")
+
+
+def reader_of(config: ConsumerConfig) -> RangeReader:
+    """A reader as the options ask for; what it quarantines is only named."""
+    return RangeReader(
+        config.settings(),
+        group=config.group,
+        filters=config.filters,
+        pool_size=config.pool_size,
+        corrupt_records=config.corrupt_records,
+        quarantine=_name_corrupt,
+        gap_policy=config.gap_policy,
+        deadline_ms=config.deadline_ms,
+    )
+
+
+def _name_corrupt(entry: CorruptEntry) -> None:
+    note(f"left out: message {entry.message_id} of {entry.partition}, {len(entry.data)} bytes")
 
 
 def _progress() -> Progress:

@@ -35,7 +35,6 @@ class Sending:
         ends: StoreEnds,
         writer: BoundaryWriter | None,
         *,
-        in_flight: int,
         rate: float | None,
     ) -> None:
         self._producer = producer
@@ -43,7 +42,6 @@ class Sending:
         self._source = source
         self._ends = ends
         self._writer = writer
-        self._in_flight = in_flight
         self._rate = rate
         self.sent = 0
 
@@ -100,7 +98,7 @@ class Sending:
         if self._writer is not None and first.time is not None:
             self._writer.enter(first.time)
         records = self._paced(row.record for row in itertools.chain([first], rows))
-        for receipt in self._producer.send_many(self._topic, records, in_flight=self._in_flight):
+        for receipt in self._producer.send_many(self._topic, records):
             self._ends.book(receipt)
             self.sent += 1
             yield
