@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tubemq_client import ClientSettings, Partition, ReceivedBatch
+from tubemq_client import ClientSettings, ConsumerSettings, Partition, ReceivedBatch
 from tubemq_client.aio import Consumer, Producer
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 
@@ -99,6 +99,32 @@ def test_closing_ends_a_run_when_its_handlers_are_done(settings: ClientSettings)
         async with Consumer(settings, "closed", {TOPIC: ()}) as successor:
             assert await successor.partitions_ready(PATIENCE_MS)
             assert await successor.receive(500) is None  # it was confirmed
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(scenario())
+
+
+def test_closing_cuts_slow_handlers_off_without_cancelling_who_runs_them(
+    settings: ClientSettings,
+) -> None:
+    async def scenario() -> None:
+        busy, cut_off = asyncio.Event(), asyncio.Event()
+
+        async def handle(batch: ReceivedBatch) -> None:
+            busy.set()
+            try:
+                await asyncio.sleep(PATIENCE_MS)
+            finally:
+                cut_off.set()
+
+        impatient = ConsumerSettings(close_wait_ms=100)
+        async with Consumer(settings, "cut", {TOPIC: ()}, consumer=impatient) as consumer:
+            await send(settings, b"a")
+            run = asyncio.create_task(consumer.run(handle, workers=2))
+            await asyncio.wait_for(busy.wait(), 10)
+            await consumer.close()
+            await run
+        assert cut_off.is_set()
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(scenario())

@@ -64,7 +64,8 @@ class GroupFetch:
 
     def fetch(self) -> Conversation[ReceivedBatch | Idle]:
         """One request to the partition whose turn it is. Abandoned halfway, its batch comes again
-        with the next fetch."""
+        with the next fetch; but a broker may serve the abandoned request after that next one, and
+        then a confirmation moves too far. Run it to the end, and `put_back` what nobody takes."""
         held = self.table.take((yield Now()))
         if held is None:
             return Idle(self.table.wait_ms((yield Now())))
@@ -102,6 +103,13 @@ class GroupFetch:
         pause = 0 if consumed else self.settings.not_found_wait_ms
         self.table.release(held, token, ready_at=now + pause)
         return found.current
+
+    def put_back(self, found: ReceivedBatch | Idle) -> None:
+        """What a fetch brought was never given to anybody: fetch it again."""
+        if isinstance(found, ReceivedBatch):
+            held = self.table.held.get(found.partition)
+            if held is not None:
+                self.table.release(held, found.token)
 
     def abandon(self, batch: ReceivedBatch) -> Conversation[None]:
         """Reject, where nobody can be told if that fails: the broker does it in time."""

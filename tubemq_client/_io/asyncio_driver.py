@@ -31,7 +31,7 @@ from tubemq_client._io.asyncio_pool import AsyncPool
 from tubemq_client._wire.envelope import decode_response, encode_request
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from tubemq_client._core.effects import Conversation, Effect
     from tubemq_client._io.asyncio_connection import AsyncConnection
@@ -70,6 +70,7 @@ class AsyncDriver:
         self._owns_pool = shared is None
         self._releases: dict[int, Conversation[None]] = {}
         self._last_words: set[asyncio.Task[None]] = set()
+        self._to_the_end: set[asyncio.Task[Any]] = set()
         self._closed = asyncio.Event()
 
     async def run(self, conversation: Conversation[T]) -> T:
@@ -81,6 +82,24 @@ class AsyncDriver:
         finally:
             course.close()
         return step.value
+
+    async def complete(
+        self, conversation: Conversation[T], put_back: Callable[[T], object] | None = None
+    ) -> T:
+        """Like `run`, but what is on the wire is waited for even if the caller is cancelled; a
+        result that came too late for the caller is given to `put_back`.
+
+        For requests that change what the next one means: servers work on several at once, so the
+        next must not be sent before this one is answered or given up. `close()` cuts it short.
+        """
+        task = asyncio.create_task(self.run(conversation), name="tubemq-complete")
+        self._to_the_end.add(task)
+        task.add_done_callback(self._to_the_end.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(lambda task: _drop(task, put_back))
+            raise
 
     async def stream(
         self, conversation: Conversation[None], release: Conversation[None] | None = None
@@ -115,7 +134,7 @@ class AsyncDriver:
                 await asyncio.wait(self._last_words)
         finally:
             self._closed.set()
-            left = list(self._last_words)
+            left = [*self._last_words, *self._to_the_end]
             for task in left:
                 task.cancel()
             closing = [self._pool.close()] if self._owns_pool else []
@@ -252,6 +271,12 @@ class _Course(Generic[T]):
         self._conversation.close()
         for flight in self._tickets.values():
             flight.connection.forget(flight.serial)
+
+
+def _drop(task: asyncio.Task[T], put_back: Callable[[T], object] | None) -> None:
+    """Nobody waits for this any more; a failure counts as seen."""
+    if not task.cancelled() and task.exception() is None and put_back is not None:
+        put_back(task.result())
 
 
 def _now_ms() -> int:

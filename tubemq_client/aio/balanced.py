@@ -45,8 +45,8 @@ class Consumer(AsyncClient):
     plain or coroutine functions, hear of that in a task of the consumer: `on_assigned` before the
     first fetch, `on_revoked` while batches may still be confirmed (`rebalance_confirm_wait_ms`),
     `on_lost` afterwards, when a broker has ended the registration. `bound` starts the whole group
-    from explicit offsets. A cancelled `receive` loses nothing: its batch comes again. After a
-    cancelled `confirm` the next fetch of the partition confirms.
+    from explicit offsets. A cancelled `receive` loses nothing: its batch comes again. A cancelled
+    `confirm` or `reject` takes effect all the same.
     """
 
     def __init__(
@@ -158,11 +158,11 @@ class Consumer(AsyncClient):
         member's and will be delivered again. After `errors.NetworkError` the next fetch of the
         partition confirms it once more.
         """
-        return await self._driver.run(self._consumer.fetching.settle(batch, consumed=True))
+        return await self._settle(batch, consumed=True)
 
     async def reject(self, batch: ReceivedBatch) -> int:
         """Leave the group where it was; the batch is delivered again after `not_found_wait_ms`."""
-        return await self._driver.run(self._consumer.fetching.settle(batch, consumed=False))
+        return await self._settle(batch, consumed=False)
 
     async def batches(self, timeout_ms: int | None = None) -> AsyncGenerator[ReceivedBatch, None]:
         """Batches until none comes within `timeout_ms` (as for `receive`). Asking for the next
@@ -208,7 +208,7 @@ class Consumer(AsyncClient):
             asyncio.create_task(work(), name=f"tubemq-consumer-worker-{n}") for n in range(workers)
         ]
         try:
-            await asyncio.gather(*self._workers)
+            await asyncio.gather(*self._workers, return_exceptions=True)  # `close` cancels them
         finally:
             self._stop()
             for worker in self._workers:
@@ -224,7 +224,7 @@ class Consumer(AsyncClient):
     async def pause(self) -> None:
         """Fetch nothing until `resume`; local confirmations are told to brokers now."""
         self._consumer.table.pause()
-        await self._driver.run(self._consumer.fetching.flush())
+        await self._driver.complete(self._consumer.fetching.flush())
 
     async def resume(self) -> None:
         """Fetch again."""
@@ -291,7 +291,8 @@ class Consumer(AsyncClient):
         while not is_over():
             seen = self._ready.count
             self._raise_if_unusable()
-            found = await self._driver.run(self._consumer.fetching.fetch())
+            fetching = self._consumer.fetching
+            found = await self._driver.complete(fetching.fetch(), fetching.put_back)
             if isinstance(found, ReceivedBatch):
                 return found
             tries += 1
@@ -318,6 +319,9 @@ class Consumer(AsyncClient):
                     raise
             else:
                 await self._confirm_if_possible(batch)
+
+    async def _settle(self, batch: ReceivedBatch, *, consumed: bool) -> int:
+        return await self._driver.complete(self._consumer.fetching.settle(batch, consumed=consumed))
 
     async def _confirm_if_possible(self, batch: ReceivedBatch) -> None:
         try:

@@ -1,0 +1,175 @@
+"""What is cancelled may be under way still: the next request must not be overtaken by it.
+
+A real broker works on the requests of one connection at the same time, so a fetch that nobody waits
+for any more may be served after the next one, and then it moves what a confirmation confirms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tubemq_client import ClientSettings, Partition, ReceivedBatch
+from tubemq_client._io import asyncio_connection, asyncio_pool
+from tubemq_client._wire import methods
+from tubemq_client._wire.envelope import decode_request
+from tubemq_client._wire.framing import Frame, FrameDecoder, encode_frame
+from tubemq_client.aio import Consumer, Producer
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
+
+pytestmark = pytest.mark.timeout(60)
+
+TOPIC = "orders"
+PARTITION = Partition(1, TOPIC, 0)
+PATIENCE_MS = 10_000
+GIVE_UP_AT_ONCE_S = 0.3
+
+
+@pytest.fixture
+def settings() -> Iterator[ClientSettings]:
+    switches = Switches(balance_period_ms=50)
+    with EmbeddedTubeMQ(1, [TopicSpec(TOPIC)], http=False, switches=switches) as server:
+        yield ClientSettings((server.master_address,), heartbeat_period_ms=100)
+
+
+class Delay:
+    """Holds back the next request of a method on its way to a server, and lets others pass it."""
+
+    def __init__(self) -> None:
+        self.method: int | None = None
+        self.held, self.go, self.answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._serial = -1
+
+    @asynccontextmanager
+    async def before(self, target: Any) -> AsyncIterator[Any]:
+        """The address of a way to `target` that this watches."""
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            there, back = await asyncio.open_connection(*target)
+            pair = (self._forth(reader, back), self._back(there, writer))
+            tasks.update(asyncio.create_task(work) for work in pair)
+
+        relay = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with relay:
+            yield relay.sockets[0].getsockname()[:2]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _forth(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        late: list[asyncio.Task[None]] = []
+        async for frame in _frames(reader):
+            if decode_request(frame.payload).method_id == self.method:
+                self.method, self._serial = None, frame.serial
+                late.append(asyncio.create_task(self._later(frame, writer)))
+                self.held.set()
+            else:
+                writer.write(encode_frame(frame.serial, frame.payload))
+        writer.close()
+
+    async def _later(self, frame: Frame, writer: asyncio.StreamWriter) -> None:
+        await self.go.wait()
+        writer.write(encode_frame(frame.serial, frame.payload))
+
+    async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async for frame in _frames(reader):
+            writer.write(encode_frame(frame.serial, frame.payload))
+            if frame.serial == self._serial:
+                self.answered.set()
+        writer.close()
+
+
+async def _frames(reader: asyncio.StreamReader) -> AsyncIterator[Frame]:
+    decoder = FrameDecoder()
+    while data := await reader.read(65_536):
+        decoder.receive_data(data)
+        while (frame := decoder.next_frame()) is not None:
+            yield frame
+
+
+@asynccontextmanager
+async def member(
+    settings: ClientSettings, delay: Delay, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Consumer]:
+    """A member whose broker is behind `delay`, holding the partition."""
+    connect = asyncio_connection.connect
+    async with Consumer(settings, "overtaken", {TOPIC: ()}) as first:
+        assert await first.partitions_ready(PATIENCE_MS)
+        broker = first._consumer.table.held[PARTITION].lease.broker.address
+    async with delay.before(broker) as way:
+
+        async def detour(address: Any, settings: ClientSettings) -> Any:
+            return await connect(way if address == broker else address, settings)
+
+        monkeypatch.setattr(asyncio_pool, "connect", detour)
+        async with Consumer(settings, "overtaken", {TOPIC: ()}) as consumer:
+            assert await consumer.partitions_ready(PATIENCE_MS)
+            yield consumer
+
+
+async def send(settings: ClientSettings, body: bytes) -> None:
+    async with Producer(settings) as producer:
+        await producer.send(TOPIC, body, partition=PARTITION)
+
+
+def bodies(batch: ReceivedBatch | None) -> list[bytes]:
+    assert batch is not None
+    return [message.body for message in batch.messages()]
+
+
+def test_a_cancelled_fetch_does_not_move_what_the_next_batch_confirms(
+    settings: ClientSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> list[bytes]:
+        delay = Delay()
+        async with member(settings, delay, monkeypatch) as consumer:
+            await send(settings, b"a")
+            delay.method = methods.GET_MESSAGES.id
+            first = asyncio.create_task(consumer.receive(PATIENCE_MS))
+            await delay.held.wait()
+            first.cancel()
+            second = asyncio.create_task(consumer.receive(PATIENCE_MS))
+            await asyncio.wait([second], timeout=GIVE_UP_AT_ONCE_S)
+            await send(settings, b"b")
+            delay.go.set()
+            await delay.answered.wait()
+            batch = await second
+            found = bodies(batch)
+            assert batch is not None
+            await consumer.confirm(batch)
+            if len(found) < 2:
+                found += bodies(await consumer.receive(2_000))
+        return found
+
+    assert asyncio.run(scenario()) == [b"a", b"b"]
+
+
+def test_a_cancelled_confirmation_does_not_confirm_the_next_batch(
+    settings: ClientSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> list[bytes]:
+        delay = Delay()
+        async with member(settings, delay, monkeypatch) as consumer:
+            await send(settings, b"a")
+            batch = await consumer.receive(PATIENCE_MS)
+            assert batch is not None
+            await send(settings, b"b")
+            delay.method = methods.COMMIT_OFFSET.id
+            confirming = asyncio.create_task(consumer.confirm(batch))
+            await delay.held.wait()
+            confirming.cancel()
+            second = asyncio.create_task(consumer.receive(PATIENCE_MS))
+            await asyncio.wait([second], timeout=GIVE_UP_AT_ONCE_S)
+            delay.go.set()
+            await delay.answered.wait()
+            batch = await second
+            assert batch is not None
+            await consumer.reject(batch)
+            return bodies(await consumer.receive(2_000))
+
+    assert asyncio.run(scenario()) == [b"b"]
