@@ -63,13 +63,16 @@ def test_a_partition_held_by_another_member_is_refused(
     with (
         shell.AssignedConsumer(site.settings, group, TOPICS) as first,
         shell.AssignedConsumer(site.settings, group, TOPICS) as second,
+        shell.AssignedConsumer(site.settings, group, TOPICS) as third,
     ):
         first.assign(partition)
         with pytest.raises(errors.PartitionOccupied):
             second.assign(partition)
         first.release(partition)
-        second.assign(partition)
-        assert (first.assignment, second.assignment) == ([], [partition])
+        with pytest.raises(errors.PartitionOccupied, match="asked again in"):
+            second.assign(partition)  # not worth asking so soon
+        third.assign(partition)
+        assert (first.assignment, third.assignment) == ([], [partition])
 
 
 def test_leaving_gives_everything_back_at_once(shell: Shell, site: Site, group: str) -> None:
@@ -120,6 +123,46 @@ def test_what_was_not_assigned_is_a_mistake_that_is_named(
             consumer.pull(site.partition())
         with pytest.raises(errors.ConfigError, match="unknown partition"):
             consumer.assign(site.partition(SHARED, 7))
+
+
+def test_a_member_of_a_fixed_group_takes_its_share(shell: Shell, site: Site, group: str) -> None:
+    partition = site.partition()
+    place = {"source_count": 2, "node_id": 0}
+    with (
+        shell.AssignedConsumer(site.settings, group, TOPICS, **place) as first,
+        shell.AssignedConsumer(site.settings, group, TOPICS, source_count=2, node_id=1) as second,
+    ):
+        shares = [first.own_partitions(), second.own_partitions()]
+        assert sorted(shares[0] + shares[1]) == sorted(first.partitions())
+        assert [(c.source_count, c.node_id) for c in (first, second)] == [(2, 0), (2, 1)]
+        for other in ({"source_count": 3, "node_id": 2}, place, {}):
+            with pytest.raises(errors.GroupInconsistent):
+                shell.AssignedConsumer(site.settings, group, TOPICS, **other).__enter__()
+        with pytest.raises(errors.ConfigError, match="node_id"):
+            shell.AssignedConsumer(site.settings, group, TOPICS, source_count=2)
+        assert first.consumer_id != second.consumer_id
+        assert first.topics == {SHARED: ()}
+    assert partition in shares[0] + shares[1]
+    assert first.closed
+
+
+def test_positions_are_known_from_the_answers_of_brokers(
+    shell: Shell, site: Site, group: str
+) -> None:
+    partition = site.partition(SINGLE)
+    start, *_ = site.send(partition, b"a", b"b")
+    with shell.AssignedConsumer(site.settings, group, {SINGLE: ()}) as consumer:
+        assert not consumer.partitions_ready(0)
+        assert consumer.consumed_offsets == {}
+        assert consumer.assign(partition, start) == start
+        assert consumer.partitions_ready(0)
+        batch = consumer.receive(30_000)
+        assert batch.start == start
+        assert consumer.receive(0) is None  # one batch of a partition is out at a time
+        end = consumer.confirm(batch)
+        known = consumer.consumed_offsets[partition]
+        assert (known.current, known.lag) == (end, 0)
+        assert consumer.assign(partition, start) == end  # held already: nothing happens
 
 
 # -- with faults ----------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ import pytest
 
 from tubemq_client import _pb, errors
 from tubemq_client._core.assigned import AssignedSession
-from tubemq_client._core.effects import Call
+from tubemq_client._core.balance_partitions import HeldPartition
+from tubemq_client._core.effects import Call, Conversation, Now
+from tubemq_client._core.flow_control import Pace
 from tubemq_client._core.master import MasterSession
 from tubemq_client._core.publishing import ProducerSession
 from tubemq_client._core.registration import Registration
@@ -30,13 +32,17 @@ def consumer() -> AssignedSession:
     session = AssignedSession(MasterSession((MASTER,)), "group", "client", {"orders": ()})
     for number, broker in BROKERS.items():
         partition = Partition(number, "orders", 0)
-        session.held[partition] = Registration(broker, partition, "group", "client")
+        lease = Registration(broker, partition, "group", "client")
+        session.held[partition] = HeldPartition(lease, Pace(session.flow))
     return session
 
 
 def beat(session: AssignedSession, *, away: set[str]) -> list[str]:
-    """One heartbeat in which the hosts `away` do not answer; the hosts that were asked."""
-    conversation = session.heartbeat()
+    """Heartbeats in which the hosts `away` do not answer; the hosts that were asked."""
+    return _beat(session.beat_brokers(), away) + _beat(session.beat_master(), away)
+
+
+def _beat(conversation: Conversation[int], away: set[str]) -> list[str]:
     asked: list[str] = []
     answer: Any = None
     failure: errors.TubeMQError | None = None
@@ -45,6 +51,9 @@ def beat(session: AssignedSession, *, away: set[str]) -> list[str]:
             effect = conversation.throw(failure) if failure else conversation.send(answer)
         except StopIteration:
             return asked
+        if isinstance(effect, Now):
+            answer, failure = 0, None
+            continue
         assert isinstance(effect, Call)
         host = effect.address[0]
         asked.append(host)
@@ -69,9 +78,12 @@ def test_whoever_is_away_the_others_hear_the_heartbeat(away: set[str]) -> None:
     assert len(session.held) == 3
 
 
-def test_a_heartbeat_that_nobody_hears_has_failed() -> None:
-    with pytest.raises(errors.ConnectError, match="master"):
-        beat(consumer(), away=set(EVERYBODY))
+def test_who_did_not_hear_a_heartbeat_is_noted() -> None:
+    session = consumer()
+    beat(session, away={"broker2", "master"})
+    assert {where.split(" ")[0] for where in session.trouble} == {"broker", "master"}
+    assert len(session.trouble) == 2
+    beat(session, away=set())
 
 
 def test_routes_are_there_while_a_heartbeat_brings_new_ones() -> None:
@@ -88,17 +100,19 @@ def test_routes_are_there_while_a_heartbeat_brings_new_ones() -> None:
         conversation = producer.heartbeat()
         next(conversation)
         reply = _pb.HeartResponseM2P(success=True, errCode=200, errMsg="OK", brokerCheckSum=-1)
-        with pytest.raises(StopIteration):
-            conversation.send(
-                SimpleNamespace(
-                    success=True,
-                    errCode=200,
-                    errMsg="OK",
-                    brokerCheckSum=-1,
-                    brokerInfos=(),
-                    topicInfos=topics(),
-                    HasField=reply.HasField,
-                    DESCRIPTOR=reply.DESCRIPTOR,
-                )
+        effect = conversation.send(
+            SimpleNamespace(
+                success=True,
+                errCode=200,
+                errMsg="OK",
+                brokerCheckSum=-1,
+                brokerInfos=(),
+                topicInfos=topics(),
+                HasField=reply.HasField,
+                DESCRIPTOR=reply.DESCRIPTOR,
             )
+        )
+        assert isinstance(effect, Now)
+        with pytest.raises(StopIteration):
+            conversation.send(0)
     assert seen == [False, False, True, True]

@@ -111,7 +111,10 @@ class BalancedSession:
             try:
                 return (yield from self._register())
             except errors.TubeMQError as error:
-                if error.fatal or not error.retriable or attempt == self.settings.register_attempts:
+                hopeless = error.fatal or not error.retriable
+                if hopeless and self.master.may_pass(error, (yield Now())):
+                    hopeless = False
+                if hopeless or attempt == self.settings.register_attempts:
                     raise
                 yield Sleep(self.settings.register_pause_ms)
         return None
@@ -206,6 +209,8 @@ class BalancedSession:
             _check(reply, f"heartbeat of group {self.group!r}")
         except errors.NotRegistered:
             at_once, self._forgotten = not self._forgotten, True
+            if at_once:
+                yield from self.master.notice_switch()
             yield from self._register_again()
             return at_once
         self._forgotten = False
@@ -222,7 +227,7 @@ class BalancedSession:
         try:
             yield from self._register()
         except errors.TubeMQError as error:
-            if error.fatal:
+            if error.fatal and not self.master.may_pass(error, (yield Now())):
                 self.fail(error)
             raise
 

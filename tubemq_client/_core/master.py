@@ -3,16 +3,19 @@
 `MasterSession` keeps the list of masters, the one that answered last, and the ids and tokens that
 every request echoes. A request tries each master once: a stand-by or unreachable one means the
 next. Registering is only needed to learn metadata; brokers do not ask for it.
+
+A master that has just become active knows no members, for a moment no topics, and no broker before
+brokers have reported to it. So for some time after a switch was noticed its "no" is not final.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tubemq_client import _pb, errors
-from tubemq_client._core.effects import Call, Connect
+from tubemq_client._core.effects import Call, Connect, Now, Sleep
 from tubemq_client._core.registration import UNDEFINED
 from tubemq_client._core.security import Access
 from tubemq_client._wire import methods, strings
@@ -25,7 +28,13 @@ if TYPE_CHECKING:
     from tubemq_client._wire.methods import Method
     from tubemq_client.model import Address, BrokerNode, ClientSettings, Partition
 
-__all__ = ["MasterSession", "TopicMetadata", "fetch_topic_metadata"]
+__all__ = ["Known", "MasterSession", "TopicMetadata", "fetch_topic_metadata"]
+
+SETTLING_MS = 30_000
+"""How long after a switch a master's view counts as unfinished. Brokers report every 8 s, and those
+who serve through this time are not to lose anything to it."""
+
+_LOOK_AGAIN_MS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,15 @@ class TopicMetadata:
         return wanted
 
 
+class Known(NamedTuple):
+    """What a client-balanced member tells the master it knows already, to be told news only:
+    the topic metadata (id, and when it came: epoch ms) and the last order to skip to the ends."""
+
+    meta_id: int = UNDEFINED
+    learned_ms: int | None = None
+    from_max_id: int = UNDEFINED
+
+
 @dataclass(slots=True)
 class MasterSession:
     """State shared by all conversations of one client with its masters.
@@ -70,10 +88,13 @@ class MasterSession:
     access: Access = field(default_factory=Access)
     tls: bool = False
     preconnect: bool = False
+    fail_over_wait_ms: int = 0
     active: int = 0
     brokers: dict[int, BrokerNode] = field(default_factory=dict)
     broker_config_id: int = UNDEFINED
     _connected: set[Address] = field(default_factory=set)
+    _answered: bool = False
+    _switched_at: int | None = None
 
     def __post_init__(self) -> None:
         if self.masters:
@@ -84,7 +105,14 @@ class MasterSession:
         """The session of a client on `settings` that runs on `host`."""
         access = Access(settings.auth, itertools.count(first_nonce))
         tls, preconnect = settings.tls is not None, settings.preconnect
-        return cls(settings.masters, host, access, tls=tls, preconnect=preconnect)
+        return cls(
+            settings.masters,
+            host,
+            access,
+            tls=tls,
+            preconnect=preconnect,
+            fail_over_wait_ms=settings.fail_over_wait_ms,
+        )
 
     @property
     def visit_token(self) -> int:
@@ -97,6 +125,7 @@ class MasterSession:
         yield from self.access.stamp(request)
         problems: list[str] = []
         failure: errors.TubeMQError | None = None
+        switched = False
         for step in range(len(self.masters)):
             index = (self.active + step) % len(self.masters)
             try:
@@ -104,17 +133,37 @@ class MasterSession:
             except (errors.NetworkError, errors.StandbyMaster) as error:
                 failure = error
                 problems.append(str(error))
+                # A stand-by that was never active for us is where it should be.
+                switched |= self._answered or isinstance(error, errors.NetworkError)
                 continue
-            self.active = index
+            if switched:
+                yield from self.notice_switch()
+            self.active, self._answered = index, True
             self.access.learn(reply)
             if self.preconnect:
                 yield from self._connect_brokers(reply)
             return reply
+        yield from self.notice_switch()
         if failure is not None and len(problems) == 1:
             raise failure
         raise errors.ConnectError(
             "no active master answers; check the option 'masters':\n  " + "\n  ".join(problems)
         ) from failure
+
+    def notice_switch(self) -> Conversation[None]:
+        """Another master may be active now, or the same one anew: it has forgotten somebody."""
+        self._switched_at = yield Now()
+
+    def settling(self, now: int) -> bool:
+        """Whether a switch was noticed so lately that the master may not know everything yet."""
+        return self._switched_at is not None and now - self._switched_at < SETTLING_MS
+
+    def may_pass(self, error: errors.TubeMQError, now: int) -> bool:
+        """Whether `error` may be the sign of a switch that is under way."""
+        if isinstance(error, errors.NetworkError | errors.StandbyMaster):
+            return len(self.masters) > 1
+        passing = isinstance(error, errors.UnknownTopic | errors.NotRegistered)
+        return passing and self.settling(now)
 
     def _connect_brokers(self, reply: Any) -> Conversation[None]:
         """Have connections opened to brokers that a reply names for the first time."""
@@ -175,16 +224,19 @@ class MasterSession:
         topics: dict[str, tuple[str, ...]],
         *,
         flow: FlowControl | None = None,
-    ) -> Conversation[None]:
-        """RPC 20. `topics` maps each topic to its filter items; `flow` learns the flow rules.
-        Raises `errors.UnknownTopic`, `errors.GroupInconsistent` and the like when the master
-        refuses."""
+        node: tuple[int, int] = (UNDEFINED, UNDEFINED),
+        known: Known = Known(),  # noqa: B008 - a value that nobody can change
+    ) -> Conversation[Any]:
+        """RPC 20; gives the reply. `topics` maps each topic to its filter items, `node` is the
+        group's size and the member's number in it; `flow` learns the flow rules. Raises
+        `errors.UnknownTopic`, `errors.GroupInconsistent` and the like when the master refuses.
+        """
         request = _pb.RegisterRequestC2MV2(
             clientId=client_id,
             groupName=group,
             hostName=self.host,
-            sourceCount=UNDEFINED,
-            nodeId=UNDEFINED,
+            sourceCount=node[0],
+            nodeId=node[1],
             topicList=sorted(topics),
             topicCondition=[
                 strings.format_topic_condition(topic, items)
@@ -197,18 +249,29 @@ class MasterSession:
                 reportSubInfo=False,
             ),
         )
-        if flow is not None:
-            flow.fill(request.opsTaskInfo)
+        _fill(request, flow, known)
         reply = yield from self.call(methods.REGISTER_CONSUMER_V2, request)
-        _check(reply, f"registering group {group!r} for {', '.join(sorted(topics))}")
+        place = f" as node {node[1]} of {node[0]}" if node[0] > 0 else ""
+        _check(reply, f"registering group {group!r}{place} for {', '.join(sorted(topics))}")
         self.learn_brokers(reply)
         if flow is not None:
             flow.learn(reply.opsTaskInfo)
+        return reply
 
     def partition_meta(
         self, client_id: str, group: str
     ) -> Conversation[dict[str, dict[Partition, bool]]]:
         """RPC 22: every partition of the registered topics, by topic."""
+        _, metas = yield from self.topic_meta(client_id, group)
+        return {
+            meta.topic: {p: s for p, s in meta.partitions() if p.broker_id in self.brokers}
+            for meta in metas
+        }
+
+    def topic_meta(
+        self, client_id: str, group: str
+    ) -> Conversation[tuple[int, list[strings.TopicMeta]]]:
+        """RPC 22: the id of the group's topic metadata, and all of it."""
         request = _pb.GetPartMetaRequestC2M(
             clientId=client_id,
             groupName=group,
@@ -218,10 +281,7 @@ class MasterSession:
         reply = yield from self.call(methods.GET_PARTITION_META, request)
         _check(reply, f"asking for partitions as group {group!r}")
         self.learn_brokers(reply)
-        return {
-            meta.topic: {p: s for p, s in meta.partitions() if p.broker_id in self.brokers}
-            for meta in map(strings.parse_topic_meta, reply.topicMetaInfoList)
-        }
+        return reply.topicMetaInfoId, [strings.parse_topic_meta(t) for t in reply.topicMetaInfoList]
 
     def heartbeat_consumer(
         self,
@@ -231,22 +291,26 @@ class MasterSession:
         *,
         report: bool,
         flow: FlowControl | None = None,
-    ) -> Conversation[None]:
-        """RPC 21; `flow` learns changes of the flow rules. Raises `errors.NotRegistered` when the
-        master has forgotten the client."""
+        known: Known = Known(),  # noqa: B008 - a value that nobody can change
+    ) -> Conversation[Any]:
+        """RPC 21; gives the reply. `flow` learns changes of the flow rules. Raises
+        `errors.NotRegistered` when the master has forgotten the client."""
         sub_info = _pb.ClientSubRepInfo(
-            brokerConfigId=self.broker_config_id, topicMetaInfoId=UNDEFINED, reportSubInfo=report
+            brokerConfigId=self.broker_config_id,
+            topicMetaInfoId=known.meta_id,
+            lstAssignedTime=known.learned_ms,
+            reportSubInfo=report,
         )
         if report:
             sub_info.partSubInfo.extend(strings.format_part_sub_info(held))
         request = _pb.HeartRequestC2MV2(clientId=client_id, groupName=group, subRepInfo=sub_info)
-        if flow is not None:
-            flow.fill(request.opsTaskInfo)
+        _fill(request, flow, known)
         reply = yield from self.call(methods.HEARTBEAT_CONSUMER_V2, request)
         _check(reply, f"heartbeat of group {group!r}")
         self.learn_brokers(reply)
         if flow is not None:
             flow.learn(reply.opsTaskInfo)
+        return reply
 
     def close_consumer(self, client_id: str, group: str) -> Conversation[None]:
         request = _pb.CloseRequestC2M(clientId=client_id, groupName=group)
@@ -256,7 +320,35 @@ class MasterSession:
 def fetch_topic_metadata(
     session: MasterSession, topic: str, client_id: str, group: str
 ) -> Conversation[TopicMetadata]:
-    """Register, ask, close: what the master knows of a topic. Leaves nothing behind."""
+    """Register, ask, close: what the master knows of a topic. Leaves nothing behind.
+
+    While a switch of masters may be to blame for trouble, or for a topic without any partition to
+    subscribe, asks again for up to `fail_over_wait_ms`.
+    """
+    deadline: int | None = None
+    while True:
+        found: TopicMetadata | None = None
+        trouble: errors.TubeMQError | None = None
+        try:
+            found = yield from _look_up(session, topic, client_id, group)
+        except errors.TubeMQError as error:
+            trouble = error
+        if found is not None and found.subscribable:
+            return found
+        now = yield Now()
+        deadline = now + session.fail_over_wait_ms if deadline is None else deadline
+        passing = session.settling(now) if trouble is None else session.may_pass(trouble, now)
+        if now < deadline and passing:
+            yield Sleep(_LOOK_AGAIN_MS)
+        elif trouble is not None:
+            raise trouble
+        elif found is not None:
+            return found
+
+
+def _look_up(
+    session: MasterSession, topic: str, client_id: str, group: str
+) -> Conversation[TopicMetadata]:
     yield from session.register_consumer(client_id, group, {topic: ()})
     found = yield from session.partition_meta(client_id, group)
     try:
@@ -267,6 +359,13 @@ def fetch_topic_metadata(
     ids = {partition.broker_id for partition in partitions}
     brokers = {i: node for i, node in session.brokers.items() if i in ids}
     return TopicMetadata(topic, brokers, partitions)
+
+
+def _fill(request: Any, flow: FlowControl | None, known: Known) -> None:
+    if flow is not None:
+        flow.fill(request.opsTaskInfo)
+    if known.from_max_id >= 0:
+        request.opsTaskInfo.csmFrmMaxOffsetCtrlId = known.from_max_id
 
 
 def _check(reply: Any, what: str) -> None:

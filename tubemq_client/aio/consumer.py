@@ -1,7 +1,8 @@
 """The asyncio client-balance consumer: assign partitions yourself, pull, confirm.
 
 At least once: a batch that was pulled but not confirmed is delivered again, here or to the next
-owner. A task beats for held partitions and ends with `close()`. `sync.consumer` is its twin.
+owner. Tasks beat for held partitions (one for masters, one for brokers) and end with `close()`.
+`sync.consumer` is its twin.
 """
 
 from __future__ import annotations
@@ -11,16 +12,26 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from tubemq_client import errors
 from tubemq_client._core.assigned import READ_STATUS, AssignedSession
-from tubemq_client._core.leases import HeartbeatSchedule
+from tubemq_client._core.assigned_view import check_settings, place_in_group
+from tubemq_client._core.balance_orders import Calls, subscription
 from tubemq_client.aio._base import AsyncClient
+from tubemq_client.aio._turns import Bell
+from tubemq_client.model import ConsumerSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeVar
 
+    from tubemq_client._core.balance_partitions import ConsumedOffset
     from tubemq_client._core.batch import MessageBatch
+    from tubemq_client._core.effects import Conversation
     from tubemq_client.model import ClientSettings, Partition
 
+    T = TypeVar("T")
+
 __all__ = ["AssignedConsumer"]
+
+DEFAULTS = ConsumerSettings()
 
 
 class AssignedConsumer(AsyncClient):
@@ -28,7 +39,11 @@ class AssignedConsumer(AsyncClient):
 
     Methods may be called from several tasks; they take turns. `topics` maps topic names to stream
     ids to filter by (empty: everything). Entering the context registers the group with the master.
-    A cancelled `pull` loses nothing: its batch comes again. After a cancelled `confirm` it may.
+    Of `consumer`, `confirm_locally` is refused and `confirm_timeout_ms` has no meaning: a batch
+    waits for its confirmation as long as its partition is held. With `source_count` the group has
+    that many members of fixed places, `node_id` from 0: see `own_partitions`. Raises
+    `errors.ConfigError`. A cancelled `pull` loses nothing: its batch comes again. After a cancelled
+    `confirm` it may.
     """
 
     def __init__(
@@ -37,20 +52,29 @@ class AssignedConsumer(AsyncClient):
         group: str,
         topics: Mapping[str, Sequence[str]],
         *,
+        consumer: ConsumerSettings = DEFAULTS,
+        source_count: int | None = None,
+        node_id: int | None = None,
         corrupt_records: Literal["fail", "drop"] = "fail",
     ) -> None:
+        place = place_in_group(source_count, node_id)
+        check_settings(consumer)
+        wanted = subscription(topics, None)
         super().__init__(settings)
-        wanted = {topic: tuple(sorted(items)) for topic, items in topics.items()}
+        self._ready, self._beat = Bell(), Bell()
         self._consumer = AssignedSession(
             self._session,
             group,
             self._ids.consumer(group, "Balance"),
             wanted,
             corrupt_records,
+            settings,
+            consumer,
+            place,
+            Calls(self._ready.ring, self._beat.ring),
         )
-        self._schedule = HeartbeatSchedule.of(settings)
-        self._lock = asyncio.Lock()
-        self._beat: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         """Register with the master. Raises `errors.UnknownTopic`, `errors.GroupInconsistent`."""
@@ -59,35 +83,98 @@ class AssignedConsumer(AsyncClient):
         except BaseException:
             await self._driver.close()
             raise
-        self._beat = asyncio.create_task(self._keep_beating(), name="tubemq-consumer-heartbeat")
+        self._start("heartbeat", self._consumer.beat_master)
+        self._start("leases", self._consumer.beat_brokers)
         return self
+
+    @property
+    def consumer_id(self) -> str:
+        """What masters and brokers know this member by."""
+        return self._consumer.client_id
+
+    @property
+    def topics(self) -> dict[str, tuple[str, ...]]:
+        """What is subscribed: topics, and the stream ids each is filtered by."""
+        return dict(self._consumer.topics)
+
+    @property
+    def source_count(self) -> int | None:
+        """How many members the group has, None if that is not fixed."""
+        count = self._consumer.place[0]
+        return count if count > 0 else None
+
+    @property
+    def node_id(self) -> int | None:
+        """The place of this member in a group of fixed size, from 0."""
+        return None if self.source_count is None else self._consumer.place[1]
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be consumed: not entered yet, or closed."""
+        return self._consumer.closing or not self._tasks
 
     @property
     def assignment(self) -> list[Partition]:
         """Partitions held now; a partition that a broker took away is missing."""
         return sorted(self._consumer.held)
 
-    async def partitions(self) -> dict[Partition, bool]:
-        """All partitions of the topics, and whether each may be subscribed now."""
-        async with self._lock:
-            return await self._driver.run(self._consumer.refresh())
+    @property
+    def consumed_offsets(self) -> dict[Partition, ConsumedOffset]:
+        """How far the group is in each partition held, as its broker said last, with the `lag`."""
+        held = sorted(self._consumer.held.items())
+        return {partition: item.offset for partition, item in held if item.offset is not None}
+
+    @property
+    def trouble(self) -> dict[str, errors.TubeMQError]:
+        """What went wrong last without ending anything, by partition, broker or "master"."""
+        return dict(self._consumer.trouble)
+
+    async def partitions(self, *, refresh: bool = False) -> dict[Partition, bool]:
+        """All partitions of the topics, and whether each may be subscribed now.
+
+        The master is asked if its last answer is `metadata_period_ms` old, or with `refresh`. Held
+        partitions that are gone or may not be subscribed any more are given back when their batch
+        is confirmed, or after `rebalance_confirm_wait_ms`.
+        """
+        return await self._in_turn(lambda: self._consumer.refresh(force=refresh))
+
+    async def own_partitions(self) -> list[Partition]:
+        """The partitions that may be subscribed and are this member's share of the group.
+
+        All of them without `source_count`. The share is that of the published Java client's
+        example program: members find it without talking to each other, in mixed groups too.
+        """
+        await self._in_turn(self._consumer.refresh)
+        return self._consumer.view.share(self._consumer.place)
+
+    async def partitions_ready(self, timeout_ms: int) -> bool:
+        """Wait until a partition is held, at most `timeout_ms`; tells whether one is."""
+        deadline = _now_ms() + timeout_ms
+        while True:
+            seen = self._ready.count
+            if self._consumer.held:
+                return True
+            left = deadline - _now_ms()
+            if left <= 0 or self.closed:
+                return False
+            await self._ready.wait(seen, left / 1000)
 
     async def assign(
         self,
         partition: Partition,
         offset: int | None = None,
         *,
-        position: Literal["earliest", "latest", "always_latest"] = "earliest",
+        position: Literal["earliest", "latest", "always_latest"] | None = None,
     ) -> int:
         """Take a partition and return the offset reading starts at.
 
         `offset` (clamped by the broker to its log) overrides the group's stored position;
-        `position` decides for a group without one.
+        `position` decides for a group without one, by default `consume_position` of the settings. A
+        partition that is held stays as it is. Raises `errors.PartitionOccupied` while another
+        client of the group holds it; a broker that refused is asked again after 5 s.
         """
-        async with self._lock:
-            found = await self._driver.run(
-                self._consumer.assign(partition, offset, READ_STATUS[position])
-            )
+        status = None if position is None else READ_STATUS[position]
+        found = await self._in_turn(lambda: self._consumer.assign(partition, offset, status))
         return found.current
 
     async def pull(self, partition: Partition, *, timeout_ms: int = 0) -> MessageBatch | None:
@@ -97,14 +184,16 @@ class AssignedConsumer(AsyncClient):
         cluster or the group that asks to wait counts as nothing to read. Confirm or reject every
         batch, an empty one too.
         """
-        deadline = _now_ms() + timeout_ms
-        while True:
-            async with self._lock:
-                batch = await self._driver.run(self._consumer.pull(partition))
-            left = deadline - _now_ms()
-            if batch is not None or left <= 0:
-                return batch
-            await asyncio.sleep(min(self._consumer.next_try_ms(partition, _now_ms()), left) / 1000)
+        return await self._wait_for(lambda: self._consumer.pull(partition), partition, timeout_ms)
+
+    async def receive(self, timeout_ms: int | None = None) -> MessageBatch | None:
+        """The next batch of any partition held, or None after `timeout_ms` without one.
+
+        None waits `ready_wait_ms` of the settings, a negative time for ever. Partitions take turns;
+        one with an unconfirmed batch is left out, one that fails is noted in `trouble`.
+        """
+        wait_ms = self._consumer.consumer.ready_wait_ms if timeout_ms is None else timeout_ms
+        return await self._wait_for(self._consumer.pull_next, None, wait_ms)
 
     async def confirm(self, batch: MessageBatch) -> int:
         """Move the group past `batch`; returns the group's position, the next offset to read."""
@@ -116,38 +205,56 @@ class AssignedConsumer(AsyncClient):
 
     async def release(self, partition: Partition) -> None:
         """Give a partition back; a batch not confirmed is rolled back."""
-        async with self._lock:
-            await self._driver.run(self._consumer.release(partition, consumed=False))
+        await self._in_turn(lambda: self._consumer.release(partition, consumed=False))
 
     async def close(self) -> None:
         """Stop beating, give everything back, leave the group, close connections."""
-        beat, self._beat = self._beat, None
+        self._consumer.closing = True
+        self._ready.ring()
+        tasks, self._tasks = self._tasks, []
         try:
-            if beat is not None:
-                beat.cancel()
-                await asyncio.wait([beat])
+            if tasks:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
                 await self._driver.finish(self._consumer.close())
         finally:
             await super().close()
 
+    async def _in_turn(self, ask: Callable[[], Conversation[T]]) -> T:
+        async with self._turn:
+            return await self._driver.run(ask())
+
     async def _settle(self, batch: MessageBatch, *, consumed: bool) -> int:
-        async with self._lock:
-            found = await self._driver.run(
-                self._consumer.confirm(batch.partition, consumed=consumed)
-            )
+        partition = batch.partition
+        found = await self._in_turn(lambda: self._consumer.confirm(partition, consumed=consumed))
         return found.current
 
-    async def _keep_beating(self) -> None:
-        self._schedule.succeeded(_now_ms())
+    def _start(self, name: str, beat: Callable[[], Conversation[int]]) -> None:
+        task = asyncio.create_task(self._keep_beating(beat), name=f"tubemq-consumer-{name}")
+        self._tasks.append(task)
+
+    async def _keep_beating(self, beat: Callable[[], Conversation[int]]) -> None:
+        while not self._consumer.closing:
+            seen = self._beat.count
+            wait_ms = await self._driver.run(beat())
+            await self._beat.wait(seen, wait_ms / 1000)
+
+    async def _wait_for(
+        self,
+        pull: Callable[[], Conversation[MessageBatch | None]],
+        partition: Partition | None,
+        timeout_ms: int,
+    ) -> MessageBatch | None:
+        deadline = None if timeout_ms < 0 else _now_ms() + timeout_ms
         while True:
-            await asyncio.sleep(self._schedule.wait_ms(_now_ms()) / 1000)
-            try:
-                async with self._lock:
-                    await self._driver.run(self._consumer.heartbeat())
-            except errors.TubeMQError:
-                self._schedule.failed(_now_ms())
-            else:
-                self._schedule.succeeded(_now_ms())
+            seen = self._ready.count
+            batch = await self._in_turn(pull)
+            now = _now_ms()
+            if batch is not None or self._consumer.closing or (deadline and deadline <= now):
+                return batch
+            wait_ms = self._consumer.next_try_ms(partition, now)
+            await self._ready.wait(seen, min(wait_ms, (deadline or now + wait_ms) - now) / 1000)
 
 
 def _now_ms() -> int:

@@ -1,8 +1,8 @@
 """The blocking client-balance consumer: assign partitions yourself, pull, confirm.
 
 At least once: a batch that was pulled but not confirmed is delivered again, here or to the next
-owner. A daemon thread beats for held partitions and ends with `close()`. `aio.consumer` is its
-twin.
+owner. Daemon threads beat for held partitions (one for masters, one for brokers) and end with
+`close()`. `aio.consumer` is its twin.
 """
 
 from __future__ import annotations
@@ -13,16 +13,26 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from tubemq_client import errors
 from tubemq_client._core.assigned import READ_STATUS, AssignedSession
-from tubemq_client._core.leases import HeartbeatSchedule
+from tubemq_client._core.assigned_view import check_settings, place_in_group
+from tubemq_client._core.balance_orders import Calls, subscription
+from tubemq_client.model import ConsumerSettings
 from tubemq_client.sync._base import BlockingClient
+from tubemq_client.sync._turns import Bell, in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeVar
 
+    from tubemq_client._core.balance_partitions import ConsumedOffset
     from tubemq_client._core.batch import MessageBatch
+    from tubemq_client._core.effects import Conversation
     from tubemq_client.model import ClientSettings, Partition
 
+    T = TypeVar("T")
+
 __all__ = ["AssignedConsumer"]
+
+DEFAULTS = ConsumerSettings()
 
 
 class AssignedConsumer(BlockingClient):
@@ -30,6 +40,10 @@ class AssignedConsumer(BlockingClient):
 
     Methods may be called from several threads; they take turns. `topics` maps topic names to stream
     ids to filter by (empty: everything). Entering the context registers the group with the master.
+    Of `consumer`, `confirm_locally` is refused and `confirm_timeout_ms` has no meaning: a batch
+    waits for its confirmation as long as its partition is held. With `source_count` the group has
+    that many members of fixed places, `node_id` from 0: see `own_partitions`. Raises
+    `errors.ConfigError`.
     """
 
     def __init__(
@@ -38,63 +52,136 @@ class AssignedConsumer(BlockingClient):
         group: str,
         topics: Mapping[str, Sequence[str]],
         *,
+        consumer: ConsumerSettings = DEFAULTS,
+        source_count: int | None = None,
+        node_id: int | None = None,
         corrupt_records: Literal["fail", "drop"] = "fail",
     ) -> None:
+        place = place_in_group(source_count, node_id)
+        check_settings(consumer)
+        wanted = subscription(topics, None)
         super().__init__(settings)
-        wanted = {topic: tuple(sorted(items)) for topic, items in topics.items()}
+        self._ready, self._beat = Bell(), Bell()
         self._consumer = AssignedSession(
             self._session,
             group,
             self._ids.consumer(group, "Balance"),
             wanted,
             corrupt_records,
+            settings,
+            consumer,
+            place,
+            Calls(self._ready.ring, self._beat.ring),
         )
-        self._schedule = HeartbeatSchedule.of(settings)
+        self._turn = threading.RLock()
         self._lock = threading.RLock()
-        self._stop = threading.Event()
-        self._beat: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
         """Register with the master. Raises `errors.UnknownTopic`, `errors.GroupInconsistent`."""
         try:
-            with self._lock:
-                self._driver.run(self._consumer.open())
+            self._do(self._consumer.open())
         except BaseException:
             super().close()
             raise
-        self._beat = threading.Thread(
-            target=self._keep_beating, name="tubemq-consumer-heartbeat", daemon=True
-        )
-        self._beat.start()
+        self._start("heartbeat", self._consumer.beat_master)
+        self._start("leases", self._consumer.beat_brokers)
         return self
+
+    @property
+    def consumer_id(self) -> str:
+        """What masters and brokers know this member by."""
+        return self._consumer.client_id
+
+    @property
+    def topics(self) -> dict[str, tuple[str, ...]]:
+        """What is subscribed: topics, and the stream ids each is filtered by."""
+        return dict(self._consumer.topics)
+
+    @property
+    def source_count(self) -> int | None:
+        """How many members the group has, None if that is not fixed."""
+        count = self._consumer.place[0]
+        return count if count > 0 else None
+
+    @property
+    def node_id(self) -> int | None:
+        """The place of this member in a group of fixed size, from 0."""
+        return None if self.source_count is None else self._consumer.place[1]
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be consumed: not entered yet, or closed."""
+        return self._consumer.closing or not self._threads
 
     @property
     def assignment(self) -> list[Partition]:
         """Partitions held now; a partition that a broker took away is missing."""
-        return sorted(self._consumer.held)
-
-    def partitions(self) -> dict[Partition, bool]:
-        """All partitions of the topics, and whether each may be subscribed now."""
         with self._lock:
-            return self._driver.run(self._consumer.refresh())
+            return sorted(self._consumer.held)
+
+    @property
+    def consumed_offsets(self) -> dict[Partition, ConsumedOffset]:
+        """How far the group is in each partition held, as its broker said last, with the `lag`."""
+        with self._lock:
+            held = sorted(self._consumer.held.items())
+            return {partition: item.offset for partition, item in held if item.offset is not None}
+
+    @property
+    def trouble(self) -> dict[str, errors.TubeMQError]:
+        """What went wrong last without ending anything, by partition, broker or "master"."""
+        with self._lock:
+            return dict(self._consumer.trouble)
+
+    def partitions(self, *, refresh: bool = False) -> dict[Partition, bool]:
+        """All partitions of the topics, and whether each may be subscribed now.
+
+        The master is asked if its last answer is `metadata_period_ms` old, or with `refresh`. Held
+        partitions that are gone or may not be subscribed any more are given back when their batch
+        is confirmed, or after `rebalance_confirm_wait_ms`.
+        """
+        with self._turn:
+            return self._do(self._consumer.refresh(force=refresh))
+
+    def own_partitions(self) -> list[Partition]:
+        """The partitions that may be subscribed and are this member's share of the group.
+
+        All of them without `source_count`. The share is that of the published Java client's
+        example program: members find it without talking to each other, in mixed groups too.
+        """
+        with self._turn:
+            self._do(self._consumer.refresh())
+        return self._consumer.view.share(self._consumer.place)
+
+    def partitions_ready(self, timeout_ms: int) -> bool:
+        """Wait until a partition is held, at most `timeout_ms`; tells whether one is."""
+        deadline = _now_ms() + timeout_ms
+        while True:
+            seen = self._ready.count
+            if self._consumer.held:
+                return True
+            left = deadline - _now_ms()
+            if left <= 0 or self.closed:
+                return False
+            self._ready.wait(seen, left / 1000)
 
     def assign(
         self,
         partition: Partition,
         offset: int | None = None,
         *,
-        position: Literal["earliest", "latest", "always_latest"] = "earliest",
+        position: Literal["earliest", "latest", "always_latest"] | None = None,
     ) -> int:
         """Take a partition and return the offset reading starts at.
 
         `offset` (clamped by the broker to its log) overrides the group's stored position;
-        `position` decides for a group without one.
+        `position` decides for a group without one, by default `consume_position` of the settings. A
+        partition that is held stays as it is. Raises `errors.PartitionOccupied` while another
+        client of the group holds it; a broker that refused is asked again after 5 s.
         """
-        with self._lock:
-            found = self._driver.run(
-                self._consumer.assign(partition, offset, READ_STATUS[position])
-            )
-        return found.current
+        status = None if position is None else READ_STATUS[position]
+        with self._turn:
+            return self._do(self._consumer.assign(partition, offset, status)).current
 
     def pull(self, partition: Partition, *, timeout_ms: int = 0) -> MessageBatch | None:
         """The next batch, or None if there is nothing to read now.
@@ -103,52 +190,80 @@ class AssignedConsumer(BlockingClient):
         cluster or the group that asks to wait counts as nothing to read. Confirm or reject every
         batch, an empty one too.
         """
-        deadline = _now_ms() + timeout_ms
-        while True:
-            with self._lock:
-                batch = self._driver.run(self._consumer.pull(partition))
-            left = deadline - _now_ms()
-            if batch is not None or left <= 0:
-                return batch
-            self._stop.wait(min(self._consumer.next_try_ms(partition, _now_ms()), left) / 1000)
+        return self._wait_for(lambda: self._consumer.pull(partition), partition, timeout_ms)
+
+    def receive(self, timeout_ms: int | None = None) -> MessageBatch | None:
+        """The next batch of any partition held, or None after `timeout_ms` without one.
+
+        None waits `ready_wait_ms` of the settings, a negative time for ever. Partitions take turns;
+        one with an unconfirmed batch is left out, one that fails is noted in `trouble`.
+        """
+        wait_ms = self._consumer.consumer.ready_wait_ms if timeout_ms is None else timeout_ms
+        return self._wait_for(self._consumer.pull_next, None, wait_ms)
 
     def confirm(self, batch: MessageBatch) -> int:
         """Move the group past `batch`; returns the group's position, the next offset to read."""
-        with self._lock:
-            return self._driver.run(self._consumer.confirm(batch.partition, consumed=True)).current
+        with self._turn:
+            return self._do(self._consumer.confirm(batch.partition, consumed=True)).current
 
     def reject(self, batch: MessageBatch) -> int:
         """Leave the group where it was; the broker delivers the batch again."""
-        with self._lock:
-            return self._driver.run(self._consumer.confirm(batch.partition, consumed=False)).current
+        with self._turn:
+            return self._do(self._consumer.confirm(batch.partition, consumed=False)).current
 
     def release(self, partition: Partition) -> None:
         """Give a partition back; a batch not confirmed is rolled back."""
-        with self._lock:
-            self._driver.run(self._consumer.release(partition, consumed=False))
+        with self._turn:
+            self._do(self._consumer.release(partition, consumed=False))
 
     def close(self) -> None:
         """Stop beating, give everything back, leave the group, close connections."""
-        self._stop.set()
-        if self._beat is not None:
-            self._beat.join()
-            self._beat = None
+        first, self._consumer.closing = not self._consumer.closing, True
+        self._beat.ring()
+        self._ready.ring()
+        for thread in self._threads:
+            thread.join()
+        if first and self._threads:
             try:
-                self._driver.run(self._consumer.close())
+                with self._turn:
+                    self._do(self._consumer.close())
             except (errors.NetworkError, errors.RemoteException, errors.ClosedError):
                 pass  # master and brokers forget a silent client by themselves
         super().close()
 
-    def _keep_beating(self) -> None:
-        self._schedule.succeeded(_now_ms())
-        while not self._stop.wait(self._schedule.wait_ms(_now_ms()) / 1000):
-            try:
-                with self._lock:
-                    self._driver.run(self._consumer.heartbeat())
-            except errors.TubeMQError:
-                self._schedule.failed(_now_ms())
-            else:
-                self._schedule.succeeded(_now_ms())
+    def _do(self, conversation: Conversation[T]) -> T:
+        return self._driver.run(in_turns(conversation, self._lock))
+
+    def _start(self, name: str, beat: Callable[[], Conversation[int]]) -> None:
+        thread = threading.Thread(
+            target=self._keep_beating, args=(beat,), name=f"tubemq-consumer-{name}", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    def _keep_beating(self, beat: Callable[[], Conversation[int]]) -> None:
+        while not self._consumer.closing:
+            seen = self._beat.count
+            wait_ms = self._do(beat())
+            if not self._consumer.closing:
+                self._beat.wait(seen, wait_ms / 1000)
+
+    def _wait_for(
+        self,
+        pull: Callable[[], Conversation[MessageBatch | None]],
+        partition: Partition | None,
+        timeout_ms: int,
+    ) -> MessageBatch | None:
+        deadline = None if timeout_ms < 0 else _now_ms() + timeout_ms
+        while True:
+            seen = self._ready.count
+            with self._turn:
+                batch = self._do(pull())
+            now = _now_ms()
+            if batch is not None or self._consumer.closing or (deadline and deadline <= now):
+                return batch
+            wait_ms = self._consumer.next_try_ms(partition, now)
+            self._ready.wait(seen, min(wait_ms, (deadline or now + wait_ms) - now) / 1000)
 
 
 def _now_ms() -> int:

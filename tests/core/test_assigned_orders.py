@@ -1,0 +1,241 @@
+"""What the master and its administrators tell a client-balanced member, and what it makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.core.conftest import BESIDE, PARTITION, TOPIC
+from tubemq_client import ClientSettings, errors
+from tubemq_client._core.assigned import AssignedSession
+from tubemq_client._core.identity import ClientIds
+from tubemq_client._core.master import MasterSession
+from tubemq_client.model import ConsumerSettings
+from tubemq_client.testing.memory import MemoryTubeMQ
+from tubemq_client.testing.scripted import Asked, ScriptedDriver
+
+CLOSED = f"{TOPIC}#1:1:2:0,2:1:2:1"
+"""Broker 1's partitions may not be subscribed, broker 2's may."""
+
+
+@pytest.fixture
+def consumer(mq: MemoryTubeMQ, session: MasterSession, ids: ClientIds) -> AssignedSession:
+    consumer = AssignedSession(
+        session,
+        "group",
+        ids.consumer("group", "Balance"),
+        {TOPIC: ()},
+        settings=ClientSettings((mq.master_address,), heartbeat_period_ms=5_000),
+        consumer=ConsumerSettings(rebalance_confirm_wait_ms=3_000),
+    )
+    mq.driver().run(consumer.open())
+    return consumer
+
+
+def beats(driver: ScriptedDriver) -> list[Any]:
+    return [
+        step.request
+        for step in driver.trace
+        if isinstance(step, Asked) and step.method == "consumer heartbeat v2"
+    ]
+
+
+def rewriting(method: str, change: Callable[[Any], None]) -> Callable[[Asked, Any], Any]:
+    def tamper(asked: Asked, reply: Any) -> Any:
+        if asked.method == method:
+            change(reply)
+        return reply
+
+    return tamper
+
+
+def close_broker_1(reply: Any) -> None:
+    reply.topicMetaInfoId = 77
+    reply.topicMetaInfoList[:] = [CLOSED]
+
+
+def order_at(wall_ms: int) -> Callable[[Any], None]:
+    def change(reply: Any) -> None:
+        reply.opsTaskInfo.csmFrmMaxOffsetCtrlId = wall_ms
+
+    return change
+
+
+# -- partitions that may not be read any more ------------------------------------------------------
+
+
+def test_the_master_is_not_asked_again_within_the_period(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = mq.driver()
+    mq.elapse(9_999)
+    driver.run(consumer.refresh())
+    assert driver.asked == []
+    mq.elapse(1)
+    driver.run(consumer.refresh())
+    assert driver.asked == ["get partition meta"]
+    driver.run(consumer.refresh(force=True))
+    assert len(driver.asked) == 2
+
+
+def test_what_may_not_be_subscribed_is_given_back_and_the_rest_is_kept(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = mq.driver()
+    there = type(PARTITION)(2, TOPIC, 0)
+    for partition in (PARTITION, there):
+        driver.run(consumer.assign(partition, None))
+    mq.tamper = rewriting("get partition meta", close_broker_1)
+    driver.run(consumer.refresh(force=True))
+    assert driver.run(consumer.pull(PARTITION)) is None
+    driver.run(consumer.beat_brokers())
+    assert consumer.held.keys() == {there}
+    with pytest.raises(errors.ServiceUnavailable, match="may not be subscribed"):
+        driver.run(consumer.assign(PARTITION, None))
+
+
+def test_a_batch_that_is_out_may_be_confirmed_before_its_partition_goes(
+    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    send(b"a")
+    send(b"b", to=BESIDE)
+    driver = mq.driver()
+    for partition in (PARTITION, BESIDE):
+        driver.run(consumer.assign(partition, 0))
+        assert driver.run(consumer.pull(partition)) is not None
+    mq.tamper = rewriting("get partition meta", close_broker_1)
+    driver.run(consumer.refresh(force=True))
+    driver.run(consumer.beat_brokers())
+    assert consumer.held.keys() == {PARTITION, BESIDE}
+    driver.run(consumer.confirm(PARTITION, consumed=True))
+    assert driver.run(consumer.beat_brokers()) == 3_000
+    assert consumer.held.keys() == {BESIDE}
+    mq.elapse(3_000)
+    driver.run(consumer.beat_brokers())
+    assert consumer.held == {}
+
+
+def test_after_a_switch_of_masters_no_partition_is_given_back(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = mq.driver()
+    driver.run(consumer.assign(PARTITION, None))
+    driver.run(consumer.master.notice_switch())
+    mq.tamper = rewriting("get partition meta", close_broker_1)
+    driver.run(consumer.refresh(force=True))
+    driver.run(consumer.beat_brokers())
+    assert consumer.held.keys() == {PARTITION}
+
+
+def test_a_view_that_the_master_forces_is_taken(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = mq.driver()
+    driver.run(consumer.assign(PARTITION, None))
+    mq.tamper = rewriting("consumer heartbeat v2", close_broker_1)
+    mq.elapse(5_000)
+    driver.run(consumer.beat_master())
+    driver.run(consumer.beat_brokers())
+    assert consumer.held == {}
+    mq.tamper = None
+    mq.elapse(5_000)
+    driver.run(consumer.beat_master())
+    first, second = beats(driver)
+    assert first.subRepInfo.lstAssignedTime < second.subRepInfo.lstAssignedTime
+    assert second.subRepInfo.topicMetaInfoId == 77
+
+
+# -- reports and orders ----------------------------------------------------------------------------
+
+
+def test_what_has_not_changed_is_reported_every_sixtieth_beat(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = mq.driver()
+    driver.run(consumer.assign(PARTITION, None))
+    for _ in range(62):
+        driver.run(consumer.heartbeat_master())
+    reported = [n for n, beat in enumerate(beats(driver)) if beat.subRepInfo.reportSubInfo]
+    assert reported == [0, 60]
+
+
+def test_an_order_to_skip_to_the_end_is_carried_out_once_and_echoed(
+    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    driver = mq.driver()
+    driver.run(consumer.assign(PARTITION, 0))
+    send(*(b"%d" % n for n in range(5)))
+    mq.elapse(5_000)
+    order = mq.clock()
+    mq.tamper = rewriting("consumer heartbeat v2", order_at(order))
+    driver.run(consumer.beat_master())
+    driver.run(consumer.beat_brokers())
+    assert driver.run(consumer.pull(PARTITION)) is None
+    position = consumer.held[PARTITION].offset
+    assert position is not None
+    assert (position.current, position.lag) == (5 * 28, 0)
+    send(b"new")
+    mq.elapse(5_000)
+    driver.run(consumer.beat_master())
+    driver.run(consumer.beat_brokers())
+    batch = driver.run(consumer.pull(PARTITION))
+    assert batch is not None
+    assert batch.start == 5 * 28
+    assert [beat.opsTaskInfo.csmFrmMaxOffsetCtrlId for beat in beats(driver)] == [0, order]
+
+
+def test_an_order_from_before_the_member_joined_is_none(
+    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    driver = mq.driver()
+    send(b"a")
+    driver.run(consumer.assign(PARTITION, 0))
+    mq.tamper = rewriting("consumer heartbeat v2", order_at(mq.clock() - 1))
+    driver.run(consumer.heartbeat_master())
+    driver.run(consumer.beat_brokers())
+    assert driver.run(consumer.pull(PARTITION)) is not None
+
+
+# -- assigning -------------------------------------------------------------------------------------
+
+
+def test_the_settings_position_counts_the_first_time_only(
+    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    send(b"a", b"b")
+    consumer.consumer = ConsumerSettings(consume_position="always_latest")
+    driver = mq.driver()
+    assert driver.run(consumer.assign(PARTITION, None)).current == 56
+    driver.run(consumer.release(PARTITION, consumed=False))
+    send(b"c")
+    assert driver.run(consumer.assign(PARTITION, None)).current == 56
+
+
+def test_a_broker_that_is_away_is_asked_twice(mq: MemoryTubeMQ, consumer: AssignedSession) -> None:
+    driver = mq.driver()
+    mq.unplugged.add(mq.node(1).address)
+    with pytest.raises(errors.ConnectError):
+        driver.run(consumer.assign(PARTITION, None))
+    assert driver.asked == ["register partition"] * 2
+    assert driver.run(consumer.assign(type(PARTITION)(2, TOPIC, 0), None)).current == 0
+
+
+def test_partitions_take_turns_and_one_that_fails_costs_the_others_nothing(
+    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    there = type(PARTITION)(2, TOPIC, 0)
+    for partition in (PARTITION, BESIDE, there):
+        send(b"x", to=partition)
+        mq.driver().run(consumer.assign(partition, 0))
+    driver = mq.driver()
+    mq.unplugged.add(mq.node(1).address)
+    batch = driver.run(consumer.pull_next())
+    assert batch is not None
+    assert batch.partition == there
+    assert str(PARTITION) in consumer.trouble
+    mq.unplugged.clear()
+    batches = [driver.run(consumer.pull_next()) for _ in range(2)]
+    assert [b.partition for b in batches if b is not None] == [PARTITION, BESIDE]
+    assert driver.run(consumer.pull_next()) is None
