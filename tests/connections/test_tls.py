@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from tests.connections.test_connections import ask, post, wait
 from tests.connections.test_drivers import ask as ask_driver
 from tests.connections.test_drivers import say_back
 from tubemq_client import errors
+from tubemq_client._io import blocking
 from tubemq_client._wire.framing import Frame, encode_frame
 from tubemq_client.model import TlsSettings
 
@@ -88,6 +90,26 @@ def test_large_requests_and_replies_arrive_whole(connect: Connect, certs: Certif
         connection = connect(peer.address, tls=plain(certs))
         bodies = [bytes([n]) * 3_000_000 for n in range(4)]
         assert [ask(connection, body) for body in bodies] == [body * 2 for body in bodies]
+
+
+def test_what_tls_has_decrypted_already_is_not_waited_for(
+    connect: Connect, certs: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the receive buffer is full in the middle of the last TLS record of a reply, the socket
+    has nothing more to say, but the rest of the record is there."""
+    monkeypatch.setattr(blocking, "_RECEIVE_BYTES", 25_000)
+    sent = threading.Event()
+
+    def in_records(frame: Frame) -> Iterable[bytes]:
+        data = encode_frame(frame.serial, bytes(30_000 - 100))
+        yield from (data[start : start + 10_000] for start in range(0, len(data), 10_000))
+        sent.set()
+
+    with TlsPeer(certs.server, in_records) as peer:
+        connection = connect(peer.address, tls=plain(certs))
+        serial = post(connection, b"all at once")
+        assert sent.wait(5)
+        assert len(wait(connection, serial)) == 30_000 - 100
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -183,9 +183,13 @@ class BlockingConnection:
     def _read_some(self, serial: int, deadline: float) -> None:
         # A caller may come late for a reply that arrived in time (it waited for the next record to
         # send, say): what has arrived by now counts, only waiting ends with the deadline.
-        if not self._readable.poll(_ms_until(deadline)):
+        if not (self._is_decrypted() or self._readable.poll(_ms_until(deadline))):
             raise self._timed_out(serial)
         self._take_what_came()
+
+    def _is_decrypted(self) -> bool:
+        """Whether TLS has taken more from the socket than the buffer had room for."""
+        return isinstance(self._sock, TlsSocket) and self._sock.pending() > 0
 
     def _stop_reading(self) -> None:
         with self._changed:

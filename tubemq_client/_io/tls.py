@@ -218,6 +218,11 @@ class TlsSocket:
                 count += more
             return count
 
+    def pending(self) -> int:
+        """Bytes that are decrypted already: the socket itself does not tell of them any more."""
+        with self._lock:
+            return self._sock.pending()
+
     def shutdown(self, how: int) -> None:
         """End the connection below; `SSLSocket.shutdown` lets other threads read raw bytes."""
         raw: Any = socket.socket
