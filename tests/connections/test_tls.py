@@ -21,7 +21,7 @@ from tests.connections.test_drivers import say_back
 from tubemq_client import errors
 from tubemq_client._io import blocking
 from tubemq_client._wire.framing import Frame, encode_frame
-from tubemq_client.model import TlsSettings
+from tubemq_client.model import ClientSettings, TlsSettings
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -145,6 +145,21 @@ def test_a_client_that_is_refused_hears_of_tls_and_not_of_a_closed_connection(
             ask(connect(peer.address, tls=settings), b"hello")
         assert str(peer.address[1]) in str(failure.value)
         assert not failure.value.retriable
+
+
+def test_a_group_whose_sending_tls_cut_off_may_have_been_sent(certs: Certificates) -> None:
+    """Only a connection that was never opened says for certain that nothing was sent."""
+    requests = [bytes(4_000_000)] * 8
+
+    def encode(serial: int, request: bytes) -> bytes:
+        return encode_frame(serial, request)
+
+    with TlsPeer(certs.server, clients_ca=certs.ca) as peer:
+        connection = blocking.connect(peer.address, ClientSettings((), tls=plain(certs)))
+        with pytest.raises(errors.NetworkError) as caught:
+            connection.post_all(encode, requests, 5.0)
+        assert not isinstance(caught.value, errors.ConnectError)
+        connection.close()
 
 
 def test_a_server_of_another_authority_is_not_trusted(

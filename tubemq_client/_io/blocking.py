@@ -124,7 +124,10 @@ class BlockingConnection:
         fails, some may have been sent."""
         self.used_at = time.monotonic()
         serials = [next(self._serials) & _SERIAL_MASK for _ in requests]
-        self._put(b"".join(map(encode, serials, requests)), serials, timeout_s)
+        try:
+            self._put(b"".join(map(encode, serials, requests)), serials, timeout_s)
+        except errors.ConnectError as error:  # TLS's word for it, which says that nothing was sent
+            raise errors.ConnectionLost(*error.args) from error
         return serials
 
     def wait(self, serial: int, deadline: float) -> bytes:
