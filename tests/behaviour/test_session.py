@@ -94,6 +94,14 @@ def test_brokers_are_connected_to_as_soon_as_they_are_known_if_asked_to(
             assert mq.broker(1).connections == int(preconnect)
 
 
+def test_producers_connect_ahead_too(shell: Shell) -> None:
+    with EmbeddedTubeMQ(1, EMBEDDED_TOPICS, http=False) as mq:
+        settings = replace(settings_for(mq.masters), preconnect=True)
+        with shell.Producer(settings) as producer:
+            producer.publish(SINGLE)
+            assert eventually(lambda: mq.broker(1).connections or None) == 1
+
+
 def test_late_and_doubled_replies_are_dropped(shell: Shell) -> None:
     with (
         EmbeddedTubeMQ(1, EMBEDDED_TOPICS, http=False) as mq,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.core.conftest import PARTITION, TOPIC
-from tubemq_client import Partition, ProducerSettings, Record, errors
+from tubemq_client import ClientSettings, Partition, ProducerSettings, Record, errors
 from tubemq_client._core.effects import Deliver, PostAll
 from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession
@@ -17,6 +18,7 @@ from tubemq_client.testing.memory import MemoryTubeMQ
 from tubemq_client.testing.scripted import Asked
 
 SEND = "send message"
+REGISTER = "register producer"
 
 
 @pytest.fixture
@@ -95,6 +97,43 @@ def test_a_producer_the_master_forgot_registers_with_its_heartbeat(
     driver.run(producer.heartbeat())
     assert driver.asked == ["producer heartbeat", "register producer", "producer heartbeat"]
     assert producer.routes[TOPIC] == [Partition(b, TOPIC, p) for b in (1, 2) for p in (0, 1)]
+
+
+def test_registering_is_tried_as_often_as_the_options_say(
+    mq: MemoryTubeMQ, session: MasterSession, ids: ClientIds
+) -> None:
+    refused = itertools.count(1)
+
+    def not_ready(asked: Asked, reply: Any) -> Any:
+        if asked.method == REGISTER and next(refused) <= 2:
+            raise errors.ConnectError("not yet")
+        return reply
+
+    mq.tamper = not_ready
+    settings = ClientSettings(session.masters, register_attempts=3, register_pause_ms=70)
+    driver = mq.driver()
+    driver.run(ProducerSession(session, ids.producer()).join(settings))
+    assert (driver.asked, driver.slept) == ([REGISTER] * 3, [70, 70])
+
+    refused = itertools.count(1)
+    driver = mq.driver()
+    twice = replace(settings, register_attempts=2)
+    with pytest.raises(errors.ConnectError):
+        driver.run(ProducerSession(session, ids.producer()).join(twice))
+    assert driver.slept == [70]
+
+
+def test_what_a_person_must_mend_is_not_tried_again(
+    mq: MemoryTubeMQ, session: MasterSession, ids: ClientIds
+) -> None:
+    def refuse(asked: Asked, reply: Any) -> Any:
+        raise errors.AuthenticationFailed(415, "who are you?")
+
+    mq.tamper = refuse
+    driver = mq.driver()
+    with pytest.raises(errors.AuthenticationFailed):
+        driver.run(ProducerSession(session, ids.producer()).join(ClientSettings(session.masters)))
+    assert (driver.asked, driver.slept) == ([REGISTER], [])
 
 
 def test_routes_follow_the_brokers_that_are_there(

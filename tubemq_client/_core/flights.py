@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tubemq_client import errors
     from tubemq_client._core.effects import Ticket
 
-__all__ = ["Flight", "Record", "pieces"]
+__all__ = ["Flight", "Record", "fate_unknown", "pieces"]
 
 _GROUP_BYTES = 2**19
 """Bytes of records put on the wire in one piece, which exist twice for a moment."""
@@ -75,3 +75,18 @@ def pieces(flights: list[Flight]) -> Iterator[list[Flight]]:
         size += len(flight.data)
     if piece:
         yield piece
+
+
+def fate_unknown(error: errors.TubeMQError, partition: Partition) -> errors.TubeMQError:
+    """The same failure, with what it means for the record."""
+    copy = _copied(error)
+    fate = f"the record for partition {partition} may be stored, so it was not sent again"
+    copy.args = (f"{error}; {fate} (option retry_unknown)",)
+    return copy
+
+
+def _copied(error: errors.TubeMQError) -> errors.TubeMQError:
+    cls = type(error)
+    copy = cls.__new__(cls, *error.args)
+    copy.__dict__.update(error.__dict__)
+    return copy

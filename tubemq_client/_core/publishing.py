@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_client import _pb, errors
 from tubemq_client._core.effects import Await, AwaitAll, Deliver, Now, Post, PostAll, Sleep
-from tubemq_client._core.flights import Flight, Record, pieces
+from tubemq_client._core.flights import Flight, Record, fate_unknown, pieces
 from tubemq_client._core.registration import UNDEFINED
 from tubemq_client._core.routing import Detours, Router, partition_for_key
 from tubemq_client._core.send_stats import SendStats
@@ -27,7 +27,7 @@ from tubemq_client.model import Partition, ProducerSettings, SendReceipt
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
     from tubemq_client._core.master import MasterSession
-    from tubemq_client.model import Address, BrokerNode
+    from tubemq_client.model import Address, BrokerNode, ClientSettings
 
 __all__ = ["Flight", "ProducerSession", "Record"]
 
@@ -72,6 +72,17 @@ class ProducerSession:
 
     def __post_init__(self) -> None:
         self.detours = Detours(self.settings)
+
+    def join(self, settings: ClientSettings) -> Conversation[None]:
+        """Register, up to `register_attempts` times. What a person must mend is raised at once."""
+        for attempts_left in reversed(range(settings.register_attempts)):
+            try:
+                return (yield from self.register())
+            except errors.TubeMQError as error:
+                if error.fatal or not error.retriable or not attempts_left:
+                    raise
+                yield Sleep(settings.register_pause_ms)
+        return None
 
     def register(self) -> Conversation[None]:
         request = _pb.RegisterRequestP2M(
@@ -274,7 +285,7 @@ class ProducerSession:
                 flight.reply = error  # it may have got there: judged like no answer
         except errors.TubeMQError as error:
             for flight in group:
-                flight.failure = _unknown(error, flight.partition)
+                flight.failure = fate_unknown(error, flight.partition)
         else:
             for flight, ticket in zip(group, tickets, strict=True):
                 flight.ticket = ticket
@@ -312,7 +323,7 @@ class ProducerSession:
             self.detours.failed(flight.partition, (yield Now()))
             if self.settings.retry_unknown and flight.again < _UNKNOWN_RETRIES:
                 return error
-            raise _unknown(error, flight.partition) from error
+            raise fate_unknown(error, flight.partition) from error
         receipt = self._receipt(flight, reply, (yield Now()))
         if receipt is not None:
             return receipt
@@ -474,18 +485,3 @@ def _chunks(records: Iterable[Record], size: int) -> Iterator[Sequence[Record]]:
     else:
         for record in records:
             yield (record,)
-
-
-def _copied(error: errors.TubeMQError) -> errors.TubeMQError:
-    cls = type(error)
-    copy = cls.__new__(cls, *error.args)
-    copy.__dict__.update(error.__dict__)
-    return copy
-
-
-def _unknown(error: errors.TubeMQError, partition: Partition) -> errors.TubeMQError:
-    """The same failure, with what it means for the record."""
-    copy = _copied(error)
-    fate = f"the record for partition {partition} may be stored, so it was not sent again"
-    copy.args = (f"{error}; {fate} (option retry_unknown)",)
-    return copy

@@ -73,7 +73,7 @@ class Producer(AsyncClient):
         """Announce `topic` and learn its writable partitions (empty: none accepts records yet)."""
         async with self._lock:
             if not self._registered:
-                await self._driver.run(self._producer.register())
+                await self._driver.run(self._producer.join(self._settings))
                 self._registered = True
             self._producer.topics.add(topic)
             await self._driver.run(self._producer.heartbeat())

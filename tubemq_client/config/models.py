@@ -103,7 +103,7 @@ class ClientConfig(CommonOptions):
         5, ge=1, le=100, description="failures in a row before heartbeats slow down"
     )
     register_attempts: int = Field(
-        5, ge=1, le=100, description="attempts of a group's member to register"
+        5, ge=1, le=100, description="attempts to register, of a producer or a group's member"
     )
     register_pause_ms: int = Field(
         1_000, ge=0, le=60_000, description="time between those attempts, ms"

@@ -72,7 +72,7 @@ class Producer(BlockingClient):
         """Announce `topic` and learn its writable partitions (empty: none accepts records yet)."""
         with self._lock:
             if not self._registered:
-                self._driver.run(self._producer.register())
+                self._driver.run(self._producer.join(self._settings))
                 self._registered = True
             self._producer.topics.add(topic)
             self._driver.run(self._producer.heartbeat())
