@@ -39,7 +39,9 @@ def main() -> int:
     share = tally.totals()["share"]
     if share < options.kill_share:
         print(f"only {100 * share:.0f} % of the windows were hit by a kill")
-    return 0 if tally.clean and share >= options.kill_share else 1
+    sums = tally.totals()
+    full = sums["inline"] >= options.windows and sums["spark"] >= options.spark
+    return 0 if tally.clean and full and share >= options.kill_share else 1
 
 
 def _play(options: argparse.Namespace, tally: Tally) -> None:
@@ -47,7 +49,8 @@ def _play(options: argparse.Namespace, tally: Tally) -> None:
     while True:
         sums = tally.totals()
         inline, spark = options.windows - sums["inline"], options.spark - sums["spark"]
-        if (inline <= 0 and spark <= 0) or not tally.clean:
+        stuck = bool(tally.rounds) and not tally.rounds[-1].inline + tally.rounds[-1].spark
+        if (inline <= 0 and spark <= 0) or not tally.clean or stuck:
             return
         rounds = max(1, -(-max(inline, 0) // options.round))
         number = len(tally.rounds) + 1

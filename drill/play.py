@@ -35,7 +35,7 @@ _STEP_S = 0.5
 _LEAST_ENTRIES = 20
 _CAP = 600
 _SAY_S = 15.0
-_SETTLE_S = 240.0
+_SETTLE_S = 600.0
 _EXECUTOR_SLOTS = 40
 """Many more than the pool admits: LocalExecutor never gets back the slot of a killed supervisor."""
 
@@ -128,7 +128,8 @@ class _Game:
                 said = time.monotonic()
                 self._say(published, active)
             time.sleep(_STEP_S)
-        self.found.problems.append(f"not done after {self.settings.limit:.0f} s: {published}")
+        self._say(self.published(), Counter())
+        print(f"time is up after {self.settings.limit:.0f} s; what is missing is asked for again")
 
     def settle(self) -> None:
         """Let everything end that was begun; what does not would need a person."""
@@ -207,7 +208,7 @@ class _Game:
     def _ask(self, published: Counter[str], active: Counter[str]) -> None:
         if self.work.finished(published):
             for quota in self.todo:
-                quota.target += 1
+                quota.target += not quota.spark
         if sum(active.values()) < 2 * self.settings.parallelism:
             self.work.ask(published, active)
 
