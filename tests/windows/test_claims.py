@@ -218,8 +218,10 @@ def test_claimed_windows_are_cut_by_the_pace_of_the_last_one() -> None:
     for key in ("1:0", "2:0"):
         world.log.append(key, 3_000)
     store = MemoryClaims(world.journal, task="a", dead=set())
-    store.emit({"v": 1, "position": {"seq": 0}, "pace": [1_500, 1_000]})
-    book = ClaimBook(Position(0, {"1:0": 0, "1:1": 0, "2:0": 0}))
+    begin = Position(0, {"1:0": 0, "1:1": 0, "2:0": 0})
+    position = begin.to_document(world.scope.h)
+    store.emit({"v": 1, "position": position, "pace": [1_500, 1_000]})
+    book = ClaimBook(begin)
     store.store_cursor(book.to_document(world.scope, NOW, "a"))
     planner = world.planner(max_duration=timedelta(seconds=1))
     result = window_run(planner, store, world.sink, world.engine, attempt="a").run()

@@ -21,6 +21,7 @@ from tubemq_provider.offsets.commit_events import (
     newest_position,
     writer_of,
 )
+from tubemq_provider.offsets.ledger.leftovers import refuse_claims
 from tubemq_provider.offsets.pieces import piece_names, read_whole, split
 from tubemq_provider.windows.errors import DocumentError
 
@@ -164,6 +165,7 @@ class AssetStateOffsetStore(AssetProgress):
         self._task_documents = DocumentState(task_state)
         self._outlet_event = outlet_event
         self._writer = writer
+        self._alone = False
 
     @classmethod
     def from_context(cls, context: Mapping[str, Any], asset: Any) -> Self:
@@ -184,6 +186,14 @@ class AssetStateOffsetStore(AssetProgress):
     def writer(self) -> str:
         """`<dag>|<run>|<task>|<map index>`."""
         return self._writer
+
+    def load_cursor(self) -> Document | None:
+        """The cursor, or None. Raises `DocumentError` if somebody stored something else, and
+        `errors.ConfigError` if the group has windows under way in the ledger."""
+        if not self._alone:
+            refuse_claims(self._asset_state)
+            self._alone = True
+        return super().load_cursor()
 
     def store_cursor(self, document: Document) -> None:
         """Replace the cursor, in one write."""

@@ -47,28 +47,38 @@ class ClaimedRun(WindowRun):
     def _load(self) -> Iterator[str]:
         """The position is the book's. A group without one gets it here, before anything is planned:
         two first runs must not resolve ``latest`` twice."""
+        # Read before the book, which is never behind an event of its own.
+        event = self._store.newest_position()
+        yield "event read"
         document = self._store.load_cursor()
         yield "claims read"
         if document is None:
             lost: list[ClaimBook] = []
-            yield from self._rebuild(lost)
+            yield from self._rebuild(event, lost)
             document = self._store.change_cursor(
                 lambda there: None if there is not None else self._document(lost[0])
             )
             yield "claims created"
         self._now.reach(self._keep(document).position)
         self._now.announced = self._position().seq
-        if self._planner.max_duration is not None:
-            self._planner.observe(self._store.newest_position())
-            yield "pace read"
+        self._refuse_to_go_back(event)
+        self._planner.observe(event)
 
-    def _rebuild(self, found: list[ClaimBook]) -> Iterator[str]:
+    def _refuse_to_go_back(self, event: Document | None) -> None:
+        """A group that used another store for a while is ahead of its book."""
+        accepted = position_of_event(event, self._scope).seq if event else 0
+        if accepted > self._position().seq:
+            raise SinkHistoryLost(
+                f"the ledger of group {self._scope.group!r} knows windows up to "
+                f"{self._position().seq}, but windows up to {accepted} were accepted with another "
+                f"store; bring it up with 'airflow tubemq offsets rebuild'"
+            )
+
+    def _rebuild(self, event: Document | None, found: list[ClaimBook]) -> Iterator[str]:
         """The book from an earlier cursor or the newest event, and the sink's markers."""
         known: list[Position] = []
         earlier = self._store.previous_cursor()
         yield "earlier cursor read"
-        event = self._store.newest_position()
-        yield "event read"
         if event is not None:
             known.append(position_of_event(event, self._scope))
         if earlier is not None:

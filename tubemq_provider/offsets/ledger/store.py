@@ -16,7 +16,11 @@ from typing import Any, Self
 from uuid import uuid4
 
 from tubemq_client import errors
-from tubemq_provider.offsets.asset_state import AssetStateOffsetStore, InletEvents
+from tubemq_provider.offsets.asset_state import (
+    AssetProgress,
+    AssetStateOffsetStore,
+    InletEvents,
+)
 from tubemq_provider.offsets.asset_state import StateAccessor as State
 from tubemq_provider.offsets.commit_events import OutletEvent, writer_of
 from tubemq_provider.offsets.ledger.wire import (
@@ -210,7 +214,7 @@ class LedgerStore(AssetStateOffsetStore):
 
     def previous_cursor(self) -> Document | None:
         """The cursor that the default store kept for this group before the ledger was used."""
-        return super().load_cursor()
+        return AssetProgress.load_cursor(self)
 
     def _load(self, key: str) -> Document | None:
         found = self._ledger.load(key)

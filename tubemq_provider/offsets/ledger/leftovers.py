@@ -1,0 +1,44 @@
+"""What a group has left in the ledger, as a store sees it that does not use the ledger.
+
+Windows that were claimed there, or published behind a claimed one, lie beyond the position that
+events tell of; a run that knows nothing of them would take their records a second time. The ledger
+is asked through asset state: with its backend it answers itself, and without it the copy does that
+the backend has left in Airflow's own table. This module must not import airflow or sqlalchemy.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.offsets.ledger.wire import CURSOR, PIECE, PREFIX
+from tubemq_provider.offsets.pieces import join, piece_names
+
+__all__ = ["refuse_claims"]
+
+
+class Readable(Protocol):
+    """Airflow's accessor of asset state, as far as it is needed here."""
+
+    def get(self, key: str) -> Any: ...
+
+
+def refuse_claims(state: Readable) -> None:
+    """Raise `ConfigError` if the ledger has windows of this group beyond its position."""
+    found = state.get(CURSOR)
+    if not isinstance(found, dict):
+        return
+    book = found.get("doc", found)
+    names = [f"{PIECE}{CURSOR.removeprefix(PREFIX)}/{name}" for name in piece_names(book)]
+    pieces = [state.get(name) for name in names]
+    if names and None not in pieces:
+        book = join(book, [piece.get("doc") for piece in pieces], CURSOR)
+    windows = sorted({**book.get("pending", {}), **book.get("done", {})})
+    if windows or piece_names(book):
+        raise ConfigError(
+            f"the ledger has windows of this group that are claimed or wait for a claimed one "
+            f"({', '.join(windows) or 'too many to be read from here'}): let runs with "
+            f"offset_store='ledger' finish them, or remove the key {CURSOR!r} from the asset's "
+            f"state if all of them are known to be in the sink",
+            subject="offset_store",
+        )
