@@ -1,0 +1,64 @@
+"""What clients need of a master: its address now and then, and nothing while records flow."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.behaviour.shells import Shell
+from tests.behaviour.sites import SHARED, bodies, eventually
+from tubemq_client import ClientSettings, Record, errors
+from tubemq_client.embedded import EmbeddedTubeMQ
+
+ALL_METHODS = range(1, 40)
+
+
+def test_records_flow_while_no_master_answers(
+    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, group: str
+) -> None:
+    """Partitions held stay held and routes stay known: brokers are asked directly."""
+    quick = replace(settings, rpc_timeout_ms=500, heartbeat_period_ms=100)
+    found: list[bytes] = []
+    with (
+        shell.Producer(quick) as producer,
+        shell.Consumer(quick, group, {SHARED: ()}) as consumer,
+    ):
+        producer.publish(SHARED)
+        eventually(lambda: len(consumer.assignment) == 6 or None)
+        by_hand.silence_master(*ALL_METHODS)
+        eventually(lambda: "master" in consumer.trouble or None)
+        sent = [b"%d" % number for number in range(60)]
+        assert len(list(producer.send_many(SHARED, [Record(body) for body in sent]))) == 60
+        for broker in by_hand.broker_ids:
+            by_hand.broker(broker).flush()
+        while len(found) < len(sent):
+            batch = consumer.receive(15_000)
+            assert batch is not None, consumer.trouble
+            found += bodies(batch)
+            consumer.confirm(batch)
+        by_hand.silence_master()
+    assert sorted(found) == sorted(sent)
+
+
+def test_a_master_that_moved_is_found_under_its_name(
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Names are looked up for every connection; an answer is never kept."""
+    resolve, ips = socket.getaddrinfo, ["127.0.0.2"]
+
+    def look_up(host: Any, *rest: Any, **options: Any) -> Any:
+        return resolve(ips[-1] if host == "master.test" else host, *rest, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    named = replace(settings, masters=(("master.test", by_hand.master_address[1]),))
+    with shell.Metadata(named) as metadata:
+        with pytest.raises(errors.ConnectError, match=r"master\.test"):
+            metadata.topic(SHARED)
+        ips.append("127.0.0.1")
+        assert len(metadata.topic(SHARED).partitions) == 6
