@@ -1,0 +1,50 @@
+"""Tests that the documentation names exist, and every row of the feature table names some.
+
+Names are looked up in the source: nothing is imported, so nothing optional is needed. What a test
+shows is for its reader to judge; that it was renamed or removed is noticed here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+ROWS = 32
+"""What the clients published by Apache InLong do, taken together."""
+
+TEST = re.compile(r"`(test_\w+)`")
+FILE = re.compile(r"`(tests/[\w/]+(?:\.py)?)`")
+ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+
+
+@cache
+def defined() -> set[str]:
+    """The names of all tests."""
+    return {
+        node.name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+
+@pytest.mark.parametrize(
+    "page", [str(path.relative_to(DOCS)) for path in sorted(DOCS.rglob("*.md"))]
+)
+def test_tests_that_a_page_names_exist(page: str) -> None:
+    text = (DOCS / page).read_text()
+    assert sorted(set(TEST.findall(text)) - defined()) == []
+    assert [name for name in FILE.findall(text) if not (ROOT / name).exists()] == []
+
+
+def test_every_feature_names_its_test() -> None:
+    rows = ROW.findall((DOCS / "features.md").read_text())
+    assert sorted(int(number) for number, *_ in rows) == list(range(1, ROWS + 1))
+    without = [number for number, _, here, tests in rows if here != "no" and not TEST.search(tests)]
+    assert without == []
