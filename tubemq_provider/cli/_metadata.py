@@ -24,6 +24,7 @@ from tubemq_provider.offsets.ledger.backend import TubeMQStateBackend, ledger_of
 from tubemq_provider.offsets.ledger.store import VersionedState
 from tubemq_provider.offsets.ledger.tables import CURSORS, WindowRow
 from tubemq_provider.offsets.ledger.wire import CURSOR
+from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
 
 __all__ = ["Group", "groups", "has_ledger", "open_group", "state_backend"]
@@ -45,6 +46,8 @@ class Group:
     name: str
     asset_id: int
     session: Any
+    _revision: int = 0
+    _seen: Document | None = None
 
     @property
     def label(self) -> str:
@@ -70,20 +73,25 @@ class Group:
 
     def cursor(self) -> tuple[str, Document | None]:
         """Which store has the cursor (``ledger`` or ``asset_state``), and the cursor."""
+        self._revision = 0
         if self._ledgers():
             found = VersionedState(self._state()).load(CURSOR)
             if found is not None:
+                self._revision = found.rev
                 return "ledger", found.document
-        return "asset_state", DocumentState(self._state()).load("cursor")
+        self._seen = DocumentState(self._state()).load("cursor")
+        return "asset_state", self._seen
 
     def store_cursor(self, store: str, document: Document) -> None:
-        """Replace the cursor. Raises `StoreConflict` if a task has written it meanwhile."""
-        if store == "asset_state":
-            DocumentState(self._state()).store("cursor", document)
+        """Replace what `cursor` gave. Raises `StoreConflict` if a task has written it since; asset
+        state has no compare-and-set, so there it is only looked at once more."""
+        if store == "ledger":
+            VersionedState(self._state()).store(CURSOR, document, self._revision)
             return
-        ledger = VersionedState(self._state())
-        found = ledger.load(CURSOR)
-        ledger.store(CURSOR, document, found.rev if found else 0)
+        state = DocumentState(self._state())
+        if state.load("cursor") != self._seen:
+            raise StoreConflict("cursor: a task has written it since it was read; look again")
+        state.store("cursor", document)
 
     def windows(self) -> list[WindowRow]:
         """The ledger's windows, if there is a ledger."""

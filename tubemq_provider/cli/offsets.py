@@ -62,7 +62,7 @@ def show(args: Any) -> None:
 
 @command
 def set_position(args: Any) -> None:
-    """Set where every partition goes on; the number of the last window stays."""
+    """Set where every partition goes on; the number of the last accepted window stays."""
     with open_group(args.asset) as group:
         offsets = _offsets(args.offsets)
         store, cursor = group.cursor()
@@ -79,7 +79,10 @@ def set_position(args: Any) -> None:
                 f"name every partition of the group; missing: {', '.join(missing)}",
                 subject="offsets",
             )
-        after = {**cursor, "next": offsets, **_stamp(cursor)}
+        event = group.newest_position()
+        # A cursor with a lower number would be taken for one that has fallen behind.
+        seq = max(cursor["seq"], event["position"]["seq"] if event else 0)
+        after = {**cursor, "seq": seq, "next": offsets, **_stamp(cursor)}
         changed(args, cursor["next"], offsets)
         confirm(args)
         group.store_cursor(store, after)
@@ -119,6 +122,14 @@ def rebuild(args: Any) -> None:
             raise errors.ConfigError(
                 "the sink misses a window before others, and without a ledger nothing can fill a "
                 "hole; set the position by hand",
+                subject="rebuild",
+            )
+        known = int((cursor or {}).get("seq", 0))
+        if book.position.seq < known:
+            raise errors.ConfigError(
+                f"the cursor is at window {known}, but events and sink only lead to window "
+                f"{book.position.seq}; going back could store records twice. If the cursor is "
+                f"wrong, set the position by hand",
                 subject="rebuild",
             )
         after = _document(book, store, about, cursor)
