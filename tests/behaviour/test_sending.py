@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -261,3 +261,20 @@ def test_closing_waits_for_what_is_under_way(shell: Shell, options: ClientSettin
         futures = [producer.send_async(SHARED, Record(b"%d" % n)) for n in range(200)]
     assert {type(outcome(shell, future)) for future in futures} == {SendReceipt}
     assert not [t.name for t in threading.enumerate() if t.name.startswith("tubemq-producer")]
+
+
+def test_a_router_that_fails_on_the_way_costs_its_record_only(
+    shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings
+) -> None:
+    def router(topic: str, record: Record, partitions: Sequence[Partition]) -> Partition:
+        places = [p for p in partitions if p.broker_id == int(record.body)]
+        return places[0]  # fails when the record has to go elsewhere
+
+    with shell.Producer(options, router=router) as producer:
+        producer.publish(SHARED)
+        server.broker(1).crash()
+        futures = [producer.send_async(SHARED, Record(body)) for body in (b"1", b"2", b"2")]
+        producer.flush(timeout_ms=10_000)
+        found = [outcome(shell, future) for future in futures]
+    assert [type(each) for each in found] == [errors.ConfigError, SendReceipt, SendReceipt]
+    assert "router" in str(found[0])

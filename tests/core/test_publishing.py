@@ -73,6 +73,19 @@ def test_overflow_that_does_not_end_is_raised(mq: MemoryTubeMQ, producer: Produc
     assert sum(driver.slept) <= 10_000
 
 
+def test_many_records_refused_by_a_full_broker_do_not_wait_one_after_the_other(
+    mq: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    mq.broker(1).faults.overflow_every = 1
+    driver = mq.driver()
+    records = [Record(b"x", partition=PARTITION)] * 200
+    found = list(driver.stream(producer.send_each(TOPIC, records, 0, 64)))
+    assert {type(outcome) for outcome, _ in found} == {errors.Overflow}
+    assert sum(driver.slept) <= 10_000, "who closes the producer waits for all of them"
+    mq.broker(1).faults.overflow_every = 2
+    assert driver.run(producer.send_one(TOPIC, records[0], 0)), "it has room again, now and then"
+
+
 def test_a_lost_receipt_is_raised_not_sent_again(
     mq: MemoryTubeMQ, producer: ProducerSession
 ) -> None:

@@ -357,9 +357,11 @@ class ProducerSession:
             self.detours.failed(flight.partition, now)
             self._elsewhere(flight, now, failure)
         elif isinstance(failure, errors.Overflow):
-            if flight.again > self.settings.overflow_retries:
+            full = self.detours.is_full(flight.partition, now)
+            retries = self.settings.overflow_retries
+            if flight.again > (min(1, retries) if full else retries):
                 raise failure
-            yield Sleep(self.settings.overflow_pause_ms)
+            yield Sleep(0 if full else self.settings.overflow_pause_ms)
             if flight.free:
                 flight.partition = self._choose(flight.topic, flight.record, now)
         self.stats.resent(failure)
@@ -429,7 +431,11 @@ class ProducerSession:
 
     def _pick(self, topic: str, record: Record, partitions: Sequence[Partition]) -> Partition:
         if self.router is not None:
-            chosen = self.router(topic, record, partitions)
+            try:
+                chosen = self.router(topic, record, partitions)
+            except Exception as error:  # it may be called where no caller waits to be told
+                problem = f"the router failed: {error!r}"
+                raise errors.ConfigError(problem, subject="record") from error
             if chosen not in partitions:
                 raise errors.ConfigError(
                     f"the router chose {chosen!r}, which is none of the partitions it was given",

@@ -61,6 +61,7 @@ class Detours:
     partitions: dict[Partition, int] = field(default_factory=dict)
     """Until when each partition is left out."""
     _cut_off: set[int] = field(default_factory=set)
+    _full: dict[int, tuple[int, int]] = field(default_factory=dict)
     _links: dict[int, _Failures] = field(default_factory=dict)
     _failed: dict[Partition, int] = field(default_factory=dict)
     _quality: dict[int, _Quality] = field(default_factory=dict)
@@ -92,6 +93,8 @@ class Detours:
             self._failed.pop(partition, None)
         if self._links:
             self._links.pop(partition.broker_id, None)
+        if self._full:
+            self._full.pop(partition.broker_id, None)
         if partition.broker_id in self._cut_off:
             self._cut_off.discard(partition.broker_id)
             self.brokers.pop(partition.broker_id, None)
@@ -113,6 +116,16 @@ class Detours:
         if count > self.settings.partition_max_failures:
             del self._failed[partition]
             self.partitions[partition] = now + self.settings.partition_quarantine_ms
+
+    def is_full(self, partition: Partition, now: int) -> bool:
+        """419, now: whether the broker has had no room for as long as two records may wait for it
+        one after the other. Those behind them are tried once more and do not wait."""
+        patience = 2 * self.settings.overflow_retries * self.settings.overflow_pause_ms
+        since, last = self._full.get(partition.broker_id, (now, now))
+        if now - last > patience:
+            since = now  # nothing was sent meanwhile: that says nothing
+        self._full[partition.broker_id] = (since, now)
+        return now - since > patience
 
     def unreachable(self, partition: Partition, now: int, known_brokers: int) -> None:
         """The connection could not be opened or broke before the record was sent."""
