@@ -109,6 +109,8 @@ class Cluster:
         self._deployments: dict[str, dict[int, Deployment]] = {}
         self.controls = Controls()
         self.version = 0
+        self.loaded = True
+        """False while a master that has just become active has not read the metadata yet."""
         self.broker_list_id = 1
         """Changes whenever the list of broker addresses does."""
 
@@ -133,6 +135,12 @@ class Cluster:
     def broker_started(self, broker_id: int) -> None:
         record = self.brokers[broker_id]
         record.alive, record.lost_ms = True, None
+
+    def begin_loading(self) -> None:
+        """Another master is active: it has no metadata yet, and no broker has reported to it."""
+        self.loaded = False
+        for broker_id in self.brokers:
+            self.broker_stopped(broker_id)
 
     def broker_stopped(self, broker_id: int) -> None:
         """The broker has said good-bye; it is offline at once."""
@@ -195,7 +203,7 @@ class Cluster:
         return sorted(self._deployments)
 
     def is_deployed(self, topic: str) -> bool:
-        return bool(self._deployments.get(topic))
+        return self.loaded and bool(self._deployments.get(topic))
 
     def message_limit(self, topic: str) -> int:
         """Most bytes of one encoded record of `topic`."""

@@ -53,7 +53,7 @@ class _Handler(NamedTuple):
 
 
 class Master:
-    """State and RPCs of the one master. `standby` makes it answer like a stand-by."""
+    """State and RPCs of one master. `standby` makes it answer like a stand-by."""
 
     def __init__(self, cluster: Cluster, switches: Switches, clock: Clock) -> None:
         self.cluster = cluster
@@ -302,7 +302,7 @@ class Master:
 
     def _broker_list(self, known_id: int | None = None) -> list[str]:
         """Broker addresses, or nothing if the client knows the current list."""
-        if known_id == self.cluster.broker_list_id:
+        if known_id == self.cluster.broker_list_id or not self.cluster.loaded:
             return []
         return [
             strings.format_broker(

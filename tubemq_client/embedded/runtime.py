@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tubemq_client._wire.strings import DEFAULT_BROKER_TLS_PORT
@@ -28,6 +29,7 @@ from tubemq_client.embedded.cluster import (
 from tubemq_client.embedded.gates import BrokerGate, MasterGate, VisitTokens
 from tubemq_client.embedded.history import HISTORY_PARTITIONS
 from tubemq_client.embedded.master import Master
+from tubemq_client.embedded.masters import MasterPorts, Masters, ServedMaster
 from tubemq_client.embedded.persistence import DataDirectory
 from tubemq_client.embedded.rpc import RpcListener
 from tubemq_client.embedded.switches import ServerTls, Switches, TopicSpec
@@ -45,8 +47,8 @@ _TICK_BOUNDS_S = (0.02, 0.2)
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Ports to listen on, 0 for any free one. Broker n uses the broker ports + n - 1. The TLS ports
-    are opened with `ServerTls` only."""
+    """Ports to listen on, 0 for any free one. Master n uses the master ports + n - 1, broker n the
+    broker ports + n - 1. The TLS ports are opened with `ServerTls` only."""
 
     master: int = 0
     master_web: int = 0
@@ -149,6 +151,7 @@ class Runtime:
         switches: Switches,
         clock: Clock,
         tls: ServerTls | None = None,
+        masters: int = 1,
     ) -> None:
         self.host = host
         self.tls = tls
@@ -158,25 +161,33 @@ class Runtime:
         self.switches = switches
         self.clock = clock
         self.cluster = Cluster(switches)
-        self.master = Master(self.cluster, switches, clock)
         self.served: dict[int, ServedBroker] = {}
+        self.masters = Masters(
+            [self._serve_master(n) for n in range(1, masters + 1)],
+            self.cluster,
+            switches,
+            lambda: [n for n, served in self.served.items() if served.broker.running],
+        )
         self._wanted_brokers = brokers
         self._wanted_topics = topics
         self._wanted_ports = ports
         self._data_dir = data_dir
         self._directory: DataDirectory | None = None
         self._saved_version = -1
-        self._rpc = RpcListener(self._master_gate(None), "master")
-        self._tls_rpc = RpcListener(self._master_gate(self.cluster), "master over TLS")
-        self._web: Any = None
         self._timers: list[asyncio.Task[None]] = []
 
     def web_address(self, port: int) -> str | None:
         return f"{self.host}:{port}" if self.http else None
 
-    def _master_gate(self, tls_view: Cluster | None) -> MasterGate:
-        security = self.switches.security
-        return MasterGate(self.master, security, self.clock, self.tokens, tls_view)
+    @property
+    def master(self) -> Master:
+        """The active master."""
+        return self.masters.active.master
+
+    def _serve_master(self, number: int) -> ServedMaster:
+        master = Master(self.cluster, self.switches, self.clock)
+        gate = partial(MasterGate, master, self.switches.security, self.clock, self.tokens)
+        return ServedMaster(master, (gate(None), gate(self.cluster)), number=number, http=self.http)
 
     # ------------------------------------------------------------------ life
 
@@ -191,7 +202,7 @@ class Runtime:
                 self._deploy_history(broker_id)
             for spec in self._wanted_topics:
                 self.add_topic(spec, None)
-            await self._start_master(former)
+            await self._start_masters(former)
             self._save()
         except BaseException:
             await self.stop()
@@ -207,11 +218,7 @@ class Runtime:
             timer.cancel()
         await asyncio.gather(*self._timers, return_exceptions=True)
         self._timers = []
-        await self._rpc.stop()
-        await self._tls_rpc.stop()
-        if self._web is not None:
-            await self._web.stop()
-            self._web = None
+        await self.masters.stop()
         for served in self.served.values():
             await served.stop()
             served.broker.close()
@@ -220,7 +227,6 @@ class Runtime:
             self._directory.close()
             self._directory = None
         self.served.clear()
-        self.master.forget_members()
 
     def tick(self) -> None:
         """One round of every timer."""
@@ -300,35 +306,27 @@ class Runtime:
             ManageStatus.ONLINE,
         )
 
-    async def _start_master(self, former: dict[str, Any]) -> None:
-        port = await self._choose_port(self._wanted_ports.master, former.get("master_port", 0))
-        sock = await _bind(self.host, port)
-        port, web_port = sock.getsockname()[1], 0
-        self.master.address = f"{self.host}:{port}"
-        await self._rpc.start(sock)
-        if self.http:
-            from tubemq_client.embedded.web import WebListener, master_app
-
-            web_port = await self._choose_port(
-                self._wanted_ports.master_web, former.get("master_web_port", 0)
+    async def _start_masters(self, former: dict[str, Any]) -> None:
+        wanted = self._wanted_ports
+        known = [
+            tuple(former.get(f"master{kind}_port", 0) for kind in ("", "_web", "_tls")),
+            *former.get("standby_ports", []),
+        ]
+        for index, served in enumerate(self.masters.served):
+            pairs = zip(
+                (wanted.master, wanted.master_web, wanted.master_tls),
+                known[index] if index < len(known) else (0, 0, 0),
+                strict=True,
             )
-            web_sock = await _bind(self.host, web_port)
-            web_port = web_sock.getsockname()[1]
-            self._web = WebListener(master_app(self.master))
-            await self._web.start(web_sock)
-        tls_port = await self._start_tls(former.get("master_tls_port", 0))
-        self.ports = replace(
-            self._wanted_ports, master=port, master_web=web_port, master_tls=tls_port
-        )
+            ports = [await self._choose_port(first and first + index, one) for first, one in pairs]
+            await served.listen(partial(_bind, self.host), MasterPorts(*ports), self.tls)
+        rpc, web, tls = self.masters.served[0].ports
+        self.ports = replace(wanted, master=rpc, master_web=web, master_tls=tls)
 
-    async def _start_tls(self, former_port: int) -> int:
-        if self.tls is None:
-            return 0
-        sock = await _bind(
-            self.host, await self._choose_port(self._wanted_ports.master_tls, former_port)
-        )
-        await self._tls_rpc.start(sock, self.tls.context())
-        return int(sock.getsockname()[1])
+    async def restart_masters(self) -> None:
+        """Start killed masters again, to stand by."""
+        bind = partial(_bind, self.host, tries=_REBIND_TRIES)
+        await self.masters.restart(bind, self.tls)
 
     async def _choose_port(self, wanted: int, former: int) -> int:
         """The port asked for; else the one used before, if it is still free; else any."""
@@ -360,7 +358,8 @@ class Runtime:
     async def _balance_timer(self) -> None:
         while True:
             await asyncio.sleep((self.switches.balance_period_ms or 0) / 1_000)
-            self.master.balancer.round()
+            if not (self.master.standby or self.masters.switching):
+                self.master.balancer.round()
 
     def _flush_round(self) -> None:
         for served in self.served.values():
@@ -381,6 +380,7 @@ class Runtime:
         document["master_port"] = self.ports.master
         document["master_web_port"] = self.ports.master_web
         document["master_tls_port"] = self.ports.master_tls
+        document["standby_ports"] = [served.ports for served in self.masters.served[1:]]
         document["served"] = list(self.served)
         self._directory.save_cluster(document)
         self._saved_version = self.cluster.version

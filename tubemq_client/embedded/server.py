@@ -35,12 +35,13 @@ def _wall_clock() -> int:
 
 
 class EmbeddedTubeMQ:
-    """A TubeMQ of one master and `brokers` brokers on loopback, as a context manager.
+    """A TubeMQ of `brokers` brokers on loopback, as a context manager.
 
     `topics` (specs or names) are deployed on every broker. Without `data_dir` everything lives in
     memory; with it, topics, ports, records and positions come back on the next start, and killing
     the process loses what was not flushed (see `Switches`). `http` needs the extra `embedded`.
-    `clock` gives ms since the epoch. With `tls` master and brokers listen on TLS ports too, and who
+    `clock` gives ms since the epoch. Of several `masters` the first one is active and the others
+    stand by (`fail_over`). With `tls` master and brokers listen on TLS ports too, and who
     asks the master over TLS is sent to those. Raises `ConfigError` for a host that is not loopback,
     a port in use or a directory in use.
     """
@@ -57,9 +58,12 @@ class EmbeddedTubeMQ:
         switches: Switches | None = None,
         clock: Clock = _wall_clock,
         tls: ServerTls | None = None,
+        masters: int = 1,
     ) -> None:
-        if brokers < 1:
-            raise ConfigError(f"brokers {brokers} is less than 1", subject="embedded server")
+        counts = {"brokers": brokers, "masters": masters}
+        problems = [f"{name} {count} is less than 1" for name, count in counts.items() if count < 1]
+        if problems:
+            raise ConfigError(problems, subject="embedded server")
         self._runtime = Runtime(
             brokers=brokers,
             topics=[_spec(topic) for topic in topics],
@@ -70,6 +74,7 @@ class EmbeddedTubeMQ:
             switches=switches or Switches(),
             clock=clock,
             tls=tls,
+            masters=masters,
         )
         self._thread = LoopThread("embedded-tubemq")
 
@@ -137,24 +142,37 @@ class EmbeddedTubeMQ:
 
     @property
     def masters(self) -> str:
-        """What clients connect to, ``host:port``."""
-        return f"{self._runtime.host}:{self._runtime.ports.master}"
+        """What clients connect to, ``host:port``, with commas between several masters."""
+        return ",".join(f"{host}:{port}" for host, port in self.master_addresses)
 
     @property
     def master_address(self) -> Address:
-        """RPC address of the master."""
-        return (self._runtime.host, self._runtime.ports.master)
+        """The first master's."""
+        return self.master_addresses[0]
+
+    @property
+    def master_addresses(self) -> tuple[Address, ...]:
+        """All masters', as `ClientSettings.masters` takes them."""
+        runtime = self._runtime
+        return tuple((runtime.host, served.ports.rpc) for served in runtime.masters.served)
 
     @property
     def tls_masters(self) -> str | None:
         """The same over TLS, None without."""
-        port = self._runtime.ports.master_tls
-        return f"{self._runtime.host}:{port}" if port else None
+        ports = [served.ports.tls for served in self._runtime.masters.served]
+        return ",".join(f"{self._runtime.host}:{port}" for port in ports) if any(ports) else None
 
     @property
     def master_web(self) -> str | None:
-        """``host:port`` of the master's administration (``/webapi.htm``), None without HTTP."""
-        return self._runtime.web_address(self._runtime.ports.master_web)
+        """``host:port`` of the active master's administration (``/webapi.htm``), None without
+        HTTP."""
+        return self._runtime.web_address(self._runtime.masters.active.ports.web)
+
+    @property
+    def master_webs(self) -> list[str]:
+        """The same of every master."""
+        webs = (self._runtime.web_address(m.ports.web) for m in self._runtime.masters.served)
+        return [web for web in webs if web is not None]
 
     @property
     def broker_ids(self) -> list[int]:
@@ -182,6 +200,20 @@ class EmbeddedTubeMQ:
     def set_standby(self, *, standby: bool = True) -> None:
         """Make the master answer like a stand-by, or like the active one again."""
         self._thread.do(lambda: setattr(self._runtime.master, "standby", standby))
+
+    def fail_over(self) -> Address:
+        """Kill the active master; gives its address. The next one takes over after some time
+        (`Switches`) and knows no members. Raises `ConfigError` if none stands by."""
+        host, port = self._thread.wait(self._runtime.masters.fail_over).rsplit(":", 1)
+        return (host, int(port))
+
+    def wait_switched(self) -> None:
+        """Return when the new active master knows topics and brokers."""
+        self._thread.wait(self._runtime.masters.settled)
+
+    def restart_masters(self) -> None:
+        """Start killed masters again; they stand by."""
+        self._thread.wait(self._runtime.restart_masters)
 
     def silence_master(self, *method_ids: int) -> None:
         """Never answer these methods at the master; none means answer all."""

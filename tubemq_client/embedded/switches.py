@@ -141,7 +141,9 @@ class Switches:
     device, so that data survives a power cut and not only a killed process. With
     `history_period_ms` each broker records its groups in ``__offset_history__`` that often. Every
     `balance_period_ms` the master distributes the partitions of server-balanced groups, and
-    `balance_seed` decides what chance does there.
+    `balance_seed` decides what chance does there. When the active master is killed, the next one is
+    active after `fail_over_ms`, knows topics `fail_over_load_ms` later, and brokers that report to
+    it `fail_over_report_ms` after that.
     """
 
     flush_interval_ms: int | None = 500
@@ -159,6 +161,9 @@ class Switches:
     balance_seed: int = 0
     max_brokers_per_member: int = 1_000
     broker_timeout_ms: int = 25_000
+    fail_over_ms: int = 500
+    fail_over_load_ms: int = 100
+    fail_over_report_ms: int = 500
     publish_delay_ms: int = 0
     subscribe_delay_ms: int = 0
     history_period_ms: int | None = None

@@ -36,18 +36,23 @@ Reply = Callable[[Mapping[str, str]], tuple[str, str | None]]
 
 
 def master_app(master: Master) -> Starlette:
-    return _app(MasterAdmin(master).reply, master.web_orders)
+    return _app(MasterAdmin(master).reply, master.web_orders, lambda: master.standby)
 
 
 def broker_app(broker: Broker) -> Starlette:
     return _app(BrokerAdmin(broker).reply, broker.web_orders)
 
 
-def _app(reply: Reply, orders: WebOrders) -> Starlette:
+def _app(
+    reply: Reply, orders: WebOrders, stands_by: Callable[[], bool] = lambda: False
+) -> Starlette:
     async def answer(request: Request) -> Response:
         ordered = orders.take()
         if ordered is not None:
             return Response(ordered.body, ordered.status, headers=ordered.headers)
+        if stands_by():
+            # Real ones name the active master's host and their own port. All are on one host here.
+            return Response(status_code=302, headers={"location": str(request.url)})
         values = dict(request.query_params)
         if request.method == "POST":
             async with request.form() as form:
