@@ -16,7 +16,7 @@ from tests.behaviour.shells import BLOCKING, Shell
 from tests.behaviour.sites import SINGLE
 from tests.behaviour.windows import settings_for
 from tests.certificates import Certificates, make_certificates
-from tubemq_client import ClientSettings, OffsetRange, Partition, errors
+from tubemq_client import ClientSettings, OffsetRange, Partition, Record, errors
 from tubemq_client.embedded import EmbeddedTubeMQ, Security, ServerTls, Switches, TopicSpec
 from tubemq_client.model import Credentials, TlsSettings
 from tubemq_client.testing.clock import ManualClock
@@ -128,6 +128,14 @@ def test_visit_tokens_are_shown_and_renewed(shell: Shell) -> None:
 
 
 # -- TLS ------------------------------------------------------------------------------------------
+
+
+def test_all_records_under_way_survive_a_new_visit_token(shell: Shell) -> None:
+    with server(TOKENS) as mq, shell.Producer(settings_of(mq)) as producer:
+        producer.publish(SINGLE)
+        mq.rotate_visit_token(7)
+        records = [Record(b"%d" % n) for n in range(40)]
+        assert producer.send_all(SINGLE, records, in_flight=16).stored == 40
 
 
 def test_one_way_tls(shell: Shell, certs: Certificates) -> None:

@@ -41,7 +41,7 @@ class Record(NamedTuple):
 @dataclass(slots=True)
 class Flight:
     """A record on its way. `since` is when it was taken, ms of the monotonic clock; `tried` are
-    brokers that did not take it."""
+    brokers that did not take it, `visit_token` is what the broker was shown last."""
 
     topic: str
     record: Record
@@ -55,6 +55,7 @@ class Flight:
     receipt: SendReceipt | None = None
     failure: errors.TubeMQError | None = None
     again: int = 0
+    visit_token: int = 0
     tried: set[int] = field(default_factory=set)
 
     @property

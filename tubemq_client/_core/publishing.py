@@ -68,7 +68,7 @@ class ProducerSession:
     stats: SendStats = field(default_factory=SendStats)
     _settling: int = 0
     _turns: dict[str, itertools.count[int]] = field(default_factory=dict)
-    _templates: dict[tuple[Partition, int], SendTemplate] = field(default_factory=dict)
+    _templates: dict[tuple[Partition, int, int], SendTemplate] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.detours = Detours(self.settings)
@@ -330,10 +330,9 @@ class ProducerSession:
         where = f"send to partition {flight.partition}"
         failure = errors.for_code(reply.errCode, reply.errMsg, where=where)
         if not isinstance(failure, _NOT_STORED):
-            passes = yield from self.master.access.may_pass_now(reply, self.client_id)
-            if not passes:
+            access, shown = self.master.access, flight.visit_token
+            if not (yield from access.may_pass_now(reply, self.client_id, shown)):
                 raise failure
-            self._templates.clear()
         return failure
 
     def _receipt(self, flight: Flight, reply: Any, now: int) -> SendReceipt | None:
@@ -390,7 +389,8 @@ class ProducerSession:
 
     def _request(self, flight: Flight) -> bytes:
         partition = flight.partition
-        key = (partition, flight.sent_address)
+        flight.visit_token = self.master.visit_token
+        key = (partition, flight.sent_address, flight.visit_token)
         template = self._templates.get(key)
         if template is None:
             template = self._templates[key] = SendTemplate(

@@ -89,16 +89,20 @@ class Access:
             shown.authAuthorizedToken = self.authorized_token
         return shown
 
-    def may_pass_now(self, refusal: Any, client_id: str) -> Conversation[bool]:
+    def may_pass_now(
+        self, refusal: Any, client_id: str, shown: int | None = None
+    ) -> Conversation[bool]:
         """Whether the same request may succeed where a broker answered `refusal`, because there is
-        a newer visit token now. Clients that do not heart-beat get theirs here: a token is good for
-        some minutes only, and a reader that was given its brokers starts without one."""
+        a newer visit token now than the one `shown` (None: the present one). Clients that do not
+        heart-beat get theirs here: a token is good for some minutes only, and a reader that was
+        given its brokers starts without one."""
         if refusal.errCode != _REFUSED or not refusal.errMsg.startswith(_UNKNOWN_VISIT):
             return False
         if self.renew is None:
             return False
-        before = self.visit_token
-        yield from self.renew(client_id)
+        before = self.visit_token if shown is None else shown
+        if self.visit_token == before:
+            yield from self.renew(client_id)
         return self.visit_token != before
 
     def learn(self, reply: Any) -> None:
