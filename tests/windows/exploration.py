@@ -5,6 +5,8 @@ kill, a retry beside a try that still lives (a zombie), a new run, a clear of an
 records, a wipe of asset state, a purge of events. hypothesis shrinks such lists well. After every
 action the oracle checks what must always hold; at the end one undisturbed run after the other must
 bring the group to the end of the log.
+
+`Claimed` plays the same with claims, where windows are published in any order.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from tests.windows.world import ENTRY, TOPIC, MemoryEngine, MemorySink, World
+from tests.windows.world import ENTRY, TOPIC, MemorySink, ReplacingMemorySink, World
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
-from tubemq_provider.windows.cursor_planner import CursorPlanner
+from tubemq_provider.windows.claimed_run import window_run
+from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.result import WindowResult
 from tubemq_provider.windows.run import StepPoint, WindowRun
@@ -29,7 +33,8 @@ WIDTH = MAX_TASKS * len(BURSTS)
 """How many values of a choice differ in *who* acts and for how long."""
 
 Steps = Generator[StepPoint, None, WindowResult]
-MakeRun = Callable[[CursorPlanner, MemoryOffsetStore, MemorySink, MemoryEngine, str], WindowRun]
+MakeRun = Callable[..., WindowRun]
+"""Takes what `WindowRun` takes."""
 
 
 class ViolationError(AssertionError):
@@ -93,6 +98,7 @@ class Task:
     zombies: list[Try] = field(default_factory=list)
     tries: int = 0
     succeeded: bool = False
+    cleared: bool = False
 
     @property
     def given_up(self) -> bool:
@@ -105,12 +111,11 @@ class Task:
 class History:
     """Plays a list of choices. `fenced`: superseded tries cannot write to stores (as in Airflow).
 
-    `wipes` allows asset state to be wiped, `purges` commit events to be purged as well.
+    `wipes` allows asset state to be wiped, `purges` commit events to be purged as well. Cleared
+    tasks rewrite their window where the sink can.
     """
 
-    make_run: MakeRun = lambda planner, store, sink, engine, attempt: WindowRun(
-        planner, store, sink, engine, attempt=attempt
-    )
+    make_run: MakeRun = window_run
     fenced: bool = True
     wipes: bool = True
     purges: bool = True
@@ -224,7 +229,7 @@ class History:
         succeeded = [task for task in self.tasks if task.succeeded]
         if succeeded:
             task = succeeded[which % len(succeeded)]
-            task.succeeded, task.tries = False, 0
+            task.succeeded, task.tries, task.cleared = False, 0, True
             self._new_try(task)
 
     def append(self, which: int) -> None:
@@ -243,16 +248,28 @@ class History:
     def _new_try(self, task: Task) -> None:
         self.attempts += 1
         task.tries += 1
-        store = TryStore(self.world.journal, self, task.name)
-        world = self.world
+        store, world = self.store_of(task), self.world
+        rewrites = isinstance(self.sink, ReplacingMemorySink)
         # Options may change between tries: caps always, where to begin before there is progress.
         planner = world.planner(
             max_entries=(None, 3)[self.attempts % 2],
             initial_position=self.initial_positions[self.attempts // 2 % 2],
             serialised=False,
+            policies={"on_clear": "rewrite"} if rewrites else {},
         )
-        run = self.make_run(planner, store, world.sink, world.engine, f"try-{self.attempts}")
+        run = self.make_run(
+            planner,
+            store,
+            world.sink,
+            world.engine,
+            attempt=f"try-{self.attempts}",
+            cleared=task.cleared,
+        )
         task.current = Try(run.steps(), store)
+
+    def store_of(self, task: Task) -> TryStore:
+        """What a try of `task` sees."""
+        return TryStore(self.world.journal, self, task.name)
 
     def _step(self, task: Task, actor: Try) -> None:
         try:
@@ -265,6 +282,11 @@ class History:
             assert actor.store.event is not None
             MemoryOffsetStore.emit(actor.store, actor.store.event)
         except FencedError:
+            self._end(task, actor)
+        except FileNotFoundError:
+            # Who found the window written has tidied up after a rewrite: it is tried again.
+            if not task.cleared:
+                raise
             self._end(task, actor)
 
     def _end(self, task: Task, actor: Try) -> None:
@@ -294,15 +316,20 @@ class History:
             return []
         self.checked = found
         plans = sink.plans()
-        problems = chain_problems(plans)
-        if plans and min(plan.seq or 0 for plan in plans) != 1:
-            problems.append("the first window is missing")
+        problems = self.chain_problems(plans)
         twice = [record for record, count in sink.records().items() if count > 1]
         if twice:
             problems.append(f"records twice: {twice}")
         for marker, records in sink.windows.values():
             if list(self.world.log.records(marker.plan)) != records:
                 problems.append(f"{marker.plan.window_id} does not hold its records")
+        return problems
+
+    def chain_problems(self, plans: list[WindowPlan]) -> list[str]:
+        """Windows are published one after the other."""
+        problems = chain_problems(plans)
+        if plans and min(plan.seq or 0 for plan in plans) != 1:
+            problems.append("the first window is missing")
         return problems
 
     def _claim_problems(self, claim: Document) -> list[str]:
@@ -361,3 +388,65 @@ class SetByHand(History):
             super()._step(task, actor)
         except WindowError:
             task.current = None
+
+
+class ClaimTry(TryStore):
+    """A try's store that keeps claims, as the ledger does."""
+
+    def change_cursor(
+        self, change: Callable[[Document | None], Document | None]
+    ) -> Document | None:
+        self._fence()
+        wanted = change(MemoryOffsetStore.load_cursor(self))
+        if wanted is not None:
+            MemoryOffsetStore.store_cursor(self, wanted)
+        return MemoryOffsetStore.load_cursor(self)
+
+    def is_over(self, claimant: str) -> bool:
+        return claimant != self.writer and self.history.is_over(claimant)
+
+    def previous_cursor(self) -> Document | None:
+        return None
+
+
+class Claimed(History):
+    """Histories of runs that claim windows side by side.
+
+    A wipe takes the ledger, which must not happen while tasks run, and for good if the events are
+    gone too: then an operator has to say where the group stands.
+    """
+
+    def store_of(self, task: Task) -> TryStore:
+        return ClaimTry(self.world.journal, self, task.name)
+
+    def is_over(self, claimant: str) -> bool:
+        """Whether Airflow says that a task has ended for good; zombies of it may live."""
+        found = [task for task in self.tasks if task.name == claimant]
+        return all(
+            task.succeeded or (task.current is None and task.tries >= MAX_TRIES) for task in found
+        )
+
+    def wipe(self, which: int) -> None:
+        busy = any(task.current or task.zombies for task in self.tasks)
+        if self.world.journal.events and not busy:
+            super().wipe(which)
+
+    def purge(self, which: int) -> None:
+        if self.world.journal.cursor is not None:
+            super().purge(which)
+
+    def finish(self) -> None:
+        super().finish()
+        book = json.loads(self.world.journal.cursor or "{}")
+        if book["pending"] or book["done"]:
+            raise ViolationError(f"left behind: {book['pending']}, {book['done']}")
+
+    def chain_problems(self, plans: list[WindowPlan]) -> list[str]:
+        """Windows may be published in any order, but fit where both neighbours are there."""
+        ordered = sorted(plans, key=lambda plan: plan.seq or 0)
+        return [
+            problem
+            for pair in pairwise(ordered)
+            if (pair[0].seq or 0) + 1 == pair[1].seq
+            for problem in chain_problems(pair)
+        ]

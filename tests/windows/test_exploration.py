@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.windows.exploration import WIDTH, History, MakeRun, SetByHand, ViolationError
-from tests.windows.world import MemorySink
+from tests.windows.exploration import WIDTH, Claimed, History, SetByHand, ViolationError
+from tests.windows.world import MemorySink, ReplacingMemorySink
+from tubemq_provider.windows.claimed_run import ClaimedRun
 from tubemq_provider.windows.cursor import Cursor
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
@@ -48,6 +50,16 @@ def test_no_history_loses_or_repeats_a_record(fenced: bool) -> None:
         History(fenced=fenced).play(choices)
 
     explore()
+
+
+@pytest.mark.parametrize("kind", [History, Claimed])
+@pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "unfenced"])
+def test_no_history_with_claims_or_rewrites_loses_or_repeats_a_record(
+    kind: type[History], fenced: bool
+) -> None:
+    for seed in range(80):
+        sink = ReplacingMemorySink() if seed % 2 else MemorySink()
+        kind(fenced=fenced, purges=seed % 3 == 0, sink=sink).play(random_choices(seed, 150))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -107,7 +119,9 @@ def test_the_cursor_never_jumps_over_what_an_operator_set() -> None:
 @pytest.mark.timeout(3600)
 def test_many_histories() -> None:
     for seed in range(20_000):
-        History(fenced=seed % 2 == 0, purges=seed % 3 == 0).play(random_choices(seed))
+        for kind in (History, Claimed):
+            sink = ReplacingMemorySink() if seed % 5 else MemorySink()
+            kind(fenced=seed % 2 == 0, purges=seed % 3 == 0, sink=sink).play(random_choices(seed))
 
 
 # -- seeded mistakes ----------------------------------------------------------------------------
@@ -167,25 +181,36 @@ class AdvancesBeforePublishing(WindowRun):
         yield from super()._advance()
 
 
-def made_by(kind: type[WindowRun]) -> MakeRun:
-    return lambda planner, store, sink, engine, attempt: kind(
-        planner, store, sink, engine, attempt=attempt
-    )
+class ReleasesClaims(ClaimedRun):
+    """Mistake: the claim of a run that has ended is dropped, and what it had is planned anew."""
+
+    def _take_over(self) -> Iterator[str]:
+        for claim in self._known().in_order():
+            if self._store.is_over(claim.by):
+                window_id = claim.plan.window_id
+                self._change(
+                    lambda book, window_id=window_id: replace(  # type: ignore[misc]
+                        book,
+                        pending={k: c for k, c in book.pending.items() if k != window_id},
+                    )
+                )
+                yield "claim dropped"
 
 
 @pytest.mark.parametrize(
     "history",
     [
-        pytest.param(lambda: History(made_by(TakesOwnPlanForWritten)), id="own plan kept"),
+        pytest.param(lambda: History(TakesOwnPlanForWritten), id="own plan kept"),
         pytest.param(
-            lambda: History(made_by(SkipsTheMarkerCheck), sink=OverwritingSink()),
+            lambda: History(SkipsTheMarkerCheck, sink=OverwritingSink()),
             id="no marker check",
         ),
         pytest.param(
-            lambda: SetByHand(made_by(AdvancesWhateverTheCursorSays), wipes=False),
+            lambda: SetByHand(AdvancesWhateverTheCursorSays, wipes=False),
             id="advance without start == next",
         ),
-        pytest.param(lambda: History(made_by(AdvancesBeforePublishing)), id="advance too early"),
+        pytest.param(lambda: History(AdvancesBeforePublishing), id="advance too early"),
+        pytest.param(lambda: Claimed(ReleasesClaims, fenced=False), id="claims released"),
     ],
 )
 def test_planted_mistakes_are_found(history: Callable[[], History]) -> None:

@@ -8,29 +8,13 @@ from dataclasses import replace
 import pytest
 
 from tests.windows.test_claims import MemoryClaims
-from tests.windows.world import MemoryEngine, MemorySink, World
+from tests.windows.world import MemoryEngine, ReplacingMemorySink, World
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.claimed_run import window_run
 from tubemq_provider.windows.errors import CountMismatch
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.protocols import (
-    IngestCounts,
-    OffsetStore,
-    Progress,
-    Publication,
-    Staging,
-)
+from tubemq_provider.windows.protocols import IngestCounts, OffsetStore, Progress, Staging
 from tubemq_provider.windows.result import WindowResult
-
-
-class ReplacingMemorySink(MemorySink):
-    """A memory sink that can replace a window."""
-
-    def replace(
-        self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
-    ) -> Publication:
-        del self.windows[plan.window_id]
-        return self.publish(staging, plan, counts, progress)
 
 
 class LosingEngine(MemoryEngine):
