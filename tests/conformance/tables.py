@@ -20,12 +20,12 @@ TABLES: dict[str, tuple[Row, ...]] = {
 }
 """In this order: the last ones leave their mark on a server."""
 
-_SEVERAL = {"conf_three": 3, "conf_w9": 3}
+_SEVERAL = {"conf_three": 3, "conf_w9": 3, "conf_w10": 3, "conf_w11": 3}
 
 TOPIC_SHAPES: dict[str, int] = {
     name: _SEVERAL.get(name, 1)
     for name in (
-        *(f"conf_w{number}" for number in (1, 2, 3, 4, 5, 6, 7, 9)),
+        *(f"conf_w{number}" for number in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11)),
         *("conf_three", "conf_auth", "conf_life", "conf_grow"),
         *("conf_http", "conf_http7", "conf_alone"),
     )
