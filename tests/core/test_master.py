@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from tests.core.conftest import TOPIC
-from tubemq_client import errors
+from tubemq_client import _pb, errors
 from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession, fetch_topic_metadata
 from tubemq_client.model import Address
@@ -83,3 +86,49 @@ def test_partitions_are_selected_by_name_or_all_and_unknown_ones_listed(
     assert found.select(iter([first])) == [first]
     with pytest.raises(errors.ConfigError, match="no partition 1:7; it has 1:0, 1:1, 2:0, 2:1"):
         found.select([type(first)(1, TOPIC, 7)])
+
+
+# -- while masters change over ---------------------------------------------------------------------
+
+
+def fresh_master(times: int) -> Callable[[Asked, Any], Any]:
+    """The first registrations are answered by a master that has not loaded its metadata yet."""
+    left = iter(range(times))
+
+    def tamper(asked: Asked, reply: Any) -> Any:
+        if asked.method == "register consumer v2" and next(left, None) is not None:
+            return _pb.RegisterResponseM2CV2(errCode=431, errMsg="Requested topic not deployed!")
+        return reply
+
+    return tamper
+
+
+def test_an_unknown_topic_is_asked_for_again_after_a_switch(
+    mq: MemoryTubeMQ, ids: ClientIds
+) -> None:
+    session = MasterSession((GONE, mq.master_address), fail_over_wait_ms=1_000)
+    mq.tamper = fresh_master(2)
+    driver = mq.driver()
+    found = driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
+    assert len(found.partitions) == 4
+    assert driver.slept == [200, 200]
+
+
+@pytest.mark.parametrize("wait_ms", [0, 900])
+def test_patience_with_a_switch_ends(mq: MemoryTubeMQ, ids: ClientIds, wait_ms: int) -> None:
+    session = MasterSession((GONE, mq.master_address), fail_over_wait_ms=wait_ms)
+    mq.tamper = fresh_master(100)
+    driver = mq.driver()
+    with pytest.raises(errors.UnknownTopic):
+        driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
+    assert sum(driver.slept) == wait_ms
+
+
+def test_without_a_switch_an_unknown_topic_is_unknown_at_once(
+    mq: MemoryTubeMQ, ids: ClientIds
+) -> None:
+    session = MasterSession((mq.master_address,), fail_over_wait_ms=60_000)
+    driver = mq.driver()
+    with pytest.raises(errors.UnknownTopic):
+        driver.run(fetch_topic_metadata(session, "nowhere", ids.consumer("g", "Meta"), "g"))
+    assert driver.slept == []

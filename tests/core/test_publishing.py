@@ -330,6 +330,7 @@ def test_routes_stay_while_a_new_master_knows_none(
     for _ in range(3):
         driver.run(producer.heartbeat())
         assert producer.routes == before
+        mq.elapse(10_000)
     driver.run(producer.heartbeat())
     assert producer.routes == {}, "in the end it is believed"
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tubemq_client import _pb, errors
 from tubemq_client._core.effects import Call, Connect, Now, Sleep
@@ -21,12 +21,14 @@ from tubemq_client._core.security import Access
 from tubemq_client._wire import methods, strings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tubemq_client._core.effects import Conversation
     from tubemq_client._core.flow_control import FlowControl
     from tubemq_client._wire.methods import Method
     from tubemq_client.model import Address, BrokerNode, ClientSettings, Partition
+
+T = TypeVar("T")
 
 __all__ = ["Known", "MasterSession", "TopicMetadata", "fetch_topic_metadata"]
 
@@ -164,6 +166,30 @@ class MasterSession:
             return len(self.masters) > 1
         passing = isinstance(error, errors.UnknownTopic | errors.NotRegistered)
         return passing and self.settling(now)
+
+    def outlast(
+        self, ask: Callable[[], Conversation[T]], is_enough: Callable[[T], bool]
+    ) -> Conversation[T]:
+        """The answer to `ask`. While a switch may be to blame that it fails or is not enough, it is
+        asked again, for up to `fail_over_wait_ms`."""
+        deadline: int | None = None
+        while True:
+            trouble: errors.TubeMQError | None = None
+            try:
+                answer = yield from ask()
+                if is_enough(answer):
+                    return answer
+            except errors.TubeMQError as error:
+                trouble = error
+            now = yield Now()
+            deadline = now + self.fail_over_wait_ms if deadline is None else deadline
+            passing = self.settling(now) if trouble is None else self.may_pass(trouble, now)
+            if passing and now < deadline:
+                yield Sleep(min(_LOOK_AGAIN_MS, deadline - now))
+            elif trouble is None:
+                return answer
+            else:
+                raise trouble
 
     def _connect_brokers(self, reply: Any) -> Conversation[None]:
         """Have connections opened to brokers that a reply names for the first time."""
@@ -325,25 +351,12 @@ def fetch_topic_metadata(
     While a switch of masters may be to blame for trouble, or for a topic without any partition to
     subscribe, asks again for up to `fail_over_wait_ms`.
     """
-    deadline: int | None = None
-    while True:
-        found: TopicMetadata | None = None
-        trouble: errors.TubeMQError | None = None
-        try:
-            found = yield from _look_up(session, topic, client_id, group)
-        except errors.TubeMQError as error:
-            trouble = error
-        if found is not None and found.subscribable:
-            return found
-        now = yield Now()
-        deadline = now + session.fail_over_wait_ms if deadline is None else deadline
-        passing = session.settling(now) if trouble is None else session.may_pass(trouble, now)
-        if now < deadline and passing:
-            yield Sleep(_LOOK_AGAIN_MS)
-        elif trouble is not None:
-            raise trouble
-        elif found is not None:
-            return found
+    return (
+        yield from session.outlast(
+            lambda: _look_up(session, topic, client_id, group),
+            lambda found: bool(found.subscribable),
+        )
+    )
 
 
 def _look_up(

@@ -38,8 +38,6 @@ _GROUPS = 4
 """A window of records is put on the wire in so many groups, so that some are always under way."""
 
 _UNKNOWN_RETRIES = 3
-_SETTLING_BEATS = 3
-"""Heartbeats without any route that are not believed after registering again."""
 
 _UNKNOWN = (errors.NetworkError, errors.RemoteException, errors.ProtocolViolation)
 """Instead of a reply: whether the record was stored is not known."""
@@ -66,7 +64,6 @@ class ProducerSession:
     """Bytes of an encoded record, for topics without a limit of their own."""
     detours: Detours = field(init=False)
     stats: SendStats = field(default_factory=SendStats)
-    _settling: int = 0
     _turns: dict[str, itertools.count[int]] = field(default_factory=dict)
     _templates: dict[tuple[Partition, int, int], SendTemplate] = field(default_factory=dict)
 
@@ -112,13 +109,19 @@ class ProducerSession:
             except errors.NotRegistered:
                 if attempt == 2:
                     raise
-                self._settling = _SETTLING_BEATS
+                yield from self.master.notice_switch()
                 yield from self.register()
             else:
                 break
-        self.detours.judge((yield Now()))
+        now = yield Now()
+        self.detours.judge(now)
         self._learn(reply)
-        self._learn_routes(reply.topicInfos)
+        self._learn_routes(reply.topicInfos, settling=self.master.settling(now))
+
+    def announce(self, topic: str) -> Conversation[None]:
+        """Publish `topic` and learn its routes, for which it outlasts a switch of masters."""
+        self.topics.add(topic)
+        yield from self.master.outlast(self.heartbeat, lambda _: bool(self.routes.get(topic)))
 
     def close(self) -> Conversation[None]:
         request = _pb.CloseRequestP2M(clientId=self.client_id)
@@ -459,19 +462,14 @@ class ProducerSession:
                 announced = reply.appdConfig.maxMsgSize
                 self.default_limit = min(max(announced, _MIB), _LARGEST_LIMIT)
 
-    def _learn_routes(self, infos: Sequence[str]) -> None:
+    def _learn_routes(self, infos: Sequence[str], *, settling: bool) -> None:
         """Replace all routes: every heartbeat carries the full list.
 
         In one step, since records may be on their way to routes in another thread. A master that
-        has just become active knows no routes for some seconds; an empty list after registering
-        again therefore changes nothing, a few times.
+        has just become active knows few routes for some seconds: what is missing is kept then.
         """
-        if not infos and self._settling > 0:
-            self._settling -= 1
-            return
-        self._settling = 0
-        found: dict[str, list[Partition]] = {}
-        limits: dict[str, int | None] = {}
+        found = dict(self.routes) if settling else {}
+        limits = dict(self.limits) if settling else {}
         for text in infos:
             routes = strings.parse_topic_info(text)
             known = [p for p in routes.partitions() if p.broker_id in self.brokers]

@@ -75,8 +75,7 @@ class Producer(AsyncClient):
             if not self._registered:
                 await self._driver.run(self._producer.join(self._settings))
                 self._registered = True
-            self._producer.topics.add(topic)
-            await self._driver.run(self._producer.heartbeat())
+            await self._driver.run(self._producer.announce(topic))
             self._start_beating()
             return list(self._producer.routes.get(topic, ()))
 

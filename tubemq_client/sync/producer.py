@@ -74,8 +74,7 @@ class Producer(BlockingClient):
             if not self._registered:
                 self._driver.run(self._producer.join(self._settings))
                 self._registered = True
-            self._producer.topics.add(topic)
-            self._driver.run(self._producer.heartbeat())
+            self._driver.run(self._producer.announce(topic))
             self._start_beating()
             return list(self._producer.routes.get(topic, ()))
 
