@@ -68,6 +68,8 @@ class Killing:
         if self._away is not None and self._away.done():
             self._away.result()
             self._away = None
+        if self._away is None:
+            self._revive()
         if self._due and self._due[0][0] <= published and self._away is None:
             _, victim = self._due.pop(0)
             if victim == "task":
@@ -75,10 +77,18 @@ class Killing:
             else:
                 self._kill_component(victim)
 
+    def _revive(self) -> None:
+        """Start what has ended by itself, as Airflow's scheduler does when its database reports a
+        deadlock."""
+        for name in self._airflow.ended():
+            self._log.add(victim=f"{name} by itself", pid=0, running=[])
+            self._airflow.restart(name)
+
     def stop(self) -> None:
         """No further kills; what is away is started again first."""
         self._due.clear()
         self._starter.shutdown()
+        self._away = None
 
     def _kill_a_task(self) -> None:
         """Any process that Airflow says runs a task; it may have ended meanwhile."""

@@ -136,6 +136,7 @@ class _Game:
         self.killing.stop()
         deadline = time.monotonic() + _SETTLE_S
         while (active := self.control.active()) and time.monotonic() < deadline:
+            self.killing.step(0)
             time.sleep(_STEP_S)
         failed = self.control.failed()
         self.found.repairs = len(active) + len(failed)

@@ -180,6 +180,10 @@ class AirflowStack:
         os.kill(pid, signal.SIGKILL)
         return pid
 
+    def ended(self) -> list[str]:
+        """Components whose process has ended, whatever the reason."""
+        return [name for name, process in self._processes.items() if process.poll() is not None]
+
     def kill(self, name: str, *, whole_group: bool = True) -> int:
         """SIGKILL a component; its pid. `restart` starts it again.
 
