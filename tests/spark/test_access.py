@@ -14,7 +14,7 @@ from tubemq_provider.spark.options import parse_options
 from tubemq_provider.spark.session import spark_options
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 
-SECRET = 'p"wörd\\7'
+SECRET = 'p"wörd\\7\N{KEY}'
 SETTINGS = ClientSettings(
     masters=(("m1", 8716),),
     auth=Credentials("etl", SECRET),

@@ -70,6 +70,10 @@ def _toml(settings: ClientSettings) -> str:
         if value is not None:
             lines.append(f"[{group}]")
             members = ((field.name, getattr(value, field.name)) for field in fields(value))
-            # What JSON writes for strings, numbers and switches, TOML reads.
-            lines += [f"{name} = {json.dumps(m)}" for name, m in members if m is not None]
+            # What JSON writes for strings, numbers and switches, TOML reads, except escapes that
+            # come in pairs.
+            texts = {
+                name: json.dumps(m, ensure_ascii=False) for name, m in members if m is not None
+            }
+            lines += [f"{name} = {text}" for name, text in texts.items()]
     return "\n".join(lines) + "\n"
