@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
-from tests.windows.world import ENTRY, TOPIC, World
+from tests.windows.world import ENTRY, TOPIC, MemoryEngine, World
 from tubemq_client.errors import ConfigError, DataLoss, LogTruncated
 from tubemq_provider.windows.errors import (
     DocumentError,
@@ -16,7 +18,7 @@ from tubemq_provider.windows.errors import (
     SinkHistoryLost,
 )
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.protocols import Step
+from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging, Step
 from tubemq_provider.windows.run import PLANS_KEPT, WindowRun
 
 
@@ -431,3 +433,31 @@ def test_a_failing_mirror_is_a_warning(world: World) -> None:
 def test_rewriting_is_refused_where_a_window_cannot_be_replaced_in_one_step(world: World) -> None:
     with pytest.raises(ConfigError, match="on_clear"):
         world.run(policies={"on_clear": "rewrite"})
+
+
+def test_the_brokers_are_shown_the_position_also_by_a_replay(world: World) -> None:
+    shown: list[dict[str, int]] = []
+
+    def mirror(ends: Mapping[str, int]) -> None:
+        shown.append(dict(ends))
+
+    world.log.append("1:0", 2)
+    world.run(task="first", mirror=mirror).run()
+    world.log.append("1:0", 3)
+    world.run(mirror=mirror).run()
+    world.run(task="first", mirror=mirror).run()
+    assert [ends["1:0"] // ENTRY for ends in shown] == [5, 8, 8]
+
+
+def test_an_event_says_what_was_left_out(world: World) -> None:
+    world.log.append("1:0", 2)
+    world.engine = CountsCorrupt(world.log, world.sink)
+    world.run().run()
+    assert json.loads(world.journal.events[-1])["corrupt"] == 1
+
+
+class CountsCorrupt(MemoryEngine):
+    """Reads as if one record had failed its checksum."""
+
+    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+        return replace(super().ingest(plan, staging, progress), corrupt=1)

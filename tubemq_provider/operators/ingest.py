@@ -114,7 +114,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
     :param on_clear: what a cleared task does that finds its window written: ``verify`` counts the
         rows in the sink again and leaves it; ``rewrite`` reads the same offsets again and replaces
         the window in one step (object stores and databases).
-    :param commit_to_broker: also show the window's end as the group's offsets at the brokers, for
+    :param commit_to_broker: also show where the group goes on as its offsets at the brokers, for
         TubeMQ's own dashboards; best effort.
     :param offset_store: where progress is kept: ``asset_state``; ``ledger``, if the deployment has
         it, where cursor windows of a group may run side by side; ``events``.

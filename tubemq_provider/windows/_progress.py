@@ -117,6 +117,13 @@ class RunProgress:
         known = self.proven.get(cursor.seq)
         return cursor.seq < position.seq and known == cursor.position.next
 
+    def ends(self) -> Mapping[str, int] | None:
+        """Where every partition goes on after this run's window; None if there was none. A replay
+        of an earlier window is no step back."""
+        if self.plan is None:
+            return None
+        return self.plan.ends if self.position is None else self.position.next
+
     def pace(self) -> Pace | None:
         """How fast this run brought the window in; None if it did not, or there was nothing."""
         if self.plan is None or self.began is None or self.ended is None or not self.plan.entries:

@@ -28,6 +28,7 @@ class WindowResult:
     - `window_id`, `hash`, `ranges`: the window, as the sink has it; None and {} for an empty cursor
       run, which leaves no window.
     - `records`, `bytes`: by partition key, and body bytes in all; from the marker when `replayed`.
+    - `corrupt`: records that failed their checksum and were left out.
     - `empty`: there was nothing to read. `replayed`: the window was already written, by an earlier
       try or another run. `has_more`: a cap cut it short.
     - `position`: up to where all cursor windows are published; None for other kinds.
@@ -118,6 +119,7 @@ def event_document(scope: WindowScope, result: WindowResult) -> dict[str, Any]:
             "ranges": {key: list(value) for key, value in result.ranges.items()},
             "records": dict(result.records),
             "bytes": result.bytes,
+            "corrupt": result.corrupt,
             "gaps": {key: [list(gap) for gap in gaps] for key, gaps in result.gaps.items()},
             "sink": {"kind": result.sink_kind, "ref": result.sink_ref or ""},
             "replayed": int(result.replayed),

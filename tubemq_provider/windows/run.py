@@ -55,7 +55,7 @@ PLANS_KEPT = 16
 markers keep every plan."""
 
 Mirror = Callable[[Mapping[str, int]], None]
-"""Told the window's end by partition key, to show it as the group's offsets at the brokers."""
+"""Told by partition key where the group goes on, to show it as its offsets at the brokers."""
 
 
 class StepPoint(NamedTuple):
@@ -422,12 +422,12 @@ class WindowRun:
         yield "event emitted"
 
     def _mirror(self) -> Iterator[str]:
-        """Show the window's end as the group's offsets at the brokers, if asked; best effort."""
-        plan = self._now.plan
-        if self._mirror_to is None or plan is None:
+        """Show where the group goes on as its offsets at the brokers, if asked; best effort."""
+        ends = self._now.ends()
+        if self._mirror_to is None or ends is None:
             return
         try:
-            self._mirror_to(plan.ends)
+            self._mirror_to(ends)
         except Exception as exc:  # noqa: BLE001 (nothing depends on it, and any client may raise)
             self._now.warnings.append(f"group offsets at the brokers were not updated: {exc}")
         yield "mirrored"
