@@ -148,6 +148,32 @@ def test_the_memory_store_has_no_claims_and_runs_as_ever() -> None:
     assert not isinstance(run, ClaimedRun)
 
 
+def test_a_task_whose_claim_was_lost_and_planned_over_takes_the_next_window() -> None:
+    world = World()
+
+    def run(task: str, *, dies: bool = False) -> WindowResult | None:
+        store = MemoryClaims(world.journal, task=task, dead=set())
+        run = window_run(world.planner(), store, world.sink, world.engine, attempt=task)
+        if dies:
+            for step in run.steps():
+                if step.point == "task plan stored":
+                    return None
+        return run.run()
+
+    for task in ("first", "second"):
+        world.log.append("1:0", 2)
+        run(task, dies=True)
+    world.journal.cursor = None
+    run("third")
+    world.log.append("1:0", 2)
+    run("fourth")
+    world.log.append("1:0", 2)
+    result = run("second")
+    assert result is not None
+    assert result.window_id == world.id(3)
+    assert world.sink.records() == Counter(world.log.all_records())
+
+
 def window(seq: int, start: int, end: int) -> WindowPlan:
     return WindowPlan.cursor(SCOPE, seq, {"1:0": (28 * start, 28 * end)})
 

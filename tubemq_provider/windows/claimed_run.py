@@ -132,16 +132,21 @@ class ClaimedRun(WindowRun):
             yield "task plan stored"
 
     def _resume(self, plan: WindowPlan) -> Iterator[str]:
-        """Go on with the window of an earlier try if the book or the sink has it."""
-        book = self._known()
-        if book.published(plan) or book.knows(plan.window_id):
-            claim = book.pending.get(plan.window_id)
-            self._now.plan = claim.plan if claim else plan
+        """Go on with the window of an earlier try if the book or the sink has it.
+
+        Where the sink has another window under its number, the ledger was lost before this one was
+        written, and others have planned over it: then the task takes what comes next.
+        """
+        claim = self._known().pending.get(plan.window_id)
+        if claim is not None:
+            self._now.plan = claim.plan
             return
         marker = self._sink.marker(plan.window_id)
         yield "marker of task plan read"
-        if marker is not None:
+        if marker is not None and marker.plan.bases == plan.bases:
             self._now.plan = marker.plan
+        elif marker is None and self._known().published(plan):
+            self._now.plan = plan
 
     def _take_over(self) -> Iterator[str]:
         """Adopt the first claim of a run that has ended, with its exact ranges; those that are
