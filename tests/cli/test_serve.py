@@ -109,6 +109,22 @@ def test_data_and_ports_come_back(tmp_path: Path) -> None:
             assert metadata.ends("kept", "again")[partition].max_offset == 28
 
 
+def test_the_active_master_is_killed_by_a_signal_and_stands_by_later(tmp_path: Path) -> None:
+    with served(tmp_path, "--masters", 2, "--topic", "demo") as (process, at):
+        first, second = at["masters"].split(",")
+        process.send_signal(signal.SIGUSR1)
+        assert process.stderr is not None
+        while "stands by" not in (line := process.stderr.readline()):
+            assert line, "it has ended"
+        with (
+            Metadata(ClientConfig.parse({"masters": first}).settings()) as metadata,
+            pytest.raises(errors.StandbyMaster),
+        ):
+            metadata.topic("demo")
+        with Metadata(ClientConfig.parse({"masters": second}).settings()) as metadata:
+            assert metadata.topic("demo").subscribable
+
+
 def test_it_asks_for_users_and_certificates_if_told_to(tmp_path: Path) -> None:
     certs = make_certificates(tmp_path)
     both = tmp_path / "both.pem"

@@ -14,6 +14,7 @@ from tests.real.cluster import require_genuine
 from tubemq_client import (
     AssignedConsumer,
     ClientSettings,
+    Consumer,
     Metadata,
     OffsetRange,
     Partition,
@@ -60,14 +61,31 @@ def test_nothing_acknowledged_is_lost_when_the_active_master_is_killed(
 ) -> None:
     receipts: dict[bytes, SendReceipt] = {}
     got: list[bytes] = []
+    dealt: list[bytes] = []
+    moved: list[tuple[str, float]] = []
     refused = 0
+    killed = time.monotonic()
+
+    def note(word: str) -> Callable[[list[Partition]], None]:
+        return lambda parts: moved.append((f"{word} {len(parts)}", time.monotonic() - killed))
+
     with (
         Producer(settings(pair)) as producer,
         AssignedConsumer(settings(pair), "survivors", {TOPIC: ()}) as consumer,
+        Consumer(
+            settings(pair),
+            "members",
+            {TOPIC: ()},
+            on_assigned=note("assigned"),
+            on_revoked=note("revoked"),
+            on_lost=note("lost"),
+        ) as member,
     ):
         partitions = producer.publish(TOPIC)
         for partition in partitions:
             consumer.assign(partition)
+        assert eventually_holds(member, partitions)
+        moved.clear()
         pair.kill_active()
         killed = time.monotonic()
         gap = 0.0
@@ -78,14 +96,20 @@ def test_nothing_acknowledged_is_lost_when_the_active_master_is_killed(
             except (errors.NetworkError, errors.ServiceUnavailable):
                 refused += 1
             got += confirmed(consumer, partitions)
+            dealt += received(member, 0)
             if not gap and is_known(pair):
                 gap = time.monotonic() - killed
         got += confirmed(consumer, partitions)
         assert consumer.assignment == partitions
+        while more := received(member, 5_000):
+            dealt += more
+        assert eventually_holds(member, partitions)
     record_property("gap_s", round(gap, 1))
     print(f"{len(receipts)} acknowledged, {refused} refused, routed again after {gap:.1f} s")
+    print("partitions of the group's member:", [f"{w} at {s:.1f} s" for w, s in moved] or "kept")
     assert gap
     assert sorted(got) == sorted(receipts)
+    assert sorted(dealt) == sorted(receipts)
     assert stored(pair, partitions) >= set(receipts)
 
 
@@ -106,6 +130,21 @@ def confirmed(consumer: AssignedConsumer, partitions: list[Partition]) -> list[b
             found += [message.body for message in batch.messages()]
             consumer.confirm(batch)
     return found
+
+
+def received(member: Consumer, timeout_ms: int) -> list[bytes]:
+    batch = member.receive(timeout_ms)
+    if batch is None:
+        return []
+    member.confirm(batch)
+    return [message.body for message in batch.messages()]
+
+
+def eventually_holds(member: Consumer, partitions: list[Partition]) -> bool:
+    deadline = time.monotonic() + 60
+    while member.assignment != partitions and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return member.assignment == partitions
 
 
 def stored(pair: TwoMasters, partitions: list[Partition]) -> set[bytes]:

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,6 +49,15 @@ Topics = Annotated[
     ),
 ]
 Brokers = Annotated[int, typer.Option("--brokers", "-b", min=1, max=16, help="Number of brokers.")]
+Masters = Annotated[
+    int,
+    typer.Option(
+        "--masters",
+        min=1,
+        max=4,
+        help="Number of masters; SIGUSR1 kills the active one, and lets it come back to stand by.",
+    ),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(file_okay=False, help="Keep topics, records and positions here for next time."),
@@ -96,6 +105,7 @@ Yes = Annotated[
 def serve(
     topic: Topics = None,
     brokers: Brokers = 1,
+    masters: Masters = 1,
     data_dir: DataDir = None,
     port: Port = 0,
     web_port: WebPort = 0,
@@ -119,7 +129,8 @@ def serve(
     if genuine:
         placed = ports != Ports()
         guarded = any((tls_cert, tls_client_ca, users))
-        idle = {"--brokers": brokers > 1, "--…port": placed, "--no-http": not http}
+        idle = {"--brokers": brokers > 1, "--masters": masters > 1}
+        idle |= {"--…port": placed, "--no-http": not http}
         _refuse_idle({**idle, "--tls-…, --users": guarded}, genuine)
         _serve_genuine(topics, data_dir, ready_file, yes=yes)
     else:
@@ -132,9 +143,24 @@ def serve(
             http=http,
             switches=Switches(security=_security(users)),
             tls=_tls(tls_cert, tls_client_ca),
+            masters=masters,
         )
+        if masters > 1:
+            signal.signal(signal.SIGUSR1, lambda *_: _in_background(lambda: _fail_over(server)))
         server.run_until_signal(lambda: _announce(_embedded_addresses(server), ready_file))
     note("stopped")
+
+
+def _in_background(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, daemon=True).start()
+
+
+def _fail_over(server: EmbeddedTubeMQ) -> None:
+    host, port = server.fail_over()
+    note(f"killed the active master {host}:{port}")
+    server.wait_switched()
+    server.restart_masters()
+    note("another master is active; the killed one stands by")
 
 
 def _topic(text: str) -> TopicSpec:
