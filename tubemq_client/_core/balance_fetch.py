@@ -29,6 +29,9 @@ _ANY_LAG = 1 << 62
 _COMMIT_TRIES = 3
 _COMMIT_PAUSE_MS = 100
 
+_DOUBT_MS = 120_000
+"""How late a broker may serve a request that was given up: it was stopped for so long, say."""
+
 
 class ReceivedBatch(MessageBatch):
     """A batch that the group's position moves past when it is confirmed.
@@ -87,6 +90,10 @@ class GroupFetch:
             return -1
         try:
             found = yield from self._commit(held, consumed=consumed)
+            doubtful = (yield Now()) < held.doubtful_until
+            too_far = doubtful and self._is_too_far(held, batch, found.current, consumed=consumed)
+            if too_far:
+                found = yield from held.lease.register(batch.start)
         except _LOST as error:
             self.on_lost(held, error)
             raise
@@ -95,6 +102,7 @@ class GroupFetch:
             raise
         except errors.TubeMQError:
             # Told again by the next fetch, which changes nothing if the broker has heard it.
+            held.doubtful_until = (yield Now()) + _DOUBT_MS
             self.table.release(held, token, consumed=consumed)
             raise
         now = yield Now()
@@ -102,6 +110,8 @@ class GroupFetch:
         # What was rejected is likely to be rejected again: leave the cause time to pass.
         pause = 0 if consumed else self.settings.not_found_wait_ms
         self.table.release(held, token, ready_at=now + pause)
+        if too_far and consumed:
+            raise _served_late(batch)
         return found.current
 
     def put_back(self, found: ReceivedBatch | Idle) -> None:
@@ -145,6 +155,7 @@ class GroupFetch:
             reply = yield Await(ticket)
         except (errors.NetworkError, errors.RemoteException) as error:
             self.on_trouble(str(held.partition), error)
+            held.doubtful_until = now + _DOUBT_MS
             # Not `consumed` again: if the broker has heard it, that would skip a batch never seen.
             self.table.release(held, token, ready_at=now + reply_delay_ms(500))
             return Idle(0)
@@ -216,9 +227,25 @@ class GroupFetch:
                 yield Sleep(_COMMIT_PAUSE_MS)
         return (yield from held.lease.commit(consumed=consumed))
 
+    def _is_too_far(
+        self, held: HeldPartition, batch: ReceivedBatch, position: int, *, consumed: bool
+    ) -> bool:
+        """Whether a request that had been given up was served after `batch` was fetched: a fetch
+        makes more out of "the batch fetched last", a confirmation confirms it."""
+        if not consumed:
+            return position > batch.start
+        return held.offset is not None and position > held.offset.max_offset
+
     def _policy(self, topic: str) -> DecodePolicy:
         policy = self._decode.get(topic)
         if policy is None:
             filters = frozenset(self.topics[topic])
             policy = self._decode[topic] = DecodePolicy(self.corrupt_records, None, filters)
         return policy
+
+
+def _served_late(batch: ReceivedBatch) -> errors.StaleBatch:
+    return errors.StaleBatch(
+        f"the batch of partition {batch.partition} is delivered again: a fetch that had been given "
+        f"up was served late, and the confirmation moved past records that nobody had received"
+    )
