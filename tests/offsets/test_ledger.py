@@ -212,3 +212,12 @@ def test_windows_stay_in_the_ledger_after_their_plans(engine: sa.Engine) -> None
     assert (row.window_id, row.state, row.plan_hash, row.plan) == ("t-1", "written", "aa", None)
     assert row.outcome is not None
     assert row.outcome["records"] == {"1:0": 1}
+
+
+def test_a_long_document_that_is_stored_again_is_still_there(engine: sa.Engine) -> None:
+    store = ledger_store(engine, "w")
+    document = {"v": 1, "ranges": {f"1:{n}": [BIG, BIG] for n in range(2_000)}}
+    for _ in range(2):
+        store.load_plan("t-1")
+        store.store_plan("t-1", document)
+    assert ledger_store(engine, "v").load_plan("t-1") == document

@@ -226,9 +226,11 @@ class LedgerStore(AssetStateOffsetStore):
             self._load(key)
         # Whatever comes of it, what was read is no longer what is there.
         expected = self._seen.pop(key)
-        before = self._ledger.head(key) if expected and len(split(document)[1]) else None
+        head, pieces = split(document)
+        before = self._ledger.head(key) if expected and pieces else None
         self._ledger.store(key, document, expected)
-        if before is not None:
+        # The same document has the same pieces.
+        if before is not None and before != head:
             self._ledger.drop_pieces(key, before)
 
 
