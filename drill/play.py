@@ -31,7 +31,7 @@ from tubemq_provider._devkit.reaper import Reaper
 
 __all__ = ["Settings", "play"]
 
-_STEP_S = 0.5
+_STEP_S = 1.0
 _LEAST_ENTRIES = 20
 _CAP = 600
 _SAY_S = 15.0
