@@ -53,7 +53,8 @@ def command(tmp_path: Path, certs: Certificates) -> Command:
 
     def run(masters: str | None, *words: object, tls: dict[str, str] | None, **env: str) -> Outcome:
         config = tmp_path / "tubemq.toml"
-        lines = [f"masters = {json.dumps(masters)}", "rpc_timeout_ms = 5000", "[auth]"]
+        lines = [f"masters = {json.dumps(masters)}", "rpc_timeout_ms = 5000"]
+        lines += ["heartbeat_period_ms = 1000", "[auth]"]
         lines += ['username = "loader"', f'password = "{PASSWORD}"']
         if tls is not None:
             lines += ["[tls]", *(f"{name} = {json.dumps(value)}" for name, value in tls.items())]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
@@ -112,7 +112,9 @@ def doctor(
     registering, 7 the topic, 8 TCP to brokers, 9 HTTP administration, 10 clocks, 11 reading. (1 and
     2 as for every command.)
     """
-    patient = _Patient(client_settings(masters, rpc_timeout_ms), group, topic)
+    # A fail-over is told as it is found, not waited for.
+    settings = replace(client_settings(masters, rpc_timeout_ms), fail_over_wait_ms=0)
+    patient = _Patient(settings, group, topic)
     failed: list[str] = []
     for finding in _findings(patient, admin, rpc_timeout_ms):
         _print(finding, as_json=as_json)

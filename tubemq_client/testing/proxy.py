@@ -103,10 +103,12 @@ class FaultProxy:
             except OSError:
                 client.close()
                 continue
+            # Before any forwarding: one direction that ends at once closes both ends.
+            for end in (client, server):
+                end.settimeout(_POLL_S)
             with self._lock:
                 self._open.add(client)
             for source, drain, faulty in ((client, server, False), (server, client, True)):
-                source.settimeout(_POLL_S)
                 threading.Thread(
                     target=self._forward,
                     args=(source, drain),
