@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -129,9 +129,8 @@ def serve(
     if genuine:
         placed = ports != Ports()
         guarded = any((tls_cert, tls_client_ca, users))
-        idle = {"--brokers": brokers > 1, "--masters": masters > 1}
-        idle |= {"--…port": placed, "--no-http": not http}
-        _refuse_idle({**idle, "--tls-…, --users": guarded}, genuine)
+        idle = {"--brokers": brokers > 1, "--masters": masters > 1, "--no-http": not http}
+        _refuse_idle({**idle, "--…port": placed, "--tls-…, --users": guarded}, genuine)
         _serve_genuine(topics, data_dir, ready_file, yes=yes)
     else:
         _refuse_idle({"--yes": yes}, genuine)
@@ -145,22 +144,26 @@ def serve(
             tls=_tls(tls_cert, tls_client_ca),
             masters=masters,
         )
-        if masters > 1:
-            signal.signal(signal.SIGUSR1, lambda *_: _in_background(lambda: _fail_over(server)))
+        _fail_over_when_told(server)
         server.run_until_signal(lambda: _announce(_embedded_addresses(server), ready_file))
     note("stopped")
 
 
-def _in_background(work: Callable[[], None]) -> None:
-    threading.Thread(target=work, daemon=True).start()
+def _fail_over_when_told(server: EmbeddedTubeMQ) -> None:
+    def fail_over() -> None:
+        try:
+            host, port = server.fail_over()
+        except errors.ConfigError as error:
+            note(str(error))
+            return
+        note(f"killed the active master {host}:{port}")
+        server.wait_switched()
+        server.restart_masters()
+        note("another master is active; the killed one stands by")
 
-
-def _fail_over(server: EmbeddedTubeMQ) -> None:
-    host, port = server.fail_over()
-    note(f"killed the active master {host}:{port}")
-    server.wait_switched()
-    server.restart_masters()
-    note("another master is active; the killed one stands by")
+    signal.signal(
+        signal.SIGUSR1, lambda *_: threading.Thread(target=fail_over, daemon=True).start()
+    )
 
 
 def _topic(text: str) -> TopicSpec:
