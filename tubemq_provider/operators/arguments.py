@@ -177,6 +177,11 @@ class IngestArguments(TaskArguments):
         problems = [*self._of_mode(), *self._of_window()]
         if self.offset_store == "events" and self.mode == "time" and self.by == "timeline":
             problems.append("resolver='timeline' needs asset state; offset_store='events' has none")
+        if self.offset_store == "events" and self.mode == "cursor" and self.on_clear == "rewrite":
+            problems.append(
+                "on_clear='rewrite' has no effect with mode='cursor' and offset_store='events', "
+                "which forgets what window a task had"
+            )
         if not unknown & {"path", "sink"}:
             problems += self._of_sink()
         if not unknown & {"starting_offsets", "ending_offsets"}:
