@@ -27,7 +27,7 @@ class AirflowApiError(RuntimeError):
 class AirflowApi:
     """Client of one Airflow whose login is open (`simple_auth_manager_all_admins`).
 
-    Blocking; each call has a timeout of 30 s.
+    Blocking; each call has a timeout of 90 s, as machines of tests are busy.
     """
 
     def __init__(self, base_url: str) -> None:
@@ -35,7 +35,7 @@ class AirflowApi:
             import httpx
         except ImportError as exc:
             raise require_extra("admin", exc) from exc
-        self._http = httpx.Client(base_url=base_url, timeout=30.0)
+        self._http = httpx.Client(base_url=base_url, timeout=90.0)
         self._token: str | None = None
 
     def close(self) -> None:
