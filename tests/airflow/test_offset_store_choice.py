@@ -64,5 +64,5 @@ def test_a_store_that_cannot_serve_is_refused_when_the_dag_is_parsed() -> None:
         operator(offset_store="redis")
     with pytest.raises(errors.ConfigError, match="needs asset state"):
         operator(mode="time", resolver="timeline", offset_store="events")
-    with pytest.raises(errors.ConfigError, match="on_clear='rewrite'.*forgets"):
+    with pytest.raises(errors.ConfigError, match=r"on_clear='rewrite'.*forgets"):
         operator(path=None, sink="s3://b/lake", on_clear="rewrite", offset_store="events")
