@@ -92,12 +92,14 @@ types: $(VENV)/.installed ## Only mypy --strict on the packages
 imports: $(VENV)/.installed ## Only the import contracts (who may know whom)
 	$(VENV)/bin/lint-imports --no-logo --cache-dir .cache/import-linter
 
-docs: $(VENV)/.installed ## Check the documentation: links, anchors, code snippets
+docs: $(VENV)/.installed ## Check the documentation: links, anchors, code snippets, the reference
+	$(PY) docs/reference.py
 	$(PY) docs/check.py
 
-format: $(VENV)/.installed ## Rewrite the code the way `check` wants it
+format: $(VENV)/.installed ## Rewrite code and reference the way `check` wants them
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+	$(PY) docs/reference.py --write
 
 # --- Tests ------------------------------------------------------------------------------------
 
