@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -56,67 +57,71 @@ def test_what_is_on_stand_by_is_passed_over(pair: TwoMasters) -> None:
         metadata.topic(TOPIC)
 
 
+@dataclass
+class Tally:
+    """What happened around the kill. `moved` is what the group's member heard of its partitions."""
+
+    receipts: dict[bytes, SendReceipt] = field(default_factory=dict)
+    refused: int = 0
+    got: list[bytes] = field(default_factory=list)
+    dealt: list[bytes] = field(default_factory=list)
+    moved: list[str] = field(default_factory=list)
+    gap_s: float = 0.0
+
+    def hears(self) -> dict[str, Callable[[list[Partition]], None]]:
+        def note(word: str) -> Callable[[list[Partition]], None]:
+            return lambda partitions: self.moved.append(f"{word} {len(partitions)}")
+
+        return {f"on_{word}": note(word) for word in ("assigned", "revoked", "lost")}
+
+    def send(self, producer: Producer) -> None:
+        body = b"%d" % len(self.receipts)
+        try:
+            self.receipts[body] = producer.send(TOPIC, body)
+        except (errors.NetworkError, errors.ServiceUnavailable):
+            self.refused += 1
+
+
 def test_nothing_acknowledged_is_lost_when_the_active_master_is_killed(
     pair: TwoMasters, record_property: Callable[[str, object], None]
 ) -> None:
-    receipts: dict[bytes, SendReceipt] = {}
-    got: list[bytes] = []
-    dealt: list[bytes] = []
-    moved: list[tuple[str, float]] = []
-    refused = 0
-    killed = time.monotonic()
-
-    def note(word: str) -> Callable[[list[Partition]], None]:
-        return lambda parts: moved.append((f"{word} {len(parts)}", time.monotonic() - killed))
-
+    tally = Tally()
+    options = settings(pair)
     with (
-        Producer(settings(pair)) as producer,
-        AssignedConsumer(settings(pair), "survivors", {TOPIC: ()}) as consumer,
-        Consumer(
-            settings(pair),
-            "members",
-            {TOPIC: ()},
-            on_assigned=note("assigned"),
-            on_revoked=note("revoked"),
-            on_lost=note("lost"),
-        ) as member,
+        Producer(options) as producer,
+        AssignedConsumer(options, "survivors", {TOPIC: ()}) as consumer,
+        Consumer(options, "members", {TOPIC: ()}, **tally.hears()) as member,
     ):
         partitions = producer.publish(TOPIC)
         for partition in partitions:
             consumer.assign(partition)
         assert eventually_holds(member, partitions)
-        moved.clear()
+        tally.moved.clear()
         pair.kill_active()
         killed = time.monotonic()
-        gap = 0.0
         while time.monotonic() < killed + 15:
-            body = b"%d" % len(receipts)
-            try:
-                receipts[body] = producer.send(TOPIC, body)
-            except (errors.NetworkError, errors.ServiceUnavailable):
-                refused += 1
-            got += confirmed(consumer, partitions)
-            dealt += received(member, 0)
-            if not gap and is_known(pair):
-                gap = time.monotonic() - killed
-        got += confirmed(consumer, partitions)
+            tally.send(producer)
+            tally.got += confirmed(consumer, partitions)
+            tally.dealt += received(member, 0)
+            if not tally.gap_s and is_known(pair):
+                tally.gap_s = time.monotonic() - killed
+        tally.got += confirmed(consumer, partitions)
         assert consumer.assignment == partitions
         while more := received(member, 5_000):
-            dealt += more
+            tally.dealt += more
         assert eventually_holds(member, partitions)
-    record_property("gap_s", round(gap, 1))
-    print(f"{len(receipts)} acknowledged, {refused} refused, routed again after {gap:.1f} s")
-    print("partitions of the group's member:", [f"{w} at {s:.1f} s" for w, s in moved] or "kept")
-    assert gap
-    assert sorted(got) == sorted(receipts)
-    assert sorted(dealt) == sorted(receipts)
-    assert stored(pair, partitions) >= set(receipts)
+    record_property("gap_s", round(tally.gap_s, 1))
+    print(f"{len(tally.receipts)} acknowledged, {tally.refused} refused,", end=" ")
+    print(f"routed again after {tally.gap_s:.1f} s; partitions {tally.moved or 'kept'}")
+    assert tally.gap_s
+    assert sorted(tally.got) == sorted(tally.dealt) == sorted(tally.receipts)
+    assert stored(pair, partitions) >= set(tally.receipts)
 
 
 def is_known(pair: TwoMasters) -> bool:
-    """Whether a master routes the topic again."""
+    """Whether a master routes the topic again, asked without patience."""
     try:
-        with Metadata(settings(pair)) as metadata:
+        with Metadata(replace(settings(pair), fail_over_wait_ms=0)) as metadata:
             return bool(metadata.topic(TOPIC).subscribable)
     except errors.TubeMQError:
         return False
