@@ -23,6 +23,8 @@ WIRE_SHARED = TopicSpec("t_wire_shared", partitions=3)  # test_wire_against_genu
 RESTART = TopicSpec("t_restart")  # test_genuine_server.py
 FROM_JAVA = TopicSpec("t_from_java", partitions=2)  # test_java_exchange.py
 TO_JAVA = TopicSpec("t_to_java")  # test_java_exchange.py
+SHAPES = TopicSpec("t_shapes", partitions=2, options=_SOON_ON_DISK)  # test_java_shapes.py
+SHAPES_LARGE = TopicSpec("t_shapes_large", options=_SOON_ON_DISK)  # test_java_shapes.py
 EMPTY = TopicSpec("t_empty", partitions=2)  # never written
 
 # tests/behaviour, which never asks what was there before
@@ -43,6 +45,7 @@ SPARES = tuple(
 ALL = (
     *(ONE_STORE, TWO_STORES, SINGLE, MANY_STORES),
     *(WIRE, WIRE_SHARED, RESTART, FROM_JAVA, TO_JAVA, EMPTY),
+    *(SHAPES, SHAPES_LARGE),
     *BEHAVIOUR,
     *(BENCH_1K, BENCH_100),
     *SPARES,
