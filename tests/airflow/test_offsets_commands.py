@@ -111,3 +111,19 @@ def test_rebuilding_never_goes_back(group: Here, tmp_path: Path) -> None:
     group.accepted = [event(1, 140)]
     with pytest.raises(ConfigError, match="window 2"):
         ask(offsets.rebuild, sink=str(tmp_path / "sink"))
+
+
+def test_of_two_cursors_the_newer_is_set_and_the_ledger_s_is_rebuilt(
+    group: Here, tmp_path: Path
+) -> None:
+    if not group.ledger:
+        pytest.skip("there is one cursor")
+    newer = ClaimBook(Position(5, {"1:0": 560})).to_document(SCOPE, NOW, "task")
+    group.state.set("cursor", newer)
+    ask(offsets.set_position, offsets=json.dumps({"1:0": 28}))
+    assert group.state.get("cursor")["next"] == {"1:0": 28}
+    group.accepted = [event(5, 560)]
+    ask(offsets.rebuild, sink=str(tmp_path / "sink"))
+    _, cursor = group.cursor()
+    assert cursor is not None
+    assert (cursor["seq"], cursor["next"], cursor["pending"]) == (5, {"1:0": 560}, {})

@@ -71,16 +71,19 @@ class Group:
         """The newest commit event that has a position, or None."""
         return next((event for event in self.events() if event.get("position")), None)
 
-    def cursor(self) -> tuple[str, Document | None]:
-        """Which store has the cursor (``ledger`` or ``asset_state``), and the cursor."""
-        self._revision = 0
-        if self._ledgers():
-            found = VersionedState(self._state()).load(CURSOR)
-            if found is not None:
-                self._revision = found.rev
-                return "ledger", found.document
+    def cursor(self, *, of_ledger: bool = False) -> tuple[str, Document | None]:
+        """Which store has the cursor (``ledger`` or ``asset_state``), and the cursor.
+
+        Where both have one, the group has moved: the ledger's counts unless it is behind, or unless
+        `of_ledger` asks for it all the same.
+        """
         self._seen = DocumentState(self._state()).load("cursor")
-        return "asset_state", self._seen
+        found = VersionedState(self._state()).load(CURSOR) if self._ledgers() else None
+        self._revision = found.rev if found else 0
+        left = found and self._seen and self._seen["seq"] > found.document["seq"]
+        if found is None or (left and not of_ledger):
+            return "asset_state", self._seen
+        return "ledger", found.document
 
     def store_cursor(self, store: str, document: Document) -> None:
         """Replace what `cursor` gave. Raises `StoreConflict` if a task has written it since; asset

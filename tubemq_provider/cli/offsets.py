@@ -108,7 +108,7 @@ def adopt(args: Any) -> None:
 def rebuild(args: Any) -> None:
     """Position and claims anew, from the newest event and what the sink has beyond it."""
     with open_group(args.asset) as group:
-        store, cursor = group.cursor()
+        store, cursor = group.cursor(of_ledger=True)
         event = group.newest_position()
         if store == "ledger" and args.sink is None:
             raise errors.ConfigError(
