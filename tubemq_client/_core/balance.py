@@ -75,6 +75,8 @@ class BalancedSession:
     _beats: int = 0
     _forgotten: bool = False
     _session_ms: int = 0
+    _away: dict[BrokerNode, int] = field(default_factory=dict)
+    """When each broker was last looked for in vain."""
     _at_master: HeartbeatSchedule = field(init=False)
     _at_brokers: HeartbeatSchedule = field(init=False)
 
@@ -253,12 +255,17 @@ class BalancedSession:
         A broker that does not answer keeps its partitions: it may be back before leases end."""
         if not self._at_brokers.due((yield Now())):
             return self._at_brokers.wait_ms((yield Now()))
-        self._at_brokers.succeeded((yield Now()))
+        started = yield Now()
+        self._at_brokers.succeeded(started)
         by_broker: dict[BrokerNode, list[HeldPartition]] = {}
         for held in self.table.held.values():
             by_broker.setdefault(held.lease.broker, []).append(held)
         posted = []
-        for broker, group in by_broker.items():
+        for broker in sorted(by_broker, key=lambda broker: self._away.get(broker, -1)):
+            # Connecting takes seconds: those who are there come first, and again in time.
+            if broker in self._away and (yield Now()) - started > self._at_brokers.period_ms // 2:
+                break
+            group = by_broker[broker]
             request = _pb.HeartBeatRequestC2B(
                 clientId=self.client_id,
                 groupName=self.group,
@@ -270,8 +277,10 @@ class BalancedSession:
             try:
                 ticket = yield Post(broker.address, methods.HEARTBEAT_BROKER, request)
             except errors.TubeMQError as error:
+                self._away[broker] = yield Now()
                 self._note(f"broker {broker}", error)
             else:
+                self._away.pop(broker, None)
                 posted.append((broker, group, ticket))
         for broker, group, ticket in posted:
             try:

@@ -21,6 +21,7 @@ from tubemq_client.model import ConsumerSettings
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
     from tubemq_client._core.registration import Registered
+    from tubemq_client.model import BrokerNode
 
 __all__ = ["GroupFetch", "Idle", "ReceivedBatch"]
 
@@ -28,6 +29,9 @@ _LOST = (errors.NotRegistered, errors.PartitionTaken, errors.AuthenticationFaile
 _ANY_LAG = 1 << 62
 _COMMIT_TRIES = 3
 _COMMIT_PAUSE_MS = 100
+
+_LONGEST_REST_MS = 10_000
+"""How long a broker that does not answer is left alone, after several attempts."""
 
 _DOUBT_MS = 120_000
 """How late a broker may serve a request that was given up: it was stopped for so long, say."""
@@ -64,6 +68,8 @@ class GroupFetch:
     on_trouble: Callable[[str, errors.TubeMQError], None]
     corrupt_records: str = "fail"
     _decode: dict[str, DecodePolicy] = field(default_factory=dict)
+    _unanswered: dict[BrokerNode, int] = field(default_factory=dict)
+    """Fetches in a row that a broker did not answer."""
 
     def fetch(self) -> Conversation[ReceivedBatch | Idle]:
         """One request to the partition whose turn it is. Abandoned halfway, its batch comes again
@@ -147,7 +153,6 @@ class GroupFetch:
 
     def _ask(self, held: HeldPartition, token: int) -> Conversation[ReceivedBatch | Idle]:
         consumed, held.consumed = held.consumed, False
-        now = yield Now()
         try:
             # The group's own limit for any lag replaces what the broker would enforce.
             escape = self.flow.group.limit(_ANY_LAG, (yield WallNow())) is not None
@@ -155,10 +160,13 @@ class GroupFetch:
             reply = yield Await(ticket)
         except (errors.NetworkError, errors.RemoteException) as error:
             self.on_trouble(str(held.partition), error)
+            now = yield Now()
             held.doubtful_until = now + _DOUBT_MS
             # Not `consumed` again: if the broker has heard it, that would skip a batch never seen.
-            self.table.release(held, token, ready_at=now + reply_delay_ms(500))
+            self.table.release(held, token)
+            self._rest(held.lease.broker, now)
             return Idle(0)
+        self._unanswered.pop(held.lease.broker, None)
         now = yield Now()
         code = reply.errCode
         if reply.success and code == errors.SUCCESS:
@@ -172,6 +180,15 @@ class GroupFetch:
         delay = yield from self._delay(held, reply, size=0)
         self.table.release(held, token, ready_at=now + delay)
         return Idle(0)
+
+    def _rest(self, broker: BrokerNode, now: int) -> None:
+        """Leave a broker that does not answer alone for a while. An attempt costs seconds in which
+        whoever receives does not hear of others, so it is not made for each of its partitions."""
+        count = self._unanswered[broker] = self._unanswered.get(broker, 0) + 1
+        pause = min(reply_delay_ms(500) << min(count - 1, 16), _LONGEST_REST_MS)
+        for held in self.table.held.values():
+            if held.lease.broker == broker:
+                held.ready_at = max(held.ready_at, now + pause)
 
     def _accept(
         self, held: HeldPartition, token: int, reply: Any
