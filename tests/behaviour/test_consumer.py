@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from tests.behaviour.conftest import embedded
 from tests.behaviour.shells import Shell
-from tests.behaviour.sites import SHARED, SINGLE, Site, bodies, eventually
+from tests.behaviour.sites import EMBEDDED_TOPICS, SHARED, SINGLE, Site, bodies, eventually
 from tests.behaviour.windows import settings_for
 from tubemq_client import ClientSettings, Partition, errors
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
@@ -163,6 +164,48 @@ def test_positions_are_known_from_the_answers_of_brokers(
         known = consumer.consumed_offsets[partition]
         assert (known.current, known.lag) == (end, 0)
         assert consumer.assign(partition, start) == end  # held already: nothing happens
+
+
+@pytest.fixture(params=["embedded", pytest.param("genuine", marks=pytest.mark.real)])
+def administered(request: pytest.FixtureRequest) -> Iterator[tuple[Site, str, str]]:
+    """A server of either kind, the address of its administration, and the token for changes."""
+    if request.param == "genuine":
+        cluster = request.getfixturevalue("genuine")
+        settings = settings_for(cluster.masters, heartbeat_period_ms=1_000)
+        yield Site(settings, [cluster.broker_id]), cluster.master_web, cluster.admin_token
+        return
+    with EmbeddedTubeMQ(1, EMBEDDED_TOPICS) as server:
+        assert server.master_web is not None
+        yield (
+            Site(settings_for(server.masters, heartbeat_period_ms=1_000), server.broker_ids),
+            server.master_web,
+            "abc",
+        )
+
+
+def test_an_administrator_sends_a_group_to_the_newest_data(
+    shell: Shell, administered: tuple[Site, str, str], group: str
+) -> None:
+    site, web, token = administered
+    partition = site.partition(SINGLE)
+    start, *_ = site.send(partition, b"a", b"b", b"c")
+    with shell.AssignedConsumer(site.settings, group, {SINGLE: ()}) as consumer:
+        consumer.assign(partition, start)
+        assert consumer.consumed_offsets[partition].current == start
+        order = {
+            "type": "op_modify",
+            "method": "admin_set_client_balance_group_consume_from_max",
+            "confModAuthToken": token,
+            "modifyUser": "tests",
+            "groupName": group,
+        }
+        assert httpx.get(f"http://{web}/webapi.htm", params=order).json()["errCode"] in (0, 200)
+        end = start + 3 * 28
+        eventually(lambda: consumer.consumed_offsets[partition].current == end or None)
+        (new,) = site.send(partition, b"new")
+        batch = consumer.receive(30_000)
+        assert (batch.start, bodies(batch)) == (new, [b"new"])
+        consumer.confirm(batch)
 
 
 # -- with faults ----------------------------------------------------------------------------------
