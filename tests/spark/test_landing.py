@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,24 @@ def test_files_of_other_tries_are_never_taken(world: World, staging: Staging) ->
     assert not (Path(staging.path) / "_landing").exists()
     with pytest.raises(FileNotFoundError):
         job.run(0)  # whoever is still at it has nowhere to write
+
+
+def test_a_try_that_still_writes_does_not_hold_up_a_window(
+    world: World, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.produce(40)
+    plan = world.plan(world.whole())
+    job = Job(world, plan, staging)
+    manifest, remove = job.run_all(), shutil.rmtree
+
+    def remove_while_a_copy_runs(path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            job.run(0)
+        remove(path)
+
+    monkeypatch.setattr(shutil, "rmtree", remove_while_a_copy_runs)
+    assert accept(plan, staging, manifest).total == 40
+    assert [path.suffix for path in Path(staging.path).iterdir()].count("") == 0
 
 
 def test_a_manifest_that_does_not_tile_the_plan_is_refused(world: World, staging: Staging) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["accept", "landing_frame", "manifest_of"]
 
 _DIRECTORY = "_landing"
+_LANDED = "_landed"
 
 
 def landing_frame(
@@ -77,7 +78,8 @@ def accept(plan: WindowPlan, staging: Staging, manifest: Sequence[ManifestRow]) 
     for name in asides:
         (root / CORRUPT).mkdir(exist_ok=True)
         (directory / name).rename(root / CORRUPT / f"{name}.parquet")
-    shutil.rmtree(directory)
+    # Renamed first: a copy of a task that goes on could put a file into it while it is emptied.
+    shutil.rmtree(directory.rename(root / _LANDED))
     return counts
 
 
