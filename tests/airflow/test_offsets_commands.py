@@ -75,6 +75,10 @@ def ask(command: Callable[[Any], None], **arguments: Any) -> None:
     inspect.unwrap(command)(SimpleNamespace(**given))
 
 
+def rebuild(directory: Path, *, drop_claims: bool = False) -> None:
+    ask(offsets.rebuild, sink=str(directory / "sink"), drop_claims=drop_claims)
+
+
 def event(seq: int, end: int) -> Document:
     return {"v": 1, "position": Position(seq, {"1:0": end}).to_document(SCOPE.h)}
 
@@ -110,7 +114,7 @@ def test_a_position_is_set_behind_the_newest_accepted_window(group: Here) -> Non
 def test_rebuilding_never_goes_back(group: Here, tmp_path: Path) -> None:
     group.accepted = [event(1, 140)]
     with pytest.raises(ConfigError, match="window 2"):
-        ask(offsets.rebuild, sink=str(tmp_path / "sink"))
+        rebuild(tmp_path)
 
 
 def test_of_two_cursors_the_newer_is_set_and_the_ledger_s_is_rebuilt(
@@ -123,7 +127,23 @@ def test_of_two_cursors_the_newer_is_set_and_the_ledger_s_is_rebuilt(
     ask(offsets.set_position, offsets=json.dumps({"1:0": 28}))
     assert group.state.get("cursor")["next"] == {"1:0": 28}
     group.accepted = [event(5, 560)]
-    ask(offsets.rebuild, sink=str(tmp_path / "sink"))
+    rebuild(tmp_path)
     _, cursor = group.cursor()
     assert cursor is not None
     assert (cursor["seq"], cursor["next"], cursor["pending"]) == (5, {"1:0": 560}, {})
+
+
+def test_a_claim_that_can_never_be_read_is_dropped_if_asked(group: Here, tmp_path: Path) -> None:
+    if not group.ledger:
+        pytest.skip("there are no claims")
+    group.accepted = [event(2, 280)]
+    plan = WindowPlan.cursor(SCOPE, 3, {"1:0": (280, 2800)})
+    claimed = ClaimBook(Position(2, {"1:0": 280})).claim(plan, "task", NOW)
+    assert claimed is not None
+    group.cursor()
+    group.store_cursor("ledger", claimed.to_document(SCOPE, NOW, "task"))
+    for drop, left in ((False, [plan.window_id]), (True, [])):
+        rebuild(tmp_path, drop_claims=drop)
+        _, cursor = group.cursor()
+        assert cursor is not None
+        assert list(cursor["pending"]) == left

@@ -36,6 +36,11 @@ _OFFSETS = _arg(
     required=True,
 )
 _CLAIM = _arg(("--window",), help="only the claim on this window")
+_DROP = _arg(
+    ("--drop-claims",),
+    help="forget claims that nobody has written; only while no task of the group runs",
+    action="store_true",
+)
 _START = _arg(("--start",), help="first instant that counts, RFC 3339")
 _END = _arg(("--end",), help="first instant after, RFC 3339")
 
@@ -61,7 +66,7 @@ _OFFSETS_COMMANDS = (
         "rebuild",
         "Make the position anew from events and the sink's markers",
         "offsets.rebuild",
-        *(_ASSET, _SINK, _YES),
+        *(_ASSET, _SINK, _DROP, _YES),
     ),
 )
 

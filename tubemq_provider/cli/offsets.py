@@ -106,7 +106,11 @@ def adopt(args: Any) -> None:
 
 @command
 def rebuild(args: Any) -> None:
-    """Position and claims anew, from the newest event and what the sink has beyond it."""
+    """Position and claims anew, from the newest event and what the sink has beyond it.
+
+    Claims that nobody has written are kept, unless they are to be dropped: a window that can never
+    be read, as its log was truncated, would hold up its group for ever.
+    """
     with open_group(args.asset) as group:
         store, cursor = group.cursor(of_ledger=True)
         event = group.newest_position()
@@ -117,7 +121,8 @@ def rebuild(args: Any) -> None:
             )
         plans = _plans(args.sink, event or cursor)
         book, about = _rebuilt(event, plans)
-        book = book.keeping(_claims(cursor))
+        if not args.drop_claims:
+            book = book.keeping(_claims(cursor))
         if (book.pending or book.done) and store != "ledger":
             raise errors.ConfigError(
                 "the sink misses a window before others, and without a ledger nothing can fill a "
