@@ -19,10 +19,10 @@ ARGS ?=
 
 # A part that hangs is interrupted after so many seconds, so that it cleans up and the parts after it
 # still run.
-LIMIT_unit ?= 540
-LIMIT_airflow ?= 960
-LIMIT_spark ?= 360
-LIMIT_real ?= 720
+LIMIT_unit ?= 900
+LIMIT_airflow ?= 1100
+LIMIT_spark ?= 500
+LIMIT_real ?= 1100
 LIMIT_conformance ?= 1200
 LIMIT_soak ?= 7200
 bounded = $(if $(shell command -v timeout),timeout --signal=INT --kill-after=60 $(LIMIT_$(1)))
