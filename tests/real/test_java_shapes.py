@@ -19,7 +19,17 @@ import pytest
 from benchmarks.java_client import run_java
 from tests.behaviour.sites import eventually
 from tests.real import topics
-from tubemq_client import ClientSettings, Consumer, Message, Metadata, Producer, Record, errors
+from tubemq_client import (
+    ClientSettings,
+    Consumer,
+    Message,
+    Metadata,
+    OffsetRange,
+    Producer,
+    RangeReader,
+    Record,
+    errors,
+)
 from tubemq_client.admin import AdminClient
 from tubemq_client.testing.genuine import GenuineTubeMQ
 
@@ -109,6 +119,19 @@ def receive_here(settings: ClientSettings, count: int) -> list[Facts]:
     return sorted(found)
 
 
+def read_window(settings: ClientSettings) -> list[Facts]:
+    """Everything of the larger topic up to its stable ends."""
+    with Metadata(settings) as metadata:
+        ends = metadata.ends(LARGE, "shapes_ends")
+    with RangeReader(settings, group="shapes_window") as reader:
+        return [
+            facts(LARGE, message)
+            for partition, end in ends.items()
+            for batch in reader.read(OffsetRange(partition, end.min_offset, end.max_offset))
+            for message in batch.messages()
+        ]
+
+
 def wait_on_disk(settings: ClientSettings) -> None:
     def on_disk() -> bool | None:
         with Metadata(settings) as metadata:
@@ -141,7 +164,9 @@ def test_every_shape_crosses_in_both_directions(
     wait_on_disk(quick)
     thread = threading.Thread(target=java, daemon=True)
     thread.start()
+    window = read_window(quick)
     ours = receive_here(quick, len(rows))
     thread.join(WAIT_S)
+    assert window == [row for row in rows if row[0] == LARGE]
     assert ours == rows
     assert sorted(theirs) == rows
