@@ -12,7 +12,8 @@ import pytest
 from tests.behaviour.shells import Shell
 from tests.behaviour.sites import GROUP, SHARED, SINGLE, Site, bodies, eventually
 from tubemq_client import BoundStart, ClientSettings, Partition, errors
-from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client._core.balance import BalancedSession
+from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.model import ConsumerSettings
 
 TOPICS = {SHARED: ()}
@@ -346,6 +347,32 @@ def test_mistakes_are_listed_before_anything_is_sent(shell: Shell) -> None:
     text = str(caught.value)
     for part in ("'red'", "session_key", "source_count 0", "not subscribed", "multiple of 28"):
         assert part in text
+
+
+def test_names_that_no_heartbeat_could_carry_are_refused(shell: Shell) -> None:
+    nowhere = ClientSettings((("127.0.0.1", 1),))
+    with pytest.raises(errors.ConfigError) as caught:
+        shell.Consumer(nowhere, "g#1", {"a b": ["x,y", ""]})
+    for problem in ("group: 'g#1'", "topics: 'a b'", "filter 'x,y'", "filter ''"):
+        assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("work", ["beat_master", "beat_brokers", "rebalance"])
+def test_whoever_receives_is_told_that_a_member_beats_no_more(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    """A mistake of ours must not look like a topic without records."""
+
+    def fail(self: Any) -> Any:
+        raise RuntimeError("a mistake")
+        yield
+
+    monkeypatch.setattr(BalancedSession, work, fail)
+    with EmbeddedTubeMQ(1, [TopicSpec(SHARED)], http=False) as server:
+        options = ClientSettings((server.master_address,))
+        consumer = shell.Consumer(options, "silent", TOPICS)
+        with consumer, pytest.raises(RuntimeError, match="a mistake"):
+            consumer.receive(SOON_MS)
 
 
 # -- tools ----------------------------------------------------------------------------------------

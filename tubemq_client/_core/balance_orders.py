@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tubemq_client import errors
+from tubemq_client._wire import strings
 from tubemq_client.model import INDEX_ENTRY_BYTES, Partition
 
 __all__ = ["BoundStart", "Calls", "Order", "Rebalance", "subscription"]
@@ -77,16 +78,27 @@ class Order:
 
 
 def subscription(
-    topics: Mapping[str, Iterable[str]], bound: BoundStart | None
+    group: str, topics: Mapping[str, Iterable[str]], bound: BoundStart | None
 ) -> dict[str, tuple[str, ...]]:
-    """Topics with their filter items, sorted. Raises `errors.ConfigError` with all mistakes."""
+    """Topics with their filter items, sorted. Raises `errors.ConfigError` with all mistakes, those
+    included that no server minds but that could not be written in a heartbeat."""
     wanted = {topic: tuple(sorted(set(items))) for topic, items in topics.items()}
     problems = [] if wanted else ["topics: name at least one"]
+    names = [("group", group), *(("topics", topic) for topic in wanted)]
     problems += [
-        f"topics: the filters of {topic!r} are the text {items!r}; give a list"
-        for topic, items in topics.items()
-        if isinstance(items, str)
+        f"{option}: {name!r} is empty or contains one of ': # @ , ; =' or a blank"
+        for option, name in names
+        if not strings.is_name(name)
     ]
+    for topic, items in topics.items():
+        if isinstance(items, str):
+            problems.append(f"topics: the filters of {topic!r} are the text {items!r}; give a list")
+            continue
+        problems += [
+            f"topics: filter {item!r} of {topic!r} is blank or contains '#' or ','"
+            for item in wanted[topic]
+            if not strings.is_filter_item(item)
+        ]
     if bound is not None:
         problems += [f"bound: {problem}" for problem in bound.problems(wanted)]
     if problems:

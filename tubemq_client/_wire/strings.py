@@ -43,7 +43,9 @@ __all__ = [
     "format_topic_condition",
     "format_topic_info",
     "format_topic_meta",
+    "is_filter_item",
     "is_ipv6",
+    "is_name",
     "parse_broker",
     "parse_failure_info",
     "parse_masters",
@@ -106,8 +108,18 @@ def _cut(what: str, text: str, part: str, separator: str, names: str) -> tuple[s
     return left, right
 
 
+def is_name(text: str) -> bool:
+    """Whether `text` can stand in these formats: it is not empty, without separators and blanks."""
+    return bool(text) and not _SEPARATOR.search(text)
+
+
+def is_filter_item(text: str) -> bool:
+    """Whether `text` can be one of the items of a topic condition."""
+    return bool(text.strip()) and not _FILTER_SEPARATOR.search(text)
+
+
 def _name(what: str, text: str) -> str:
-    if not text or _SEPARATOR.search(text):
+    if not is_name(text):
         raise ValueError(f"{what} {text!r} is empty or contains one of ': # @ , ; =' or a blank")
     return text
 
@@ -439,7 +451,7 @@ def format_topic_condition(topic: str, items: Iterable[str]) -> str:
     if not wanted:
         raise ValueError(f"topic {topic!r} without filter items must be left out")
     for item in wanted:
-        if not item.strip() or _FILTER_SEPARATOR.search(item):
+        if not is_filter_item(item):
             raise ValueError(f"filter item {item!r} is blank or contains '#' or ','")
     return f"{_name('topic', topic)}#{','.join(wanted)}"
 

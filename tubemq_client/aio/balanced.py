@@ -68,7 +68,7 @@ class Consumer(AsyncClient):
             self._session,
             group,
             self._ids.consumer(group, "Balanced"),
-            subscription(topics, bound),
+            subscription(group, topics, bound),
             settings,
             consumer,
             bound,
@@ -261,7 +261,13 @@ class Consumer(AsyncClient):
     # -- tasks ------------------------------------------------------------------------------------
 
     def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.create_task(work, name=f"tubemq-consumer-{name}"))
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception as error:  # noqa: BLE001 - raised by the next `receive`
+                self._consumer.fail(error)
+
+        self._tasks.append(asyncio.create_task(guarded(), name=f"tubemq-consumer-{name}"))
 
     async def _keep_beating(self, beat: Callable[[], Conversation[int]]) -> None:
         while not self._consumer.closing:

@@ -59,7 +59,7 @@ class AssignedConsumer(AsyncClient):
     ) -> None:
         place = place_in_group(source_count, node_id)
         check_settings(consumer)
-        wanted = subscription(topics, None)
+        wanted = subscription(group, topics, None)
         super().__init__(settings)
         self._ready, self._beat = Bell(), Bell()
         self._consumer = AssignedSession(

@@ -70,7 +70,7 @@ class Consumer(BlockingClient):
             self._session,
             group,
             self._ids.consumer(group, "Balanced"),
-            subscription(topics, bound),
+            subscription(group, topics, bound),
             settings,
             consumer,
             bound,
@@ -271,7 +271,13 @@ class Consumer(BlockingClient):
         return self._driver.run(in_turns(conversation, self._lock))
 
     def _start(self, name: str, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, name=f"tubemq-consumer-{name}", daemon=True)
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001 - raised by the next `receive`
+                self._consumer.fail(error)
+
+        thread = threading.Thread(target=guarded, name=f"tubemq-consumer-{name}", daemon=True)
         self._threads.append(thread)
         thread.start()
 
