@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from tubemq_client import ClientSettings, Partition, ReceivedBatch
+from tubemq_client import ClientSettings, MessageBatch, Partition, ReceivedBatch
 from tubemq_client._io import asyncio_connection, asyncio_pool
 from tubemq_client._wire import methods
 from tubemq_client._wire.envelope import decode_request
 from tubemq_client._wire.framing import Frame, FrameDecoder, encode_frame
-from tubemq_client.aio import Consumer, Producer
+from tubemq_client.aio import AssignedConsumer, Consumer, Producer
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 
 pytestmark = pytest.mark.timeout(60)
@@ -112,22 +112,46 @@ async def member(
             yield consumer
 
 
+@asynccontextmanager
+async def assigned(
+    settings: ClientSettings, delay: Delay, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[AssignedConsumer]:
+    """A member that chose the partition itself; its broker is behind `delay`."""
+    connect = asyncio_connection.connect
+    async with AssignedConsumer(settings, "chosen", {TOPIC: ()}) as first:
+        await first.assign(PARTITION)
+        broker = first._consumer.held[PARTITION].lease.broker.address
+    async with delay.before(broker) as way:
+
+        async def detour(address: Any, settings: ClientSettings) -> Any:
+            return await connect(way if address == broker else address, settings)
+
+        monkeypatch.setattr(asyncio_pool, "connect", detour)
+        async with AssignedConsumer(settings, "chosen", {TOPIC: ()}) as consumer:
+            await consumer.assign(PARTITION)
+            yield consumer
+
+
+MEMBERS = pytest.mark.parametrize("enter", [member, assigned])
+
+
 async def send(settings: ClientSettings, body: bytes) -> None:
     async with Producer(settings) as producer:
         await producer.send(TOPIC, body, partition=PARTITION)
 
 
-def bodies(batch: ReceivedBatch | None) -> list[bytes]:
+def bodies(batch: ReceivedBatch | MessageBatch | None) -> list[bytes]:
     assert batch is not None
     return [message.body for message in batch.messages()]
 
 
+@MEMBERS
 def test_a_cancelled_fetch_does_not_move_what_the_next_batch_confirms(
-    settings: ClientSettings, monkeypatch: pytest.MonkeyPatch
+    settings: ClientSettings, monkeypatch: pytest.MonkeyPatch, enter: Any
 ) -> None:
     async def scenario() -> list[bytes]:
         delay = Delay()
-        async with member(settings, delay, monkeypatch) as consumer:
+        async with enter(settings, delay, monkeypatch) as consumer:
             await send(settings, b"a")
             delay.method = methods.GET_MESSAGES.id
             first = asyncio.create_task(consumer.receive(PATIENCE_MS))
@@ -149,12 +173,13 @@ def test_a_cancelled_fetch_does_not_move_what_the_next_batch_confirms(
     assert asyncio.run(scenario()) == [b"a", b"b"]
 
 
+@MEMBERS
 def test_a_cancelled_confirmation_does_not_confirm_the_next_batch(
-    settings: ClientSettings, monkeypatch: pytest.MonkeyPatch
+    settings: ClientSettings, monkeypatch: pytest.MonkeyPatch, enter: Any
 ) -> None:
     async def scenario() -> list[bytes]:
         delay = Delay()
-        async with member(settings, delay, monkeypatch) as consumer:
+        async with enter(settings, delay, monkeypatch) as consumer:
             await send(settings, b"a")
             batch = await consumer.receive(PATIENCE_MS)
             assert batch is not None

@@ -288,6 +288,11 @@ class AssignedSession:
                 return batch
         return None
 
+    def put_back(self, batch: MessageBatch | None) -> None:
+        """Nobody waits for this batch any more: asked again, its partition gives the same one."""
+        if batch is not None and batch.partition in self.held:
+            self.held[batch.partition].use = Use.IDLE
+
     def next_try_ms(self, partition: Partition | None, now: int) -> int:
         """How long a caller who found nothing should wait before it pulls again."""
         held = self.held.get(partition) if partition is not None else None

@@ -221,9 +221,19 @@ class AssignedConsumer(AsyncClient):
         finally:
             await super().close()
 
-    async def _in_turn(self, ask: Callable[[], Conversation[T]]) -> T:
-        async with self._turn:
-            return await self._driver.run(ask())
+    async def _in_turn(
+        self, ask: Callable[[], Conversation[T]], put_back: Callable[[T], object] | None = None
+    ) -> T:
+        """One conversation at a time, to its end even if the caller is cancelled: a broker may
+        serve what was given up after what is asked next."""
+        await self._turn.acquire()
+        return await self._driver.complete(self._until_its_end(ask()), put_back)
+
+    def _until_its_end(self, conversation: Conversation[T]) -> Conversation[T]:
+        try:
+            return (yield from conversation)
+        finally:
+            self._turn.release()
 
     async def _settle(self, batch: MessageBatch, *, consumed: bool) -> int:
         partition = batch.partition
@@ -249,7 +259,7 @@ class AssignedConsumer(AsyncClient):
         deadline = None if timeout_ms < 0 else _now_ms() + timeout_ms
         while True:
             seen = self._ready.count
-            batch = await self._in_turn(pull)
+            batch = await self._in_turn(pull, self._consumer.put_back)
             now = _now_ms()
             if batch is not None or self._consumer.closing or (deadline and deadline <= now):
                 return batch
