@@ -13,12 +13,11 @@ from tubemq_client import Partition, errors
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 
 
+@pytest.mark.parametrize("site", [pytest.param("genuine", marks=pytest.mark.real)], indirect=True)
 def test_a_genuine_broker_remembers(
-    site: Site, admin: Any, request: pytest.FixtureRequest, once_on_genuine: None
+    site: Site, admin: Any, remembered: str, once_on_genuine: None
 ) -> None:
-    if site.kind == "embedded":
-        pytest.skip("the shared embedded server keeps no history; the next test has one that does")
-    group = request.getfixturevalue("remembered")
+    group = remembered
     since = datetime.now(UTC) - timedelta(minutes=10)
     found = eventually(lambda: admin.position_history(group, since) or None)
     assert found[0].partition == Partition(site.broker_id, SINGLE, 0)
