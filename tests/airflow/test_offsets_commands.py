@@ -69,6 +69,9 @@ def group(
     engine.dispose()
 
 
+LEDGER_ONLY = pytest.mark.parametrize("group", ["ledger"], indirect=True)
+
+
 def ask(command: Callable[[Any], None], **arguments: Any) -> None:
     """Run a command without what Airflow wraps around it."""
     given = {"asset": "c1/orders/g1", "output": "table", "yes": True, **arguments}
@@ -117,11 +120,10 @@ def test_rebuilding_never_goes_back(group: Here, tmp_path: Path) -> None:
         rebuild(tmp_path)
 
 
+@LEDGER_ONLY
 def test_of_two_cursors_the_newer_is_set_and_the_ledger_s_is_rebuilt(
     group: Here, tmp_path: Path
 ) -> None:
-    if not group.ledger:
-        pytest.skip("there is one cursor")
     newer = ClaimBook(Position(5, {"1:0": 560})).to_document(SCOPE, NOW, "task")
     group.state.set("cursor", newer)
     ask(offsets.set_position, offsets=json.dumps({"1:0": 28}))
@@ -133,9 +135,8 @@ def test_of_two_cursors_the_newer_is_set_and_the_ledger_s_is_rebuilt(
     assert (cursor["seq"], cursor["next"], cursor["pending"]) == (5, {"1:0": 560}, {})
 
 
+@LEDGER_ONLY
 def test_a_claim_that_can_never_be_read_is_dropped_if_asked(group: Here, tmp_path: Path) -> None:
-    if not group.ledger:
-        pytest.skip("there are no claims")
     group.accepted = [event(2, 280)]
     plan = WindowPlan.cursor(SCOPE, 3, {"1:0": (280, 2800)})
     claimed = ClaimBook(Position(2, {"1:0": 280})).claim(plan, "task", NOW)
