@@ -13,11 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tubemq_client import _pb, errors
+from tubemq_client import errors
 from tubemq_client._core.assigned_view import HoldOff, TopicView
 from tubemq_client._core.balance_orders import Calls
 from tubemq_client._core.balance_partitions import HeldPartition, Use
 from tubemq_client._core.batch import DecodePolicy, MessageBatch, RawBatch
+from tubemq_client._core.broker_beats import beat_request, by_broker, lost_partitions
 from tubemq_client._core.effects import Await, Call, Now, Sleep, WallNow
 from tubemq_client._core.flow_control import Fetched, FlowControl, Pace
 from tubemq_client._core.leases import HeartbeatSchedule
@@ -29,7 +30,7 @@ from tubemq_client.model import ClientSettings, ConsumerSettings
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
     from tubemq_client._core.master import MasterSession
-    from tubemq_client.model import BrokerNode, Partition
+    from tubemq_client.model import Partition
 
 __all__ = ["READ_STATUS", "AssignedSession"]
 
@@ -391,17 +392,10 @@ class AssignedSession:
         """RPC 16 to every broker with held partitions; drops those it says are lost. Returns how
         many answered: one that does not may be back before its leases end."""
         reached = 0
-        by_broker: dict[BrokerNode, list[HeldPartition]] = {}
-        for held in self.held.values():
-            by_broker.setdefault(held.lease.broker, []).append(held)
-        for broker, group in by_broker.items():
-            request = _pb.HeartBeatRequestC2B(
-                clientId=self.client_id,
-                groupName=self.group,
-                readStatus=0,
-                qryPriorityId=self.flow.priority,
-                partitionInfo=[strings.format_partition_info(broker, h.partition) for h in group],
-                authInfo=self.master.broker_auth(),
+        for broker, group in by_broker(self.held.values()).items():
+            auth = self.master.broker_auth()
+            request = beat_request(
+                self.client_id, self.group, self.flow.priority, broker, group, auth
             )
             try:
                 reply = yield Call(broker.address, methods.HEARTBEAT_BROKER, request)
@@ -410,14 +404,10 @@ class AssignedSession:
                 continue
             reached += 1
             self.trouble.pop(f"broker {broker}", None)
-            if reply.success and reply.hasPartFailure:
-                asked = {held.partition: held for held in group}
-                for text in reply.failureInfo:
-                    failure = strings.parse_failure_info(text)
-                    if failure.partition in asked:
-                        where = f"heartbeat to broker {broker}"
-                        refusal = errors.for_code(failure.code, text, where=where)
-                        self._lose(asked[failure.partition], refusal)
+            if reply.success:
+                where = f"heartbeat to broker {broker}"
+                for held, refusal in lost_partitions(reply, group, where):
+                    self._lose(held, refusal)
         return reached
 
     # -- what was put off -------------------------------------------------------------------------

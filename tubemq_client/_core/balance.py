@@ -20,6 +20,7 @@ from tubemq_client._core.assigned import READ_STATUS
 from tubemq_client._core.balance_fetch import GroupFetch
 from tubemq_client._core.balance_orders import BoundStart, Calls, Order, Rebalance
 from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable, Use
+from tubemq_client._core.broker_beats import beat_request, by_broker, lost_partitions
 from tubemq_client._core.effects import Await, Deliver, Now, Post, Sleep, WallNow
 from tubemq_client._core.flow_control import FlowControl, Pace
 from tubemq_client._core.leases import HeartbeatSchedule
@@ -257,22 +258,15 @@ class BalancedSession:
             return self._at_brokers.wait_ms((yield Now()))
         started = yield Now()
         self._at_brokers.succeeded(started)
-        by_broker: dict[BrokerNode, list[HeldPartition]] = {}
-        for held in self.table.held.values():
-            by_broker.setdefault(held.lease.broker, []).append(held)
+        groups = by_broker(self.table.held.values())
         posted = []
-        for broker in sorted(by_broker, key=lambda broker: self._away.get(broker, -1)):
+        for broker in sorted(groups, key=lambda broker: self._away.get(broker, -1)):
             # Connecting takes seconds: those who are there come first, and again in time.
             if broker in self._away and (yield Now()) - started > self._at_brokers.period_ms // 2:
                 break
-            group = by_broker[broker]
-            request = _pb.HeartBeatRequestC2B(
-                clientId=self.client_id,
-                groupName=self.group,
-                readStatus=0,
-                qryPriorityId=self.flow.priority,
-                partitionInfo=[strings.format_partition_info(broker, h.partition) for h in group],
-                authInfo=self.master.broker_auth(),
+            group, auth = groups[broker], self.master.broker_auth()
+            request = beat_request(
+                self.client_id, self.group, self.flow.priority, broker, group, auth
             )
             try:
                 ticket = yield Post(broker.address, methods.HEARTBEAT_BROKER, request)
@@ -300,14 +294,8 @@ class BalancedSession:
                     self._lose(held, refusal)
             return
         self.trouble.pop(f"broker {broker}", None)
-        if not reply.hasPartFailure:
-            return
-        asked = {held.partition: held for held in group}
-        for text in reply.failureInfo:
-            failure = strings.parse_failure_info(text)
-            if failure.partition in asked:
-                refusal = errors.for_code(failure.code, text, where=where)
-                self._lose(asked[failure.partition], refusal)
+        for held, refusal in lost_partitions(reply, group, where):
+            self._lose(held, refusal)
 
     def _lose(self, held: HeldPartition, error: errors.TubeMQError) -> None:
         if self.table.remove(held.partition, held):
