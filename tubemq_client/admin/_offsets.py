@@ -245,18 +245,9 @@ def clone_offsets(
     if not rows:
         raise errors.ConfigError(f"group {source} has no position to copy", subject="offsets")
     before = yield from _stored(web, urls, target, topics)
-    for broker_id in sorted({p.broker_id for p in rows}) if not dry_run else ():
-        names = sorted({p.topic for p in rows if p.broker_id == broker_id})
-        for some in in_batches(names):
-            yield from web.broker(
-                urls[broker_id],
-                "admin_clone_offset",
-                write=True,
-                sourceGroupName=source,
-                targetGroupName=target,
-                topicName=some,
-                modifyUser=web.user,
-            )
+    if not dry_run:
+        fields = {"sourceGroupName": source, "targetGroupName": target}
+        yield from _each(web, urls, rows, "admin_clone_offset", fields)
     return [
         OffsetChange(target, partition, before.get(partition), offset, applied=not dry_run)
         for partition, offset in sorted(rows.items())
@@ -274,21 +265,35 @@ def remove_offsets(
     """
     urls = yield from live_urls(web)
     rows = yield from _stored(web, urls, group, topics)
-    for broker_id in sorted({p.broker_id for p in rows}) if not dry_run else ():
-        names = sorted({p.topic for p in rows if p.broker_id == broker_id})
-        for some in in_batches(names):
-            yield from web.broker(
-                urls[broker_id],
-                "admin_rmv_offset",
-                write=True,
-                groupName=group,
-                topicName=some,
-                modifyUser=web.user,
-            )
+    if not dry_run:
+        yield from _each(web, urls, rows, "admin_rmv_offset", {"groupName": group})
     return [
         OffsetChange(group, partition, offset, None, applied=not dry_run)
         for partition, offset in sorted(rows.items())
     ]
+
+
+def _each(
+    web: Web,
+    urls: Mapping[int, str],
+    partitions: Iterable[Partition],
+    method: str,
+    fields: Mapping[str, str],
+) -> Conversation[None]:
+    """One request, or some, to each broker of `partitions`, for their topics there."""
+    topics: dict[int, set[str]] = {}
+    for partition in partitions:
+        topics.setdefault(partition.broker_id, set()).add(partition.topic)
+    for broker_id, names in sorted(topics.items()):
+        for some in in_batches(sorted(names)):
+            yield from web.broker(
+                urls[broker_id],
+                method,
+                write=True,
+                **fields,
+                topicName=some,
+                modifyUser=web.user,
+            )
 
 
 def _stored(

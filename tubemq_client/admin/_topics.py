@@ -68,14 +68,7 @@ def create_topic(
     """
     fields = (properties or TopicProperties()).fields()
     ids = list(broker_ids) if broker_ids is not None else (yield from _all_brokers(web))
-    for some in in_batches(ids):
-        yield from web.modify(
-            "admin_add_topic_deploy_info",
-            topicName=name,
-            brokerId=some,
-            createUser=web.user,
-            **fields,
-        )
+    yield from _each(web, "admin_add_topic_deploy_info", name, ids, createUser=web.user, **fields)
     return ids
 
 
@@ -102,14 +95,8 @@ def modify_topic(
     if not fields:
         raise errors.ConfigError("nothing to change: every property is None", subject="topic")
     ids = yield from _brokers_of(web, name, broker_ids)
-    for some in in_batches(ids):
-        yield from web.modify(
-            "admin_update_topic_deploy_info",
-            topicName=name,
-            brokerId=some,
-            modifyUser=web.user,
-            **fields,
-        )
+    method = "admin_update_topic_deploy_info"
+    yield from _each(web, method, name, ids, modifyUser=web.user, **fields)
     return ids
 
 
@@ -133,15 +120,18 @@ def delete_topic(
     """
     ids = yield from _brokers_of(web, name, broker_ids)
     yield from modify_topic(web, name, _CLOSED, ids)
-    yield from _each(web, "admin_delete_topic_deploy_info", name, ids)
+    yield from _each(web, "admin_delete_topic_deploy_info", name, ids, modifyUser=web.user)
     if remove_data:
-        yield from _each(web, "admin_remove_topic_deploy_info", name, ids)
+        method = "admin_remove_topic_deploy_info"
+        yield from _each(web, method, name, ids, modifyUser=web.user)
     return ids
 
 
-def _each(web: Web, method: str, name: str, ids: Sequence[int]) -> Conversation[None]:
+def _each(
+    web: Web, method: str, name: str, ids: Sequence[int], **fields: object
+) -> Conversation[None]:
     for some in in_batches(ids):
-        yield from web.modify(method, topicName=name, brokerId=some, modifyUser=web.user)
+        yield from web.modify(method, topicName=name, brokerId=some, **fields)
 
 
 def topic_controls(web: Web, names: Sequence[str] = ()) -> Conversation[list[TopicControl]]:
