@@ -8,14 +8,16 @@ which order they run, is not known here.
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tubemq_client.model import Address
 from tubemq_client.testing import _reaper
 
-__all__ = ["Reaper", "ServerProcess", "tail"]
+__all__ = ["Reaper", "ServerProcess", "listens", "tail"]
 
 
 class Reaper:
@@ -126,6 +128,15 @@ class ServerProcess:
     def _collect(self, process: subprocess.Popen[bytes]) -> None:
         process.wait(timeout=30)
         self._reaper.forget(process.pid)
+
+
+def listens(address: Address) -> bool:
+    """Whether somebody takes connections at `address` now."""
+    try:
+        with socket.create_connection(address, timeout=2.0):
+            return True
+    except OSError:
+        return False
 
 
 def tail(log: Path, lines: int = 12) -> str:

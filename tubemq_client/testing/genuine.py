@@ -28,7 +28,7 @@ from typing import Any, Self
 
 from tubemq_client.errors import ServerError, TubeMQError
 from tubemq_client.model import PARTITIONS_PER_STORE, Address
-from tubemq_client.testing._process import Reaper, ServerProcess, tail
+from tubemq_client.testing._process import Reaper, ServerProcess, listens, tail
 from tubemq_client.testing._server_files import HOST, Ports, Sections
 from tubemq_client.testing._servers import (
     HeapSizes,
@@ -303,7 +303,7 @@ class GenuineTubeMQ:
             # The RPC port opens after the registration; one that failed leaves the process alive.
             if broker.said(_REGISTRATION_FAILED):
                 raise GenuineFailed(f"the broker could not register\n{tail(broker.log)}")
-            return _listens(self.broker_address)
+            return listens(self.broker_address)
 
         cluster.wait(broker, lambda: "serve", serving, _Deadline(timeout_s))
 
@@ -439,14 +439,6 @@ class _Cluster:
                     f"{tail(server.log)}"
                 )
             time.sleep(_POLL_S)
-
-
-def _listens(address: Address) -> bool:
-    try:
-        with socket.create_connection(address, timeout=2.0):
-            return True
-    except OSError:
-        return False
 
 
 def _zookeeper_ok(port: int) -> bool:

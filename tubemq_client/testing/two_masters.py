@@ -15,7 +15,6 @@ The DANGER told of in `genuine` holds here too: run inside `isolation`.
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from typing import Any, Self
 
 from tubemq_client.errors import ServerError
 from tubemq_client.model import Address
-from tubemq_client.testing._process import ServerProcess, tail
+from tubemq_client.testing._process import ServerProcess, listens, tail
 from tubemq_client.testing._server_files import HOST
 from tubemq_client.testing._servers import Setup, master_process
 from tubemq_client.testing._webapi import WebApi, WebUnreachable
@@ -114,7 +113,7 @@ class TwoMasters:
             second.process.start()
             self._wait(
                 second.process,
-                lambda: _listens(second.address) and not second.is_active(),
+                lambda: listens(second.address) and not second.is_active(),
                 "stand by",
                 timeout_s,
             )
@@ -181,11 +180,3 @@ class TwoMasters:
                     f"the {process.name} did not {goal} within {timeout_s:g} s\n{tail(process.log)}"
                 )
             time.sleep(_POLL_S)
-
-
-def _listens(address: Address) -> bool:
-    try:
-        with socket.create_connection(address, timeout=2.0):
-            return True
-    except OSError:
-        return False
