@@ -11,7 +11,7 @@ import dagster as dg
 from tubemq_provider.dagster.resource import TubeMQResource
 from tubemq_provider.offsets.file_timeline import FileTimeline
 from tubemq_provider.sinks.read import published_windows
-from tubemq_provider.windows.canonical import canonical_json, rfc3339, sha256_hex
+from tubemq_provider.windows.canonical import rfc3339, sha256_hex
 from tubemq_provider.windows.coverage import Coverage, coverage, report
 from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.samples import instant_of
@@ -46,7 +46,7 @@ def build_tubemq_ends_asset(
                 "samples": len(timeline.samples),
                 "ends": dg.MetadataValue.json(ends),
             },
-            data_version=dg.DataVersion(sha256_hex(canonical_json(ends))),
+            data_version=dg.DataVersion(sha256_hex(ends)),
         )
 
     return sampled
