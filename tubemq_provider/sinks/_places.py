@@ -2,7 +2,7 @@
 
 A `Place` knows exactly what exactly-once needs of storage: create a document only if nothing is
 there, bring in a finished file, read, list, remove. Names are relative, with ``/``. Nothing here
-knows windows; `_objects` has the implementation for object stores.
+knows windows; `_objects` has the implementation for object stores, `_locating` chooses.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -30,7 +30,7 @@ from tubemq_provider.windows.protocols import Document
 if TYPE_CHECKING:
     import pyarrow.fs
 
-__all__ = ["LocalPlace", "Place", "PlaceBook", "as_document", "place_at", "scheme_of"]
+__all__ = ["LocalPlace", "Place", "PlaceBook", "as_document", "scheme_of"]
 
 
 class Place(Protocol):
@@ -159,18 +159,6 @@ def scheme_of(url: str) -> str:
     """The scheme of a URL in lower case; empty for a path."""
     scheme, separator, _ = url.partition("://")
     return scheme.lower() if separator else ""
-
-
-def place_at(url: str, storage_options: Mapping[str, str]) -> Place:
-    """The place that a path or URL means. Raises `ConfigError` for what no sink can use, and
-    `MissingExtraError` without the extra that object stores need."""
-    if scheme_of(url) in ("", "file"):
-        from tubemq_provider.sinks.parquet import local_root
-
-        return LocalPlace(local_root(url))
-    from tubemq_provider.sinks._objects import ObjectPlace
-
-    return ObjectPlace(url, storage_options)
 
 
 def as_document(name: str, data: bytes) -> Document:
