@@ -2,7 +2,7 @@
 
 Rows, for 1 KiB and 100 B records with the same number of them unanswered: the published Java client
 (asynchronous sends with callbacks), `send_many` of a list and of a generator, `send_async` with
-callbacks, and the asyncio shell. Each row is the best of some passes; quote the share of Java.
+callbacks, and both in the asyncio shell. Each row is the best of some passes; quote the share of Java.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tubemq_client.testing.genuine import GenuineTubeMQ
 
-__all__ = ["JAVA", "produce_rows"]
+__all__ = ["JAVA", "produce_rows", "ways"]
 
 JAVA = "Java client 1.13.0, async"
 _LIST = 5_000
@@ -40,17 +40,24 @@ def produce_rows(
 
         found = run_java_producer(server, topic, size, count, window, passes=options.passes)
         rows[JAVA] = Rate(found["records"], found["bytes"], found["seconds"])
-    ways: dict[str, Callable[[], None]] = {
-        "send_many, lists": lambda: _lists(settings, topic, body, count, window),
-        "send_many, generator": lambda: _generator(settings, topic, body, count, window),
-        "send_async, callbacks": lambda: _callbacks(settings, topic, body, count),
-        "aio send_many, lists": lambda: asyncio.run(_aio(settings, topic, body, count, window)),
-    }
-    for name, run in ways.items():
+    for name, run in ways(settings, topic, body, count, window).items():
         rows[name] = min(
             (_timed(run, count, size) for _ in range(options.passes)), key=lambda rate: rate.seconds
         )
     return rows
+
+
+def ways(
+    settings: ClientSettings, topic: str, body: bytes, count: int, window: int
+) -> dict[str, Callable[[], None]]:
+    """All ways to send `count` records of the same `body`, by name."""
+    return {
+        "send_many, lists": lambda: _lists(settings, topic, body, count, window),
+        "send_many, generator": lambda: _generator(settings, topic, body, count, window),
+        "send_async, callbacks": lambda: _callbacks(settings, topic, body, count),
+        "aio send_many, lists": lambda: asyncio.run(_aio(settings, topic, body, count, window)),
+        "aio send_async": lambda: asyncio.run(_aio_async(settings, topic, body, count)),
+    }
 
 
 def _timed(run: Callable[[], None], count: int, size: int) -> Rate:
@@ -92,3 +99,12 @@ async def _aio(settings: ClientSettings, topic: str, body: bytes, count: int, wi
             records = [Record(body) for _ in range(min(_LIST, count - start))]
             async for _ in producer.send_many(topic, records, in_flight=window):
                 pass
+
+
+async def _aio_async(settings: ClientSettings, topic: str, body: bytes, count: int) -> None:
+    async with aio.Producer(settings) as producer:
+        for start in range(0, count, _LIST):
+            size = min(_LIST, count - start)
+            futures = [await producer.send_async(topic, Record(body)) for _ in range(size)]
+            for future in futures:
+                await future
