@@ -299,7 +299,9 @@ class ProducerSettings:
     broker refused for overflow, and so did not store, is sent again up to `overflow_retries` times,
     `overflow_pause_ms` apart. With `retry_unknown` a record whose fate is unknown (no answer, the
     connection broke) is sent again up to 3 times: at least once instead of at most once. With
-    `verify_checksum` brokers check every record against its CRC-32 before they store it.
+    `verify_checksum` brokers check every record against its CRC-32 before they store it. Brokers
+    pass over records beyond the cluster's size limit while they are in memory only; a topic's own
+    limit may allow them, and `large_records` says whether they are refused or sent all the same.
     """
 
     in_flight: int = 64
@@ -316,3 +318,4 @@ class ProducerSettings:
     verify_checksum: bool = True
     overflow_retries: int = 60
     overflow_pause_ms: int = 50
+    large_records: Literal["refuse", "send"] = "refuse"

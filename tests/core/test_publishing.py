@@ -397,3 +397,49 @@ def test_a_refusal_that_is_final_counts_once(mq: MemoryTubeMQ, producer: Produce
         mq.driver().run(producer.send_one(TOPIC, Record(b"x", partition=PARTITION), 0))
     found = producer.stats.snapshot(0, 0)
     assert (found.errors_by_code, found.sent_again, found.failed) == ({503: 1}, 0, 1)
+
+
+LARGEST_READABLE = 2**20 + 10 * 1024 - 52
+
+
+def widened(producer: ProducerSession, large_records: Any = "refuse") -> ProducerSession:
+    """A topic whose limit is wider than the cluster's."""
+    producer.limits[TOPIC] = 2 * 2**20
+    producer.settings = ProducerSettings(large_records=large_records)
+    return producer
+
+
+def test_records_that_groups_may_never_get_are_refused_with_the_way_out(
+    producer: ProducerSession,
+) -> None:
+    widened(producer)
+    assert producer.encode(TOPIC, Record(bytes(LARGEST_READABLE)), 0, 0)
+    with pytest.raises(errors.ConfigError) as caught:
+        producer.encode(TOPIC, Record(bytes(LARGEST_READABLE + 1)), 0, 0)
+    for words in (str(LARGEST_READABLE + 1), str(LARGEST_READABLE), "never", "large_records"):
+        assert words in str(caught.value)
+
+
+def test_attributes_count_for_what_groups_may_never_get(producer: ProducerSession) -> None:
+    widened(producer)
+    room = LARGEST_READABLE - 4 - len("k=v")
+    assert producer.encode(TOPIC, Record(bytes(room), {"k": "v"}), 0, 0)
+    with pytest.raises(errors.ConfigError, match="large_records"):
+        producer.encode(TOPIC, Record(bytes(room + 1), {"k": "v"}), 0, 0)
+
+
+def test_large_records_are_sent_if_asked_for_up_to_the_topics_limit(
+    producer: ProducerSession,
+) -> None:
+    widened(producer, "send")
+    assert producer.encode(TOPIC, Record(bytes(2 * 2**20)), 0, 0)
+    with pytest.raises(errors.ConfigError, match="exceeds the limit"):
+        producer.encode(TOPIC, Record(bytes(2 * 2**20 + 1)), 0, 0)
+
+
+def test_a_wider_cluster_makes_large_records_readable(producer: ProducerSession) -> None:
+    widened(producer).default_limit = 2 * 2**20
+    assert producer.encode(TOPIC, Record(bytes(2 * 2**20)), 0, 0)
+    producer.limits[TOPIC] = 2**20
+    with pytest.raises(errors.ConfigError, match="exceeds the limit"):
+        producer.encode(TOPIC, Record(bytes(2**20 + 1)), 0, 0)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tubemq_client import _pb, errors
 from tubemq_client._core.effects import Await, AwaitAll, Deliver, Now, Post, PostAll, Sleep
 from tubemq_client._core.flights import Flight, Record, fate_unknown, pieces
+from tubemq_client._core.record_size import judge_size
 from tubemq_client._core.registration import UNDEFINED
 from tubemq_client._core.routing import Detours, Router, partition_for_key
 from tubemq_client._core.send_stats import SendStats
@@ -226,11 +227,8 @@ class ProducerSession:
             raise errors.ConfigError(str(error).split("; "), subject="record") from None
         partition = self._choose(topic, record, now)
         limit = self.limits.get(topic) or self.default_limit
-        if len(data) > limit:
-            raise errors.ConfigError(
-                f"record of {len(data)} bytes exceeds the limit of topic {topic!r}, {limit} bytes",
-                subject="record",
-            )
+        if len(data) > min(limit, self.default_limit):
+            judge_size(topic, len(data), limit, self.default_limit, self.settings.large_records)
         return Flight(topic, record, sent_address, partition, data, flag, now)
 
     def finish(self, flight: Flight) -> Conversation[SendReceipt]:

@@ -259,6 +259,9 @@ class ProducerConfig(ClientConfig):
     overflow_pause_ms: int = Field(
         50, ge=1, le=60_000, description="time between those attempts, ms"
     )
+    large_records: Literal["refuse", "send"] = Field(
+        "refuse", description="what to do with a record that groups may never get, for its size"
+    )
 
     def producer_settings(self) -> ProducerSettings:
         """The plain values that a producer runs on."""
