@@ -169,6 +169,7 @@ class IngestArguments(TaskArguments):
     gap_policy: Literal["fail", "skip"] = "fail"
     corrupt_records: Literal["fail", "drop", "quarantine"] = "fail"
     on_clear: Literal["verify", "rewrite"] = "verify"
+    on_other_scope: Literal["fail", "start_anew"] = "fail"
     commit_to_broker: bool = False
     offset_store: StoreName = "asset_state"
 

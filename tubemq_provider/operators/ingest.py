@@ -114,6 +114,9 @@ class TubeMQSparkIngestOperator(OutputArguments):
     :param on_clear: what a cleared task does that finds its window written: ``verify`` counts the
         rows in the sink again and leaves it; ``rewrite`` reads the same offsets again and replaces
         the window in one step (object stores and databases).
+    :param on_other_scope: a group without windows meets some of its topic and name in the sink that
+        were written under another cluster alias, or with other filters: ``fail``, as a renamed
+        connection would store all records again; ``start_anew`` begins beside them.
     :param commit_to_broker: also show where the group goes on as its offsets at the brokers, for
         TubeMQ's own dashboards; best effort.
     :param offset_store: where progress is kept: ``asset_state``; ``ledger``, if the deployment has
@@ -177,6 +180,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
         new_partition_position: str = "earliest",
         corrupt_records: str = "fail",
         on_clear: str = "verify",
+        on_other_scope: str = "fail",
         commit_to_broker: bool = False,
         offset_store: str = "asset_state",
         **kwargs: Any,

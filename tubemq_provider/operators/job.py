@@ -73,6 +73,7 @@ class IngestJob:
             new_partition_position=arguments.new_partition_position,
             corrupt_records=arguments.corrupt_records,
             on_clear=arguments.on_clear,
+            on_other_scope=arguments.on_other_scope,
         )
         self._engine = self._make_engine(stack)
 

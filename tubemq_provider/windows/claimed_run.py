@@ -88,6 +88,8 @@ class ClaimedRun(WindowRun):
         seqs = cursor_numbers(self._sink.window_ids(), self._scope.h)
         yield "windows listed"
         published: list[WindowPlan] = []
+        if position is None:
+            yield from self._refuse_other_scopes()
         for seq in sorted(seq for seq in seqs if seq > (position.seq if position else 0)):
             marker = self._sink.marker(cursor_window_id(seq, self._scope.h))
             yield "marker read"

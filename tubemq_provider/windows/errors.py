@@ -7,7 +7,12 @@ anything but the client's errors.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tubemq_client.errors import TubeMQError
+
+if TYPE_CHECKING:
+    from tubemq_provider.windows.plan import WindowPlan, WindowScope
 
 __all__ = [
     "CountMismatch",
@@ -15,6 +20,7 @@ __all__ = [
     "IdentityMismatch",
     "MarkerConflict",
     "NoInitialPosition",
+    "OtherScopeFound",
     "SinkDamaged",
     "SinkHistoryLost",
     "StoreConflict",
@@ -49,6 +55,18 @@ class IdentityMismatch(WindowError):
     """Stored progress belongs to another cluster, topic, group, filter set, epoch or sink."""
 
     fatal = True
+
+
+class OtherScopeFound(WindowError):
+    """A scope has no windows yet, and the sink has some of the same topic and group under another
+    scope. `scope` is the one that would begin, `found` the plan of a window of the other."""
+
+    fatal = True
+
+    def __init__(self, message: str, scope: WindowScope, found: WindowPlan) -> None:
+        self.scope = scope
+        self.found = found
+        super().__init__(message)
 
 
 class MarkerConflict(WindowError):

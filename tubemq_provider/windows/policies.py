@@ -21,6 +21,7 @@ __all__ = [
     "GapPolicy",
     "NewPartitionPosition",
     "OnClear",
+    "OnOtherScope",
     "Policies",
     "RegressionPolicy",
     "parse_offsets",
@@ -74,6 +75,15 @@ class OnClear(StrEnum):
     REWRITE = "rewrite"
 
 
+class OnOtherScope(StrEnum):
+    """A scope without windows (a renamed connection makes one) meets windows of the same topic and
+    group under another scope: raise `OtherScopeFound`, or begin anew beside them, which may store
+    records again."""
+
+    FAIL = "fail"
+    START_ANEW = "start_anew"
+
+
 @dataclass(frozen=True, slots=True)
 class Policies:
     """One value per policy. `Policies.of` takes the options' texts and lists all problems."""
@@ -83,6 +93,7 @@ class Policies:
     new_partition_position: NewPartitionPosition = NewPartitionPosition.EARLIEST
     corrupt_records: CorruptRecords = CorruptRecords.FAIL
     on_clear: OnClear = OnClear.VERIFY
+    on_other_scope: OnOtherScope = OnOtherScope.FAIL
 
     @classmethod
     def of(cls, **options: str) -> Policies:

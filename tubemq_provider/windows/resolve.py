@@ -169,6 +169,9 @@ class StandalonePlanner(Protocol):
     def window_id(self) -> str | None:
         """The id, if it is known before planning."""
 
+    def has_neighbour(self) -> bool:
+        """Whether a window beside this one is known to have been planned in the same scope."""
+
     def plan(self) -> WindowPlan:
         """The plan; the same question may be answered differently later."""
 
@@ -196,6 +199,13 @@ class TimePlanner:
     def window_id(self) -> str:
         """Known before planning: it names the interval."""
         return time_window_id(self.start, self.end, self.scope.h)
+
+    def has_neighbour(self) -> bool:
+        """Whether one of the boundaries is fixed already."""
+        if self.book is None:
+            return False
+        keys = (_boundary_key(instant, self.scope) for instant in (self.start, self.end))
+        return any(self.book.read(key) is not None for key in keys)
 
     def plan(self) -> WindowPlan:
         """Fix both boundaries and plan what lies between, even if that is nothing.
@@ -278,6 +288,10 @@ class ExplicitPlanner:
     def window_id(self) -> None:
         """Only known once planned: the id is the hash of the ranges."""
         return
+
+    def has_neighbour(self) -> bool:
+        """Never known: such windows have no order."""
+        return False
 
     def plan(self) -> WindowPlan:
         """The plan of these ranges. Raises `WindowNotReady` and `DataLoss` like a time window."""

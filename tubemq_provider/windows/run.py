@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.windows._outcome import outcome
 from tubemq_provider.windows._progress import (
     RunProgress,
     cursor_numbers,
@@ -31,7 +32,7 @@ from tubemq_provider.windows.cursor import Cursor, Position, position_of_event
 from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.errors import DocumentError, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, cursor_window_id
-from tubemq_provider.windows.policies import OnClear
+from tubemq_provider.windows.policies import OnClear, OnOtherScope
 from tubemq_provider.windows.protocols import (
     Document,
     Engine,
@@ -45,7 +46,8 @@ from tubemq_provider.windows.protocols import (
     StepObserver,
 )
 from tubemq_provider.windows.resolve import StandalonePlanner
-from tubemq_provider.windows.result import WindowResult, event_document, merged_gaps
+from tubemq_provider.windows.result import WindowResult, event_document
+from tubemq_provider.windows.scopes import refuse_other_scopes
 from tubemq_provider.windows.verify import check_counts, check_marker
 
 __all__ = ["PLANS_KEPT", "Mirror", "StandalonePlanner", "StepPoint", "WindowRun"]
@@ -172,6 +174,7 @@ class WindowRun:
         if now.cursor_missing:
             yield from self._look_for_holes()
         if now.position is None:
+            yield from self._refuse_other_scopes()
             now.reach(self._planner.initial())
             yield "initial position resolved"
 
@@ -203,6 +206,11 @@ class WindowRun:
                 f"{cursor_window_id(reached + 1, self._scope.h)}; set the position by hand, as "
                 f"starting anew could store records twice"
             )
+
+    def _refuse_other_scopes(self) -> Iterator[str]:
+        """A scope that begins where another one has stored the same records asks first."""
+        if self._planner.policies.on_other_scope is OnOtherScope.FAIL:
+            yield from refuse_other_scopes(self._sink, self._scope)
 
     # -- 2 plan -------------------------------------------------------------------------------
 
@@ -259,6 +267,8 @@ class WindowRun:
         if isinstance(self._planner, CursorPlanner):
             created = self._planner.plan(self._position())
         else:
+            if not self._planner.has_neighbour():
+                yield from self._refuse_other_scopes()
             created = self._planner.plan()
         yield "plan created"
         if created is None:
@@ -417,7 +427,7 @@ class WindowRun:
 
     def _commit(self) -> Iterator[str]:
         """Say what was done, in the event that becomes visible with the task's success."""
-        self._result = self._make_result()
+        self._result = outcome(self._planner, self._sink, self._engine, self._now)
         self._store.emit(event_document(self._scope, self._result))
         yield "event emitted"
 
@@ -433,43 +443,6 @@ class WindowRun:
         yield "mirrored"
 
     # -- small helpers ------------------------------------------------------------------------
-
-    def _make_result(self) -> WindowResult:
-        now, sink = self._now, self._sink
-        common = WindowResult(
-            kind=self._kind(),
-            topic=self._scope.topic,
-            group=self._scope.group,
-            engine=self._engine.name,
-            sink_kind=sink.kind,
-            exactly_once=sink.exactly_once,
-            position=now.position,
-            recovered=now.recovered(self._scope.h),
-            pace=self._planner.pace if isinstance(self._planner, CursorPlanner) else None,
-        )
-        if now.plan is None or now.marker is None:
-            return replace(common, empty=True)
-        counts = now.marker.counts
-        return replace(
-            common,
-            window_id=now.plan.window_id,
-            hash=now.plan.hash,
-            ranges=now.plan.ranges,
-            records=counts.records,
-            bytes=counts.bytes,
-            corrupt=counts.corrupt,
-            gaps=merged_gaps(now.plan, now.marker),
-            has_more=now.plan.has_more,
-            pace=now.pace() or common.pace,
-            empty=now.plan.entries == 0,
-            replayed=now.replayed,
-            sink_ref=now.marker.ref,
-        )
-
-    def _kind(self) -> str:
-        if isinstance(self._planner, CursorPlanner):
-            return WindowKind.CURSOR
-        return WindowKind.TIME if self._planner.window_id else WindowKind.EXPLICIT
 
     def _made_result(self) -> WindowResult:
         if self._result is None:

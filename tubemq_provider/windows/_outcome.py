@@ -1,0 +1,60 @@
+"""What a run says when it is done: its result, made from the facts its steps have gathered.
+
+Apart from `run`, so that the steps stay a list of actions. A pure function of what was read and
+done; this module must not do I/O or decide anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tubemq_provider.windows._progress import RunProgress
+from tubemq_provider.windows.cursor_planner import CursorPlanner
+from tubemq_provider.windows.plan import WindowKind
+from tubemq_provider.windows.protocols import Engine, Sink
+from tubemq_provider.windows.resolve import StandalonePlanner
+from tubemq_provider.windows.result import WindowResult, merged_gaps
+
+__all__ = ["outcome"]
+
+
+def outcome(
+    planner: CursorPlanner | StandalonePlanner, sink: Sink, engine: Engine, now: RunProgress
+) -> WindowResult:
+    """The result of a run into `sink`; empty if there is neither plan nor marker."""
+    scope = planner.scope
+    common = WindowResult(
+        kind=_kind(planner),
+        topic=scope.topic,
+        group=scope.group,
+        engine=engine.name,
+        sink_kind=sink.kind,
+        exactly_once=sink.exactly_once,
+        position=now.position,
+        recovered=now.recovered(scope.h),
+        pace=planner.pace if isinstance(planner, CursorPlanner) else None,
+    )
+    if now.plan is None or now.marker is None:
+        return replace(common, empty=True)
+    counts = now.marker.counts
+    return replace(
+        common,
+        window_id=now.plan.window_id,
+        hash=now.plan.hash,
+        ranges=now.plan.ranges,
+        records=counts.records,
+        bytes=counts.bytes,
+        corrupt=counts.corrupt,
+        gaps=merged_gaps(now.plan, now.marker),
+        has_more=now.plan.has_more,
+        pace=now.pace() or common.pace,
+        empty=now.plan.entries == 0,
+        replayed=now.replayed,
+        sink_ref=now.marker.ref,
+    )
+
+
+def _kind(planner: CursorPlanner | StandalonePlanner) -> str:
+    if isinstance(planner, CursorPlanner):
+        return WindowKind.CURSOR
+    return WindowKind.TIME if planner.window_id else WindowKind.EXPLICIT

@@ -1,0 +1,86 @@
+"""Whether a scope that begins would store again what another scope has stored.
+
+Windows of two scopes never share an id, so the marker of one says nothing to the other. A renamed
+connection, another alias of the cluster or other filters make a new scope: its first window would
+begin anew, into a sink that has the records already. So before a scope's first window the sink is
+asked what else it holds: one listing, and a marker per scope found. Later windows cost nothing.
+
+Decides from ids and markers alone and must not import airflow, pyspark or pyarrow. What a sink
+cannot list is not found: see docs/sinks.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tubemq_provider.windows.errors import OtherScopeFound
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.protocols import Sink
+
+__all__ = ["EXPLICIT_LOOKS", "refuse_other_scopes"]
+
+EXPLICIT_LOOKS: Final = 8
+"""Ids of explicit windows do not tell their scope: the markers of so many are read, no more."""
+
+
+def refuse_other_scopes(sink: Sink, scope: WindowScope) -> Iterator[str]:
+    """Raise `OtherScopeFound` if `sink` has windows of the same topic and group, that may hold the
+    same records, and none of `scope` itself. Yields after every action, for a window run."""
+    by_scope: dict[str, str] = {}
+    explicit: list[str] = []
+    for window_id in sink.window_ids():
+        h = _scope_in(window_id)
+        if h is not None:
+            by_scope.setdefault(h, window_id)
+        elif window_id.startswith("x-"):
+            explicit.append(window_id)
+    yield "scopes listed"
+    if scope.h in by_scope:
+        return
+    found: list[WindowPlan] = []
+    for window_id in [*sorted(explicit)[:EXPLICIT_LOOKS], *sorted(by_scope.values())]:
+        marker = sink.marker(window_id)
+        yield "marker of other scope read"
+        if marker is not None and marker.plan.h == scope.h:
+            return
+        if marker is not None and _may_share_records(marker.plan, scope):
+            found.append(marker.plan)
+    if found:
+        raise OtherScopeFound(_refusal(sink, scope, found[0]), scope, found[0])
+
+
+def _scope_in(window_id: str) -> str | None:
+    """The scope that the id of a cursor or time window ends with."""
+    kind, _, rest = window_id.partition("-")
+    return rest.rpartition("-")[2] if kind in {"c", "t"} and "-" in rest else None
+
+
+def _may_share_records(plan: WindowPlan, scope: WindowScope) -> bool:
+    """Another life of the topic has other records, and so have filters with nothing in common."""
+    if (plan.topic, plan.group, plan.epoch) != (scope.topic, scope.group, scope.epoch):
+        return False
+    apart = plan.filters and scope.filters and not set(plan.filters) & set(scope.filters)
+    return not apart
+
+
+def _refusal(sink: Sink, scope: WindowScope, found: WindowPlan) -> str:
+    differences, hints = [], []
+    if found.cluster != scope.cluster:
+        differences.append(f"cluster {found.cluster!r} (this run: {scope.cluster!r})")
+        hints.append(
+            f"if it is the same cluster under a new name, set cluster={found.cluster!r} in the "
+            f"connection and the task to go on there"
+        )
+    if found.filters != scope.filters:
+        differences.append(f"filters {list(found.filters)} (this run: {list(scope.filters)})")
+        hints.append("for other filters take another group, or another sink")
+    if not differences:
+        differences.append("another name of this sink")
+        hints.append("name the sink as before, or pass its old identity")
+    return (
+        f"sink {sink.identity} has windows of topic {scope.topic!r} and group {scope.group!r} "
+        f"under another scope: {', '.join(differences)}; {found.window_id} is one of them. This "
+        f"scope has none, and its first window could store their records again. To choose: "
+        f"{'; '.join(hints)}; to begin anew beside them, set on_other_scope='start_anew'"
+    )
