@@ -2,7 +2,8 @@
 
 Rows, for 1 KiB and 100 B records with the same number of them unanswered: the published Java client
 (asynchronous sends with callbacks), `send_many` of a list and of a generator, `send_async` with
-callbacks, and both in the asyncio shell. Each row is the best of some passes; quote the share of Java.
+callbacks, and both in the asyncio shell. Each row is the best of some passes; quote the share
+of Java.
 """
 
 from __future__ import annotations

@@ -56,6 +56,51 @@ def test_the_client_reads_what_a_server_writes(serial, bodies, offset, text):
     assert envelope.decode_response(payload, methods.GET_MESSAGES) == message
 
 
+@given(st.lists(st.tuples(serials, st.binary() | st.integers(7_900, 20_000).map(bytes))))
+def test_calls_made_together_are_the_same_bytes_as_one_by_one(calls):
+    method = methods.SEND_MESSAGE
+    expected = [envelope.encode_request(serial, method, data, 500) for serial, data in calls]
+    numbers, requests = [serial for serial, _ in calls], [data for _, data in calls]
+    found = envelope.encode_requests(numbers, method, requests, 500)
+    assert found == b"".join(expected)
+
+
+receipts = st.fixed_dictionaries(
+    {},
+    optional={
+        "success": st.booleans(),
+        "errCode": st.integers(-(2**31), 2**31 - 1),
+        "errMsg": texts,
+        "requireAuth": st.booleans(),
+        "messageId": st.integers(-(2**63), 2**63 - 1),
+        "appendTime": st.integers(-(2**63), 2**63 - 1),
+        "appendOffset": st.integers(-(2**63), 2**63 - 1),
+    },
+)
+
+
+@given(receipts, st.binary(max_size=40) | st.just(b"\xa2\x06\x03new") | st.just(b"\xa0\x06\x01"))
+def test_small_replies_are_read_as_those_that_take_the_long_way(fields, beside):
+    """Missing and unknown fields included. Bytes after the envelope mean the long way."""
+    message = _pb.SendMessageResponseB2P(**fields).SerializePartialToString() + beside
+    payload = unframe(envelope.encode_response(1, methods.SEND_MESSAGE.id, Raw(message)))[1]
+
+    def read(payload):
+        try:
+            return envelope.decode_response(payload, methods.SEND_MESSAGE)
+        except errors.ProtocolViolation as violation:
+            return str(violation)
+
+    assert read(payload) == read(payload + b"\0")
+
+
+class Raw(bytes):
+    """Bytes in the place of a message."""
+
+    def SerializeToString(self):  # noqa: N802
+        return bytes(self)
+
+
 @given(texts, texts, st.booleans())
 def test_exceptions_keep_name_and_detail(name, detail, fatal):
     _, payload = unframe(envelope.encode_exception(4, name, detail, fatal=fatal))

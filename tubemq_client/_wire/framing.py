@@ -45,6 +45,8 @@ DEFAULT_MAX_FRAME_BYTES: Final = 32 * 1024 * 1024
 
 _HEADER = struct.Struct(">Iii")
 _LENGTH = struct.Struct(">i")
+_SINGLE = struct.Struct(">Iiii")
+"""Header of a frame of one block, and the length of that block."""
 
 # Pieces below this size are copied together at once. A view would cost more than the bytes it
 # shows and would keep its whole chunk alive, so a stream of tiny chunks could multiply memory.
@@ -135,9 +137,9 @@ class FrameDecoder:
         """Take the next chunk of the stream. Ignored once the stream has been found broken."""
         if self._failure is not None:
             return
-        view = memoryview(data if isinstance(data, bytes) else bytes(data))
+        data = data if isinstance(data, bytes) else bytes(data)
         try:
-            self._parse(view)
+            self._parse(data)
         except errors.ProtocolViolation as violation:
             self._failure = str(violation)
             self._pieces.clear()
@@ -154,17 +156,36 @@ class FrameDecoder:
             raise errors.ProtocolViolation(self._failure)
         return None
 
-    def _parse(self, view: memoryview) -> None:
-        pos, end = 0, len(view)
+    def _parse(self, data: bytes) -> None:
+        view = memoryview(data)
+        pos, end = 0, len(data)
         while pos < end:
             if self._block_left:
                 pos = self._read_block(view, pos, end)
             elif not self._lengths_due:
-                pos = self._read_header(view, pos, end)
+                if not self._partial:
+                    pos = self._read_single_blocks(data, pos, end)
+                if pos < end:
+                    pos = self._read_header(view, pos, end)
             elif self._partial or end - pos < _LENGTH.size:
                 pos = self._read_cut_length(view, pos, end)
             else:
                 pos = self._read_whole_blocks(view, pos, end)
+
+    def _read_single_blocks(self, data: bytes, pos: int, end: int) -> int:
+        """Frames of one block that lie completely in this chunk: the receipts of a producer. What
+        is anything else, a broken frame too, is left where it is."""
+        frames, unpack_from, width = self._frames, _SINGLE.unpack_from, _SINGLE.size
+        while end - pos > width:
+            token, serial, blocks, length = unpack_from(data, pos)
+            stop = pos + width + length
+            if token != FRAME_TOKEN or blocks != 1 or stop > end:
+                break
+            if not 0 < length <= self._max_frame_bytes:
+                break
+            frames.append(Frame(serial, data[pos + width : stop]))
+            pos = stop
+        return pos
 
     def _read_header(self, view: memoryview, pos: int, end: int) -> int:
         stop = min(end, pos + _HEADER.size - len(self._partial))

@@ -43,7 +43,7 @@ class SendTemplate:
             clientId=client_id, topicName=topic, partitionId=partition_id, sentAddr=sent_address
         )
         tail = _pb.SendMessageRequestP2B(authInfo=auth)
-        self._head: bytes = head.SerializePartialToString()
+        self._head: bytes = head.SerializePartialToString() + _TAG_DATA
         self._tail: bytes = tail.SerializePartialToString()
         self._verify = verify
 
@@ -54,7 +54,6 @@ class SendTemplate:
         refuses data that does not match the checksum sent with it."""
         pieces = [
             self._head,
-            _TAG_DATA,
             _varint(len(data)),
             data,
             _FLAGS[flag],
