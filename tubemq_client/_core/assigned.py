@@ -24,6 +24,7 @@ from tubemq_client._core.flow_control import Fetched, FlowControl, Pace
 from tubemq_client._core.leases import HeartbeatSchedule
 from tubemq_client._core.master import Known
 from tubemq_client._core.registration import UNDEFINED, Registered, Registration
+from tubemq_client._core.trouble import Trouble
 from tubemq_client._wire import methods, strings
 from tubemq_client.model import ClientSettings, ConsumerSettings
 
@@ -68,7 +69,7 @@ class AssignedSession:
     view: TopicView = field(default_factory=TopicView)
     held: dict[Partition, HeldPartition] = field(default_factory=dict)
     flow: FlowControl = field(default_factory=FlowControl)
-    trouble: dict[str, errors.TubeMQError] = field(default_factory=dict)
+    trouble: Trouble = field(default_factory=Trouble)
     closing: bool = False
     _met: set[Partition] = field(default_factory=set)
     _hold_off: HoldOff = field(default_factory=HoldOff)

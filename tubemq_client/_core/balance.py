@@ -25,6 +25,7 @@ from tubemq_client._core.effects import Await, Deliver, Now, Post, Sleep, WallNo
 from tubemq_client._core.flow_control import FlowControl, Pace
 from tubemq_client._core.leases import HeartbeatSchedule
 from tubemq_client._core.registration import Registration
+from tubemq_client._core.trouble import Trouble
 from tubemq_client._wire import methods, strings
 from tubemq_client.model import BrokerNode, ClientSettings, ConsumerSettings, Partition
 
@@ -61,7 +62,7 @@ class BalancedSession:
     corrupt_records: str = "fail"
     calls: Calls = field(default_factory=Calls)
     flow: FlowControl = field(default_factory=FlowControl)
-    trouble: dict[str, errors.TubeMQError] = field(default_factory=dict)
+    trouble: Trouble = field(default_factory=Trouble)
     failure: Exception | None = None
     closing: bool = False
     table: PartitionTable = field(init=False)

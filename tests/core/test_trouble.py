@@ -1,0 +1,62 @@
+"""What a member remembers of what went wrong: the error, and nothing that was in use then."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import NoReturn
+
+import pytest
+
+from tubemq_client import ClientSettings, errors
+from tubemq_client._core.assigned import AssignedSession
+from tubemq_client._core.balance import BalancedSession
+from tubemq_client._core.master import MasterSession
+from tubemq_client._core.trouble import Trouble
+
+MASTER = ("master", 8715)
+
+
+class Buffer:
+    """Stands for what a connection owns."""
+
+
+def receive(buffer: Buffer, cause: OSError) -> NoReturn:
+    """Fail with `buffer` in a frame, as connections do."""
+    raise errors.ConnectionLost("127.0.0.1:8123: closed by the peer") from cause
+
+
+ERRORS = [
+    errors.ConnectionLost("127.0.0.1:8123: closed by the peer"),
+    errors.NotRegistered(411, "no registration", where="fetch of 1:orders:0"),
+    errors.StandbyMaster("StandbyException", "passive", where="master"),
+    errors.DataLoss("retention came first", start=1, available=2),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_is_remembered_with_its_data(error: errors.TubeMQError) -> None:
+    trouble = Trouble()
+    trouble["master"] = error
+    kept = trouble["master"]
+    assert (type(kept), str(kept), vars(kept)) == (type(error), str(error), vars(error))
+
+
+def test_nothing_that_was_in_use_is_remembered() -> None:
+    trouble, buffer = Trouble(), Buffer()
+    try:
+        receive(buffer, OSError("reset by peer"))
+    except errors.TubeMQError as error:
+        trouble["master"] = error
+    alive = weakref.ref(buffer)
+    del buffer
+    gc.collect()
+    assert alive() is None
+    assert isinstance(trouble["master"], errors.ConnectionLost)
+
+
+def test_members_remember_so() -> None:
+    master, topics, settings = MasterSession((MASTER,)), {"orders": ()}, ClientSettings((MASTER,))
+    assigned = AssignedSession(master, "group", "client", topics)
+    balanced = BalancedSession(master, "group", "client", topics, settings)
+    assert type(assigned.trouble) is type(balanced.trouble) is Trouble
