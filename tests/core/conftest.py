@@ -25,6 +25,10 @@ BESIDE = Partition(1, TOPIC, 1)
 SMALL_READS = ReadLimits(first_fetch_bytes=800, fetch_bytes=800, memory_scan=(10, 20))
 
 
+flat = itertools.chain.from_iterable
+"""What was delivered in groups, one by one."""
+
+
 @pytest.fixture
 def mq() -> MemoryTubeMQ:
     """Leases of 30 s; everything sent is stable at once unless a test holds it back."""
@@ -53,7 +57,8 @@ def send(mq: MemoryTubeMQ, session: MasterSession, ids: ClientIds) -> Callable[.
 
     def send(*bodies: bytes, to: Partition = PARTITION) -> list[int]:
         records = [Record(body, partition=to) for body in bodies]
-        return [r.offset for r in driver.stream(producer.send_all(TOPIC, records, 0, 8))]
+        receipts = flat(driver.stream(producer.send_all(TOPIC, records, 0, 8)))
+        return [receipt.offset for receipt in receipts]
 
     return send
 

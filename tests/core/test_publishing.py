@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.conftest import PARTITION, TOPIC
+from tests.core.conftest import PARTITION, TOPIC, flat
 from tubemq_client import ClientSettings, Partition, ProducerSettings, Record, errors
 from tubemq_client._core.effects import Deliver, PostAll
 from tubemq_client._core.identity import ClientIds
@@ -46,11 +46,11 @@ def test_the_window_bounds_what_is_unanswered_and_what_is_taken(
             taken.append(record.body)
             yield record
 
-    receipts = driver.stream(producer.send_all(TOPIC, counted(), 0, 8))
+    receipts = flat(driver.stream(producer.send_all(TOPIC, counted(), 0, 8)))
     for n in range(1, 21):
         next(receipts)
-        assert len(taken) == n + 7
-        assert driver.asked.count(SEND) == n + 7
+        assert n + 6 <= len(taken) <= n + 7  # replies are taken two at a time
+        assert driver.asked.count(SEND) == len(taken)
 
 
 def test_overflow_is_sent_again_with_a_pause_and_order_of_receipts_stays(
@@ -59,7 +59,7 @@ def test_overflow_is_sent_again_with_a_pause_and_order_of_receipts_stays(
     mq.broker(1).faults.overflow_every = 4
     driver = mq.driver()
     sending = producer.send_all(TOPIC, itertools.islice(numbered(), 9), 0, 3)
-    receipts = list(driver.stream(sending))
+    receipts = list(flat(driver.stream(sending)))
     assert sorted(r.offset for r in receipts) == [28 * n for n in range(9)]
     assert driver.asked.count(SEND) == 9 + len(driver.slept)
     assert set(driver.slept) == {50}
@@ -79,7 +79,7 @@ def test_many_records_refused_by_a_full_broker_do_not_wait_one_after_the_other(
     mq.broker(1).faults.overflow_every = 1
     driver = mq.driver()
     records = [Record(b"x", partition=PARTITION)] * 200
-    found = list(driver.stream(producer.send_each(TOPIC, records, 0, 64)))
+    found = list(flat(driver.stream(producer.send_each(TOPIC, records, 0, 64))))
     assert {type(outcome) for outcome, _ in found} == {errors.Overflow}
     assert sum(driver.slept) <= 10_000, "who closes the producer waits for all of them"
     mq.broker(1).faults.overflow_every = 2
@@ -168,7 +168,7 @@ def test_records_of_one_key_go_to_one_partition(
 ) -> None:
     driver = mq.driver()
     records = [Record(b"x", key=f"customer {n % 5}") for n in range(50)]
-    receipts = list(driver.stream(producer.send_all(TOPIC, records, 0, 8)))
+    receipts = list(flat(driver.stream(producer.send_all(TOPIC, records, 0, 8))))
     places: dict[Any, set[Partition]] = {}
     for record, receipt in zip(records, receipts, strict=True):
         places.setdefault(record.key, set()).add(receipt.partition)
@@ -239,7 +239,7 @@ def test_a_broker_that_is_gone_costs_nothing_but_an_attempt(
     mq.unplugged.add(mq.node(1).address)
     driver = mq.driver()
     records = [Record(b"%d" % n) for n in range(40)]
-    receipts = list(driver.stream(producer.send_all(TOPIC, records, 0, 16)))
+    receipts = list(flat(driver.stream(producer.send_all(TOPIC, records, 0, 16))))
     assert {r.partition.broker_id for r in receipts} == {2}
     assert stored(mq) == 40
 
@@ -294,7 +294,7 @@ def test_records_that_fail_do_not_stop_the_others_if_asked(
     mq: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     records = [Record(b"x"), Record(b""), Record(b"y", {"a=b": "c"}), Record(b"z")]
-    found = list(mq.driver().stream(producer.send_each(TOPIC, records, 0, 4)))
+    found = list(flat(mq.driver().stream(producer.send_each(TOPIC, records, 0, 4))))
     kinds = [type(outcome).__name__ for outcome, _ in found]
     assert kinds == ["SendReceipt", "ConfigError", "ConfigError", "SendReceipt"]
 
@@ -302,9 +302,8 @@ def test_records_that_fail_do_not_stop_the_others_if_asked(
 def test_a_failure_is_raised_when_its_turn_comes(
     mq: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    receipts = mq.driver().stream(
-        producer.send_all(TOPIC, [Record(b"x"), Record(b"y"), Record(b"")], 0, 12)
-    )
+    records = [Record(b"x"), Record(b"y"), Record(b"")]
+    receipts = flat(mq.driver().stream(producer.send_all(TOPIC, records, 0, 12)))
     assert [next(receipts), next(receipts)]
     with pytest.raises(errors.ConfigError, match="body is empty"):
         next(receipts)
@@ -361,7 +360,7 @@ def test_statistics_count_records_requests_and_codes(
 ) -> None:
     mq.broker(1).faults.overflow_every = 5
     records = [Record(b"abc", partition=PARTITION) for _ in range(9)]
-    list(mq.driver().stream(producer.send_all(TOPIC, records, 0, 4)))
+    list(flat(mq.driver().stream(producer.send_all(TOPIC, records, 0, 4))))
     found = producer.stats.snapshot(0, 0)
     assert (found.stored, found.failed, found.bytes_stored) == (9, 0, 27)
     assert found.errors_by_code == {419: found.sent_again}

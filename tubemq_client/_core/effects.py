@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from tubemq_client import errors
 
@@ -59,17 +59,16 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class PostAll:
-    """Send several requests to one peer at once, without waiting. Answered with their `Ticket`s in
-    order; if it fails otherwise than by `errors.ConnectError`, some may have been sent."""
+    """Send several requests to one peer at once, without waiting. Answered with one `Ticket` for
+    all; if it fails otherwise than by `errors.ConnectError`, some may have been sent."""
 
     address: Address
     method: Method
     requests: Sequence[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """A request on the wire; `handle` belongs to the shell."""
+class Ticket(NamedTuple):
+    """A request on the wire, or all those of one `PostAll`; `handle` belongs to the shell."""
 
     address: Address
     method: Method
@@ -85,8 +84,8 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class AwaitAll:
-    """Wait for the replies of several posted requests. Answered with a list in their order, of
-    reply messages and, where there is none, the `TubeMQError` that `Await` would raise."""
+    """Wait for the replies of all requests of these tickets. Answered with one list in their order,
+    of reply messages and, where there is none, the `TubeMQError` that `Await` would raise."""
 
     tickets: Sequence[Ticket]
 
@@ -119,7 +118,7 @@ class WallNow:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Hand a batch or a receipt to the user. Resumed when the user asks for more."""
+    """Hand a batch or receipts to the user. Resumed when the user asks for more."""
 
     value: Any
 

@@ -6,7 +6,7 @@ where they are given a partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tubemq_client import errors
     from tubemq_client._core.effects import Ticket
 
-__all__ = ["Flight", "Record", "fate_unknown", "pieces"]
+__all__ = ["Flight", "Record", "Volley", "fate_unknown", "pieces"]
 
 _GROUP_BYTES = 2**19
 """Bytes of records put on the wire in one piece, which exist twice for a moment."""
@@ -56,12 +56,21 @@ class Flight:
     failure: errors.TubeMQError | None = None
     again: int = 0
     visit_token: int = 0
-    tried: set[int] = field(default_factory=set)
+    tried: frozenset[int] = frozenset()
 
     @property
     def free(self) -> bool:
         """Whether any partition would do."""
         return self.record.partition is None and self.record.key is None
+
+
+@dataclass(slots=True)
+class Volley:
+    """Records that were put on their way together. `posted` are those that got there: tickets, and
+    the records each is for."""
+
+    flights: Sequence[Flight]
+    posted: list[tuple[Ticket, Sequence[Flight]]] = field(default_factory=list)
 
 
 def pieces(flights: list[Flight]) -> Iterator[list[Flight]]:

@@ -1,42 +1,35 @@
-"""The producer's side of the protocol: register, learn routes, choose a partition, send.
+"""The producer's side of sending: encode records, post them in groups, take receipts, send again.
 
-RPC 1, 2, 3 at the master and 13 at brokers. Routes arrive with heartbeats only (a register answers
-with brokers, not topics), and a topic without routes is one the master does not accept for
-publishing yet. Records are acknowledged from the broker's memory; a crash may lose them.
+RPC 13 at brokers, along the routes of `routes`. Records are acknowledged from the broker's memory;
+a crash may lose them. What is done for every record is written for speed: see
+`python -m benchmarks.send_cpu` before and after a change.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from tubemq_client import _pb, errors
+from tubemq_client import errors
 from tubemq_client._core.effects import Await, AwaitAll, Deliver, Now, Post, PostAll, Sleep
-from tubemq_client._core.flights import Flight, Record, fate_unknown, pieces
+from tubemq_client._core.flights import Flight, Record, Volley, fate_unknown, pieces
 from tubemq_client._core.record_size import judge_size
-from tubemq_client._core.registration import UNDEFINED
-from tubemq_client._core.routing import Detours, Router, partition_for_key
-from tubemq_client._core.send_stats import SendStats
-from tubemq_client._wire import methods, strings
-from tubemq_client._wire.payload import checksum, encode_payload
+from tubemq_client._core.routes import RouteSession
+from tubemq_client._wire import methods
+from tubemq_client._wire.payload import encode_payload
 from tubemq_client._wire.sending import SendTemplate
-from tubemq_client.model import Partition, ProducerSettings, SendReceipt
+from tubemq_client.model import Partition, SendReceipt
 
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
-    from tubemq_client._core.master import MasterSession
-    from tubemq_client.model import Address, BrokerNode, ClientSettings
 
 __all__ = ["Flight", "ProducerSession", "Record"]
 
-_MIB = 2**20
-_LARGEST_LIMIT = 20 * _MIB
-
 _GROUPS = 4
-"""A window of records is put on the wire in so many groups, so that some are always under way."""
+"""A window of records is answered in so many groups, so that some are always under way."""
 
 _UNKNOWN_RETRIES = 3
 
@@ -48,87 +41,8 @@ _NOT_STORED = (errors.Overflow, errors.ServiceUnavailable, errors.Forbidden)
 
 
 @dataclass(slots=True)
-class ProducerSession:
-    """Routes and identity of one producer."""
-
-    master: MasterSession
-    client_id: str
-    settings: ProducerSettings = field(default_factory=ProducerSettings)
-    router: Router | None = None
-    brokers: dict[int, BrokerNode] = field(default_factory=dict)
-    broker_checksum: int = -1
-    config_id: int = UNDEFINED
-    topics: set[str] = field(default_factory=set)
-    routes: dict[str, list[Partition]] = field(default_factory=dict)
-    limits: dict[str, int | None] = field(default_factory=dict)
-    default_limit: int = _MIB
-    """Bytes of an encoded record, for topics without a limit of their own."""
-    detours: Detours = field(init=False)
-    stats: SendStats = field(default_factory=SendStats)
-    _turns: dict[str, itertools.count[int]] = field(default_factory=dict)
-    _templates: dict[tuple[Partition, int, int], SendTemplate] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.detours = Detours(self.settings)
-
-    def join(self, settings: ClientSettings) -> Conversation[None]:
-        """Register, up to `register_attempts` times. What a person must mend is raised at once."""
-        for attempts_left in reversed(range(settings.register_attempts)):
-            try:
-                return (yield from self.register())
-            except errors.TubeMQError as error:
-                if error.fatal or not error.retriable or not attempts_left:
-                    raise
-                yield Sleep(settings.register_pause_ms)
-        return None
-
-    def register(self) -> Conversation[None]:
-        request = _pb.RegisterRequestP2M(
-            clientId=self.client_id,
-            topicList=sorted(self.topics),
-            brokerCheckSum=self.broker_checksum,
-            hostName=self.master.host,
-            appdConfig=_pb.ApprovedClientConfig(configId=self.config_id),
-        )
-        reply = yield from self.master.call(methods.REGISTER_PRODUCER, request)
-        self._check(reply, "registering a producer")
-        self._learn(reply)
-
-    def heartbeat(self) -> Conversation[None]:
-        """Refresh routes; registers again when the master has forgotten this producer."""
-        for attempt in (1, 2):
-            request = _pb.HeartRequestP2M(
-                clientId=self.client_id,
-                brokerCheckSum=self.broker_checksum,
-                hostName=self.master.host,
-                topicList=sorted(self.topics),
-                appdConfig=_pb.ApprovedClientConfig(configId=self.config_id),
-            )
-            reply = yield from self.master.call(methods.HEARTBEAT_PRODUCER, request)
-            try:
-                self._check(reply, "producer heartbeat")
-            except errors.NotRegistered:
-                if attempt == 2:
-                    raise
-                yield from self.master.notice_switch()
-                yield from self.register()
-            else:
-                break
-        now = yield Now()
-        self.detours.judge(now)
-        self._learn(reply)
-        self._learn_routes(reply.topicInfos, settling=self.master.settling(now))
-
-    def announce(self, topic: str) -> Conversation[None]:
-        """Publish `topic` and learn its routes, for which it outlasts a switch of masters."""
-        self.topics.add(topic)
-        yield from self.master.outlast(self.heartbeat, lambda _: bool(self.routes.get(topic)))
-
-    def close(self) -> Conversation[None]:
-        request = _pb.CloseRequestP2M(clientId=self.client_id)
-        yield from self.master.call(methods.CLOSE_PRODUCER, request)
-
-    # -- sending ------------------------------------------------------------------------------
+class ProducerSession(RouteSession):
+    """Sends records along the routes of one producer."""
 
     def send_one(self, topic: str, record: Record, sent_address: int) -> Conversation[SendReceipt]:
         """Send one record and wait for its receipt."""
@@ -138,24 +52,24 @@ class ProducerSession:
     def send_all(
         self, topic: str, records: Iterable[Record], sent_address: int, in_flight: int
     ) -> Conversation[None]:
-        """Send every record with up to `in_flight` unanswered; delivers receipts in order.
+        """Send every record with up to `in_flight` unanswered; delivers lists of receipts in order.
 
         A list or tuple is put on the wire in groups, a system call each; from other iterables
         records are taken one by one, as their next one may be long in coming. Raises the first
         failure when its turn comes.
         """
-        yield from self._window(topic, records, sent_address, in_flight, self._deliver)
+        yield from self._window(topic, records, sent_address, in_flight, keep=False)
 
     def send_each(
         self, topic: str, records: Iterable[Record], sent_address: int, in_flight: int
     ) -> Conversation[None]:
-        """Like `send_all`, but goes on after failures: delivers a receipt or an error for each,
-        beside the size of its body."""
-        yield from self._window(topic, records, sent_address, in_flight, self._settle)
+        """Like `send_all`, but goes on after failures: delivers lists of pairs, a receipt or an
+        error for each record beside the size of its body."""
+        yield from self._window(topic, records, sent_address, in_flight, keep=True)
 
-    def settle(self, flights: Sequence[Flight]) -> Conversation[None]:
+    def settle(self, volley: Volley) -> Conversation[None]:
         """Deliver a receipt or an error for each record on its way, like `send_each`."""
-        yield from self._land(flights, self._settle)
+        yield from self._land([volley], keep=True)
 
     def _window(
         self,
@@ -163,48 +77,51 @@ class ProducerSession:
         records: Iterable[Record],
         sent_address: int,
         in_flight: int,
-        land: Callable[[Flight], Conversation[None]],
+        *,
+        keep: bool,
     ) -> Conversation[None]:
-        flights: deque[Flight] = deque()
-        group = max(1, in_flight // _GROUPS) if isinstance(records, list | tuple) else 1
+        waiting: deque[Volley] = deque()
+        unanswered, group = 0, max(1, in_flight // _GROUPS)
         for chunk in _chunks(records, group):
             now = yield Now()
-            begun = [self._encoded(topic, record, sent_address, now) for record in chunk]
-            yield from self.post_all(begun)
-            flights += begun
-            while len(flights) > in_flight - group:
-                yield from self._land([flights.popleft() for _ in range(len(chunk))], land)
-        while flights:
-            count = min(group, len(flights))
-            yield from self._land([flights.popleft() for _ in range(count)], land)
+            flights = [self._encoded(topic, record, sent_address, now) for record in chunk]
+            waiting.append((yield from self.post_all(flights)))
+            unanswered += len(chunk)
+            if unanswered > in_flight - len(chunk):
+                landing = _first(waiting, group)
+                unanswered -= sum(len(volley.flights) for volley in landing)
+                yield from self._land(landing, keep=keep)
+        while waiting:
+            yield from self._land(_first(waiting, group), keep=keep)
 
-    def _land(
-        self, flights: Sequence[Flight], land: Callable[[Flight], Conversation[None]]
-    ) -> Conversation[None]:
-        """Take the replies for all of these, then `land` each."""
-        for flight in (yield from self._gathered(flights)):
-            yield from land(flight)
+    def _land(self, volleys: Sequence[Volley], *, keep: bool) -> Conversation[None]:
+        """Take the replies for all of these, then deliver what came of each record. Who must be
+        sent again does not hold up the receipts before it."""
+        yield from self._gather(volleys)
+        ready: list[Any] = []
+        for flight in chain.from_iterable(volley.flights for volley in volleys):
+            outcome: SendReceipt | errors.TubeMQError | None = flight.receipt
+            if outcome is None:
+                if ready:
+                    yield Deliver(ready)
+                    ready = []
+                try:
+                    outcome = yield from self.finish(flight)
+                except errors.TubeMQError as error:
+                    if not keep:
+                        raise
+                    outcome = error
+            ready.append((outcome, len(flight.record.body)) if keep else outcome)
+        yield Deliver(ready)
 
-    def _gathered(self, flights: Sequence[Flight]) -> Conversation[Sequence[Flight]]:
-        posted = [flight for flight in flights if flight.ticket is not None]
-        replies = yield AwaitAll([flight.ticket for flight in posted if flight.ticket])
+    def _gather(self, volleys: Sequence[Volley]) -> Conversation[None]:
+        posted = [each for volley in volleys for each in volley.posted]
+        replies = yield AwaitAll([ticket for ticket, _ in posted])
         now = yield Now()
-        for flight, reply in zip(posted, replies, strict=True):
+        flights = chain.from_iterable(group for _, group in posted)
+        for flight, reply in zip(flights, replies, strict=True):
             flight.reply, flight.ticket = reply, None
             flight.receipt = self._receipt(flight, reply, now)
-        return flights
-
-    def _deliver(self, flight: Flight) -> Conversation[None]:
-        yield Deliver(flight.receipt or (yield from self.finish(flight)))
-
-    def _settle(self, flight: Flight) -> Conversation[None]:
-        try:
-            outcome: SendReceipt | errors.TubeMQError = flight.receipt or (
-                yield from self.finish(flight)
-            )
-        except errors.TubeMQError as error:
-            outcome = error
-        yield Deliver((outcome, len(flight.record.body)))
 
     def send_flight(self, flight: Flight) -> Conversation[SendReceipt]:
         """Put an encoded record on its way and wait for its receipt."""
@@ -259,28 +176,31 @@ class ProducerSession:
             nowhere = Partition(-1, topic, -1)
             return Flight(topic, record, sent_address, nowhere, b"", 0, now, failure=error)
 
-    def post_all(self, flights: Sequence[Flight]) -> Conversation[None]:
+    def post_all(self, flights: Sequence[Flight]) -> Conversation[Volley]:
         """Put records on their way, those of one broker together. Failures are kept in the
         flights, for `finish` to raise."""
         by_broker: dict[int, list[Flight]] = {}
         for flight in flights:
             if flight.failure is None:
                 by_broker.setdefault(flight.partition.broker_id, []).append(flight)
+        volley = Volley(flights)
         for broker_id, all_of_it in by_broker.items():
             for group in pieces(all_of_it):
-                if len(group) == 1:
-                    yield from self._post_kept(group[0])
+                if len(group) > 1:
+                    yield from self._post_group(broker_id, group, volley)
                 else:
-                    yield from self._post_group(broker_id, group)
+                    yield from self._post_singly(group, volley)
+        return volley
 
-    def _post_group(self, broker_id: int, group: list[Flight]) -> Conversation[None]:
-        requests = [self._request(flight) for flight in group]
+    def _post_group(
+        self, broker_id: int, group: list[Flight], volley: Volley
+    ) -> Conversation[None]:
+        requests = self._requests(group)
         try:
             address = self._address(broker_id)
-            tickets = yield PostAll(address, methods.SEND_MESSAGE, requests)
+            ticket = yield PostAll(address, methods.SEND_MESSAGE, requests)
         except errors.ConnectError:  # one by one then, each elsewhere if need be
-            for flight in group:
-                yield from self._post_kept(flight)
+            yield from self._post_singly(group, volley)
         except _UNKNOWN as error:
             for flight in group:
                 flight.reply = error  # it may have got there: judged like no answer
@@ -288,8 +208,13 @@ class ProducerSession:
             for flight in group:
                 flight.failure = fate_unknown(error, flight.partition)
         else:
-            for flight, ticket in zip(group, tickets, strict=True):
-                flight.ticket = ticket
+            volley.posted.append((ticket, group))
+
+    def _post_singly(self, group: Sequence[Flight], volley: Volley) -> Conversation[None]:
+        for flight in group:
+            yield from self._post_kept(flight)
+            if flight.ticket is not None:
+                volley.posted.append((flight.ticket, (flight,)))
 
     def _post_kept(self, flight: Flight) -> Conversation[None]:
         try:
@@ -301,8 +226,9 @@ class ProducerSession:
         """Put a record on the wire. What fails here was not sent, so it may go elsewhere."""
         while True:
             try:
+                (request,) = self._requests((flight,))
                 address = self._address(flight.partition.broker_id)
-                flight.ticket = yield Post(address, methods.SEND_MESSAGE, self._request(flight))
+                flight.ticket = yield Post(address, methods.SEND_MESSAGE, request)
             except errors.NetworkError as error:
                 now = yield Now()
                 self.detours.unreachable(flight.partition, now, len(self.brokers))
@@ -375,109 +301,51 @@ class ProducerSession:
     def _elsewhere(self, flight: Flight, now: int, failure: errors.TubeMQError) -> None:
         """Give the record to a broker that has not refused it. Raises `failure` if there is none,
         or if the record belongs where it is."""
-        flight.tried.add(flight.partition.broker_id)
+        flight.tried |= {flight.partition.broker_id}
         routes = self.routes.get(flight.topic, ())
         left = self.detours.open(routes, now, flight.tried) if flight.free else ()
         if not left:
             raise failure
         flight.partition = self._pick(flight.topic, flight.record, left)
 
-    def _address(self, broker_id: int) -> Address:
-        node = self.brokers.get(broker_id)
-        if node is None:
-            raise errors.ConnectError(f"broker {broker_id} has left the cluster")
-        return node.address
+    def _requests(self, flights: Iterable[Flight]) -> list[bytes]:
+        token, templates = self.master.visit_token, self._templates
+        requests = []
+        for flight in flights:
+            # Not the partition itself: to hash it takes longer than all the rest. The entry keeps
+            # it alive, so that its id stays its own.
+            key = (id(flight.partition), flight.sent_address, token)
+            known = templates.get(key) or self._template(key, flight)
+            flight.visit_token = token
+            record = flight.record
+            requests.append(
+                known[1].request(flight.data, flight.flag, record.stream_id, record.msg_time)
+            )
+        return requests
 
-    def _request(self, flight: Flight) -> bytes:
+    def _template(
+        self, key: tuple[int, int, int], flight: Flight
+    ) -> tuple[Partition, SendTemplate]:
         partition = flight.partition
-        flight.visit_token = self.master.visit_token
-        key = (partition, flight.sent_address, flight.visit_token)
-        template = self._templates.get(key)
-        if template is None:
-            template = self._templates[key] = SendTemplate(
-                self.client_id,
-                partition.topic,
-                partition.partition_id,
-                flight.sent_address,
-                self.master.broker_auth(),
-                verify=self.settings.verify_checksum,
-            )
-        record = flight.record
-        return template.request(flight.data, flight.flag, record.stream_id, record.msg_time)
-
-    # -- routes -------------------------------------------------------------------------------
-
-    def _choose(self, topic: str, record: Record, now: int) -> Partition:
-        routes = self.routes.get(topic)
-        if not routes:
-            raise errors.UnknownTopic(
-                431,
-                f"topic {topic!r} has no partition that accepts records; it is unknown to the "
-                "master, or was just created (a genuine master takes up to a minute)",
-            )
-        wanted = record.partition
-        if wanted is not None:
-            if wanted in routes:
-                return wanted
-            known = ", ".join(p.key for p in routes)
-            raise errors.ConfigError(
-                f"partition {wanted.key} of topic {topic!r} is not writable; writable: {known}",
-                subject="record",
-            )
-        if record.key is not None:
-            return partition_for_key(record.key, routes)
-        return self._pick(
-            topic, record, self.detours.open(routes, now) if self.detours.any else routes
+        template = SendTemplate(
+            self.client_id,
+            partition.topic,
+            partition.partition_id,
+            flight.sent_address,
+            self.master.broker_auth(),
+            verify=self.settings.verify_checksum,
         )
+        entry = self._templates[key] = (partition, template)
+        return entry
 
-    def _pick(self, topic: str, record: Record, partitions: Sequence[Partition]) -> Partition:
-        if self.router is not None:
-            try:
-                chosen = self.router(topic, record, partitions)
-            except Exception as error:  # it may be called where no caller waits to be told
-                problem = f"the router failed: {error!r}"
-                raise errors.ConfigError(problem, subject="record") from error
-            if chosen not in partitions:
-                raise errors.ConfigError(
-                    f"the router chose {chosen!r}, which is none of the partitions it was given",
-                    subject="record",
-                )
-            return chosen
-        turn = self._turns.get(topic)
-        if turn is None:
-            # Not the same first partition for every producer, and no chance needed for it.
-            turn = self._turns[topic] = itertools.count(checksum(self.client_id.encode()))
-        return partitions[next(turn) % len(partitions)]
 
-    def _learn(self, reply: Any) -> None:
-        if reply.brokerInfos:
-            self.brokers = self.master.parse_brokers(reply.brokerInfos)
-        self.broker_checksum = reply.brokerCheckSum
-        self._templates.clear()  # they hold the tokens of the last reply
-        if reply.HasField("appdConfig"):
-            self.config_id = reply.appdConfig.configId
-            if reply.appdConfig.HasField("maxMsgSize"):
-                announced = reply.appdConfig.maxMsgSize
-                self.default_limit = min(max(announced, _MIB), _LARGEST_LIMIT)
-
-    def _learn_routes(self, infos: Sequence[str], *, settling: bool) -> None:
-        """Replace all routes: every heartbeat carries the full list.
-
-        In one step, since records may be on their way to routes in another thread. A master that
-        has just become active knows few routes for some seconds: what is missing is kept then.
-        """
-        found = dict(self.routes) if settling else {}
-        limits = dict(self.limits) if settling else {}
-        for text in infos:
-            routes = strings.parse_topic_info(text)
-            known = [p for p in routes.partitions() if p.broker_id in self.brokers]
-            found[routes.topic] = sorted(known)
-            limits[routes.topic] = routes.max_message_bytes
-        self.routes, self.limits = found, limits
-
-    def _check(self, reply: Any, what: str) -> None:
-        if not reply.success:
-            raise errors.for_code(reply.errCode, reply.errMsg, where=f"master, {what}")
+def _first(waiting: deque[Volley], count: int) -> list[Volley]:
+    """Take volleys of at least `count` records, if there are so many."""
+    found: list[Volley] = []
+    while waiting and count > 0:
+        found.append(waiting.popleft())
+        count -= len(found[-1].flights)
+    return found
 
 
 def _chunks(records: Iterable[Record], size: int) -> Iterator[Sequence[Record]]:

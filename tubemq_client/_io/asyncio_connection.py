@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from tubemq_client import errors
 from tubemq_client._io.tls import (
@@ -142,17 +142,19 @@ class AsyncConnection(asyncio.Protocol):
         return serial
 
     async def post_all(
-        self, encode: Callable[[int, Any], bytes], requests: Sequence[Any], timeout_s: float
-    ) -> list[int]:
-        """Like `post` for each of `requests`, in one piece."""
+        self, encode: Callable[[Sequence[int]], bytes], count: int, timeout_s: float
+    ) -> Sequence[int]:
+        """Like `post`, for `count` requests whose frames `encode` makes for so many serial numbers,
+        in one piece."""
         if not self._writable.is_set():
             await self._until_writable(timeout_s)
         self._raise_failure()
         assert self._transport is not None, "a connection is handed out when it is connected"
         self.used_at = self._loop.time()
-        serials = [next(self._serials) & _SERIAL_MASK for _ in requests]
-        frames = b"".join(map(encode, serials, requests))
-        self._replies.update((serial, self._loop.create_future()) for serial in serials)
+        serials = [serial & _SERIAL_MASK for serial in itertools.islice(self._serials, count)]
+        frames = encode(serials)
+        make = self._loop.create_future
+        self._replies.update((serial, make()) for serial in serials)
         self._transport.write(frames)
         return serials
 
@@ -171,6 +173,23 @@ class AsyncConnection(asyncio.Protocol):
             raise errors.RpcTimeout(f"{self.name}: no answer within the deadline") from None
         finally:
             self.forget(serial)
+
+    async def wait_all(
+        self, serials: Sequence[int], deadline: float
+    ) -> list[bytes | errors.TubeMQError]:
+        """For each of `serials` the payload, or the error, that `wait` would come to."""
+        found: list[bytes | errors.TubeMQError] = []
+        for serial in serials:
+            reply = self._replies[serial]
+            try:
+                if reply.done():
+                    del self._replies[serial]
+                    found.append(reply.result())
+                else:
+                    found.append(await self.wait(serial, deadline))
+            except errors.TubeMQError as error:
+                found.append(error)
+        return found
 
     def forget(self, serial: int) -> None:
         """Nobody will wait for this reply any more; drop it when it comes."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._core.effects import (
@@ -28,10 +28,10 @@ from tubemq_client._core.effects import (
     WallNow,
 )
 from tubemq_client._io.asyncio_pool import AsyncPool
-from tubemq_client._wire.envelope import decode_response, encode_request
+from tubemq_client._wire.envelope import decode_response, encode_request, encode_requests
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from tubemq_client._core.effects import Conversation, Effect
     from tubemq_client._io.asyncio_connection import AsyncConnection
@@ -43,10 +43,11 @@ __all__ = ["AsyncDriver"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _InFlight:
+class _InFlight(NamedTuple):
+    """What is on the wire for one ticket."""
+
     connection: AsyncConnection
-    serial: int
+    serials: Sequence[int]
     deadline: float
 
 
@@ -181,45 +182,61 @@ class AsyncDriver:
             lambda serial: encode_request(serial, method, request, self._settings.rpc_timeout_ms),
             self._timeout_s,
         )
-        return _InFlight(connection, serial, deadline)
+        return _InFlight(connection, (serial,), deadline)
 
-    async def _perform_all(
-        self, effect: PostAll | AwaitAll, tickets: dict[int, _InFlight]
-    ) -> list[Any]:
-        if isinstance(effect, AwaitAll):
-            return [await self._receive_or_error(ticket, tickets) for ticket in effect.tickets]
-        flights = await self._post_all(effect)
-        tickets.update((id(flight), flight) for flight in flights)
-        return [Ticket(effect.address, effect.method, flight) for flight in flights]
+    async def _perform_all(self, effect: PostAll | AwaitAll, tickets: dict[int, _InFlight]) -> Any:
+        if isinstance(effect, PostAll):
+            flight = await self._post_all(effect)
+            tickets[id(flight)] = flight
+            return Ticket(effect.address, effect.method, flight)
+        replies: list[Any] = []
+        for ticket in effect.tickets:
+            replies += await self._receive_all(ticket.handle, ticket.method)
+            tickets.pop(id(ticket.handle), None)
+        return replies
 
-    async def _receive_or_error(self, ticket: Ticket, tickets: dict[int, _InFlight]) -> Any:
-        tickets.pop(id(ticket.handle), None)
-        try:
-            return await self._receive(ticket.handle, ticket.method)
-        except errors.TubeMQError as error:
-            return error
-
-    async def _post_all(self, effect: PostAll) -> list[_InFlight]:
+    async def _post_all(self, effect: PostAll) -> _InFlight:
         connection = await self._connection(effect.address)
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         method, timeout_ms = effect.method, self._settings.rpc_timeout_ms
         serials = await connection.post_all(
-            lambda serial, request: encode_request(serial, method, request, timeout_ms),
-            effect.requests,
+            lambda serials: encode_requests(serials, method, effect.requests, timeout_ms),
+            len(effect.requests),
             self._timeout_s,
         )
-        return [_InFlight(connection, serial, deadline) for serial in serials]
+        return _InFlight(connection, serials, deadline)
+
+    async def _receive_all(self, flight: _InFlight, method: Method) -> list[Any]:
+        where = f"{method.name} at {flight.connection.name}"
+        found: list[Any] = await flight.connection.wait_all(flight.serials, flight.deadline)
+        for index, payload in enumerate(found):
+            try:
+                if isinstance(payload, bytes):
+                    found[index] = decode_response(payload, method, where)
+                else:
+                    found[index] = self._late(flight, method, payload)
+            except errors.TubeMQError as error:
+                found[index] = error
+        return found
 
     async def _receive(self, flight: _InFlight, method: Method) -> Any:
         name = flight.connection.name
         try:
-            payload = await flight.connection.wait(flight.serial, flight.deadline)
+            payload = await flight.connection.wait(flight.serials[0], flight.deadline)
         except errors.RpcTimeout as error:
-            raise errors.RpcTimeout(
-                f"{name}: no answer to {method.name} within {self._settings.rpc_timeout_ms} ms "
-                f"(option rpc_timeout_ms)"
-            ) from error
+            raise self._late(flight, method, error) from error
         return decode_response(payload, method, f"{method.name} at {name}")
+
+    def _late(
+        self, flight: _InFlight, method: Method, error: errors.TubeMQError
+    ) -> errors.TubeMQError:
+        """The same failure; a deadline is explained."""
+        if not isinstance(error, errors.RpcTimeout):
+            return error
+        return errors.RpcTimeout(
+            f"{flight.connection.name}: no answer to {method.name} within "
+            f"{self._settings.rpc_timeout_ms} ms (option rpc_timeout_ms)"
+        )
 
     async def _sleep_or_connect(self, effect: Sleep | Connect) -> None:
         """Closing the driver wakes whoever sleeps; its next request is refused."""
@@ -270,7 +287,8 @@ class _Course(Generic[T]):
     def close(self) -> None:
         self._conversation.close()
         for flight in self._tickets.values():
-            flight.connection.forget(flight.serial)
+            for serial in flight.serials:
+                flight.connection.forget(serial)
 
 
 def _drop(task: asyncio.Task[T], put_back: Callable[[T], object] | None) -> None:

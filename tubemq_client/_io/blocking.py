@@ -16,7 +16,8 @@ import select
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from itertools import islice
+from typing import TYPE_CHECKING, NoReturn
 
 from tubemq_client import errors
 from tubemq_client._io.tls import (
@@ -118,14 +119,14 @@ class BlockingConnection:
         return serial
 
     def post_all(
-        self, encode: Callable[[int, Any], bytes], requests: Sequence[Any], timeout_s: float
-    ) -> list[int]:
-        """Like `post` for each of `requests`, with as few system calls as the peer allows. When it
-        fails, some may have been sent."""
+        self, encode: Callable[[Sequence[int]], bytes], count: int, timeout_s: float
+    ) -> Sequence[int]:
+        """Like `post`, for `count` requests whose frames `encode` makes for so many serial numbers,
+        with as few system calls as the peer allows. When it fails, some may have been sent."""
         self.used_at = time.monotonic()
-        serials = [next(self._serials) & _SERIAL_MASK for _ in requests]
+        serials = [serial & _SERIAL_MASK for serial in islice(self._serials, count)]
         try:
-            self._put(b"".join(map(encode, serials, requests)), serials, timeout_s)
+            self._put(encode(serials), serials, timeout_s)
         except errors.ConnectError as error:  # TLS's word for it, which says that nothing was sent
             raise errors.ConnectionLost(*error.args) from error
         return serials
@@ -149,6 +150,30 @@ class BlockingConnection:
                 self._read_some(serial, deadline)
             finally:
                 self._stop_reading()
+
+    def wait_all(self, serials: Sequence[int], deadline: float) -> list[bytes | errors.TubeMQError]:
+        """For each of `serials` the payload, or the error, that `wait` would come to."""
+        found: list[bytes | errors.TubeMQError] = []
+        while len(found) < len(serials):
+            self._take_in_order(serials, found)
+            if len(found) < len(serials):
+                try:
+                    found.append(self.wait(serials[len(found)], deadline))
+                except errors.TubeMQError as error:
+                    found.append(error)
+        return found
+
+    def _take_in_order(
+        self, serials: Sequence[int], found: list[bytes | errors.TubeMQError]
+    ) -> None:
+        """Add the replies that are there already to `found`, as far as none is missing."""
+        with self._changed:
+            for serial in islice(serials, len(found), None):
+                payload = self._replies.pop(serial, None)
+                if payload is None:
+                    return
+                self._wanted.discard(serial)
+                found.append(payload)
 
     def forget(self, serial: int) -> None:
         """Nobody will wait for this reply any more; drop it when it comes."""

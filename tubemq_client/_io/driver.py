@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._core.effects import (
@@ -28,10 +27,10 @@ from tubemq_client._core.effects import (
     result_of,
 )
 from tubemq_client._io.pool import BlockingPool
-from tubemq_client._wire.envelope import decode_response, encode_request
+from tubemq_client._wire.envelope import decode_response, encode_request, encode_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Sequence
 
     from tubemq_client._core.effects import Conversation, Effect
     from tubemq_client._io.blocking import BlockingConnection
@@ -43,10 +42,11 @@ __all__ = ["BlockingDriver"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _InFlight:
+class _InFlight(NamedTuple):
+    """What is on the wire for one ticket."""
+
     connection: BlockingConnection
-    serial: int
+    serials: Sequence[int]
     deadline: float
 
 
@@ -74,7 +74,7 @@ class BlockingDriver:
 
     def stream(
         self, conversation: Conversation[None], release: Conversation[None] | None = None
-    ) -> Iterator[Any]:
+    ) -> Generator[Any, None, None]:
         """Run, yielding every delivered value. However it ends, `release` is run last; if the
         iterator is still open when the driver is closed, then."""
         if release is not None:
@@ -106,7 +106,8 @@ class BlockingDriver:
             return (yield from drive(conversation, lambda effect: self._perform(effect, tickets)))
         finally:
             for flight in tickets.values():
-                flight.connection.forget(flight.serial)
+                for serial in flight.serials:
+                    flight.connection.forget(serial)
 
     def _perform(self, effect: Effect, tickets: dict[int, _InFlight]) -> Any:
         if isinstance(effect, Post):
@@ -142,43 +143,59 @@ class BlockingDriver:
             lambda serial: encode_request(serial, method, request, self._settings.rpc_timeout_ms),
             self._timeout_s,
         )
-        return _InFlight(connection, serial, deadline)
+        return _InFlight(connection, (serial,), deadline)
 
-    def _perform_all(self, effect: PostAll | AwaitAll, tickets: dict[int, _InFlight]) -> list[Any]:
-        if isinstance(effect, AwaitAll):
-            return [self._receive_or_error(ticket, tickets) for ticket in effect.tickets]
-        flights = self._post_all(effect)
-        tickets.update((id(flight), flight) for flight in flights)
-        return [Ticket(effect.address, effect.method, flight) for flight in flights]
+    def _perform_all(self, effect: PostAll | AwaitAll, tickets: dict[int, _InFlight]) -> Any:
+        if isinstance(effect, PostAll):
+            flight = self._post_all(effect)
+            tickets[id(flight)] = flight
+            return Ticket(effect.address, effect.method, flight)
+        replies: list[Any] = []
+        for ticket in effect.tickets:
+            replies += self._receive_all(ticket.handle, ticket.method)
+            tickets.pop(id(ticket.handle), None)
+        return replies
 
-    def _receive_or_error(self, ticket: Ticket, tickets: dict[int, _InFlight]) -> Any:
-        tickets.pop(id(ticket.handle), None)
-        try:
-            return self._receive(ticket.handle, ticket.method)
-        except errors.TubeMQError as error:
-            return error
-
-    def _post_all(self, effect: PostAll) -> list[_InFlight]:
+    def _post_all(self, effect: PostAll) -> _InFlight:
         connection = self._connection(effect.address)
         deadline = time.monotonic() + self._timeout_s
         method, timeout_ms = effect.method, self._settings.rpc_timeout_ms
         serials = connection.post_all(
-            lambda serial, request: encode_request(serial, method, request, timeout_ms),
-            effect.requests,
+            lambda serials: encode_requests(serials, method, effect.requests, timeout_ms),
+            len(effect.requests),
             self._timeout_s,
         )
-        return [_InFlight(connection, serial, deadline) for serial in serials]
+        return _InFlight(connection, serials, deadline)
+
+    def _receive_all(self, flight: _InFlight, method: Method) -> Iterator[Any]:
+        where = f"{method.name} at {flight.connection.name}"
+        for payload in flight.connection.wait_all(flight.serials, flight.deadline):
+            try:
+                if isinstance(payload, bytes):
+                    yield decode_response(payload, method, where)
+                else:
+                    yield self._late(flight, method, payload)
+            except errors.TubeMQError as error:
+                yield error
 
     def _receive(self, flight: _InFlight, method: Method) -> Any:
         name = flight.connection.name
         try:
-            payload = flight.connection.wait(flight.serial, flight.deadline)
+            payload = flight.connection.wait(flight.serials[0], flight.deadline)
         except errors.RpcTimeout as error:
-            raise errors.RpcTimeout(
-                f"{name}: no answer to {method.name} within {self._settings.rpc_timeout_ms} ms "
-                f"(option rpc_timeout_ms)"
-            ) from error
+            raise self._late(flight, method, error) from error
         return decode_response(payload, method, f"{method.name} at {name}")
+
+    def _late(
+        self, flight: _InFlight, method: Method, error: errors.TubeMQError
+    ) -> errors.TubeMQError:
+        """The same failure; a deadline is explained."""
+        if not isinstance(error, errors.RpcTimeout):
+            return error
+        return errors.RpcTimeout(
+            f"{flight.connection.name}: no answer to {method.name} within "
+            f"{self._settings.rpc_timeout_ms} ms (option rpc_timeout_ms)"
+        )
 
     def _connection(self, address: Address) -> BlockingConnection:
         if self._closed.is_set():

@@ -15,11 +15,12 @@ from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING
 
 from tubemq_client import errors
+from tubemq_client._core.flights import Flight, Volley
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tubemq_client._core.publishing import Flight, ProducerSession, Record
+    from tubemq_client._core.publishing import ProducerSession, Record
     from tubemq_client._io.driver import BlockingDriver
     from tubemq_client.model import ProducerSettings, SendReceipt
 
@@ -150,16 +151,16 @@ class _Lane:
         self._thread.join()
 
     def _run(self) -> None:
-        under_way: deque[list[tuple[Flight, Future[SendReceipt]]]] = deque()
+        under_way: deque[tuple[Volley, list[Future[SendReceipt]]]] = deque()
         while True:
             if not under_way:
                 self._wake.wait()
             group = self._take()
             if group:
-                self._post(group)
-                under_way.append(group)
+                volley = self._post([flight for flight, _ in group])
+                under_way.append((volley, [future for _, future in group]))
             if under_way and (len(under_way) >= _GROUPS_UNDER_WAY or not self._queue):
-                self._receive(under_way.popleft())
+                self._receive(*under_way.popleft())
             elif not (under_way or self._queue) and self._stopping:
                 return
 
@@ -172,24 +173,25 @@ class _Lane:
                 self._wake.set()
         return group
 
-    def _post(self, group: list[tuple[Flight, Future[SendReceipt]]]) -> None:
+    def _post(self, flights: list[Flight]) -> Volley:
         try:
-            self._driver.start(self._session.post_all([flight for flight, _ in group]))
+            return self._driver.start(self._session.post_all(flights))
         except errors.TubeMQError as error:
-            for flight, _ in group:
+            for flight in flights:
                 flight.failure = flight.failure or error
+            return Volley(flights)
 
-    def _receive(self, group: list[tuple[Flight, Future[SendReceipt]]]) -> None:
-        flights = [flight for flight, _ in group]
+    def _receive(self, volley: Volley, futures: list[Future[SendReceipt]]) -> None:
         answered = 0
         try:
-            for outcome, _ in self._driver.stream(self._session.settle(flights)):
-                answered += 1
-                _settle(group[answered - 1][1], outcome)
+            for outcomes in self._driver.stream(self._session.settle(volley)):
+                for outcome, _ in outcomes:
+                    answered += 1
+                    _settle(futures[answered - 1], outcome)
         except Exception as error:  # noqa: BLE001 - a future must not stay open, whatever failed
-            for _, future in group[answered:]:
+            for future in futures[answered:]:
                 _settle(future, error)
-        self._done(self, len(group))
+        self._done(self, len(futures))
 
 
 def _settle(future: Future[SendReceipt], outcome: SendReceipt | Exception) -> None:

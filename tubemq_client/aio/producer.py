@@ -163,8 +163,9 @@ class Producer(AsyncClient):
         window = in_flight or self._options.in_flight
         sending = self._producer.send_all(topic, records, self._sent_address, window)
         async with aclosing(self._driver.stream(sending)) as receipts:
-            async for receipt in receipts:
-                yield receipt
+            async for group in receipts:
+                for receipt in group:
+                    yield receipt
 
     async def send_all(
         self,
@@ -186,12 +187,13 @@ class Producer(AsyncClient):
         window = in_flight or self._options.in_flight
         sending = self._producer.send_each(topic, records, self._sent_address, window)
         async with aclosing(self._driver.stream(sending)) as outcomes:
-            async for outcome in outcomes:
-                tally.add(*outcome)
-                if len(tally.failures) > max_failures:
-                    raise tally.failures[-1]
-                if progress is not None and tally.count % _PROGRESS_EVERY == 0:
-                    progress(tally.summary())
+            async for group in outcomes:
+                for outcome in group:
+                    tally.add(*outcome)
+                    if len(tally.failures) > max_failures:
+                        raise tally.failures[-1]
+                    if progress is not None and tally.count % _PROGRESS_EVERY == 0:
+                        progress(tally.summary())
         if progress is not None:
             progress(tally.summary())
         return tally.summary()

@@ -11,6 +11,8 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future
+from contextlib import closing
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tubemq_client import errors
@@ -144,9 +146,9 @@ class Producer(BlockingClient):
         """
         self._ready(topic)
         window = in_flight or self._options.in_flight
-        yield from self._driver.stream(
-            self._producer.send_all(topic, records, self._sent_address, window)
-        )
+        sending = self._producer.send_all(topic, records, self._sent_address, window)
+        with closing(self._driver.stream(sending)) as receipts:
+            yield from chain.from_iterable(receipts)
 
     def send_all(
         self,
@@ -167,7 +169,7 @@ class Producer(BlockingClient):
         tally = Tally()
         window = in_flight or self._options.in_flight
         sending = self._producer.send_each(topic, records, self._sent_address, window)
-        for outcome in self._driver.stream(sending):
+        for outcome in chain.from_iterable(self._driver.stream(sending)):
             tally.add(*outcome)
             if len(tally.failures) > max_failures:
                 raise tally.failures[-1]

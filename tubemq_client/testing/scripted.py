@@ -26,10 +26,12 @@ from tubemq_client._core.effects import (
     drive,
     result_of,
 )
+from tubemq_client._wire.fetching import FetchReply
 from tubemq_client.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation, Effect
+    from tubemq_client._wire.methods import Method
     from tubemq_client.model import Address
 
 __all__ = ["Asked", "ScriptedDriver"]
@@ -114,7 +116,8 @@ class ScriptedDriver:
         if isinstance(effect, PostAll | AwaitAll):
             return self._perform_all(effect)
         if isinstance(effect, Await):
-            return self._receive(effect.ticket.handle, effect.ticket.method.name)
+            method = effect.ticket.method
+            return _as_received(method, self._receive(effect.ticket.handle, method.name))
         if isinstance(effect, Call):
             return self._receive(self._post(effect), effect.method.name)
         if isinstance(effect, Sleep):
@@ -138,15 +141,20 @@ class ScriptedDriver:
             posted.failure = error
         return posted
 
-    def _perform_all(self, effect: PostAll | AwaitAll) -> list[Any]:
-        if isinstance(effect, AwaitAll):
-            return [self._receive_or_error(ticket) for ticket in effect.tickets]
-        posts = [Post(effect.address, effect.method, request) for request in effect.requests]
-        return [Ticket(post.address, post.method, self._post(post)) for post in posts]
+    def _perform_all(self, effect: PostAll | AwaitAll) -> Any:
+        if isinstance(effect, PostAll):
+            posts = [Post(effect.address, effect.method, request) for request in effect.requests]
+            return Ticket(effect.address, effect.method, [self._post(post) for post in posts])
+        posted = [
+            (one, ticket.method.name)
+            for ticket in effect.tickets
+            for one in (ticket.handle if isinstance(ticket.handle, list) else [ticket.handle])
+        ]
+        return [self._receive_or_error(one, method) for one, method in posted]
 
-    def _receive_or_error(self, ticket: Ticket) -> Any:
+    def _receive_or_error(self, posted: _Posted, method: str) -> Any:
         try:
-            return self._receive(ticket.handle, ticket.method.name)
+            return self._receive(posted, method)
         except errors.TubeMQError as error:
             return error
 
@@ -159,3 +167,10 @@ class ScriptedDriver:
                 f"no answer to {method} within {self._rpc_timeout_ms} ms (option rpc_timeout_ms)"
             )
         return posted.reply
+
+
+def _as_received(method: Method, reply: Any) -> Any:
+    """The reply in the form in which a connection would hand it over."""
+    if method.response is FetchReply:
+        return FetchReply(reply.SerializePartialToString())
+    return reply
