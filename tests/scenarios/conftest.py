@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from tests.airflow.conftest import Cluster, Lake
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
@@ -140,6 +141,24 @@ class Scene:
         """The cursor in asset state, None without one."""
         return self.api.asset_state(self.asset).get("cursor")
 
+    def keep_state(self, asset: str, key: str) -> None:
+        """Put something into the state of any asset."""
+        path = f"/assets/{self.api.asset_id(asset)}/state-store/{key}"
+        self.api.call("PUT", path, json={"value": "kept"})
+
+    def kept_state(self, asset: str) -> int:
+        """How many values the metadata database holds for an asset, whether active or not."""
+        engine = sa.create_engine(self.airflow.home.database_url)
+        wanted = (
+            "SELECT count(*) FROM asset_state_store JOIN asset ON asset.id = asset_id "
+            "WHERE asset.name = :name"
+        )
+        try:
+            with engine.connect() as database:
+                return int(database.execute(sa.text(wanted), {"name": asset}).scalar_one())
+        finally:
+            engine.dispose()
+
     def events(self) -> list[dict[str, Any]]:
         """What the commit events say, oldest first."""
         return [event["extra"]["tubemq"] for event in self.api.asset_events(self.asset)]
@@ -194,6 +213,8 @@ def stage(
             environment={
                 "TUBEMQ_SCENARIO_LAKES": str(lakes),
                 "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
+                # How often stale Dags, and the state of assets without a Dag, are cleaned up.
+                "AIRFLOW__SCHEDULER__PARSING_CLEANUP_INTERVAL": "5",
                 "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "10",
                 "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
             },

@@ -6,6 +6,9 @@ guesses.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import psutil  # type: ignore[import-untyped]
 import pytest
 import sqlalchemy as sa
@@ -14,11 +17,14 @@ from tests.scenarios.conftest import FIRST, HOUR, Scene
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import TopicSpec
 from tubemq_client.sync import Producer
+from tubemq_provider._devkit.airflow_api import AirflowApiError
+from tubemq_provider.sinks.factory import sink_uri
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 def test_scenario_16_asset_state_is_wiped(scene: Scene) -> None:
+    """Somebody deletes it under a living Dag, also while a window is under way."""
     scene.begin()
     for _ in range(2):
         scene.produce(20)
@@ -28,9 +34,50 @@ def test_scenario_16_asset_state_is_wiped(scene: Scene) -> None:
     assert scene.run()["empty"]
     assert scene.files() == written
     scene.produce(5)
-    found = scene.run()
+    run_id = scene.stand_at("ingest:range written")
+    scene.api.forget_asset_state(scene.asset)
+    scene.go_on()
+    found = scene.result(run_id)
     assert (found["total"], found["window_id"].split("-")[1]) == (5, "3")
     scene.expect_whole(windows=3)
+
+
+def test_scenario_16_the_dag_file_goes_missing_and_airflow_wipes_asset_state(
+    scene: Scene, dags_folder: Path
+) -> None:
+    """Airflow's own clean-up does it: without its file the Dag goes stale, and with the Dag deleted
+    nobody refers to the offsets asset any more."""
+    scene = scene.other("s16_gone")
+    scene.begin()
+    scene.produce(20)
+    scene.run()
+    written, cursor, events = scene.files(), scene.cursor(), scene.events()
+    assert cursor is not None
+    sink = sink_uri(scene.lake.root)
+    scene.keep_state(sink, "witness")
+    assert scene.kept_state(scene.asset) > 0
+    file = dags_folder / "gone.py"
+    text = file.read_text()
+    file.unlink()
+    # What is no more than an outlet loses its state; the inlet keeps the offsets asset's.
+    scene.api.wait(lambda: scene.kept_state(sink) == 0, 60, "the sink's asset to be wiped")
+    assert scene.cursor() == cursor
+    # Who tidies up the stale Dag takes the inlet away.
+    scene.api.call("DELETE", f"/dags/{scene.name}")
+    scene.api.wait(lambda: scene.kept_state(scene.asset) == 0, 60, "the offsets to be wiped")
+    file.write_text(text)
+    scene.produce(5)
+    scene.begin()
+    assert scene.cursor() is None
+    found = scene.run()
+    assert (found["total"], found["window_id"].split("-")[1]) == (5, "2")
+    assert {key: start for key, (start, _) in found["ranges"].items()} == cursor["next"]
+    # Not the marker led here: windows that it alone tells of are listed as recovered.
+    assert found["recovered"] == []
+    assert scene.events()[:1] == events
+    assert set(written) <= set(scene.files())
+    assert scene.cursor()["seq"] == 2  # type: ignore[index]
+    scene.expect_whole(windows=2)
 
 
 def test_scenario_17_a_person_edits_the_cursor(scene: Scene) -> None:
@@ -50,6 +97,38 @@ def test_scenario_17_a_person_edits_the_cursor(scene: Scene) -> None:
     scene.api.call("PUT", path, json={"value": right})
     assert scene.run()["total"] == 5
     scene.expect_whole(windows=2)
+
+
+def test_scenario_17_a_person_edits_the_cursor_by_command(scene: Scene) -> None:
+    scene = scene.other("s17_command")
+    scene.begin()
+    scene.produce(20)
+    scene.run()
+    before = scene.cursor()
+    assert before is not None
+    # Nonsense: all of it is named, and nothing changes.
+    with pytest.raises(AirflowApiError) as refused:
+        set_offsets(scene, {"1:0": 3, "one": 0, "1:1": -28})
+    for problem in ("1:0: ", "'one' is not", "1:1: ", "missing: 2:0, 2:1"):
+        assert problem in str(refused.value)
+    assert scene.cursor() == before
+    # Back to the start of one store: shown before and after, and taken by the next run.
+    wanted = {**before["next"], "2:0": 0, "2:1": 0}
+    said = set_offsets(scene, wanted)
+    assert f"before: {json.dumps(before['next'])}" in said
+    assert f"after:  {json.dumps(wanted)}" in said
+    found = scene.run()
+    assert (found["total"], found["window_id"].split("-")[1]) == (10, "2")
+    repeated = scene.lake.records() - scene.sent
+    assert repeated.total() == 10
+    assert {key[0] for key, _ in repeated} == {"2"}
+
+
+def set_offsets(scene: Scene, offsets: dict[str, int]) -> str:
+    """``airflow tubemq offsets set``; what it printed."""
+    asset = scene.asset.removeprefix("tubemq:")
+    given = ("--offsets", json.dumps(offsets), "--yes")
+    return scene.airflow.cli("tubemq", "offsets", "set", asset, *given)
 
 
 def test_scenario_18_retention_overtakes_the_cursor(scene: Scene) -> None:

@@ -7,7 +7,7 @@ its position is set: a run that is under way goes on with the plan it has.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.claims import Claim, ClaimBook, rebuilt
 from tubemq_provider.windows.cursor import CURSOR_VERSION, Position
 from tubemq_provider.windows.errors import DocumentError
-from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.plan import WindowPlan, key_order
 from tubemq_provider.windows.protocols import Document
 
 __all__ = ["adopt", "list_groups", "rebuild", "set_position", "show"]
@@ -64,7 +64,6 @@ def show(args: Any) -> None:
 def set_position(args: Any) -> None:
     """Set where every partition goes on; the number of the last accepted window stays."""
     with open_group(args.asset) as group:
-        offsets = _offsets(args.offsets)
         store, cursor = group.cursor()
         if cursor is None:
             cursor = _cursor_of_event(group)
@@ -73,12 +72,7 @@ def set_position(args: Any) -> None:
                 "windows are claimed or written beyond the position; let runs finish them first",
                 subject="offsets",
             )
-        missing = sorted(set(cursor["next"]) - set(offsets))
-        if missing:
-            raise errors.ConfigError(
-                f"name every partition of the group; missing: {', '.join(missing)}",
-                subject="offsets",
-            )
+        offsets = _offsets(args.offsets, cursor["next"])
         event = group.newest_position()
         # A cursor with a lower number would be taken for one that has fallen behind.
         seq = max(cursor["seq"], event["position"]["seq"] if event else 0)
@@ -198,8 +192,9 @@ def _seen(cursor: Document | None) -> object:
 # Making -------------------------------------------------------------------------------------------
 
 
-def _offsets(text: str) -> dict[str, int]:
-    """Offsets from the command line. Raises `DocumentError` with every problem."""
+def _offsets(text: str, known: Iterable[str]) -> dict[str, int]:
+    """Offsets from the command line, of all `known` partitions. Raises `DocumentError` with every
+    problem."""
     try:
         given = json.loads(text)
     except ValueError as exc:
@@ -208,6 +203,8 @@ def _offsets(text: str) -> dict[str, int]:
         raise DocumentError("--offsets", ["it is not an object of offsets by partition"])
     problems = [f"{key!r} is not '<broker>:<partition>'" for key in given if not valid_key(key)]
     problems += [f"{key}: {bad}" for key, value in given.items() if (bad := offset_problem(value))]
+    if missing := sorted(set(known) - set(given), key=key_order):
+        problems.append(f"name every partition of the group; missing: {', '.join(missing)}")
     if problems:
         raise DocumentError("--offsets", problems)
     return dict(given)

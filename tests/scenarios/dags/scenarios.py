@@ -101,6 +101,9 @@ with dag("s11_cursor", HOURS, retries=0):
 with dag("s13", CronPartitionTimetable("@hourly", timezone="UTC")):
     Ingest(**time_windows("s13", granularity="PT1H"))
 
+with dag("s17_command"):
+    Ingest(**cursor("s17_command"))
+
 with dag("s18_skip"):
     Ingest(**cursor("s18", gap_policy="skip"))
 
