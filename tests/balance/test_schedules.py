@@ -15,6 +15,8 @@ SEEDS = range(50)
 STEPS = 10
 MOST_MEMBERS = 4
 DRAIN_MS = 300_000
+SETTLE_MS = 60_000
+"""For the master to forget who died last, and to deal out what that member held."""
 
 
 def live_through(world: World) -> None:
@@ -47,7 +49,7 @@ def test_every_record_is_confirmed_and_never_comes_again(seed: int) -> None:
     live_through(world)
     assert not world.missing, world.tell(f"never confirmed: {sorted(world.missing)}")
     assert world.most_held == PARTITIONS, world.tell("some partition was never held")
-    world.run(30_000)
+    world.run(SETTLE_MS)
     assert sum(len(member.session.table.held) for member in world.alive) == PARTITIONS
 
 

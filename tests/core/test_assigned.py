@@ -87,7 +87,8 @@ def test_a_batch_whose_confirmation_was_lost_is_delivered_again_or_passed_never_
     send(*(b"%02d" % n for n in range(30)))
     driver = mq.driver()
     driver.run(consumer.assign(PARTITION, 0, EARLIEST))
-    first = driver.run(consumer.pull(PARTITION))
+    first = driver.run(consumer.fetching.pull(PARTITION))
+    assert first is not None
 
     def cut(asked: Asked, reply: object) -> object:
         mq.tamper = None
@@ -95,9 +96,8 @@ def test_a_batch_whose_confirmation_was_lost_is_delivered_again_or_passed_never_
 
     mq.tamper = cut
     with pytest.raises(errors.ConnectionLost):
-        driver.run(consumer.confirm(PARTITION, consumed=True))
-    again = driver.run(consumer.pull(PARTITION))
-    assert first is not None
+        driver.run(consumer.fetching.settle(first, consumed=True))
+    again = driver.run(consumer.fetching.pull(PARTITION))
     assert again is not None
     assert again.start in (first.start, first.start + 28 * len(first))
 

@@ -89,7 +89,7 @@ def test_what_may_not_be_subscribed_is_given_back_and_the_rest_is_kept(
         driver.run(consumer.assign(partition, None))
     mq.tamper = rewriting("get partition meta", close_broker_1)
     driver.run(consumer.refresh(force=True))
-    assert driver.run(consumer.pull(PARTITION)) is None
+    assert driver.run(consumer.fetching.pull(PARTITION)) is None
     driver.run(consumer.beat_brokers())
     assert consumer.held.keys() == {there}
     with pytest.raises(errors.ServiceUnavailable, match="may not be subscribed"):
@@ -102,14 +102,15 @@ def test_a_batch_that_is_out_may_be_confirmed_before_its_partition_goes(
     send(b"a")
     send(b"b", to=BESIDE)
     driver = mq.driver()
-    for partition in (PARTITION, BESIDE):
+    for partition in (BESIDE, PARTITION):
         driver.run(consumer.assign(partition, 0))
-        assert driver.run(consumer.pull(partition)) is not None
+        batch = driver.run(consumer.fetching.pull(partition))
+        assert batch is not None
     mq.tamper = rewriting("get partition meta", close_broker_1)
     driver.run(consumer.refresh(force=True))
     driver.run(consumer.beat_brokers())
     assert consumer.held.keys() == {PARTITION, BESIDE}
-    driver.run(consumer.confirm(PARTITION, consumed=True))
+    driver.run(consumer.fetching.settle(batch, consumed=True))
     assert driver.run(consumer.beat_brokers()) == 3_000
     assert consumer.held.keys() == {BESIDE}
     mq.elapse(3_000)
@@ -172,7 +173,7 @@ def test_an_order_to_skip_to_the_end_is_carried_out_once_and_echoed(
     mq.tamper = rewriting("consumer heartbeat v2", order_at(order))
     driver.run(consumer.beat_master())
     driver.run(consumer.beat_brokers())
-    assert driver.run(consumer.pull(PARTITION)) is None
+    assert driver.run(consumer.fetching.pull(PARTITION)) is None
     position = consumer.held[PARTITION].offset
     assert position is not None
     assert (position.current, position.lag) == (5 * 28, 0)
@@ -180,7 +181,7 @@ def test_an_order_to_skip_to_the_end_is_carried_out_once_and_echoed(
     mq.elapse(5_000)
     driver.run(consumer.beat_master())
     driver.run(consumer.beat_brokers())
-    batch = driver.run(consumer.pull(PARTITION))
+    batch = driver.run(consumer.fetching.pull(PARTITION))
     assert batch is not None
     assert batch.start == 5 * 28
     assert [beat.opsTaskInfo.csmFrmMaxOffsetCtrlId for beat in beats(driver)] == [0, order]
@@ -195,7 +196,7 @@ def test_an_order_from_before_the_member_joined_is_none(
     mq.tamper = rewriting("consumer heartbeat v2", order_at(mq.clock() - 1))
     driver.run(consumer.heartbeat_master())
     driver.run(consumer.beat_brokers())
-    assert driver.run(consumer.pull(PARTITION)) is not None
+    assert driver.run(consumer.fetching.pull(PARTITION)) is not None
 
 
 # -- assigning -------------------------------------------------------------------------------------
@@ -231,11 +232,11 @@ def test_partitions_take_turns_and_one_that_fails_costs_the_others_nothing(
         mq.driver().run(consumer.assign(partition, 0))
     driver = mq.driver()
     mq.unplugged.add(mq.node(1).address)
-    batch = driver.run(consumer.pull_next())
+    batch = driver.run(consumer.fetching.pull_next())
     assert batch is not None
     assert batch.partition == there
     assert str(PARTITION) in consumer.trouble
     mq.unplugged.clear()
-    batches = [driver.run(consumer.pull_next()) for _ in range(2)]
+    batches = [driver.run(consumer.fetching.pull_next()) for _ in range(2)]
     assert [b.partition for b in batches if b is not None] == [PARTITION, BESIDE]
-    assert driver.run(consumer.pull_next()) is None
+    assert driver.run(consumer.fetching.pull_next()) is None

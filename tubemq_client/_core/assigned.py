@@ -1,10 +1,9 @@
 """A client-balance consumer: it chooses partitions itself and keeps them alive.
 
-The master (RPC 20-22, 6) knows that the group exists; the brokers (RPC 15-18) arbitrate who holds a
-partition. Exactly one batch per partition is out at a time; confirming it moves the group's stored
-position, rejecting it makes the broker deliver it again. Two conversations run beside the user's
-calls: `beat_master` and `beat_brokers`, of which the latter also does what cannot be done at once,
-giving back partitions that may not be read any more and skipping to the ends on an
+The master (RPC 20-22, 6) knows that the group exists; the brokers (RPC 15, 16) arbitrate who holds
+a partition. What is held is fetched and confirmed by `assigned_fetch`. Two conversations run beside
+the user's calls: `beat_master` and `beat_brokers`, of which the latter also does what cannot be
+done at once, giving back partitions that may not be read any more and skipping to the ends on an
 administrator's order. `docs/protocol/client-balance.md` has the protocol.
 """
 
@@ -14,18 +13,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
+from tubemq_client._core.assigned_fetch import AssignedFetch
 from tubemq_client._core.assigned_view import HoldOff, TopicView
 from tubemq_client._core.balance_orders import Calls
 from tubemq_client._core.balance_partitions import HeldPartition, Use
-from tubemq_client._core.batch import DecodePolicy, MessageBatch, RawBatch
-from tubemq_client._core.broker_beats import beat_request, by_broker, lost_partitions
-from tubemq_client._core.effects import Await, Call, Now, Sleep, WallNow
-from tubemq_client._core.flow_control import Fetched, FlowControl, Pace
+from tubemq_client._core.broker_beats import BrokerBeats
+from tubemq_client._core.effects import Now, Sleep, WallNow
+from tubemq_client._core.flow_control import FlowControl, Pace
 from tubemq_client._core.leases import HeartbeatSchedule
 from tubemq_client._core.master import Known
 from tubemq_client._core.registration import UNDEFINED, Registered, Registration
+from tubemq_client._core.renewal import LeaseNames, may_be_served_late
 from tubemq_client._core.trouble import Trouble
-from tubemq_client._wire import methods, strings
+from tubemq_client._wire import strings
 from tubemq_client.model import ClientSettings, ConsumerSettings
 
 if TYPE_CHECKING:
@@ -79,8 +79,9 @@ class AssignedSession:
     _registered_ms: int | None = None
     _reported: frozenset[Partition] = frozenset()
     _beats: int = 0
-    _turns: int = 0
-    _decode: dict[str, DecodePolicy] = field(default_factory=dict)
+    fetching: AssignedFetch = field(init=False)
+    _names: LeaseNames = field(init=False)
+    _beats_to_brokers: BrokerBeats = field(init=False)
     _at_master: HeartbeatSchedule = field(init=False)
     _at_brokers: HeartbeatSchedule = field(init=False)
 
@@ -89,6 +90,20 @@ class AssignedSession:
         # Brokers are many: one that is away must not slow down the beats that keep the others.
         period = self.settings.heartbeat_period_ms
         self._at_brokers = HeartbeatSchedule(period, period)
+        self._beats_to_brokers = BrokerBeats(
+            self.master, self.group, self.flow, period, self._lose, self.trouble
+        )
+        self._names = LeaseNames(self.client_id)
+        self.fetching = AssignedFetch(
+            self.held,
+            self._names,
+            self.topics,
+            self.consumer,
+            self.calls,
+            self._lose,
+            self.trouble,
+            self.corrupt_records,
+        )
 
     # -- the group ------------------------------------------------------------------------------
 
@@ -174,7 +189,7 @@ class AssignedSession:
             self.master.brokers[partition.broker_id],
             partition,
             self.group,
-            self.client_id,
+            self._names.of(partition),
             filters=self.topics[partition.topic],
             priority=self.flow.priority,
             access=self.master.access,
@@ -208,15 +223,21 @@ class AssignedSession:
     def _register_at_broker(
         self, lease: Registration, offset: int | None, read_status: int
     ) -> Conversation[Registered]:
+        late = False
         for attempt in range(1, _ASSIGN_TRIES + 1):
             try:
-                return (yield from lease.register(offset, read_status=read_status))
+                found = yield from lease.register(offset, read_status=read_status)
             except _REFUSED as error:
                 self._hold_off.note(lease.partition, error, (yield Now()))
                 raise
-            except _PASSING:
+            except _PASSING as error:
                 if attempt == _ASSIGN_TRIES:
                     raise
+                late = late or may_be_served_late(error)
+            else:
+                if late:  # the first attempt would set the position back
+                    self._names.doubt(lease.partition)
+                return found
             yield Sleep(self.settings.register_pause_ms)
         raise AssertionError("the last attempt returns or raises")
 
@@ -239,97 +260,6 @@ class AssignedSession:
             except (errors.ServerError, errors.NetworkError, errors.RemoteException):
                 continue  # the lease expires by itself
         yield from self.master.close_consumer(self.client_id, self.group)
-
-    # -- batches ----------------------------------------------------------------------------------
-
-    def pull(self, partition: Partition) -> Conversation[MessageBatch | None]:
-        """One batch, or None when there is nothing to read now, or a flow rule asks to wait, or the
-        partition is about to be given back: then the broker is not asked. A lost partition is
-        dropped from `held` and the refusal raised (`errors.NotRegistered`,
-        `errors.PartitionTaken`)."""
-        held = self._holding(partition)
-        if held.withheld or (yield Now()) < held.ready_at:
-            return None
-        self._turns += 1
-        held.turn = self._turns
-        reply = yield Await((yield from held.lease.post_fetch(consumed=False)))
-        yield from self._keep_pace(held, reply)
-        if reply.success and reply.errCode == errors.SUCCESS:
-            raw = RawBatch(reply.currOffset, reply.messages)
-            held.learn(reply.currOffset, reply.maxOffset, (yield Now()))
-            held.use = Use.DELIVERED
-            self.trouble.pop(str(partition), None)
-            return MessageBatch(
-                partition,
-                raw,
-                end=None,
-                count=len(raw.messages),
-                exact=False,
-                policy=self._policy(partition.topic),
-            )
-        if reply.errCode in (errors.NOT_FOUND, errors.SPEED_LIMIT):
-            return None
-        error = errors.for_code(reply.errCode, reply.errMsg, where=f"fetch of {held.lease.where}")
-        if isinstance(error, _LOST):
-            self._lose(held, error)
-        raise error
-
-    def pull_next(self) -> Conversation[MessageBatch | None]:
-        """One batch of any partition without one that is out, the one not asked for longest first.
-        None if none has any now; what goes wrong with one is noted and the others are asked."""
-        idle = [held for held in self.held.values() if held.use is Use.IDLE]
-        for held in sorted(idle, key=lambda held: held.turn):
-            if self.held.get(held.partition) is not held:
-                continue
-            try:
-                batch = yield from self.pull(held.partition)
-            except (errors.NetworkError, errors.RemoteException, errors.ServerError) as error:
-                self.trouble[str(held.partition)] = error
-                continue
-            if batch is not None:
-                return batch
-        return None
-
-    def put_back(self, batch: MessageBatch | None) -> None:
-        """Nobody waits for this batch any more: asked again, its partition gives the same one."""
-        if batch is not None and batch.partition in self.held:
-            self.held[batch.partition].use = Use.IDLE
-
-    def next_try_ms(self, partition: Partition | None, now: int) -> int:
-        """How long a caller who found nothing should wait before it pulls again."""
-        held = self.held.get(partition) if partition is not None else None
-        wait = self.consumer.not_found_wait_ms
-        return max(wait, held.ready_at - now) if held is not None else wait
-
-    def confirm(self, partition: Partition, *, consumed: bool) -> Conversation[Registered]:
-        """Commit (or roll back) the batch in flight; answers with the group's position."""
-        held = self._holding(partition)
-        try:
-            found = yield from held.lease.commit(consumed=consumed)
-        except _LOST as error:
-            self._lose(held, error)
-            raise
-        held.use = Use.IDLE
-        held.learn_registered(found, (yield Now()))
-        if held.withheld:
-            self.calls.beat()
-        self.calls.ready()
-        return found
-
-    def _keep_pace(self, held: HeldPartition, reply: Any) -> Conversation[None]:
-        """Note when the partition may be asked again. Without a rule that is at once: a caller who
-        finds nothing decides how long to wait."""
-        limit_ms = reply.minLimitTime if reply.errCode == errors.SPEED_LIMIT else 0
-        fetched = Fetched(
-            reply.errCode,
-            sum(len(message.payLoadData) for message in reply.messages),
-            reply.currDataDlt if reply.HasField("currDataDlt") else -1,
-            exempt=reply.escFlowCtrl,
-            slow=reply.requireSlow,
-            otherwise_ms=limit_ms,
-        )
-        now = yield Now()
-        held.ready_at = now + held.pace.delay_ms(fetched, now, (yield WallNow()))
 
     # -- heartbeats -------------------------------------------------------------------------------
 
@@ -392,24 +322,7 @@ class AssignedSession:
     def heartbeat_brokers(self) -> Conversation[int]:
         """RPC 16 to every broker with held partitions; drops those it says are lost. Returns how
         many answered: one that does not may be back before its leases end."""
-        reached = 0
-        for broker, group in by_broker(self.held.values()).items():
-            auth = self.master.broker_auth()
-            request = beat_request(
-                self.client_id, self.group, self.flow.priority, broker, group, auth
-            )
-            try:
-                reply = yield Call(broker.address, methods.HEARTBEAT_BROKER, request)
-            except errors.TubeMQError as error:
-                self.trouble[f"broker {broker}"] = error
-                continue
-            reached += 1
-            self.trouble.pop(f"broker {broker}", None)
-            if reply.success:
-                where = f"heartbeat to broker {broker}"
-                for held, refusal in lost_partitions(reply, group, where):
-                    self._lose(held, refusal)
-        return reached
+        return (yield from self._beats_to_brokers.beat(list(self.held.values())))
 
     # -- what was put off -------------------------------------------------------------------------
 
@@ -443,16 +356,19 @@ class AssignedSession:
             held = self.held.get(partition)
             if held is None:
                 self._to_ends.discard(partition)
+            if held is None or held.renewing:
                 continue
             try:
                 found = yield from self._register_at_end(held)
             except (*_LOST, *_REFUSED) as error:
                 self._lose(held, error)
             except (errors.ServerError, errors.NetworkError, errors.RemoteException) as error:
+                if may_be_served_late(error):
+                    self._names.doubt(partition)
                 self.trouble[str(partition)] = error
             else:
                 self._to_ends.discard(partition)
-                held.use = Use.IDLE
+                held.use, held.token = Use.IDLE, 0
                 held.learn_registered(found, (yield Now()))
 
     def _register_at_end(self, held: HeldPartition) -> Conversation[Registered]:
@@ -473,18 +389,3 @@ class AssignedSession:
             self.trouble[str(held.partition)] = error
             self._at_master.hurry()
             self.calls.beat()
-
-    def _policy(self, topic: str) -> DecodePolicy:
-        policy = self._decode.get(topic)
-        if policy is None:
-            filters = frozenset(self.topics[topic])
-            policy = self._decode[topic] = DecodePolicy(self.corrupt_records, None, filters)
-        return policy
-
-    def _holding(self, partition: Partition) -> HeldPartition:
-        try:
-            return self.held[partition]
-        except KeyError:
-            raise errors.ConfigError(
-                f"partition {partition} is not assigned to this consumer", subject="assignment"
-            ) from None

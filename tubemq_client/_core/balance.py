@@ -20,11 +20,12 @@ from tubemq_client._core.assigned import READ_STATUS
 from tubemq_client._core.balance_fetch import GroupFetch
 from tubemq_client._core.balance_orders import BoundStart, Calls, Order, Rebalance
 from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable, Use
-from tubemq_client._core.broker_beats import beat_request, by_broker, lost_partitions
-from tubemq_client._core.effects import Await, Deliver, Now, Post, Sleep, WallNow
+from tubemq_client._core.broker_beats import BrokerBeats
+from tubemq_client._core.effects import Deliver, Now, Sleep, WallNow
 from tubemq_client._core.flow_control import FlowControl, Pace
 from tubemq_client._core.leases import HeartbeatSchedule
 from tubemq_client._core.registration import Registration
+from tubemq_client._core.renewal import LeaseNames, may_be_served_late
 from tubemq_client._core.trouble import Trouble
 from tubemq_client._wire import methods, strings
 from tubemq_client.model import BrokerNode, ClientSettings, ConsumerSettings, Partition
@@ -77,15 +78,19 @@ class BalancedSession:
     _beats: int = 0
     _forgotten: bool = False
     _session_ms: int = 0
-    _away: dict[BrokerNode, int] = field(default_factory=dict)
-    """When each broker was last looked for in vain."""
+    _unsure: set[Partition] = field(default_factory=set)
+    """Where an attempt to register may be served late, and would set the position back."""
+    _names: LeaseNames = field(init=False)
+    _beats_to_brokers: BrokerBeats = field(init=False)
     _at_master: HeartbeatSchedule = field(init=False)
     _at_brokers: HeartbeatSchedule = field(init=False)
 
     def __post_init__(self) -> None:
         self.table = PartitionTable(self.calls.ready)
+        self._names = LeaseNames(self.client_id)
         self.fetching = GroupFetch(
             self.table,
+            self._names,
             self.topics,
             self.consumer,
             self.flow,
@@ -93,15 +98,13 @@ class BalancedSession:
             self._note,
             self.corrupt_records,
         )
-        limits = self.settings
-        self._at_master = HeartbeatSchedule(
-            limits.heartbeat_period_ms,
-            limits.heartbeat_period_after_failures_ms,
-            limits.max_heartbeat_failures,
-        )
+        self._at_master = HeartbeatSchedule.of(self.settings)
         # Brokers are many: one that is away must not slow down the beats that keep the others.
-        period = limits.heartbeat_period_ms
-        self._at_brokers = HeartbeatSchedule(period, period, limits.max_heartbeat_failures)
+        period = self.settings.heartbeat_period_ms
+        self._at_brokers = HeartbeatSchedule(period, period)
+        self._beats_to_brokers = BrokerBeats(
+            self.master, self.group, self.flow, period, self._lose, self.trouble
+        )
 
     # -- the group ------------------------------------------------------------------------------
 
@@ -257,46 +260,9 @@ class BalancedSession:
         A broker that does not answer keeps its partitions: it may be back before leases end."""
         if not self._at_brokers.due((yield Now())):
             return self._at_brokers.wait_ms((yield Now()))
-        started = yield Now()
-        self._at_brokers.succeeded(started)
-        groups = by_broker(self.table.held.values())
-        posted = []
-        for broker in sorted(groups, key=lambda broker: self._away.get(broker, -1)):
-            # Connecting takes seconds: those who are there come first, and again in time.
-            if broker in self._away and (yield Now()) - started > self._at_brokers.period_ms // 2:
-                break
-            group, auth = groups[broker], self.master.broker_auth()
-            request = beat_request(
-                self.client_id, self.group, self.flow.priority, broker, group, auth
-            )
-            try:
-                ticket = yield Post(broker.address, methods.HEARTBEAT_BROKER, request)
-            except errors.TubeMQError as error:
-                self._away[broker] = yield Now()
-                self._note(f"broker {broker}", error)
-            else:
-                self._away.pop(broker, None)
-                posted.append((broker, group, ticket))
-        for broker, group, ticket in posted:
-            try:
-                self._heed(broker, group, (yield Await(ticket)))
-            except errors.TubeMQError as error:
-                self._note(f"broker {broker}", error)
+        self._at_brokers.succeeded((yield Now()))
+        yield from self._beats_to_brokers.beat(list(self.table.held.values()))
         return self._at_brokers.wait_ms((yield Now()))
-
-    def _heed(self, broker: BrokerNode, group: list[HeldPartition], reply: Any) -> None:
-        """Drop what the broker says is lost. A registration made since the request is not meant."""
-        where = f"heartbeat to broker {broker}"
-        if not reply.success:
-            refusal = errors.for_code(reply.errCode, reply.errMsg, where=where)
-            self._note(f"broker {broker}", refusal)
-            if isinstance(refusal, errors.AuthenticationFailed):
-                for held in group:
-                    self._lose(held, refusal)
-            return
-        self.trouble.pop(f"broker {broker}", None)
-        for held, refusal in lost_partitions(reply, group, where):
-            self._lose(held, refusal)
 
     def _lose(self, held: HeldPartition, error: errors.TubeMQError) -> None:
         if self.table.remove(held.partition, held):
@@ -364,6 +330,8 @@ class BalancedSession:
                 self._note(str(partition), error)
                 if isinstance(error, _NOT_REACHED):
                     unreached.add(broker)
+                if may_be_served_late(error):
+                    self._unsure.add(partition)
                 if error.fatal:
                     left.remove(partition)
             else:
@@ -378,7 +346,7 @@ class BalancedSession:
             broker,
             partition,
             self.group,
-            self.client_id,
+            self._names.of(partition),
             filters=self.topics[partition.topic],
             priority=self.flow.priority,
             access=self.master.access,
@@ -393,6 +361,9 @@ class BalancedSession:
             status = 0
         found = yield from lease.register(offset, read_status=status)
         self._met.add(partition)
+        if partition in self._unsure:
+            self._unsure.remove(partition)
+            self._names.doubt(partition)
         held = HeldPartition(lease, Pace(self.flow, filtered=bool(self.topics[partition.topic])))
         held.learn_registered(found, (yield Now()))
         self.trouble.pop(str(partition), None)

@@ -16,6 +16,7 @@ from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable
 from tubemq_client._core.batch import DecodePolicy, MessageBatch, RawBatch
 from tubemq_client._core.effects import Await, Now, Sleep, WallNow
 from tubemq_client._core.flow_control import Fetched, FlowControl, reply_delay_ms
+from tubemq_client._core.renewal import LeaseNames, may_be_served_late, renew
 from tubemq_client.model import ConsumerSettings
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ _COMMIT_PAUSE_MS = 100
 
 _LONGEST_REST_MS = 10_000
 """How long a broker that does not answer is left alone, after several attempts."""
-
-_DOUBT_MS = 120_000
-"""How late a broker may serve a request that was given up: it was stopped for so long, say."""
 
 
 class ReceivedBatch(MessageBatch):
@@ -61,6 +59,7 @@ class GroupFetch:
     and of the refusal that said so; `on_trouble` of everything else that went wrong."""
 
     table: PartitionTable
+    names: LeaseNames
     topics: dict[str, tuple[str, ...]]
     settings: ConsumerSettings
     flow: FlowControl
@@ -73,18 +72,19 @@ class GroupFetch:
 
     def fetch(self) -> Conversation[ReceivedBatch | Idle]:
         """One request to the partition whose turn it is. Abandoned halfway, its batch comes again
-        with the next fetch; but a broker may serve the abandoned request after that next one, and
-        then a confirmation moves too far. Run it to the end, and `put_back` what nobody takes."""
+        with the next fetch. Where it can be run to its end and `put_back`, that saves a renewal."""
         held = self.table.take((yield Now()))
         if held is None:
             return Idle(self.table.wait_ms((yield Now())))
         token = held.token
         try:
             return (yield from self._ask(held, token))
+        except BaseException:  # cancelled, or nobody's plan; what is sent may be served late
+            self.names.doubt(held.partition)
+            raise
         finally:
-            # Cancelled, or an error that is nobody's plan: the partition must not stay booked.
             if held.token == token and held.use is Use.FETCHING:
-                self.table.release(held, token)
+                self.table.release(held, token, consumed=held.consumed)
 
     def settle(self, batch: ReceivedBatch, *, consumed: bool) -> Conversation[int]:
         """Confirm or reject; returns the group's position, the next offset to be read (-1 when
@@ -96,19 +96,13 @@ class GroupFetch:
             return -1
         try:
             found = yield from self._commit(held, consumed=consumed)
-            doubtful = (yield Now()) < held.doubtful_until
-            too_far = doubtful and self._is_too_far(held, batch, found.current, consumed=consumed)
-            if too_far:
-                found = yield from held.lease.register(batch.start)
         except _LOST as error:
             self.on_lost(held, error)
             raise
-        except GeneratorExit:
-            self.table.release(held, token, consumed=consumed)
-            raise
-        except errors.TubeMQError:
-            # Told again by the next fetch, which changes nothing if the broker has heard it.
-            held.doubtful_until = (yield Now()) + _DOUBT_MS
+        except BaseException as error:
+            # Told again before the next fetch, which changes nothing if the broker has heard it.
+            if may_be_served_late(error):
+                self.names.doubt(held.partition)
             self.table.release(held, token, consumed=consumed)
             raise
         now = yield Now()
@@ -116,8 +110,6 @@ class GroupFetch:
         # What was rejected is likely to be rejected again: leave the cause time to pass.
         pause = 0 if consumed else self.settings.not_found_wait_ms
         self.table.release(held, token, ready_at=now + pause)
-        if too_far and consumed:
-            raise _served_late(batch)
         return found.current
 
     def put_back(self, found: ReceivedBatch | Idle) -> None:
@@ -144,6 +136,8 @@ class GroupFetch:
                 except _LOST as error:
                     self.on_lost(held, error)
                 except errors.TubeMQError as error:
+                    if may_be_served_late(error):
+                        self.names.doubt(held.partition)
                     self.on_trouble(str(held.partition), error)
                     self.table.release(held, token, consumed=True)
                 else:
@@ -152,20 +146,25 @@ class GroupFetch:
     # -- one fetch --------------------------------------------------------------------------------
 
     def _ask(self, held: HeldPartition, token: int) -> Conversation[ReceivedBatch | Idle]:
-        consumed, held.consumed = held.consumed, False
+        if self.names.must_renew(held) and not (yield from self._renew(held, token)):
+            return Idle(0)
+        consumed = held.consumed
         try:
             # The group's own limit for any lag replaces what the broker would enforce.
             escape = self.flow.group.limit(_ANY_LAG, (yield WallNow())) is not None
             ticket = yield from held.lease.post_fetch(consumed=consumed, escape_limit=escape)
             reply = yield Await(ticket)
         except (errors.NetworkError, errors.RemoteException) as error:
-            self.on_trouble(str(held.partition), error)
-            now = yield Now()
-            held.doubtful_until = now + _DOUBT_MS
             # Not `consumed` again: if the broker has heard it, that would skip a batch never seen.
-            self.table.release(held, token)
-            self._rest(held.lease.broker, now)
+            heard = may_be_served_late(error)
+            if heard:
+                self.names.doubt(held.partition)
+            yield from self._leave_alone(held, token, error, consumed=consumed and not heard)
             return Idle(0)
+        except BaseException:
+            held.consumed = False
+            raise
+        held.consumed = False
         self._unanswered.pop(held.lease.broker, None)
         now = yield Now()
         code = reply.errCode
@@ -180,6 +179,23 @@ class GroupFetch:
         delay = yield from self._delay(held, reply, size=0)
         self.table.release(held, token, ready_at=now + delay)
         return Idle(0)
+
+    def _renew(self, held: HeldPartition, token: int) -> Conversation[bool]:
+        """Get past a request that was given up; tells whether the partition may be fetched now."""
+        try:
+            yield from renew(held, self.names, lambda: self.table.held.get(held.partition) is held)
+        except (*_LOST, errors.PartitionOccupied) as error:
+            self.on_lost(held, error)
+        except (errors.NetworkError, errors.RemoteException, errors.ServerError) as error:
+            yield from self._leave_alone(held, token, error, consumed=held.consumed)
+        return not held.renewing and self.table.held.get(held.partition) is held
+
+    def _leave_alone(
+        self, held: HeldPartition, token: int, error: errors.TubeMQError, *, consumed: bool
+    ) -> Conversation[None]:
+        self.on_trouble(str(held.partition), error)
+        self.table.release(held, token, consumed=consumed)
+        self._rest(held.lease.broker, (yield Now()))
 
     def _rest(self, broker: BrokerNode, now: int) -> None:
         """Leave a broker that does not answer alone for a while. An attempt costs seconds in which
@@ -240,18 +256,11 @@ class GroupFetch:
         for _ in range(_COMMIT_TRIES - 1):
             try:
                 return (yield from held.lease.commit(consumed=consumed))
-            except (errors.ConnectError, errors.ConnectionLost):
+            except (errors.ConnectError, errors.ConnectionLost) as error:
+                if may_be_served_late(error):
+                    self.names.doubt(held.partition)
                 yield Sleep(_COMMIT_PAUSE_MS)
         return (yield from held.lease.commit(consumed=consumed))
-
-    def _is_too_far(
-        self, held: HeldPartition, batch: ReceivedBatch, position: int, *, consumed: bool
-    ) -> bool:
-        """Whether a request that had been given up was served after `batch` was fetched: a fetch
-        makes more out of "the batch fetched last", a confirmation confirms it."""
-        if not consumed:
-            return position > batch.start
-        return held.offset is not None and position > held.offset.max_offset
 
     def _policy(self, topic: str) -> DecodePolicy:
         policy = self._decode.get(topic)
@@ -259,10 +268,3 @@ class GroupFetch:
             filters = frozenset(self.topics[topic])
             policy = self._decode[topic] = DecodePolicy(self.corrupt_records, None, filters)
         return policy
-
-
-def _served_late(batch: ReceivedBatch) -> errors.StaleBatch:
-    return errors.StaleBatch(
-        f"the batch of partition {batch.partition} is delivered again: a fetch that had been given "
-        f"up was served late, and the confirmation moved past records that nobody had received"
-    )

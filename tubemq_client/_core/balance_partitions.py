@@ -57,8 +57,7 @@ class ConsumedOffset(NamedTuple):
 class HeldPartition:
     """One registration and its use. `consumed`: the batch fetched last was confirmed, and the
     broker is to be told with the next request. `withheld`: not to be fetched, as it is coming or
-    going. `doubtful_until`: so long a request without an answer may still be served, and move the
-    position at the broker."""
+    going. `renewing`: it is between two leases (`renewal`), and what brokers say of it is old."""
 
     lease: Registration
     pace: Pace
@@ -68,7 +67,7 @@ class HeldPartition:
     delivered_at: int = 0
     consumed: bool = False
     withheld: bool = False
-    doubtful_until: int = 0
+    renewing: bool = False
     offset: ConsumedOffset | None = None
     turn: int = 0
 

@@ -1,60 +1,137 @@
-"""Heartbeats of a group's member to its brokers (RPC 16): what is asked, and what an answer says.
+"""Heartbeats of a group's member to its brokers (RPC 16): whom to ask what, and what answers say.
 
 Shared by the member whose master balances (`balance`) and the one that assigns itself (`assigned`);
-when to ask whom, and what a lost partition means, is theirs. No effect is yielded here.
+when to beat, and what a lost partition means, is theirs. All brokers are asked before the first
+answer is waited for, so one that is slow does not cost the leases at the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tubemq_client import _pb, errors
-from tubemq_client._wire import strings
+from tubemq_client._core.effects import Await, Now, Post
+from tubemq_client._wire import methods, strings
 
 if TYPE_CHECKING:
     from tubemq_client._core.balance_partitions import HeldPartition
-    from tubemq_client.model import BrokerNode
+    from tubemq_client._core.effects import Conversation, Ticket
+    from tubemq_client._core.flow_control import FlowControl
+    from tubemq_client._core.master import MasterSession
+    from tubemq_client._core.registration import Registration
+    from tubemq_client.model import BrokerNode, Partition
 
-__all__ = ["beat_request", "by_broker", "lost_partitions"]
+__all__ = ["BrokerBeats"]
 
 
-def by_broker(held: Iterable[HeldPartition]) -> dict[BrokerNode, list[HeldPartition]]:
-    """What is held, by the broker that has it."""
-    found: dict[BrokerNode, list[HeldPartition]] = {}
+class _Leases(NamedTuple):
+    """What one heartbeat keeps: partitions of one broker, held under one name, and their leases at
+    the time of the request."""
+
+    broker: BrokerNode
+    client_id: str
+    held: dict[Partition, tuple[HeldPartition, Registration]]
+
+
+@dataclass(slots=True)
+class BrokerBeats:
+    """Heartbeats to all brokers of one member of `group`, every `period_ms`. `on_lost` hears of
+    partitions that a broker gives to us no longer, `trouble` keeps what went wrong by broker."""
+
+    master: MasterSession
+    group: str
+    flow: FlowControl
+    period_ms: int
+    on_lost: Callable[[HeldPartition, errors.TubeMQError], None]
+    trouble: dict[str, errors.TubeMQError]
+    _away: dict[BrokerNode, int] = field(default_factory=dict)
+    """When each broker was last looked for in vain."""
+
+    def beat(self, held: Iterable[HeldPartition]) -> Conversation[int]:
+        """Ask every broker of `held`; returns how many answered. One that does not keeps its
+        partitions, as it may be back before their leases end."""
+        posted = yield from self._post(held)
+        reached = set()
+        for leases, ticket in posted:
+            try:
+                reply = yield Await(ticket)
+            except errors.TubeMQError as error:
+                self.trouble[f"broker {leases.broker}"] = error
+            else:
+                reached.add(leases.broker)
+                self._heed(leases, reply)
+        return len(reached)
+
+    def _post(self, held: Iterable[HeldPartition]) -> Conversation[list[tuple[_Leases, Ticket]]]:
+        started = yield Now()
+        posted = []
+        groups = sorted(_grouped(held), key=lambda leases: self._away.get(leases.broker, -1))
+        unreached: set[BrokerNode] = set()
+        for leases in groups:
+            broker = leases.broker
+            if broker in unreached:
+                continue
+            # Connecting takes seconds: those who are there come first, and again in time.
+            if broker in self._away and (yield Now()) - started > self.period_ms // 2:
+                break
+            try:
+                ticket = yield Post(broker.address, methods.HEARTBEAT_BROKER, self._request(leases))
+            except errors.TubeMQError as error:
+                self._away[broker] = yield Now()
+                unreached.add(broker)
+                self.trouble[f"broker {broker}"] = error
+            else:
+                self._away.pop(broker, None)
+                posted.append((leases, ticket))
+        return posted
+
+    def _request(self, leases: _Leases) -> Any:
+        return _pb.HeartBeatRequestC2B(
+            clientId=leases.client_id,
+            groupName=self.group,
+            readStatus=0,
+            qryPriorityId=self.flow.priority,
+            partitionInfo=[
+                strings.format_partition_info(leases.broker, partition) for partition in leases.held
+            ],
+            authInfo=self.master.broker_auth(),
+        )
+
+    def _heed(self, leases: _Leases, reply: Any) -> None:
+        where = f"heartbeat to broker {leases.broker}"
+        if not reply.success:
+            refusal = errors.for_code(reply.errCode, reply.errMsg, where=where)
+            self.trouble[f"broker {leases.broker}"] = refusal
+            if isinstance(refusal, errors.AuthenticationFailed):
+                for held, _ in leases.held.values():
+                    self.on_lost(held, refusal)
+            return
+        self.trouble.pop(f"broker {leases.broker}", None)
+        for held, refusal in _lost(reply, leases, where):
+            self.on_lost(held, refusal)
+
+
+def _grouped(held: Iterable[HeldPartition]) -> list[_Leases]:
+    found: dict[tuple[BrokerNode, str], _Leases] = {}
     for item in held:
-        found.setdefault(item.lease.broker, []).append(item)
-    return found
+        lease = item.lease
+        key = lease.broker, lease.client_id
+        leases = found.setdefault(key, _Leases(*key, {}))
+        leases.held[item.partition] = (item, lease)
+    return list(found.values())
 
 
-def beat_request(
-    client_id: str,
-    group: str,
-    priority: int,
-    broker: BrokerNode,
-    held: Sequence[HeldPartition],
-    auth: Any,
-) -> Any:
-    """The heartbeat that keeps `held`, all of `broker`."""
-    return _pb.HeartBeatRequestC2B(
-        clientId=client_id,
-        groupName=group,
-        readStatus=0,
-        qryPriorityId=priority,
-        partitionInfo=[strings.format_partition_info(broker, item.partition) for item in held],
-        authInfo=auth,
-    )
-
-
-def lost_partitions(
-    reply: Any, held: Sequence[HeldPartition], where: str
+def _lost(
+    reply: Any, leases: _Leases, where: str
 ) -> Iterator[tuple[HeldPartition, errors.ServerError]]:
-    """Which of the `held` asked about the broker gives to us no longer, and its refusal. Others it
-    names are not meant: they were registered since."""
+    """Which partitions the broker gives to us no longer, and its refusal. Those registered since
+    the request, or being renewed, are not meant."""
     if not reply.hasPartFailure:
         return
-    asked = {item.partition: item for item in held}
     for text in reply.failureInfo:
         failure = strings.parse_failure_info(text)
-        if failure.partition in asked:
-            yield asked[failure.partition], errors.for_code(failure.code, text, where=where)
+        held, lease = leases.held.get(failure.partition, (None, None))
+        if held is not None and held.lease is lease and not held.renewing:
+            yield held, errors.for_code(failure.code, text, where=where)

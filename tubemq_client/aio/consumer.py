@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import TypeVar
 
+    from tubemq_client._core.balance_fetch import ReceivedBatch
     from tubemq_client._core.balance_partitions import ConsumedOffset
-    from tubemq_client._core.batch import MessageBatch
     from tubemq_client._core.effects import Conversation
     from tubemq_client.model import ClientSettings, Partition
 
@@ -177,29 +177,31 @@ class AssignedConsumer(AsyncClient):
         found = await self._in_turn(lambda: self._consumer.assign(partition, offset, status))
         return found.current
 
-    async def pull(self, partition: Partition, *, timeout_ms: int = 0) -> MessageBatch | None:
+    async def pull(self, partition: Partition, *, timeout_ms: int = 0) -> ReceivedBatch | None:
         """The next batch, or None if there is nothing to read now.
 
         Answers at once, or waits up to `timeout_ms` for something to read. A flow rule of the
         cluster or the group that asks to wait counts as nothing to read. Confirm or reject every
         batch, an empty one too.
         """
-        return await self._wait_for(lambda: self._consumer.pull(partition), partition, timeout_ms)
+        return await self._wait_for(
+            lambda: self._consumer.fetching.pull(partition), partition, timeout_ms
+        )
 
-    async def receive(self, timeout_ms: int | None = None) -> MessageBatch | None:
+    async def receive(self, timeout_ms: int | None = None) -> ReceivedBatch | None:
         """The next batch of any partition held, or None after `timeout_ms` without one.
 
         None waits `ready_wait_ms` of the settings, a negative time for ever. Partitions take turns;
         one with an unconfirmed batch is left out, one that fails is noted in `trouble`.
         """
         wait_ms = self._consumer.consumer.ready_wait_ms if timeout_ms is None else timeout_ms
-        return await self._wait_for(self._consumer.pull_next, None, wait_ms)
+        return await self._wait_for(self._consumer.fetching.pull_next, None, wait_ms)
 
-    async def confirm(self, batch: MessageBatch) -> int:
+    async def confirm(self, batch: ReceivedBatch) -> int:
         """Move the group past `batch`; returns the group's position, the next offset to read."""
         return await self._settle(batch, consumed=True)
 
-    async def reject(self, batch: MessageBatch) -> int:
+    async def reject(self, batch: ReceivedBatch) -> int:
         """Leave the group where it was; the broker delivers the batch again."""
         return await self._settle(batch, consumed=False)
 
@@ -235,9 +237,9 @@ class AssignedConsumer(AsyncClient):
         finally:
             self._turn.release()
 
-    async def _settle(self, batch: MessageBatch, *, consumed: bool) -> int:
-        partition = batch.partition
-        found = await self._in_turn(lambda: self._consumer.confirm(partition, consumed=consumed))
+    async def _settle(self, batch: ReceivedBatch, *, consumed: bool) -> int:
+        fetching = self._consumer.fetching
+        found = await self._in_turn(lambda: fetching.settle(batch, consumed=consumed))
         return found.current
 
     def _start(self, name: str, beat: Callable[[], Conversation[int]]) -> None:
@@ -252,18 +254,18 @@ class AssignedConsumer(AsyncClient):
 
     async def _wait_for(
         self,
-        pull: Callable[[], Conversation[MessageBatch | None]],
+        pull: Callable[[], Conversation[ReceivedBatch | None]],
         partition: Partition | None,
         timeout_ms: int,
-    ) -> MessageBatch | None:
+    ) -> ReceivedBatch | None:
         deadline = None if timeout_ms < 0 else _now_ms() + timeout_ms
         while True:
             seen = self._ready.count
-            batch = await self._in_turn(pull, self._consumer.put_back)
+            batch = await self._in_turn(pull, self._consumer.fetching.put_back)
             now = _now_ms()
             if batch is not None or self._consumer.closing or (deadline and deadline <= now):
                 return batch
-            wait_ms = self._consumer.next_try_ms(partition, now)
+            wait_ms = self._consumer.fetching.next_try_ms(partition, now)
             await self._ready.wait(seen, min(wait_ms, (deadline or now + wait_ms) - now) / 1000)
 
 
