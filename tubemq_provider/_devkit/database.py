@@ -23,6 +23,9 @@ __all__ = ["DatabaseKind", "metadata_database"]
 
 DatabaseKind = Literal["postgres", "sqlite"]
 
+_IDLE_LIMIT_S = 45
+"""No component leaves a transaction idle for so long, even on a busy machine."""
+
 
 @contextmanager
 def metadata_database(kind: DatabaseKind, home: Path, reaper: Reaper) -> Iterator[str]:
@@ -63,6 +66,9 @@ def _postgres(reaper: Reaper) -> Iterator[str]:
         # Durability is worthless in a database that is thrown away, and fsync is what costs.
         for setting in ("fsync = off", "synchronous_commit = off", "full_page_writes = off"):
             server.psql(f"ALTER SYSTEM SET {setting};")
+        # A scheduler that is killed alone leaves workers behind which hold its connection open, and
+        # with it the locks of whatever it was doing: the next scheduler would wait for ever.
+        server.psql(f"ALTER SYSTEM SET idle_in_transaction_session_timeout = '{_IDLE_LIMIT_S}s';")
         server.psql("SELECT pg_reload_conf();")
         server.psql("CREATE DATABASE airflow;")
         yield server.get_uri(database="airflow", driver="psycopg2")
