@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.behaviour.conftest import embedded
 from tests.behaviour.shells import Shell
-from tests.behaviour.sites import SHARED, SINGLE, Site
+from tests.behaviour.sites import SHARED, SINGLE, Site, eventually
 from tests.behaviour.windows import settings_for
 from tubemq_client import ClientSettings, Partition, Record, errors
+from tubemq_client._core.publishing import ProducerSession
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 
 PARTITION = Partition(1, SHARED, 0)
@@ -122,6 +125,31 @@ def test_a_forgotten_producer_registers_again_by_itself(
         producer.publish(SHARED)
         server.forget_members()
         assert producer.publish(SINGLE) == [Partition(1, SINGLE, 0)]
+
+
+def test_heartbeats_go_on_after_one_that_failed_for_an_unknown_reason(
+    shell: Shell,
+    server: EmbeddedTubeMQ,
+    options: ClientSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing of the protocol is known to fail so; hence the patch."""
+    beats: list[int] = []
+    heartbeat = ProducerSession.heartbeat
+
+    def beat(session: ProducerSession) -> Any:
+        beats.append(len(beats))
+        if len(beats) == 1:
+            raise ZeroDivisionError("nobody thought of this")
+        return heartbeat(session)
+
+    with shell.Producer(replace(options, heartbeat_period_ms=50)) as producer:
+        producer.publish(SHARED)
+        monkeypatch.setattr(ProducerSession, "heartbeat", beat)
+        eventually(lambda: len(beats) > 1 or None)
+        monkeypatch.setattr(ProducerSession, "heartbeat", heartbeat)
+    assert "nobody thought of this" in caplog.text
 
 
 def test_a_write_stop_is_raised_not_retried(

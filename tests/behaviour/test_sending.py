@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tubemq_client import (
     BrokerNode,
     ClientSettings,
     Partition,
+    Producer,
     ProducerSettings,
     Record,
     SendReceipt,
@@ -261,6 +263,26 @@ def test_closing_waits_for_what_is_under_way(shell: Shell, options: ClientSettin
         futures = [producer.send_async(SHARED, Record(b"%d" % n)) for n in range(200)]
     assert {type(outcome(shell, future)) for future in futures} == {SendReceipt}
     assert not [t.name for t in threading.enumerate() if t.name.startswith("tubemq-producer")]
+
+
+@pytest.mark.parametrize("call", ["flush", "close"])
+def test_a_callback_that_would_wait_for_itself_is_told_so(
+    server: EmbeddedTubeMQ, options: ClientSettings, call: str
+) -> None:
+    """The blocking shell only: on an event loop a callback cannot wait."""
+    told: list[BaseException | None] = []
+
+    def callback(future: Future[SendReceipt]) -> None:
+        try:
+            getattr(producer, call)()
+        except errors.LocalError as error:
+            told.append(error)
+
+    with Producer(options) as producer:
+        producer.send_async(SHARED, Record(b"x")).add_done_callback(callback)
+        producer.flush(timeout_ms=WAIT_S * 1000)
+        assert producer.send(SHARED, b"y")
+    assert [f"{call}() was called in a callback" in str(error) for error in told] == [True]
 
 
 def test_a_router_that_fails_on_the_way_costs_its_record_only(

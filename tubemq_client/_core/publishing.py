@@ -47,7 +47,8 @@ class ProducerSession(RouteSession):
     def send_one(self, topic: str, record: Record, sent_address: int) -> Conversation[SendReceipt]:
         """Send one record and wait for its receipt."""
         flight = self.encode(topic, record, sent_address, (yield Now()))
-        return (yield from self.send_flight(flight))
+        yield from self._post_kept(flight)
+        return (yield from self.finish(flight))
 
     def send_all(
         self, topic: str, records: Iterable[Record], sent_address: int, in_flight: int
@@ -70,6 +71,10 @@ class ProducerSession(RouteSession):
     def settle(self, volley: Volley) -> Conversation[None]:
         """Deliver a receipt or an error for each record on its way, like `send_each`."""
         yield from self._land([volley], keep=True)
+
+    def send_volley(self, flights: Sequence[Flight]) -> Conversation[None]:
+        """Send these together and settle them."""
+        yield from self.settle((yield from self.post_all(flights)))
 
     def _window(
         self,
@@ -122,11 +127,6 @@ class ProducerSession(RouteSession):
         for flight, reply in zip(flights, replies, strict=True):
             flight.reply, flight.ticket = reply, None
             flight.receipt = self._receipt(flight, reply, now)
-
-    def send_flight(self, flight: Flight) -> Conversation[SendReceipt]:
-        """Put an encoded record on its way and wait for its receipt."""
-        yield from self._post_kept(flight)
-        return (yield from self.finish(flight))
 
     def encode(self, topic: str, record: Record, sent_address: int, now: int) -> Flight:
         """The record's bytes and where they are to go; sends nothing.

@@ -76,6 +76,7 @@ class Lanes:
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until nothing is under way. Raises `errors.TooManyInFlight`."""
+        self._refuse_in_callback("flush")
         with self._changed:
             limit = None if timeout_ms is None else timeout_ms / 1000
             if not self._changed.wait_for(lambda: not self._in_flight, limit):
@@ -85,6 +86,7 @@ class Lanes:
 
     def close(self) -> None:
         """Wait for what is under way, which no later than its deadlines is over, and end."""
+        self._refuse_in_callback("close")
         with self._changed:
             self._closed = True
             lanes, self._lanes = list(self._lanes.values()), {}
@@ -93,6 +95,14 @@ class Lanes:
             self._changed.notify_all()
         for lane in lanes:
             lane.join()
+
+    def _refuse_in_callback(self, what: str) -> None:
+        """Callbacks of futures run in a lane's thread, which cannot wait for itself."""
+        if any(lane.is_current() for lane in list(self._lanes.values())):
+            raise errors.LocalError(
+                f"{what}() was called in a callback of send_async, where receipts are received: "
+                "it would wait for itself. Call it in another thread"
+            )
 
     def _has_room(self, lane: _Lane) -> bool:
         return self._closed or (
@@ -146,6 +156,9 @@ class _Lane:
     def stop(self) -> None:
         self._stopping = True
         self._wake.set()
+
+    def is_current(self) -> bool:
+        return threading.current_thread() is self._thread
 
     def join(self) -> None:
         self._thread.join()

@@ -1,21 +1,22 @@
 """The asyncio producer: routes from the master, records to brokers, receipts back.
 
 A task beats for the producer (masters forget a silent one after 30 s); it is started with the first
-topic and ends with `close()`, as do the tasks of `send_async`, one a record. A receipt means the
+topic and ends with `close()`, as do the tasks of `send_async`, one a group. A receipt means the
 broker has the record in memory; a broker crash may still lose it. `sync.producer` is its twin.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from tubemq_client import errors
 from tubemq_client._core.leases import HeartbeatSchedule
-from tubemq_client._core.publishing import Flight, ProducerSession, Record
+from tubemq_client._core.publishing import ProducerSession, Record
 from tubemq_client._core.send_stats import Tally
+from tubemq_client._io.asyncio_lanes import AsyncLanes
 from tubemq_client._io.host import signed_ipv4
 from tubemq_client.aio._base import AsyncClient
 from tubemq_client.model import ProducerSettings
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = ["Producer", "Record"]
+
+_log = logging.getLogger(__name__)
 
 _DEFAULTS = ProducerSettings()
 
@@ -65,9 +68,7 @@ class Producer(AsyncClient):
         self._lock = asyncio.Lock()
         self._beat: asyncio.Task[None] | None = None
         self._schedule = HeartbeatSchedule.of(settings)
-        self._under_way: set[asyncio.Task[SendReceipt]] = set()
-        self._by_broker: Counter[int] = Counter()
-        self._room = asyncio.Event()
+        self._lanes = AsyncLanes(self._driver, self._producer, producer)
 
     async def publish(self, topic: str) -> list[Partition]:
         """Announce `topic` and learn its writable partitions (empty: none accepts records yet)."""
@@ -87,7 +88,7 @@ class Producer(AsyncClient):
     def stats(self) -> ProducerStats:
         """What was done so far: counts, bytes, errors by code, latencies, brokers left out."""
         detours = self._producer.detours
-        return self._producer.stats.snapshot(len(self._under_way), len(detours.brokers))
+        return self._producer.stats.snapshot(self._lanes.in_flight, len(detours.brokers))
 
     async def send(
         self,
@@ -123,17 +124,7 @@ class Producer(AsyncClient):
         the record is on its way.
         """
         await self._ready(topic)
-        loop = asyncio.get_running_loop()
-        now = round(loop.time() * 1000)
-        flight = self._producer.encode(topic, record, self._sent_address, now)
-        broker_id = flight.partition.broker_id
-        if not self._has_room(broker_id):
-            await self._wait_for_room(broker_id, timeout_ms)
-        task = loop.create_task(self._fly(flight))
-        self._under_way.add(task)
-        self._by_broker[broker_id] += 1
-        task.add_done_callback(lambda task: self._land(task, broker_id))
-        return task
+        return await self._lanes.send(topic, record, self._sent_address, timeout_ms)
 
     async def flush(self, *, timeout_ms: int | None = None) -> None:
         """Wait until no record of `send_async` is under way.
@@ -141,13 +132,7 @@ class Producer(AsyncClient):
         Raises `errors.TooManyInFlight` if some still are after `timeout_ms`. Failures are told by
         the futures only.
         """
-        if self._under_way:
-            limit = None if timeout_ms is None else timeout_ms / 1000
-            _, left = await asyncio.wait(list(self._under_way), timeout=limit)
-            if left:
-                raise errors.TooManyInFlight(
-                    f"{len(left)} records are still under way after {timeout_ms} ms"
-                )
+        await self._lanes.flush(timeout_ms)
 
     async def send_many(
         self, topic: str, records: Iterable[Record], *, in_flight: int | None = None
@@ -201,48 +186,17 @@ class Producer(AsyncClient):
     async def close(self) -> None:
         """Wait for receipts under way, stop beating, tell the master, close connections."""
         try:
-            if self._under_way:
-                await asyncio.wait(list(self._under_way))
+            await self._lanes.close()
             await self._stop_beating()
             if self._registered:
                 self._registered = False
                 await self._driver.finish(self._producer.close())
         finally:
-            for task in self._under_way:
-                task.cancel()
             await super().close()
 
     async def _ready(self, topic: str) -> None:
         if not self._producer.routes.get(topic):
             await self.publish(topic)
-
-    async def _fly(self, flight: Flight) -> SendReceipt:
-        return await self._driver.run(self._producer.send_flight(flight))
-
-    def _has_room(self, broker_id: int) -> bool:
-        return (
-            len(self._under_way) < self._options.max_in_flight
-            and self._by_broker[broker_id] < self._options.max_in_flight_per_broker
-        )
-
-    async def _wait_for_room(self, broker_id: int, timeout_ms: int) -> None:
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                while not self._has_room(broker_id):
-                    self._room.clear()
-                    await self._room.wait()
-        except TimeoutError:
-            raise errors.TooManyInFlight(
-                f"{len(self._under_way)} records are under way and none was answered within "
-                f"{timeout_ms} ms (options max_in_flight, max_in_flight_per_broker)"
-            ) from None
-
-    def _land(self, task: asyncio.Task[SendReceipt], broker_id: int) -> None:
-        self._under_way.discard(task)
-        self._by_broker[broker_id] -= 1
-        self._room.set()
-        if not task.cancelled():
-            task.exception()  # it counts as seen: not every future is awaited
 
     def _start_beating(self) -> None:
         if self._beat is None:
@@ -263,6 +217,9 @@ class Producer(AsyncClient):
                     await self._driver.run(self._producer.heartbeat())
             except errors.TubeMQError:
                 self._schedule.failed(_now_ms())  # routes stay as they are
+            except Exception:  # noqa: BLE001 - without beats the master forgets the producer
+                _log.exception("a heartbeat of producer %s failed", self._producer.client_id)
+                self._schedule.failed(_now_ms())
             else:
                 self._schedule.succeeded(_now_ms())
 

@@ -8,6 +8,7 @@ still lose it. `aio.producer` is its twin.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from concurrent.futures import Future
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = ["Producer", "Record"]
+
+_log = logging.getLogger(__name__)
 
 _DEFAULTS = ProducerSettings()
 
@@ -129,8 +132,9 @@ class Producer(BlockingClient):
     def flush(self, *, timeout_ms: int | None = None) -> None:
         """Wait until no record of `send_async` is under way.
 
-        Raises `errors.TooManyInFlight` if some still are after `timeout_ms`. Failures are told by
-        the futures only.
+        Raises `errors.TooManyInFlight` if some still are after `timeout_ms`, and
+        `errors.LocalError` in a callback of a future, which would wait for itself. Failures are
+        told by the futures only.
         """
         self._lanes.flush(timeout_ms)
 
@@ -213,6 +217,9 @@ class Producer(BlockingClient):
                     self._driver.run(self._producer.heartbeat())
             except errors.TubeMQError:
                 self._schedule.failed(_now_ms())  # routes stay as they are
+            except Exception:  # noqa: BLE001 - without beats the master forgets the producer
+                _log.exception("a heartbeat of producer %s failed", self._producer.client_id)
+                self._schedule.failed(_now_ms())
             else:
                 self._schedule.succeeded(_now_ms())
 
