@@ -28,6 +28,9 @@ SINGLE = "b_single"
 GROUP = "b_group"
 """Twelve partitions in one store."""
 
+LARGE = "b_large"
+"""One partition, whose records stay in memory longer; only on the genuine server."""
+
 EMBEDDED_TOPICS = [
     TopicSpec(SHARED, 1, 3),
     TopicSpec(WIDE, 2, 3),

@@ -159,6 +159,7 @@ def test_a_ragged_csv_and_a_broken_zip_are_named(run: Run, tmp_path: Path) -> No
         (("--time-field", "at", "--from", "soon"), ("'soon'",)),
         (("--time-field", "at", "--from", "2013-01-02", "--to", "2013-01-01"), ("is after",)),
         (("--in-flight", "0"), ("in_flight",)),
+        (("--large-records", "drop"), ("large_records", "'refuse' or 'send'")),
         (("--masters", "a:b", "--rpc-timeout-ms", "1"), ("masters", "rpc_timeout_ms")),
         (("--file", "/nowhere/rows.csv"), ("does not exist",)),
         (("--limit", "0"), ("--limit",)),

@@ -22,6 +22,19 @@ def _broker(method: str, **words: Any) -> Question:
     return ask("change", method=f"admin_{method}", brokerId=77, modifyUser="uu", **words)
 
 
+def _system_topic_closed() -> Question:
+    """What a master wants to have closed before it forgets a broker with its topics."""
+    return quiet(
+        "change",
+        method="admin_update_topic_deploy_info",
+        topicName="__offset_history__",
+        brokerId=77,
+        acceptPublish="false",
+        acceptSubscribe="false",
+        modifyUser="uu",
+    )
+
+
 def _status(broker_id: int = 77) -> Question:
     return ask("master", method="admin_query_broker_run_status", brokerId=broker_id)
 
@@ -168,6 +181,8 @@ ROWS = (
             _broker("offline_broker_configure"),
             _status(),
             _broker("delete_broker_configure"),
+            _system_topic_closed(),
+            _broker("delete_broker_configure", isReservedData="true"),
         ),
         tags=frozenset({OWN}),
     ),

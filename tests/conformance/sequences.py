@@ -9,6 +9,9 @@ FROM_FILE = 101
 
 FSYNCED = 1
 
+READABLE = 2**20 + 10 * 1024 - 52
+"""Bytes of the largest record that is read from memory while the cluster's limit is 1 MiB."""
+
 ROWS = (
     Row(
         "W1 a new group starts at min",
@@ -140,5 +143,33 @@ ROWS = (
             ask("a.get", partition=1, lastPackConsumed=True),
             ask("a.commit", partition=1),
         ),
+    ),
+    Row(
+        "W12 memory passes over records beyond the cluster's limit, files do not",
+        "conf_w12",
+        (
+            ask(
+                "change",
+                method="admin_update_topic_control_info",
+                topicName="$topic",
+                maxMsgSizeInMB=2,
+                modifyUser="uu",
+            ),
+            ask("a.send_all", count=1),
+            until({"errCode": 200}, "a.send_size", size=READABLE + 1),
+            ask("a.send_size", size=READABLE),
+            ask("a.register", currOffset=28),
+            ask("a.get"),
+            ask("a.get", lastPackConsumed=True),
+            ask("a.commit", lastPackConsumed=False),
+            ask("a.unregister", readStatus=0),
+            until({"maxOffset": 84}, "a.register", qryPriorityId=FSYNCED),
+            ask("a.register", currOffset=28),
+            ask("a.get"),
+            ask("a.get", lastPackConsumed=True),
+            ask("a.commit", lastPackConsumed=True),
+            ask("a.send_size", size=2 * 2**20 + 10 * 1024 + 1),
+        ),
+        tags=frozenset({LONG}),
     ),
 )

@@ -19,11 +19,19 @@ _STEP_MS = 250
 _ROUND_MS = 3_000
 
 _SOON_ON_DISK = {"memCacheFlushIntvl": 4000, "unflushThreshold": 1}
+_LONG_IN_MEMORY = {"memCacheFlushIntvl": 20000, "memCacheMsgSizeInMB": 8, "unflushThreshold": 1}
 _PLAIN = ("conf_http", "conf_http7", "conf_life", "conf_grow")
 """Topics whose properties are asked for: those without any option."""
 
+
+def _options(topic: str) -> dict[str, int]:
+    if topic == "conf_w12":
+        return _LONG_IN_MEMORY
+    return {} if topic in _PLAIN else _SOON_ON_DISK
+
+
 GENUINE_TOPICS = tuple(
-    GenuineTopic(name, partitions=count, options={} if name in _PLAIN else _SOON_ON_DISK)
+    GenuineTopic(name, partitions=count, options=_options(name))
     for name, count in TOPIC_SHAPES.items()
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.conformance import balance, controls, http, life_cycle, sequences
+from tests.conformance import balance, batches, controls, http, life_cycle, sequences
 from tests.conformance.playing import Difference
 from tests.conformance.rows import Row
 
@@ -15,6 +15,7 @@ TABLES: dict[str, tuple[Row, ...]] = {
     "balance": balance.ROWS,
     "controls": controls.ROWS,
     "http": http.ROWS,
+    "batches": batches.ROWS,
     "life_cycle": life_cycle.ROWS,
     "cluster": controls.CLUSTER_ROWS,
 }
@@ -25,7 +26,7 @@ _SEVERAL = {"conf_three": 3, "conf_w9": 3, "conf_w10": 3, "conf_w11": 3}
 TOPIC_SHAPES: dict[str, int] = {
     name: _SEVERAL.get(name, 1)
     for name in (
-        *(f"conf_w{number}" for number in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11)),
+        *(f"conf_w{number}" for number in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12)),
         *("conf_three", "conf_auth", "conf_life", "conf_grow"),
         *("conf_http", "conf_http7", "conf_alone"),
     )
@@ -39,9 +40,14 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ("4.11 a topic ends", "n1.meta()"): (
         "a removed topic is forgotten at once, not with the next report of its broker"
     ),
-    ("4.11 a broker that never runs", "change(method='admin_delete_broker_configure'"): (
-        "brokers have the system topic only if they write it, so this one is empty"
-    ),
+    (
+        "5.4 permissions of several groups at once",
+        "change(method='admin_batch_update_group_csmctrl_info', modifyUser='uu', groupCsmJsonSet='",
+    ): ("what is no list of objects is refused alike, in the words of another JSON parser"),
+    (
+        "5.4 several brokers and topics at once",
+        "change(method='admin_bath_add_topic_deploy_info'",
+    ): ("an item for an unknown broker is refused by itself; a genuine one writes a broken body"),
 }
 """Why the embedded server answers a question (row, beginning of its text) differently."""
 

@@ -86,6 +86,10 @@ class BrokerWire(Wire):
             for number in range(count)
         ]
 
+    def send_size(self, topic: str, size: int, partition: int = 0, **fields: Any) -> Any:
+        """One record of so many bytes."""
+        return self.send(topic, bytes(size), partition, **fields)
+
     def register(self, topic: str, partition: int = 0, **fields: Any) -> Any:
         return self._registration(methods.OP_REGISTER, topic, partition, fields)
 

@@ -220,3 +220,13 @@ def test_reading_on_gives_every_record_of_the_partition_once(
         turns += 1
     assert got == [b"%d" % n for n, partition in enumerate(partitions) if partition == 1]
     assert start == log.end
+
+
+def test_memory_passes_over_what_is_larger_than_it_reads_and_files_do_not() -> None:
+    log = log_of(0, 0, size=100)
+    log.append(0, bytes(101), time_ms=0, checksum=1)
+    outcome = read(log, request(largest=152), WHOLE)
+    assert ([r.size for r in outcome.records], outcome.advance) == ([152, 152], 84)
+    log.flush()
+    outcome = read(log, request(largest=152), WHOLE)
+    assert [r.size for r in outcome.records] == [152, 152, 153]

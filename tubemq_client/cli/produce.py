@@ -61,6 +61,14 @@ BoundaryEvery = Annotated[
 InFlight = Annotated[
     int | None, typer.Option(help="Records sent and not yet answered (64).", show_default=False)
 ]
+LargeRecords = Annotated[
+    str | None,
+    typer.Option(
+        metavar="refuse|send",
+        help="Records that groups may never get, for their size (refuse).",
+        show_default=False,
+    ),
+]
 Rate = Annotated[float | None, typer.Option(min=0.1, help="At most so many records a second.")]
 
 
@@ -76,6 +84,7 @@ def produce(
     boundaries: Boundaries = None,
     boundary_every: BoundaryEvery = "1d",
     in_flight: InFlight = None,
+    large_records: LargeRecords = None,
     rate: Rate = None,
     rpc_timeout_ms: RpcTimeout = 10_000,
     as_json: AsJson = False,
@@ -87,7 +96,9 @@ def produce(
     """
     if time_field is None and (start or end or boundaries):
         raise errors.ConfigError("--from, --to and --boundaries need --time-field")
-    config = config_of(ProducerConfig, masters, rpc_timeout_ms, in_flight=in_flight)
+    config = config_of(
+        ProducerConfig, masters, rpc_timeout_ms, in_flight=in_flight, large_records=large_records
+    )
     settings = config.settings()
     source = RowSource(file, stream_field, time_field, Selection.parse(start, end, limit))
     ends = StoreEnds()

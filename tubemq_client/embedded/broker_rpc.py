@@ -328,6 +328,7 @@ class BrokerRpc:
             priority_level(broker.query_priority(lease), filtered=filtered),
             lease.allowance.budget(limits.byte_budget(first=not lease.warmed)),
             broker.deployment(key.topic).props.partitions,
+            broker.cluster.memory_record_limit,
         )
         return read(store.log, request, limits)
 

@@ -212,9 +212,18 @@ class Cluster:
     def message_mb(self, topic: str) -> int:
         """The topic's size setting in MiB."""
         record = self.topics.get(topic)
-        own = record.max_message_mb if record else None
+        return (record.max_message_mb if record else None) or self._default_mb
+
+    @property
+    def memory_record_limit(self) -> int:
+        """Most bytes that a record may take in the data log to be read from memory, whatever its
+        topic allows: real brokers compare with the cluster's setting there."""
+        return self._default_mb * 1024 * 1024 + HEADER_ALLOWANCE_BYTES
+
+    @property
+    def _default_mb(self) -> int:
         setting = self.controls.setting
-        return own or (setting.max_message_mb if setting else self._switches.max_message_mb)
+        return setting.max_message_mb if setting else self._switches.max_message_mb
 
     # ------------------------------------------------------------------ views of clients
 

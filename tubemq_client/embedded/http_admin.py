@@ -20,6 +20,7 @@ from tubemq_client.embedded.cluster import (
     ManageStatus,
     TopicProps,
 )
+from tubemq_client.embedded.http_batches import batch_methods
 from tubemq_client.embedded.http_controls import ControlAdmin
 from tubemq_client.embedded.http_groups import GroupAdmin
 from tubemq_client.embedded.http_lifecycle import LifecycleAdmin, Methods
@@ -88,6 +89,7 @@ class MasterAdmin:
         for part in parts:
             reads |= part.reads
             writes |= part.writes
+        writes |= batch_methods(writes)
         self._methods = {name: _Method(run, needs_token=False) for name, run in reads.items()} | {
             name: _Method(run, needs_token=True) for name, run in writes.items()
         }
@@ -171,21 +173,22 @@ class MasterAdmin:
         user = params.user("createUser")
         topics = params.topics(required=True)
         broker_ids = params.broker_ids(required=True)
-        props = changed_props(params, TopicProps())
         own_mb = params.number("maxMsgSizeInMB", least=1)
         return rows(
             [
-                self._add_one(topic, broker_id, props, own_mb, user)
+                self._add_one(topic, broker_id, params, own_mb, user)
                 for topic in topics
                 for broker_id in broker_ids
             ]
         )
 
     def _add_one(
-        self, topic: str, broker_id: int, props: TopicProps, own_mb: int | None, user: str
+        self, topic: str, broker_id: int, params: Params, own_mb: int | None, user: str
     ) -> dict[str, Any]:
+        """Properties that the request does not name are the broker's."""
         keys = {"brokerId": broker_id, "topicName": topic}
-        if broker_id not in self._cluster.brokers:
+        broker = self._cluster.brokers.get(broker_id)
+        if broker is None:
             return item_result(
                 keys,
                 401,
@@ -196,6 +199,7 @@ class MasterAdmin:
             return item_result(
                 keys, 402, f"Existed record found for brokerId-topicName({broker_id}:{topic})!"
             )
+        props = changed_props(params, broker.props)
         self._cluster.deploy(topic, broker_id, replace(props), user, self._master.clock())
         if own_mb is not None:
             self._cluster.topics[topic].max_message_mb = own_mb

@@ -379,7 +379,10 @@ class BrokerAdmin:
         if start >= log.end:
             return []
         codes = frozenset(payload.java_hash(item) for item in filters)
-        request = ReadRequest(start, partition_id, codes, 3, MAX_TRANSFER_BYTES, partitions)
+        largest = self._broker.cluster.memory_record_limit
+        request = ReadRequest(
+            start, partition_id, codes, 3, MAX_TRANSFER_BYTES, partitions, largest
+        )
         return list(read(log, request, self._broker.switches.reads).records)
 
     # ------------------------------------------------------------------ look-ups

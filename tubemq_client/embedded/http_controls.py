@@ -25,6 +25,7 @@ _FILTER_ITEM = re.compile(r"[\w-]+", re.ASCII)
 _MOST_MB = 20
 _FILTERING, _NOT_FILTERING = 2, 0
 _BLACK = "Old API add blacklist, disable consume"
+_BLACK_BATCH = "Old API batch set BlackList"
 
 Reply = dict[str, Any]
 
@@ -54,6 +55,8 @@ class ControlAdmin:
             "admin_delete_group_csmctrl_info": self._delete_consume_control,
             "admin_add_black_consumergroup_info": self._add_black,
             "admin_delete_black_consumergroup_info": self._delete_black,
+            "admin_bath_add_black_consumergroup_info": self._add_black_batch,
+            "admin_batch_delete_black_consumergroup_info": self._delete_black_batch,
         }
 
     # ------------------------------------------------------------------ topics
@@ -166,9 +169,14 @@ class ControlAdmin:
         user = params.user("createUser")
         replies = []
         for topic in _required_topics(params):
-            record = self._cluster.topics.get(topic) or self._new_topic(topic, user)
-            wanted = params.flag("isEnable", default=record.auth_control)
-            replies.append(self._set_auth(record, user, enabled=wanted))
+            record = self._cluster.topics.get(topic)
+            if record is None:
+                record = self._new_topic(topic, user)
+                record.auth_control = params.flag("isEnable")
+                replies.append(item_result({"topicName": topic}))
+            else:
+                wanted = params.flag("isEnable", default=record.auth_control)
+                replies.append(self._set_auth(record, user, enabled=wanted))
         return rows(replies)
 
     def _unauthorise_topic(self, params: Params) -> Reply:
@@ -342,11 +350,35 @@ class ControlAdmin:
         user = params.user("createUser")
         for group in groups:
             for topic in topics:
-                audit = Audit.new(user, self._clock())
-                found = self._controls.consume.get((group, topic))
-                control = found or ConsumeControl(group, topic, audit)
-                self._keep(replace(control, enabled=False, reason=_BLACK))
+                self._forbid(group, topic, user, _BLACK)
         return rows([item_result({"groupName": group}) for group in groups])
+
+    def _forbid(self, group: str, topic: str, user: str, reason: str) -> None:
+        audit = Audit.new(user, self._clock())
+        found = self._controls.consume.get((group, topic))
+        control = found or ConsumeControl(group, topic, audit)
+        self._keep(replace(control, enabled=False, reason=reason))
+
+    def _add_black_batch(self, params: Params) -> Reply:
+        found = _pairs(params)
+        user = params.user("createUser")
+        self._check_configured([topic for _, topic in found])
+        for group, topic in found:
+            self._forbid(group, topic, user, _BLACK_BATCH)
+        return rows([item_result({"groupName": group}) for group, _ in found])
+
+    def _delete_black_batch(self, params: Params) -> Reply:
+        """Unlike the single form this lets a group consume, and keeps its record."""
+        found = _pairs(params)
+        params.user("modifyUser")
+        replies = []
+        for group, topic in found:
+            control = self._controls.consume.get((group, topic))
+            if control is not None:
+                self._keep(replace(control, enabled=True, reason=""))
+            text = "Ok" if control is None else "Ok!"
+            replies.append(item_result({"groupName": group}, text=text))
+        return rows(replies)
 
     def _delete_black(self, params: Params) -> Reply:
         params.user("modifyUser")
@@ -359,6 +391,12 @@ class ControlAdmin:
 
 def _required_topics(params: Params) -> list[str]:
     return params.topics(required=True)
+
+
+def _pairs(params: Params) -> list[tuple[str, str]]:
+    """Group and topic of every item of a batch."""
+    items = params.batch("groupNameJsonSet")
+    return [(item.required("groupName"), item.required("topicName")) for item in items]
 
 
 def _changed(params: Params, control: ConsumeControl) -> ConsumeControl:

@@ -244,7 +244,7 @@ class LifecycleAdmin:
         record.props = changed_props(params, record.props)
         record.audit.touch(user, self._master.clock())
         self._cluster.changed()
-        return item_result({"brokerId": broker_id, "brokerIp": ""})
+        return item_result({"brokerId": broker_id, "brokerIp": record.host})
 
     def _delete_broker(self, params: Params) -> dict[str, Any]:
         reserved = params.flag("isReservedData")
@@ -260,11 +260,11 @@ class LifecycleAdmin:
             return item_result({**keys, "brokerIp": "null"}, 406, text)
         if record.alive:
             return item_result(keys, 406, "The embedded broker runs: stop it first!")
-        deployed = self._cluster.on_broker(broker_id)
-        if deployed and not reserved:
+        keys["brokerIp"] = "null"
+        if not reserved:  # real brokers always have the system's own topic
             text = f"Illegal operate conditions, the broker({broker_id})'s topic deploy configure"
             return item_result(keys, 404, f"{text} uncleaned, please delete them first!")
-        for item in deployed:
+        for item in self._cluster.on_broker(broker_id):
             self._cluster.undeploy(item.topic, broker_id)
         self._cluster.remove_broker(broker_id)
         return item_result(keys)

@@ -149,11 +149,17 @@ class LimitAdmin:
 
     def _delete_group(self, params: Params) -> Reply:
         params.user("modifyUser")
-        groups = params.groups(required=True)
-        for group in groups:
-            self._controls.groups.pop(group, None)
+        return rows([self._delete_one(group) for group in params.groups(required=True)])
+
+    def _delete_one(self, group: str) -> Reply:
+        keys = {"groupName": group}
+        if any(holder == group for holder, _ in self._controls.consume):
+            text = f"Group {group} has consume control configures,"
+            text = f"{text}, please delete consume control configures first!"
+            return item_result(keys, 405, text)
+        self._controls.groups.pop(group, None)
         self._cluster.changed()
-        return rows([item_result({"groupName": group}) for group in groups])
+        return item_result(keys)
 
     def _set_group_rules(self, params: Params) -> Reply:
         user, groups = params.user("createUser"), params.groups(required=True)

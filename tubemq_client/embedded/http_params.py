@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from tubemq_client.embedded.records import TopicProps
@@ -152,6 +153,20 @@ class Params:
                 f"Parameter {name} value parse failure, error is {error}!"
             ) from error
 
+    def batch(self, name: str, defaults: Mapping[str, str] = MappingProxyType({})) -> list[Params]:
+        """The objects of a JSON list, each over `defaults` and what the request itself says."""
+        found = self.json(name)
+        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+            raise BadParameter(
+                f"Parameter {name} value parse failure, error is no list of objects!"
+            )
+        if not found:
+            raise BadParameter(f"Not found record in {name} parameter!")
+        return [
+            Params({**defaults, **self._values, **{k: _as_text(v) for k, v in item.items()}})
+            for item in found
+        ]
+
     def _names(
         self, name: str, pattern: re.Pattern[str], limit: int, *, required: bool
     ) -> list[str]:
@@ -169,6 +184,10 @@ class Params:
                 "and underscores"
             )
         return item
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def changed_props(params: Params, props: TopicProps) -> TopicProps:

@@ -22,7 +22,8 @@ _SLOW_WINDOWS = 30
 
 class ReadRequest(NamedTuple):
     """What to read. `level` is 0 to 3 (`priority_level`), `budget` bytes for a file read,
-    `partitions` the number of partitions in the store. `start` must lie within `[min, end)`."""
+    `partitions` the number of partitions in the store. `start` must lie within `[min, end)`.
+    Memory keeps records of more than `largest` bytes in the data log to itself; None: none."""
 
     start: int
     partition_id: int
@@ -30,6 +31,7 @@ class ReadRequest(NamedTuple):
     level: int
     budget: int
     partitions: int
+    largest: int | None = None
 
 
 class ReadOutcome(NamedTuple):
@@ -78,7 +80,7 @@ def _read_memory(log: StoreLog, request: ReadRequest, limits: ReadLimits) -> Rea
         return _nothing_in_buffer(log, request, buffer_end, in_backup=in_backup)
     window = limits.memory_window(request.partitions) * INDEX_ENTRY_BYTES
     entries = log.slice(request.start, min(buffer_end, request.start + window))
-    scan = _scan(entries, request, limits.transfer_bytes)
+    scan = _scan(entries, request, limits.transfer_bytes, request.largest)
     # A memory read reports the lag behind its last *match*, a file read behind its last entry.
     reached = scan.records[-1].data_end if scan.records else log.data_end
     return ReadOutcome(
@@ -131,8 +133,11 @@ def _in_one_segment(start: int, end: int, limits: ReadLimits) -> int:
     return max(0, min(end // INDEX_ENTRY_BYTES, segment_end) - first)
 
 
-def _scan(entries: Sequence[Record], request: ReadRequest, budget: int) -> _Scan:
-    """Collect matches until their sizes reach `budget`; the record that reaches it is included."""
+def _scan(
+    entries: Sequence[Record], request: ReadRequest, budget: int, largest: int | None = None
+) -> _Scan:
+    """Collect matches of at most `largest` bytes until their sizes reach `budget`; the record that
+    reaches it is included."""
     partition_id, key_codes = request.partition_id, request.key_codes
     found: list[Record] = []
     total = 0
@@ -140,6 +145,8 @@ def _scan(entries: Sequence[Record], request: ReadRequest, budget: int) -> _Scan
         if record.partition_id != partition_id:
             continue
         if key_codes and record.key_code not in key_codes:
+            continue
+        if largest is not None and record.size > largest:
             continue
         found.append(record)
         total += RECORD_HEADER_BYTES + len(record.payload)
