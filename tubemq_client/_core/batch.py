@@ -2,7 +2,9 @@
 
 This is the hot path. Decoding is one loop over the reply that checks every checksum, strips the
 attribute prefix and keeps flat lists; from those, Arrow arrays are filled without an object per
-record. Attribute strings repeat heavily, so each distinct one is parsed once per reader.
+record. Attribute strings repeat heavily, so each distinct one is parsed once per reader and a
+prefix equal to the one before is not even looked into. Each field read of a protobuf message makes
+an object: what only some callers want (message ids) is read when they ask for it.
 pyarrow is imported only when Arrow is asked for.
 """
 
@@ -114,7 +116,6 @@ class DecodePolicy:
 class _Columns:
     bodies: list[bytes] = field(default_factory=list)
     attributes: list[bytes | None] = field(default_factory=list)
-    message_ids: list[int] = field(default_factory=list)
     indexes: list[int] | None = None
     """Positions in the reply, only when some record was dropped."""
     distinct: list[bytes | None] | None = None
@@ -184,7 +185,7 @@ class MessageBatch:
         cache = self._policy.cache
         offsets = self._offsets(columns)
         for body, raw, message_id, offset in zip(
-            columns.bodies, columns.attributes, columns.message_ids, offsets, strict=True
+            columns.bodies, columns.attributes, self._message_ids(columns), offsets, strict=True
         ):
             parsed = cache[raw]
             yield Message(
@@ -210,30 +211,31 @@ class MessageBatch:
 
     def _decode(self) -> _Columns:
         columns = _Columns()
-        bodies, attributes, ids = columns.bodies, columns.attributes, columns.message_ids
+        bodies, attributes = columns.bodies, columns.attributes
+        add_body, add_attributes = bodies.append, attributes.append
+        split = _PrefixCutter().split
         for index, record in enumerate(islice(self._messages, self._count)):
             data = record.payLoadData
-            raw: bytes | None = None
             sound = crc32(data) & _CHECKSUM_MASK == record.checkSum
-            if sound and record.flag & 1:
-                try:
-                    raw, data = split_payload(data, record.flag)
-                except ValueError:
-                    sound = False
-            if not sound:
-                self._policy.reject(
-                    CorruptEntry(self.partition, self.start, index, record.messageId, data)
-                )
-                _mark_gap(columns, index)
+            if sound and not record.flag & 1:
+                add_body(data)
+                add_attributes(None)
+            elif not (sound and (found := split(data, record.flag))):
+                self._reject(columns, index, record, data)
                 continue
+            else:
+                add_attributes(found[0])
+                add_body(found[1])
             if columns.indexes is not None:
                 columns.indexes.append(index)
-            bodies.append(data)
-            attributes.append(raw)
-            ids.append(record.messageId)
         if self._policy.filters:
             self._drop_hash_collisions(columns)
         return columns
+
+    def _reject(self, columns: _Columns, index: int, record: Any, data: bytes) -> None:
+        self._policy.reject(CorruptEntry(self.partition, self.start, index, record.messageId, data))
+        if columns.indexes is None:
+            columns.indexes = list(range(index))
 
     def _drop_hash_collisions(self, columns: _Columns) -> None:
         cache, wanted = self._policy.cache, self._policy.filters
@@ -242,7 +244,13 @@ class MessageBatch:
             return
         columns.bodies = [columns.bodies[i] for i in keep]
         columns.attributes = [columns.attributes[i] for i in keep]
-        columns.message_ids = [columns.message_ids[i] for i in keep]
+        positions = columns.indexes
+        columns.indexes = keep if positions is None else [positions[i] for i in keep]
+
+    def _message_ids(self, columns: _Columns) -> list[int]:
+        if columns.indexes is None:
+            return [record.messageId for record in islice(self._messages, self._count)]
+        return [self._messages[index].messageId for index in columns.indexes]
 
     def _offsets(self, columns: _Columns) -> list[int] | list[None]:
         if not self.exact:
@@ -255,7 +263,7 @@ class MessageBatch:
         if name == "value":
             return pa.array(columns.bodies, type_)
         if name == "message_id":
-            return pa.array(columns.message_ids, type_)
+            return pa.array(self._message_ids(columns), type_)
         if name == "offset":
             return pa.array(self._offsets(columns), type_) if self.exact else pa.nulls(count, type_)
         constants = {
@@ -278,9 +286,26 @@ class MessageBatch:
         return values.take(pa.array(columns.codes, pa.int32()))
 
 
-def _mark_gap(columns: _Columns, index: int) -> None:
-    if columns.indexes is None:
-        columns.indexes = list(range(index))
+class _PrefixCutter:
+    """Parts records from their attribute prefix, quickly if it equals that of the record before."""
+
+    __slots__ = ("_prefix", "_raw")
+
+    def __init__(self) -> None:
+        self._prefix = b""
+        self._raw: bytes | None = None
+
+    def split(self, data: bytes, flag: int) -> tuple[bytes | None, bytes] | None:
+        """As `split_payload`, but None when the prefix is malformed."""
+        prefix = self._prefix
+        if prefix and data.startswith(prefix):
+            return self._raw, data[len(prefix) :]
+        try:
+            raw, body = split_payload(data, flag)
+        except ValueError:
+            return None
+        self._prefix, self._raw = data[: len(data) - len(body)], raw
+        return raw, body
 
 
 def _msg_time(parsed: ParsedAttributes) -> datetime | None:

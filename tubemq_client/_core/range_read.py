@@ -29,6 +29,7 @@ from tubemq_client._core.ends import look_up_ends
 from tubemq_client._core.fence import RecordIdentity, find_fence, identity
 from tubemq_client._core.registration import Registration
 from tubemq_client._core.security import Access
+from tubemq_client._wire.fetching import size_if_delivering, whole
 from tubemq_client.model import INDEX_ENTRY_BYTES
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ __all__ = ["Gap", "RangeRead", "ReadPolicy", "ReadStats", "broker_of"]
 _FAILURE = 500
 _PAUSE_MS = 100
 _PAUSE_LIMIT_MS = 2_000
+_GUESS_MARGIN = 2
 
 _BREAKS = (
     errors.NotRegistered,
@@ -141,6 +143,7 @@ class RangeRead:
         self._intact_from = range_.start
         self._progress_at = 0
         self._pause_ms = _PAUSE_MS
+        self._record_bytes = 0.0
 
     def conversation(self) -> Conversation[None]:
         """Yields `Deliver` for every batch; returns when the position has reached `end`."""
@@ -209,20 +212,22 @@ class RangeRead:
 
     def _read(self, lease: Registration) -> Conversation[None]:
         """Fetch until the position reaches `end`. The next fetch is on the wire before a batch is
-        delivered, so decoding and network overlap."""
+        delivered, and mostly before it is parsed, so decoding and the broker's work overlap."""
         expected: int | None = self._resume_at
         ticket: Ticket | None = yield from self._fetch(lease, consumed=False)
-        while ticket is not None:
-            reply = yield Await(ticket)
-            ticket = None
+        while ticket is not None and self._resume_at < self._range.end:
+            answer = yield Await(ticket)
+            ticket = yield from self._fetch_ahead(lease, answer)
+            reply = whole(answer)
             if reply.success and reply.errCode == errors.SUCCESS:
                 start = reply.currOffset
                 self._check_continuity(start, expected)
                 ready, self._held = self._held, None
                 if reply.messages:
                     self._held = RawBatch(start, reply.messages)
+                    self._record_bytes = size_if_delivering(answer) / len(reply.messages)
                 expected = None
-                if self._worth_fetching(start):
+                if ticket is None and self._worth_fetching(start):
                     ticket = yield from self._fetch(lease, consumed=True)
                 yield from self._passed(ready, start)
                 if ticket is None and self._resume_at < self._range.end:
@@ -244,7 +249,27 @@ class RangeRead:
 
     def _fetch(self, lease: Registration, *, consumed: bool) -> Conversation[Ticket]:
         self._stats.fetches += 1
-        return (yield from lease.post_fetch(consumed=consumed))
+        return (yield from lease.post_fetch(consumed=consumed, unparsed=True))
+
+    def _fetch_ahead(self, lease: Registration, answer: Any) -> Conversation[Ticket | None]:
+        """Put the next fetch on the wire before `answer` is taken apart, which takes a while.
+
+        How many records it holds is guessed from its size and from the batch before. A guess that
+        was too low costs one fetch beyond `end`, which tells the position as well as a commit does.
+        """
+        if not self._record_bytes:
+            return None
+        size = size_if_delivering(answer)
+        records = _GUESS_MARGIN * size / self._record_bytes
+        if size and self._floor() + INDEX_ENTRY_BYTES * records < self._range.end:
+            return (yield from self._fetch(lease, consumed=True))
+        return None
+
+    def _floor(self) -> int:
+        """The least position that can follow what has been delivered and the held batch."""
+        if self._held is None:
+            return self._resume_at
+        return self._held.start + INDEX_ENTRY_BYTES * len(self._held.messages)
 
     def _worth_fetching(self, start: int) -> bool:
         """Whether more records may lie before `end`; otherwise a commit is the cheaper way to
@@ -255,10 +280,7 @@ class RangeRead:
     def _settle(self, lease: Registration) -> Conversation[int]:
         """Commit to learn the position, and deliver the held batch, which ended at or before it."""
         position = (yield from lease.commit()).current
-        floor = self._resume_at
-        if self._held is not None:
-            floor = self._held.start + INDEX_ENTRY_BYTES * len(self._held.messages)
-        if position < floor:
+        if position < self._floor():
             raise self._truncated(f"the broker put the reader back to {position}")
         ready, self._held = self._held, None
         yield from self._passed(ready, position)
@@ -329,10 +351,7 @@ class RangeRead:
     # -- what can go wrong --------------------------------------------------------------------
 
     def _check_continuity(self, start: int, expected: int | None) -> None:
-        held = self._held
-        floor = self._resume_at
-        if held is not None:
-            floor = held.start + INDEX_ENTRY_BYTES * len(held.messages)
+        floor = self._floor()
         if start < floor:
             raise errors.ConnectionLost(
                 f"{self._range}: the broker went back to {start} after {floor}"

@@ -85,9 +85,12 @@ class Registration:
         reply = yield Call(self.broker.address, methods.REGISTER_PARTITION, request)
         self.check(reply, "unregister")
 
-    def post_fetch(self, *, consumed: bool, escape_limit: bool = False) -> Conversation[Ticket]:
+    def post_fetch(
+        self, *, consumed: bool, escape_limit: bool = False, unparsed: bool = False
+    ) -> Conversation[Ticket]:
         """Put a fetch on the wire. `consumed` True first moves past the batch fetched before;
-        `escape_limit`: the client keeps to a limit of its own, the broker need not enforce one."""
+        `escape_limit`: the client keeps to a limit of its own, the broker need not enforce one;
+        `unparsed`: the answer may be a `FetchReply`."""
         request = _pb.GetMessageRequestC2B(
             clientId=self.client_id,
             partitionId=self.partition.partition_id,
@@ -97,7 +100,8 @@ class Registration:
             manualCommitOffset=False,
             escFlowCtrl=escape_limit,
         )
-        ticket: Ticket = yield Post(self.broker.address, methods.GET_MESSAGES, request)
+        method = methods.GET_MESSAGES_UNPARSED if unparsed else methods.GET_MESSAGES
+        ticket: Ticket = yield Post(self.broker.address, method, request)
         return ticket
 
     def commit(self, *, consumed: bool = True) -> Conversation[Registered]:

@@ -5,7 +5,7 @@ the business message as plain bytes. Bytes after the third message are legal (on
 pads with zeros) and ignored.
 
 Both directions are here: the client's (`encode_request`, `decode_response`) and the server's, for
-the embedded server and tests. The body is taken apart by hand, so a fetch of 1 MiB is copied once
+the embedded server and tests. The body is taken apart by hand, so a fetch of 1 MiB is not copied
 between the frame and the protobuf parser; headers go through protobuf. What a reply's `errCode`
 means is not looked at: only the RPC layer's own failures are raised.
 """
@@ -106,7 +106,7 @@ def _read_span(data: bytes, pos: int, what: str) -> tuple[int, int]:
     return start, stop
 
 
-def _parse(cls: type[Any], data: bytes, what: str) -> Any:
+def _parse(cls: type[Any], data: bytes | memoryview, what: str) -> Any:
     """`cls` parsed from `data`; `ProtocolViolation` if unreadable or lacking required fields."""
     try:
         message = cls.FromString(data)
@@ -223,7 +223,7 @@ def decode_response(payload: bytes, method: Method, where: str = "") -> Any:
     return _reply(method, data)
 
 
-def _reply(method: Method, data: bytes) -> Any:
+def _reply(method: Method, data: bytes | memoryview) -> Any:
     try:
         message = method.response.FromString(data)
         if message.IsInitialized():
@@ -247,18 +247,18 @@ def _is_small_reply(payload: bytes, method_id: int) -> bool:
     )
 
 
-def _response_body(payload: bytes, start: int, stop: int) -> tuple[int, bytes]:
+def _response_body(payload: bytes, start: int, stop: int) -> tuple[int, bytes | memoryview]:
     """Method and business message of the body at `payload[start:stop]`.
 
-    Every known server writes exactly the two fields, in order; then the message is one slice.
-    Anything else is left to protobuf.
+    Every known server writes exactly the two fields, in order; then the message is shown where it
+    is. Anything else is left to protobuf.
     """
     if stop - start >= 4 and payload[start] == _TAG_METHOD:
         method_id, pos = _read_varint(payload, start + 1)
         if pos < stop and payload[pos] == _TAG_DATA:
             size, pos = _read_varint(payload, pos + 1)
             if pos + size == stop:
-                return method_id, payload[pos:stop]
+                return method_id, memoryview(payload)[pos:stop]
     body = _parse(_pb.RspResponseBody, payload[start:stop], "response body")
     return body.method, body.data
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tubemq_client import _pb
+from tubemq_client._wire.fetching import FetchReply
 
 __all__ = [
     "BROKER_READ_SERVICE",
@@ -21,6 +22,7 @@ __all__ = [
     "CLOSE_PRODUCER",
     "COMMIT_OFFSET",
     "GET_MESSAGES",
+    "GET_MESSAGES_UNPARSED",
     "GET_PARTITION_META",
     "HEARTBEAT_BROKER",
     "HEARTBEAT_CONSUMER",
@@ -97,6 +99,15 @@ HEARTBEAT_BROKER = Method(
 GET_MESSAGES = Method(
     17, "get messages", BROKER_READ_SERVICE, _pb.GetMessageRequestC2B, _pb.GetMessageResponseB2C
 )
+GET_MESSAGES_UNPARSED = Method(
+    GET_MESSAGES.id,
+    GET_MESSAGES.name,
+    BROKER_READ_SERVICE,
+    _pb.GetMessageRequestC2B,
+    FetchReply,
+)
+"""`GET_MESSAGES` for who wants to act on a reply before taking it apart."""
+
 COMMIT_OFFSET = Method(
     18,
     "commit offset",
