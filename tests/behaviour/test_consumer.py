@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -12,7 +13,8 @@ from tests.behaviour.conftest import embedded
 from tests.behaviour.shells import Shell
 from tests.behaviour.sites import EMBEDDED_TOPICS, SHARED, SINGLE, Site, bodies, eventually
 from tests.behaviour.windows import settings_for
-from tubemq_client import ClientSettings, Partition, errors
+from tubemq_client import AssignedConsumer, ClientSettings, Partition, errors
+from tubemq_client._core.effects import Await, Conversation
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 
 TOPICS = {SHARED: ()}
@@ -164,6 +166,26 @@ def test_positions_are_known_from_the_answers_of_brokers(
         known = consumer.consumed_offsets[partition]
         assert (known.current, known.lag) == (end, 0)
         assert consumer.assign(partition, start) == end  # held already: nothing happens
+
+
+def test_what_a_member_gave_up_is_refused_when_it_is_served_late(site: Site, group: str) -> None:
+    partition = site.partition(SINGLE)
+    start, *_ = site.send(partition, b"a", b"b")
+    with AssignedConsumer(site.settings, group, {SINGLE: ()}) as consumer:
+        consumer.assign(partition, start)
+        session, given_up = consumer._consumer, consumer._consumer.held[partition].lease
+        session._names.doubt(partition)  # as a fetch without an answer would
+        batch = eventually(lambda: consumer.pull(partition))
+
+        def fetch_late() -> Conversation[Any]:
+            return (yield Await((yield from given_up.post_fetch(consumed=True))))
+
+        assert consumer._driver.run(fetch_late()).errCode == 412
+        assert consumer._do(session.heartbeat_brokers()) == 1
+        assert consumer.assignment == [partition]
+        assert consumer.confirm(batch) == start + 28 * len(batch)
+    with AssignedConsumer(site.settings, group, {SINGLE: ()}) as successor:
+        assert successor.assign(partition) == start + 28 * len(batch)
 
 
 @pytest.fixture(params=["embedded", pytest.param("genuine", marks=pytest.mark.real)])

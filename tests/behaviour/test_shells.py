@@ -12,7 +12,18 @@ import pytest
 from tubemq_client import aio, sync
 
 MODULES = pytest.mark.parametrize(
-    "name", ["_base", "_turns", "balanced", "consumer", "metadata", "producer", "ranges", "session"]
+    "name",
+    [
+        "_base",
+        "_member",
+        "_turns",
+        "balanced",
+        "consumer",
+        "metadata",
+        "producer",
+        "ranges",
+        "session",
+    ],
 )
 CLASSES = pytest.mark.parametrize("name", sync.__all__)
 

@@ -70,6 +70,7 @@ class AssignedSession:
     held: dict[Partition, HeldPartition] = field(default_factory=dict)
     flow: FlowControl = field(default_factory=FlowControl)
     trouble: Trouble = field(default_factory=Trouble)
+    failure: Exception | None = None
     closing: bool = False
     _met: set[Partition] = field(default_factory=set)
     _hold_off: HoldOff = field(default_factory=HoldOff)
@@ -379,6 +380,11 @@ class AssignedSession:
         return found
 
     # -- small things -----------------------------------------------------------------------------
+
+    def fail(self, error: Exception) -> None:
+        """Nobody keeps partitions any more: whoever asks is told `error`."""
+        self.failure = self.failure or error
+        self.calls.ready()
 
     def _known(self) -> Known:
         return Known(self.view.meta_id, self.view.learned_ms, self._from_max_id)

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, Self
 
 from tubemq_client import errors
 from tubemq_client._core.balance import BalancedSession
 from tubemq_client._core.balance_fetch import ReceivedBatch
 from tubemq_client._core.balance_orders import BoundStart, Calls, Rebalance, subscription
 from tubemq_client._core.balance_partitions import ConsumedOffset
-from tubemq_client.aio._base import AsyncClient
-from tubemq_client.aio._turns import Bell
+from tubemq_client.aio._member import GroupMember
 from tubemq_client.model import ConsumerSettings
 
 if TYPE_CHECKING:
-    from tubemq_client._core.effects import Conversation
     from tubemq_client.model import ClientSettings, Partition
 
 __all__ = ["BoundStart", "ConsumedOffset", "Consumer", "ReceivedBatch"]
@@ -36,7 +34,7 @@ _SETTLED_LATER = (
 )
 
 
-class Consumer(AsyncClient):
+class Consumer(GroupMember):
     """A member of a group among whose members the master deals out partitions.
 
     `topics` maps topic names to stream ids to filter by (empty: everything). Methods may be called
@@ -63,8 +61,7 @@ class Consumer(AsyncClient):
         on_lost: Callable[[list[Partition]], object] | None = None,
     ) -> None:
         super().__init__(settings)
-        self._ready, self._beat, self._orders = Bell(), Bell(), Bell()
-        self._consumer = BalancedSession(
+        self._consumer: BalancedSession = BalancedSession(
             self._session,
             group,
             self._ids.consumer(group, "Balanced"),
@@ -76,21 +73,12 @@ class Consumer(AsyncClient):
             Calls(self._ready.ring, self._beat.ring, self._orders.ring),
         )
         self._listeners = {"assigned": on_assigned, "revoked": on_revoked, "lost": on_lost}
-        self._tasks: list[asyncio.Task[None]] = []
-        self._workers: list[asyncio.Task[None]] = []
         self._stopped = True
 
     async def __aenter__(self) -> Self:
         """Join the group. Raises `errors.UnknownTopic`, `errors.GroupInconsistent`,
         `errors.NotAuthorized`."""
-        try:
-            await self._driver.run(self._consumer.open())
-        except BaseException:
-            await super().close()
-            raise
-        session = self._consumer
-        self._start("heartbeat", self._keep_beating(session.beat_master))
-        self._start("leases", self._keep_beating(session.beat_brokers))
+        await self._join()
         self._start("rebalance", self._keep_rebalancing())
         return self
 
@@ -224,7 +212,7 @@ class Consumer(AsyncClient):
     async def pause(self) -> None:
         """Fetch nothing until `resume`; local confirmations are told to brokers now."""
         self._consumer.table.pause()
-        await self._driver.complete(self._consumer.fetching.flush())
+        await self._complete(self._consumer.fetching.flush())
 
     async def resume(self) -> None:
         """Fetch again."""
@@ -238,49 +226,15 @@ class Consumer(AsyncClient):
         """Fetch these again; None for all."""
         self._consumer.table.unfreeze(self.frozen if partitions is None else partitions)
 
-    async def close(self) -> None:
-        """End a run, stop beating, give everything back, leave the group, close connections."""
-        self._stop()
-        first, self._consumer.closing = not self._consumer.closing, True
-        for bell in (self._beat, self._orders):
-            bell.ring()
-        try:
-            me = asyncio.current_task()
-            tasks = [task for task in (*self._workers, *self._tasks) if task is not me]
-            if tasks:
-                patience_s = self._consumer.consumer.close_wait_ms / 1000
-                await asyncio.wait(tasks, timeout=patience_s)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            if first and self._tasks:
-                await self._driver.finish(self._consumer.close())
-        finally:
-            await super().close()
-
     # -- tasks ------------------------------------------------------------------------------------
-
-    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        async def guarded() -> None:
-            try:
-                await work
-            except Exception as error:  # noqa: BLE001 - raised by the next `receive`
-                self._consumer.fail(error)
-
-        self._tasks.append(asyncio.create_task(guarded(), name=f"tubemq-consumer-{name}"))
-
-    async def _keep_beating(self, beat: Callable[[], Conversation[int]]) -> None:
-        while not self._consumer.closing:
-            seen = self._beat.count
-            wait_ms = await self._driver.run(beat())
-            await self._beat.wait(seen, wait_ms / 1000)
 
     async def _keep_rebalancing(self) -> None:
         while not self._consumer.closing:
             seen = self._orders.count
             async for event in self._driver.stream(self._consumer.rebalance()):
                 await self._tell(event)
-            await self._orders.wait(seen, None)
+            if not self._consumer.closing:
+                await self._orders.wait(seen, None)
 
     async def _tell(self, event: Rebalance) -> None:
         listener = self._listeners[event.kind]
@@ -298,7 +252,7 @@ class Consumer(AsyncClient):
             seen = self._ready.count
             self._raise_if_unusable()
             fetching = self._consumer.fetching
-            found = await self._driver.complete(fetching.fetch(), fetching.put_back)
+            found = await self._complete(fetching.fetch(), fetching.put_back)
             if isinstance(found, ReceivedBatch):
                 return found
             tries += 1
@@ -327,7 +281,7 @@ class Consumer(AsyncClient):
                 await self._confirm_if_possible(batch)
 
     async def _settle(self, batch: ReceivedBatch, *, consumed: bool) -> int:
-        return await self._driver.complete(self._consumer.fetching.settle(batch, consumed=consumed))
+        return await self._complete(self._consumer.fetching.settle(batch, consumed=consumed))
 
     async def _confirm_if_possible(self, batch: ReceivedBatch) -> None:
         try:
@@ -337,13 +291,7 @@ class Consumer(AsyncClient):
 
     def _stop(self) -> None:
         self._stopped = True
-        self._ready.ring()
-
-    def _raise_if_unusable(self) -> None:
-        if self._consumer.failure is not None:
-            raise self._consumer.failure
-        if self._consumer.closing or not self._tasks:
-            raise errors.ClosedError("the consumer is closed, or its context was not entered")
+        super()._stop()
 
 
 async def _result(value: object) -> object:

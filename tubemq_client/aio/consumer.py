@@ -14,8 +14,7 @@ from tubemq_client import errors
 from tubemq_client._core.assigned import READ_STATUS, AssignedSession
 from tubemq_client._core.assigned_view import check_settings, place_in_group
 from tubemq_client._core.balance_orders import Calls, subscription
-from tubemq_client.aio._base import AsyncClient
-from tubemq_client.aio._turns import Bell
+from tubemq_client.aio._member import GroupMember
 from tubemq_client.model import ConsumerSettings
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ __all__ = ["AssignedConsumer"]
 DEFAULTS = ConsumerSettings()
 
 
-class AssignedConsumer(AsyncClient):
+class AssignedConsumer(GroupMember):
     """Consumes partitions that the caller assigns.
 
     Methods may be called from several tasks; they take turns. `topics` maps topic names to stream
@@ -61,8 +60,7 @@ class AssignedConsumer(AsyncClient):
         check_settings(consumer)
         wanted = subscription(group, topics, None)
         super().__init__(settings)
-        self._ready, self._beat = Bell(), Bell()
-        self._consumer = AssignedSession(
+        self._consumer: AssignedSession = AssignedSession(
             self._session,
             group,
             self._ids.consumer(group, "Balance"),
@@ -74,17 +72,11 @@ class AssignedConsumer(AsyncClient):
             Calls(self._ready.ring, self._beat.ring),
         )
         self._turn = asyncio.Lock()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._left = False
 
     async def __aenter__(self) -> Self:
         """Register with the master. Raises `errors.UnknownTopic`, `errors.GroupInconsistent`."""
-        try:
-            await self._driver.run(self._consumer.open())
-        except BaseException:
-            await self._driver.close()
-            raise
-        self._start("heartbeat", self._consumer.beat_master)
-        self._start("leases", self._consumer.beat_brokers)
+        await self._join()
         return self
 
     @property
@@ -173,6 +165,7 @@ class AssignedConsumer(AsyncClient):
         partition that is held stays as it is. Raises `errors.PartitionOccupied` while another
         client of the group holds it; a broker that refused is asked again after 5 s.
         """
+        self._raise_if_unusable()
         status = None if position is None else READ_STATUS[position]
         found = await self._in_turn(lambda: self._consumer.assign(partition, offset, status))
         return found.current
@@ -198,7 +191,12 @@ class AssignedConsumer(AsyncClient):
         return await self._wait_for(self._consumer.fetching.pull_next, None, wait_ms)
 
     async def confirm(self, batch: ReceivedBatch) -> int:
-        """Move the group past `batch`; returns the group's position, the next offset to read."""
+        """Move the group past `batch`; returns the group's position, the next offset to read.
+
+        Raises `errors.StaleBatch` or `errors.NotRegistered` when the batch is delivered again: its
+        partition is no longer held, or was pulled again since. After `errors.NetworkError` it may
+        be repeated; if the batch comes again instead, the broker had not heard it.
+        """
         return await self._settle(batch, consumed=True)
 
     async def reject(self, batch: ReceivedBatch) -> int:
@@ -209,27 +207,16 @@ class AssignedConsumer(AsyncClient):
         """Give a partition back; a batch not confirmed is rolled back."""
         await self._in_turn(lambda: self._consumer.release(partition, consumed=False))
 
-    async def close(self) -> None:
-        """Stop beating, give everything back, leave the group, close connections."""
-        self._consumer.closing = True
-        self._ready.ring()
-        tasks, self._tasks = self._tasks, []
-        try:
-            if tasks:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.wait(tasks)
-                await self._driver.finish(self._consumer.close())
-        finally:
-            await super().close()
-
     async def _in_turn(
         self, ask: Callable[[], Conversation[T]], put_back: Callable[[T], object] | None = None
     ) -> T:
         """One conversation at a time, to its end even if the caller is cancelled: a broker may
         serve what was given up after what is asked next."""
         await self._turn.acquire()
-        return await self._driver.complete(self._until_its_end(ask()), put_back)
+        if self._left:
+            self._turn.release()
+            self._raise_if_unusable()
+        return await self._complete(self._until_its_end(ask()), put_back)
 
     def _until_its_end(self, conversation: Conversation[T]) -> Conversation[T]:
         try:
@@ -237,20 +224,24 @@ class AssignedConsumer(AsyncClient):
         finally:
             self._turn.release()
 
+    async def _leave(self) -> None:
+        patience_s = (self._settings.rpc_timeout_ms + self._settings.connect_timeout_ms) / 1000
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._turn.acquire()  # a partition being assigned is to be given back, too
+        except TimeoutError:
+            await super()._leave()
+            return
+        try:
+            await super()._leave()
+        finally:
+            self._left = True
+            self._turn.release()
+
     async def _settle(self, batch: ReceivedBatch, *, consumed: bool) -> int:
         fetching = self._consumer.fetching
         found = await self._in_turn(lambda: fetching.settle(batch, consumed=consumed))
         return found.current
-
-    def _start(self, name: str, beat: Callable[[], Conversation[int]]) -> None:
-        task = asyncio.create_task(self._keep_beating(beat), name=f"tubemq-consumer-{name}")
-        self._tasks.append(task)
-
-    async def _keep_beating(self, beat: Callable[[], Conversation[int]]) -> None:
-        while not self._consumer.closing:
-            seen = self._beat.count
-            wait_ms = await self._driver.run(beat())
-            await self._beat.wait(seen, wait_ms / 1000)
 
     async def _wait_for(
         self,
@@ -261,9 +252,10 @@ class AssignedConsumer(AsyncClient):
         deadline = None if timeout_ms < 0 else _now_ms() + timeout_ms
         while True:
             seen = self._ready.count
+            self._raise_if_unusable()
             batch = await self._in_turn(pull, self._consumer.fetching.put_back)
             now = _now_ms()
-            if batch is not None or self._consumer.closing or (deadline and deadline <= now):
+            if batch is not None or (deadline and deadline <= now):
                 return batch
             wait_ms = self._consumer.fetching.next_try_ms(partition, now)
             await self._ready.wait(seen, min(wait_ms, (deadline or now + wait_ms) - now) / 1000)

@@ -18,16 +18,11 @@ from tubemq_client._core.balance_fetch import ReceivedBatch
 from tubemq_client._core.balance_orders import BoundStart, Calls, Rebalance, subscription
 from tubemq_client._core.balance_partitions import ConsumedOffset
 from tubemq_client.model import ConsumerSettings
-from tubemq_client.sync._base import BlockingClient
-from tubemq_client.sync._turns import Bell, in_turns
+from tubemq_client.sync._member import GroupMember
+from tubemq_client.sync._turns import in_turns
 
 if TYPE_CHECKING:
-    from typing import TypeVar
-
-    from tubemq_client._core.effects import Conversation
     from tubemq_client.model import ClientSettings, Partition
-
-    T = TypeVar("T")
 
 __all__ = ["BoundStart", "ConsumedOffset", "Consumer", "ReceivedBatch"]
 
@@ -40,7 +35,7 @@ _SETTLED_LATER = (
 )
 
 
-class Consumer(BlockingClient):
+class Consumer(GroupMember):
     """A member of a group among whose members the master deals out partitions.
 
     `topics` maps topic names to stream ids to filter by (empty: everything). Methods may be called
@@ -65,8 +60,7 @@ class Consumer(BlockingClient):
         on_lost: Callable[[list[Partition]], object] | None = None,
     ) -> None:
         super().__init__(settings)
-        self._ready, self._beat, self._orders = Bell(), Bell(), Bell()
-        self._consumer = BalancedSession(
+        self._consumer: BalancedSession = BalancedSession(
             self._session,
             group,
             self._ids.consumer(group, "Balanced"),
@@ -78,22 +72,12 @@ class Consumer(BlockingClient):
             Calls(self._ready.ring, self._beat.ring, self._orders.ring),
         )
         self._listeners = {"assigned": on_assigned, "revoked": on_revoked, "lost": on_lost}
-        self._lock = threading.RLock()
-        self._threads: list[threading.Thread] = []
-        self._workers: list[threading.Thread] = []
         self._stopped = True
 
     def __enter__(self) -> Self:
         """Join the group. Raises `errors.UnknownTopic`, `errors.GroupInconsistent`,
         `errors.NotAuthorized`."""
-        try:
-            self._do(self._consumer.open())
-        except BaseException:
-            super().close()
-            raise
-        session = self._consumer
-        self._start("heartbeat", lambda: self._keep_beating(session.beat_master))
-        self._start("leases", lambda: self._keep_beating(session.beat_brokers))
+        self._join()
         self._start("rebalance", self._keep_rebalancing)
         return self
 
@@ -245,48 +229,7 @@ class Consumer(BlockingClient):
         with self._lock:
             self._consumer.table.unfreeze(self.frozen if partitions is None else partitions)
 
-    def close(self) -> None:
-        """End a run, stop beating, give everything back, leave the group, close connections."""
-        self._stop()
-        first, self._consumer.closing = not self._consumer.closing, True
-        for bell in (self._beat, self._orders):
-            bell.ring()
-        patience_s = self._consumer.consumer.close_wait_ms / 1000
-        for worker in self._workers:
-            if worker is not threading.current_thread():
-                worker.join(patience_s)
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
-        if first and self._threads:
-            try:
-                self._do(self._consumer.close())
-            except (errors.NetworkError, errors.RemoteException, errors.ClosedError):
-                pass  # master and brokers forget a silent client by themselves
-        super().close()
-
     # -- threads ----------------------------------------------------------------------------------
-
-    def _do(self, conversation: Conversation[T]) -> T:
-        return self._driver.run(in_turns(conversation, self._lock))
-
-    def _start(self, name: str, work: Callable[[], None]) -> None:
-        def guarded() -> None:
-            try:
-                work()
-            except Exception as error:  # noqa: BLE001 - raised by the next `receive`
-                self._consumer.fail(error)
-
-        thread = threading.Thread(target=guarded, name=f"tubemq-consumer-{name}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _keep_beating(self, beat: Callable[[], Conversation[int]]) -> None:
-        while not self._consumer.closing:
-            seen = self._beat.count
-            wait_ms = self._do(beat())
-            if not self._consumer.closing:
-                self._beat.wait(seen, wait_ms / 1000)
 
     def _keep_rebalancing(self) -> None:
         while not self._consumer.closing:
@@ -346,13 +289,7 @@ class Consumer(BlockingClient):
 
     def _stop(self) -> None:
         self._stopped = True
-        self._ready.ring()
-
-    def _raise_if_unusable(self) -> None:
-        if self._consumer.failure is not None:
-            raise self._consumer.failure
-        if self._consumer.closing or not self._threads:
-            raise errors.ClosedError("the consumer is closed, or its context was not entered")
+        super()._stop()
 
 
 def _seconds(ms: int | None) -> float | None:

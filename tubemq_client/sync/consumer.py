@@ -16,26 +16,22 @@ from tubemq_client._core.assigned import READ_STATUS, AssignedSession
 from tubemq_client._core.assigned_view import check_settings, place_in_group
 from tubemq_client._core.balance_orders import Calls, subscription
 from tubemq_client.model import ConsumerSettings
-from tubemq_client.sync._base import BlockingClient
-from tubemq_client.sync._turns import Bell, in_turns
+from tubemq_client.sync._member import GroupMember
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import TypeVar
 
     from tubemq_client._core.balance_fetch import ReceivedBatch
     from tubemq_client._core.balance_partitions import ConsumedOffset
     from tubemq_client._core.effects import Conversation
     from tubemq_client.model import ClientSettings, Partition
 
-    T = TypeVar("T")
-
 __all__ = ["AssignedConsumer"]
 
 DEFAULTS = ConsumerSettings()
 
 
-class AssignedConsumer(BlockingClient):
+class AssignedConsumer(GroupMember):
     """Consumes partitions that the caller assigns.
 
     Methods may be called from several threads; they take turns. `topics` maps topic names to stream
@@ -61,8 +57,7 @@ class AssignedConsumer(BlockingClient):
         check_settings(consumer)
         wanted = subscription(group, topics, None)
         super().__init__(settings)
-        self._ready, self._beat = Bell(), Bell()
-        self._consumer = AssignedSession(
+        self._consumer: AssignedSession = AssignedSession(
             self._session,
             group,
             self._ids.consumer(group, "Balance"),
@@ -74,18 +69,10 @@ class AssignedConsumer(BlockingClient):
             Calls(self._ready.ring, self._beat.ring),
         )
         self._turn = threading.RLock()
-        self._lock = threading.RLock()
-        self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
         """Register with the master. Raises `errors.UnknownTopic`, `errors.GroupInconsistent`."""
-        try:
-            self._do(self._consumer.open())
-        except BaseException:
-            super().close()
-            raise
-        self._start("heartbeat", self._consumer.beat_master)
-        self._start("leases", self._consumer.beat_brokers)
+        self._join()
         return self
 
     @property
@@ -181,6 +168,7 @@ class AssignedConsumer(BlockingClient):
         """
         status = None if position is None else READ_STATUS[position]
         with self._turn:
+            self._raise_if_unusable()
             return self._do(self._consumer.assign(partition, offset, status)).current
 
     def pull(self, partition: Partition, *, timeout_ms: int = 0) -> ReceivedBatch | None:
@@ -204,7 +192,12 @@ class AssignedConsumer(BlockingClient):
         return self._wait_for(self._consumer.fetching.pull_next, None, wait_ms)
 
     def confirm(self, batch: ReceivedBatch) -> int:
-        """Move the group past `batch`; returns the group's position, the next offset to read."""
+        """Move the group past `batch`; returns the group's position, the next offset to read.
+
+        Raises `errors.StaleBatch` or `errors.NotRegistered` when the batch is delivered again: its
+        partition is no longer held, or was pulled again since. After `errors.NetworkError` it may
+        be repeated; if the batch comes again instead, the broker had not heard it.
+        """
         with self._turn:
             return self._do(self._consumer.fetching.settle(batch, consumed=True)).current
 
@@ -218,37 +211,9 @@ class AssignedConsumer(BlockingClient):
         with self._turn:
             self._do(self._consumer.release(partition, consumed=False))
 
-    def close(self) -> None:
-        """Stop beating, give everything back, leave the group, close connections."""
-        first, self._consumer.closing = not self._consumer.closing, True
-        self._beat.ring()
-        self._ready.ring()
-        for thread in self._threads:
-            thread.join()
-        if first and self._threads:
-            try:
-                with self._turn:
-                    self._do(self._consumer.close())
-            except (errors.NetworkError, errors.RemoteException, errors.ClosedError):
-                pass  # master and brokers forget a silent client by themselves
-        super().close()
-
-    def _do(self, conversation: Conversation[T]) -> T:
-        return self._driver.run(in_turns(conversation, self._lock))
-
-    def _start(self, name: str, beat: Callable[[], Conversation[int]]) -> None:
-        thread = threading.Thread(
-            target=self._keep_beating, args=(beat,), name=f"tubemq-consumer-{name}", daemon=True
-        )
-        self._threads.append(thread)
-        thread.start()
-
-    def _keep_beating(self, beat: Callable[[], Conversation[int]]) -> None:
-        while not self._consumer.closing:
-            seen = self._beat.count
-            wait_ms = self._do(beat())
-            if not self._consumer.closing:
-                self._beat.wait(seen, wait_ms / 1000)
+    def _leave(self) -> None:
+        with self._turn:  # a partition being assigned is to be given back, too
+            super()._leave()
 
     def _wait_for(
         self,
@@ -260,9 +225,10 @@ class AssignedConsumer(BlockingClient):
         while True:
             seen = self._ready.count
             with self._turn:
+                self._raise_if_unusable()
                 batch = self._do(pull())
             now = _now_ms()
-            if batch is not None or self._consumer.closing or (deadline and deadline <= now):
+            if batch is not None or (deadline and deadline <= now):
                 return batch
             wait_ms = self._consumer.fetching.next_try_ms(partition, now)
             self._ready.wait(seen, min(wait_ms, (deadline or now + wait_ms) - now) / 1000)
