@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import httpx
@@ -36,7 +37,7 @@ class Control:
     def unpause(self, dag_ids: list[str]) -> None:
         """Let the Dags run."""
         for dag_id in dag_ids:
-            self._patiently(lambda dag_id=dag_id: self._api.pause(dag_id, paused=False))
+            self._patiently(partial(self._api.pause, dag_id, paused=False))
 
     def trigger(self, dag_id: str, run_id: str, conf: Mapping[str, Any] | None = None) -> None:
         """Start a run without an interval."""
@@ -121,7 +122,7 @@ class Control:
         offset = 0
         while True:
             params = {**query, "limit": _PAGE, "offset": offset}
-            reply = self._patiently(lambda p=params: self._api.call("GET", path, params=p))
+            reply = self._patiently(partial(self._api.call, "GET", path, params=params))
             yield from reply[key]
             offset += _PAGE
             if offset >= reply["total_entries"]:

@@ -225,7 +225,7 @@ class _Game:
 
 def _hit(kills: list[dict[str, Any]]) -> set[tuple[str, str, int]]:
     """Tasks that were killed, or running when something else was."""
-    hit = set()
+    hit: set[tuple[str, str, int]] = set()
     for kill in kills:
         hit.update(_task(found) for found in kill.get("running", [kill]))
     return hit

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import ClientSettings, Credentials, TlsSettings
 from tubemq_provider.spark.access import access_file
@@ -84,7 +85,26 @@ def test_tasks_need_no_file(tmp_path: Path) -> None:
 
     with access_file(SETTINGS) as path:
         options = parse_options({**READ, "configFile": str(path)})
-        planned = PlannedRead("demo", "s", (), {1: BrokerNode(1, "b", 8123)})
+        planned = PlannedRead("demo", "s", (), {1: BrokerNode(1, "b", 8123)}, options.settings())
         reader = TubeMQBatchReader(options, planned, None)  # type: ignore[arg-type]
     there = pickle.loads(pickle.dumps(reader))
     assert there._settings.auth == SETTINGS.auth
+
+
+def test_the_file_is_read_once_a_load(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    from tubemq_provider.spark.source import TubeMQDataSource
+
+    file = tmp_path / "tubemq.toml"
+    file.write_text("rpc_timeout_ms = 9000")
+    with EmbeddedTubeMQ(http=False) as server:
+        server.add_topic(TopicSpec("demo"))
+        given = {**READ, "masters": server.masters, "configFile": str(file)}
+        source = TubeMQDataSource(given)
+        source.schema()
+        # Whoever would read it again does not find it.
+        file.unlink()
+        reader = source.reader(StructType([StructField("partition", StringType())]))
+    assert [range_.partition.key for range_ in reader.planned_ranges] == ["1:0"]

@@ -138,10 +138,13 @@ class InlineEngine:
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
         """A file per range, or files of about `target_file_bytes`; none without records."""
         self._stop_if_cancelled(f"window {plan.window_id}")
-        self._corrupt.clear()
         counted = _Counted(dict.fromkeys(plan.ranges, 0))
         directory = Path(staging.path)
-        with self._open_reader(plan) as reader, self._writer(directory) as writer:
+        with (
+            self._corrupt.into(directory / CORRUPT / "records.parquet"),
+            self._open_reader(plan) as reader,
+            self._writer(directory) as writer,
+        ):
             for range_ in plan.reads():
                 known_gaps = len(reader.stats.gaps)
                 self._write(reader, range_, writer, counted, progress)
@@ -150,8 +153,6 @@ class InlineEngine:
                     counted.gaps.setdefault(range_.partition.key, []).extend(found)
                 progress("range written")
             corrupt = reader.stats.corrupt
-        if len(self._corrupt):
-            self._corrupt.write(directory / CORRUPT / "records.parquet")
         return IngestCounts(
             counted.records, counted.bytes, counted.gaps, corrupt, pieces=counted.pieces
         )

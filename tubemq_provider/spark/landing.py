@@ -13,13 +13,19 @@ import json
 import os
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pyspark.sql.datasource import DataSource, InputPartition
 
+from tubemq_provider.sinks.staged_writer import (
+    CorruptFile,
+    FilePiece,
+    StagedWriter,
+    arrow_schema,
+)
 from tubemq_provider.spark.options import parse_options
 from tubemq_provider.spark.source import SplitPartition, TubeMQBatchReader
 
@@ -53,20 +59,13 @@ class LandingOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestRow:
-    """A piece of a file, as the task that wrote it says: offsets `[start, end)` of one partition.
+class ManifestRow(FilePiece):
+    """A piece of a file, as the task that wrote it says; `path` is a name in the landing directory.
 
-    `path` is a name in the landing directory, empty where there was no record. `bytes` counts
-    bodies. `corrupt`, `gaps` (JSON, `[[start, end], …]`) and `set_aside` (a file of corrupt
+    `corrupt`, `gaps` (JSON, `[[start, end], …]`) and `set_aside` (a file of corrupt
     records) stand in the last piece of each split.
     """
 
-    path: str
-    partition: str
-    start: int
-    end: int
-    rows: int
-    bytes: int
     corrupt: int = 0
     gaps: str = "[]"
     set_aside: str = ""
@@ -143,8 +142,6 @@ class LandingReader(TubeMQBatchReader):
     def _land(self, splits: Sequence[SplitPartition]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from tubemq_provider.sinks.staged_writer import StagedWriter, arrow_schema
-
         directory, stem = Path(self._order.directory), f"part-{_attempt()}"
         schema = arrow_schema(self._options.columns)
         rows: list[ManifestRow] = []
@@ -155,44 +152,35 @@ class LandingReader(TubeMQBatchReader):
             yield pa.RecordBatch.from_pylist([asdict(row) for row in rows], _arrow_manifest())
 
     def _write(
-        self, item: SplitPartition, writer: object, schema: pa.Schema, aside: str
+        self, item: SplitPartition, writer: StagedWriter, schema: pa.Schema, aside: str
     ) -> list[ManifestRow]:
         """One split: its records into files, and its rows of the manifest."""
-        from tubemq_provider.sinks.staged_writer import CorruptFile, StagedWriter
-
-        assert isinstance(writer, StagedWriter)
         corrupt, known, range_ = CorruptFile(), len(writer.pieces), item.split.range
         with ExitStack() as stack:
+            stack.enter_context(corrupt.into(Path(self._order.directory) / aside))
             reader = stack.enter_context(self._quarantining(item, corrupt))
             batches = stack.enter_context(closing(reader.read(range_)))  # type: ignore[type-var]
             writer.begin_range(range_)
             for batch in batches:
                 writer.add(batch.to_arrow(schema), batch.nbytes, batch.start)
             writer.end_range()
-        if len(corrupt):
-            corrupt.write(Path(self._order.directory) / aside)
         return _rows(writer.pieces[known:], item.split, reader, aside if len(corrupt) else "")
 
-    def _quarantining(self, item: SplitPartition, corrupt: object) -> RangeReader:
-        from tubemq_provider.sinks.staged_writer import CorruptFile
-
-        assert isinstance(corrupt, CorruptFile)
+    def _quarantining(self, item: SplitPartition, corrupt: CorruptFile) -> RangeReader:
         if not self._order.quarantine:
             return self.open_reader(item)
         return self.open_reader(item, corrupt_records="quarantine", quarantine=corrupt.add)
 
 
 def _rows(
-    pieces: Sequence[object], split: Split, reader: RangeReader, aside: str
+    pieces: Sequence[FilePiece], split: Split, reader: RangeReader, aside: str
 ) -> list[ManifestRow]:
     from tubemq_provider.spark.reports import report_read
 
     report_read(split, reader.stats, None)
     gaps = json.dumps([[gap.start, gap.end] for gap in reader.stats.gaps])
-    found = [ManifestRow(**asdict(piece)) for piece in pieces]  # type: ignore[call-overload]
-    last = ManifestRow(
-        **{**asdict(found[-1]), "corrupt": reader.stats.corrupt, "gaps": gaps, "set_aside": aside}
-    )
+    found = [ManifestRow(**asdict(piece)) for piece in pieces]
+    last = replace(found[-1], corrupt=reader.stats.corrupt, gaps=gaps, set_aside=aside)
     return [*found[:-1], last]
 
 

@@ -27,12 +27,14 @@ __all__ = ["Ends", "PlannedRead", "plan_read", "resolve_ranges", "wanted_partiti
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
-    """A frozen read: sorted ranges, where their brokers are, and a seed for reader groups."""
+    """A frozen read: sorted ranges, where their brokers are, a seed for reader groups, and the
+    settings it was planned with, which tasks use too."""
 
     topic: str
     seed: str
     ranges: tuple[OffsetRange, ...]
     brokers: Mapping[int, BrokerNode]
+    settings: ClientSettings
 
     def options(self) -> dict[str, str]:
         """Options that make another `load()` read exactly the same ranges."""
@@ -73,11 +75,12 @@ def plan_read(options: ReadOptions, settings: ClientSettings) -> PlannedRead:
             problems = _unknown("window", options.topic, named, found.partitions)
             if problems:
                 raise errors.ConfigError(problems, subject=SUBJECT)
-            return PlannedRead(options.topic, options.window.window_id, ranges, found.brokers)
+            seed = options.window.window_id
+            return PlannedRead(options.topic, seed, ranges, found.brokers, settings)
         partitions = wanted_partitions(options, found.partitions)
         ends = _look_up(metadata, options, partitions)
     ranges = resolve_ranges(options, partitions, ends)
-    return PlannedRead(options.topic, _seed(ranges), ranges, found.brokers)
+    return PlannedRead(options.topic, _seed(ranges), ranges, found.brokers, settings)
 
 
 def wanted_partitions(options: ReadOptions, known: Iterable[Partition]) -> tuple[Partition, ...]:

@@ -79,7 +79,8 @@ class TubeMQDataSource(DataSource):
         return TubeMQBatchReader(self._read_options, self.planned(), schema)
 
     def planned(self) -> PlannedRead:
-        """The frozen ranges, resolved against the cluster on first use."""
+        """The frozen ranges, resolved against the cluster on first use. Only here `configFile` is
+        read: what it says travels with the ranges."""
         if self._planned is None:
             from tubemq_provider.spark.planning import plan_read
 
@@ -95,7 +96,7 @@ class TubeMQBatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, planned: PlannedRead, schema: StructType) -> None:
         self._options = options
-        self._settings = options.settings()
+        self._settings = planned.settings
         self._planned = planned
         self._schema = schema
 

@@ -309,6 +309,10 @@ class WindowRun:
             yield "to be replaced"
         elif marker is not None:
             yield from self._adopt(now.plan, marker)
+            # The marker says that its counts were verified, and that stays true of what was
+            # published. Whether it is still there nobody has looked since; replays are rare (a
+            # kill, a clear), footers or one query answer, and only the operator could say that
+            # this one is a retry and not a clear, which promises the count.
             if isinstance(self._sink, RecountingSink):
                 check_marker(marker, self._sink.recount(marker))
                 yield "rows counted again"
