@@ -253,6 +253,48 @@ def test_credentials_stay_out_of_sight() -> None:
     assert "hush" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("typed", "normal"),
+    [
+        ("postgresql+psycopg2://u:p@db.example/lake", "postgresql://db.example/lake"),
+        ("postgresql:///lake?host=/run/PG", "postgresql:///run/PG/lake"),
+        ("sqlite:////Data/lake.db", "sqlite:/Data/lake.db"),
+        ("mysql://db.example:5432/lake", "mysql://db.example:5432/lake"),
+    ],
+)
+def test_an_address_in_normal_form_is_the_identity_as_it_is(typed: str, normal: str) -> None:
+    sink = JdbcSink(typed, "orders")
+    assert sink.identity == sink._typed_identity == f"jdbc:{normal}/orders"
+
+
+def test_addresses_that_mean_the_same_have_one_identity(postgres: str, tmp_path: Path) -> None:
+    plain = jdbc(postgres, "spelled", tmp_path / "staging")
+    with_port = jdbc(_with_default_port(postgres), "spelled", tmp_path / "staging")
+    assert with_port._typed_identity != plain._typed_identity
+    assert with_port.identity == plain.identity
+    publish(with_port, plan_of(with_port), "a")
+    again = jdbc(_with_default_port(postgres), "spelled", tmp_path / "staging")
+    assert again.identity == plain.identity
+    assert plain.marker(plan_of(again).window_id) is not None
+
+
+def test_windows_that_are_named_after_what_was_typed_keep_their_name(
+    postgres: str, tmp_path: Path
+) -> None:
+    url, staging = _with_default_port(postgres), tmp_path / "staging"
+    typed = jdbc(url, "earlier", staging)._typed_identity
+    # As releases before the normal form did.
+    earlier = JdbcSink(url, "earlier", staging_root=staging, identity=typed)
+    publish(earlier, plan_of(earlier), "a")
+    now = jdbc(url, "earlier", staging)
+    assert now.identity == typed
+    assert now.marker(plan_of(now).window_id) is not None
+
+
+def _with_default_port(url: str) -> str:
+    return sa.make_url(url).set(port=5432).render_as_string(hide_password=False)
+
+
 def test_a_database_in_memory_is_refused() -> None:
     with pytest.raises(ConfigError, match="name a file"):
         JdbcSink("sqlite://", "orders")

@@ -34,6 +34,7 @@ from tubemq_provider.windows.protocols import (
     Publication,
     Staging,
 )
+from tubemq_provider.windows.scopes import one_of_each_scope
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,13 @@ if TYPE_CHECKING:
 __all__ = ["JdbcSink"]
 
 _SQLITE_WAIT_S: Final = 60
+_DEFAULT_PORTS: Final = {
+    "postgresql": 5432,
+    "mysql": 3306,
+    "mariadb": 3306,
+    "mssql": 1433,
+    "oracle": 1521,
+}
 
 
 class JdbcSink:
@@ -56,7 +64,9 @@ class JdbcSink:
     - `url`: as for SQLAlchemy; may hold credentials, which are shown nowhere.
     - `staging_root`: where engines write before rows are inserted; by default a directory of this
       user under the temporary directory.
-    - `identity`: part of every window id; by default the address without credentials.
+    - `identity`: part of every window id; by default the address without credentials, driver and
+      default port, its host in lower case. A table whose windows were named after the address as
+      it was typed, as earlier releases did, keeps that name for who types it so.
     """
 
     kind = "jdbc"
@@ -74,16 +84,39 @@ class JdbcSink:
         schema, _, self._name = table.rpartition(".")
         self._schema = schema or None
         self._target = table
-        self.identity = identity or f"jdbc:{self._address}/{table}"
+        self._given_identity = identity
+        typed = identity or self._typed_identity
         self._staging = (
-            StagingArea(Path(staging_root))
-            if staging_root
-            else StagingArea.of_machine(self.identity)
+            StagingArea(Path(staging_root)) if staging_root else StagingArea.of_machine(typed)
         )
         self._known_tables: set[str] = set()
 
     def __repr__(self) -> str:
         return f"JdbcSink({self._address!r}, {self._target!r})"
+
+    @cached_property
+    def identity(self) -> str:
+        """See `Sink.identity`. Asks the database if the address is not in its normal form, for
+        windows that have the other name already."""
+        if self._given_identity is not None:
+            return self._given_identity
+        normal = f"jdbc:{_normal_address(self._url, self._address)}/{self._target}"
+        typed = self._typed_identity
+        if typed != normal and self._names_windows(typed):
+            return typed
+        return normal
+
+    @property
+    def _typed_identity(self) -> str:
+        return f"jdbc:{self._address}/{self._target}"
+
+    def _names_windows(self, identity: str) -> bool:
+        """Whether a window of the target has an id that was made with `identity`."""
+        for window_id in one_of_each_scope(self.window_ids()):
+            marker = self.marker(window_id)
+            if marker is not None and marker.plan.scope_in(identity).h == marker.plan.h:
+                return True
+        return False
 
     @property
     def boundaries(self) -> BoundaryBook:
@@ -364,9 +397,27 @@ def _parse(url: str) -> tuple[Any, str]:
             raise ConfigError("SQLite in memory keeps nothing; name a file", subject="sink")
         path = Path(str(parsed.database)).absolute()
         return parsed.set(database=str(path)), f"sqlite:{path}"
-    host = parsed.host or parsed.query.get("host") or ""
-    port = f":{parsed.port}" if parsed.port else ""
-    return parsed, f"{backend}://{host}{port}/{parsed.database or ''}"
+    return parsed, _address_of(parsed, str(_host_of(parsed)), parsed.port)
+
+
+def _normal_address(url: Any, address: str) -> str:
+    """The address as identities have it; what DNS or a proxy hides is not looked up."""
+    if url.get_backend_name() == "sqlite":
+        return address
+    host = str(_host_of(url))
+    default = _DEFAULT_PORTS.get(url.get_backend_name())
+    # A name of a host has no case; the path of a socket has.
+    host = host if host.startswith("/") else host.lower()
+    return _address_of(url, host, None if url.port == default else url.port)
+
+
+def _host_of(url: Any) -> object:
+    return url.host or url.query.get("host") or ""
+
+
+def _address_of(url: Any, host: str, port: int | None) -> str:
+    where = f"{host}:{port}" if port else host
+    return f"{url.get_backend_name()}://{where}/{url.database or ''}"
 
 
 def _schema_of(files: list[Path]) -> pa.Schema | None:

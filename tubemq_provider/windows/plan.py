@@ -217,6 +217,10 @@ class WindowPlan:
         """Index entries over all ranges (gaps not counted): an upper bound on records."""
         return sum(range_.entries for range_ in self.reads())
 
+    def scope_in(self, sink: str) -> WindowScope:
+        """What this window would belong to in a sink of that identity."""
+        return WindowScope(self.cluster, self.topic, self.group, sink, self.filters, self.epoch)
+
     def reads(self) -> Iterator[OffsetRange]:
         """The ranges an engine has to read: non-empty, with gaps taken out, in key order."""
         for key, (start, end) in self.ranges.items():

@@ -11,14 +11,14 @@ cannot list is not found: see docs/sinks.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tubemq_provider.windows.errors import OtherScopeFound
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import Sink
 
-__all__ = ["EXPLICIT_LOOKS", "refuse_other_scopes"]
+__all__ = ["EXPLICIT_LOOKS", "one_of_each_scope", "refuse_other_scopes"]
 
 EXPLICIT_LOOKS: Final = 8
 """Ids of explicit windows do not tell their scope: the markers of so many are read, no more."""
@@ -27,19 +27,12 @@ EXPLICIT_LOOKS: Final = 8
 def refuse_other_scopes(sink: Sink, scope: WindowScope) -> Iterator[str]:
     """Raise `OtherScopeFound` if `sink` has windows of the same topic and group, that may hold the
     same records, and none of `scope` itself. Yields after every action, for a window run."""
-    by_scope: dict[str, str] = {}
-    explicit: list[str] = []
-    for window_id in sink.window_ids():
-        h = _scope_in(window_id)
-        if h is not None:
-            by_scope.setdefault(h, window_id)
-        elif window_id.startswith("x-"):
-            explicit.append(window_id)
+    looks = one_of_each_scope(sink.window_ids())
     yield "scopes listed"
-    if scope.h in by_scope:
+    if any(_scope_in(window_id) == scope.h for window_id in looks):
         return
     found: list[WindowPlan] = []
-    for window_id in [*sorted(explicit)[:EXPLICIT_LOOKS], *sorted(by_scope.values())]:
+    for window_id in looks:
         marker = sink.marker(window_id)
         yield "marker of other scope read"
         if marker is not None and marker.plan.h == scope.h:
@@ -48,6 +41,19 @@ def refuse_other_scopes(sink: Sink, scope: WindowScope) -> Iterator[str]:
             found.append(marker.plan)
     if found:
         raise OtherScopeFound(_refusal(sink, scope, found[0]), scope, found[0])
+
+
+def one_of_each_scope(window_ids: Iterable[str]) -> list[str]:
+    """A window of every scope there is, as far as ids tell, after some explicit ones."""
+    by_scope: dict[str, str] = {}
+    explicit: list[str] = []
+    for window_id in window_ids:
+        h = _scope_in(window_id)
+        if h is not None:
+            by_scope.setdefault(h, window_id)
+        elif window_id.startswith("x-"):
+            explicit.append(window_id)
+    return [*sorted(explicit)[:EXPLICIT_LOOKS], *sorted(by_scope.values())]
 
 
 def _scope_in(window_id: str) -> str | None:
