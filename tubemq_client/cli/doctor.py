@@ -16,13 +16,13 @@ from rich.console import Console
 
 from tubemq_client import Metadata, RangeReader, errors
 from tubemq_client._io.tls import secure
-from tubemq_client.admin import AdminClient
 from tubemq_client.cli.clocks import clock_difference_s
 from tubemq_client.cli.options import (
     AsJson,
     Group,
     Masters,
     RpcTimeout,
+    admin_client,
     client_settings,
     print_json,
 )
@@ -293,7 +293,7 @@ def _admin(admin: str | None, timeout_ms: int) -> Iterator[Finding]:
         yield Finding("admin", "-", "skipped", "--admin is not given")
         return
     try:
-        with AdminClient(admin, timeout_ms=timeout_ms) as client:
+        with admin_client(admin, timeout_ms) as client:
             yield Finding("admin", admin, "ok", f"TubeMQ {client.server_version()}")
             for status in client.broker_status():
                 name = f"broker {status.broker_id}"

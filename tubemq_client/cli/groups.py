@@ -21,6 +21,7 @@ from tubemq_client.cli.options import (
     AsJson,
     RpcTimeout,
     Yes,
+    admin_client,
     agreed,
     note,
     show,
@@ -47,7 +48,7 @@ def list_groups(
     as_json: AsJson = False,
 ) -> None:
     """List groups on line, and groups of which brokers keep positions."""
-    with AdminClient(admin, timeout_ms=rpc_timeout_ms) as client:
+    with admin_client(admin, rpc_timeout_ms) as client:
         found = client.groups(topic)
     rows = [
         {
@@ -69,7 +70,7 @@ def show_group(
     as_json: AsJson = False,
 ) -> None:
     """Show the members of a group on line and the partitions each has."""
-    with AdminClient(admin, timeout_ms=rpc_timeout_ms) as client:
+    with admin_client(admin, rpc_timeout_ms) as client:
         detail = client.group(group)
     members = detail.members if detail else ()
     rows = [
@@ -155,9 +156,7 @@ def control(
     """
     rules = _rules(flow_rules)
     switch = False if no_flow_rules else (True if rules is not None else None)
-    with AdminClient(
-        admin, token=admin_token, user="tubemq_cli", timeout_ms=rpc_timeout_ms
-    ) as client:
+    with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         if forget:
             agreed(f"Forget every control of group {group}?", yes=yes)
             _forget(client, group)

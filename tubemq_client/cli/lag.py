@@ -17,13 +17,13 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from tubemq_client.admin import AdminClient
 from tubemq_client.cli.options import (
     Admin,
     AsJson,
     Masters,
     RpcTimeout,
     Topic,
+    admin_client,
     client_settings,
     note,
     print_json,
@@ -94,7 +94,7 @@ def lag(
     settings = client_settings(masters, rpc_timeout_ms)
     with (
         Metadata(settings) as metadata,
-        AdminClient(admin, timeout_ms=rpc_timeout_ms) as client,
+        admin_client(admin, rpc_timeout_ms) as client,
     ):
 
         def look() -> _Look:

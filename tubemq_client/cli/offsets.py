@@ -20,6 +20,7 @@ from tubemq_client.cli.options import (
     DryRun,
     RpcTimeout,
     Yes,
+    admin_client,
     agreed,
     note,
     show,
@@ -50,7 +51,7 @@ def show_offsets(
     as_json: AsJson = False,
 ) -> None:
     """Show the positions of a group, batches in flight, and the logs' bounds (end in memory)."""
-    with AdminClient(admin, timeout_ms=rpc_timeout_ms) as client:
+    with admin_client(admin, rpc_timeout_ms) as client:
         found = client.group_positions(group, topic)
     rows = [
         {
@@ -86,7 +87,7 @@ def set_offsets(
     as_json: AsJson = False,
 ) -> None:
     """Set positions of a group on a topic. Consumers that run read on from there."""
-    with AdminClient(admin, user="tubemq_cli", timeout_ms=rpc_timeout_ms) as client:
+    with admin_client(admin, rpc_timeout_ms) as client:
         wanted = _wanted(client, topic, to)
         plan = client.set_offsets(group, wanted, dry_run=True)
         _show(plan, as_json=as_json and dry_run, title=f"positions of {group} on {topic}")
@@ -134,7 +135,7 @@ def clone_offsets(
     as_json: AsJson = False,
 ) -> None:
     """Give one group the positions of another."""
-    with AdminClient(admin, user="tubemq_cli", timeout_ms=rpc_timeout_ms) as client:
+    with admin_client(admin, rpc_timeout_ms) as client:
         plan = client.clone_offsets(source, target, topic or (), dry_run=True)
         _show(plan, as_json=as_json and dry_run, title=f"positions of {target}")
         question = f"Copy {len(plan)} positions from {source} to {target}?"
@@ -153,7 +154,7 @@ def remove_offsets(
     as_json: AsJson = False,
 ) -> None:
     """Forget positions of a group. It starts anew where its consumers say."""
-    with AdminClient(admin, user="tubemq_cli", timeout_ms=rpc_timeout_ms) as client:
+    with admin_client(admin, rpc_timeout_ms) as client:
         plan = client.remove_offsets(group, topic or (), dry_run=True)
         _show(plan, as_json=as_json and dry_run, title=f"positions of {group}")
         if plan and agreed(f"Remove {len(plan)} positions?", yes=yes, dry_run=dry_run):

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tubemq_client import errors
+from tubemq_client.admin import AdminClient
 from tubemq_client.config import (
     ClientConfig,
     ConsumerConfig,
@@ -37,6 +38,7 @@ __all__ = [
     "RpcTimeout",
     "Topic",
     "Yes",
+    "admin_client",
     "agreed",
     "client_settings",
     "config_of",
@@ -102,7 +104,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a li
 _SHORTEST_HEADING = 9
 """Characters that a line of a heading may have, however short what is below it."""
 
+_AUDIT_NAME = "tubemq_cli"
+"""What is written into records that a command changes."""
+
 status_console = Console(stderr=True, highlight=False)
+
+
+def admin_client(admin: str, timeout_ms: int, token: str | None = None) -> AdminClient:
+    """A client of the HTTP administration; a context manager."""
+    return AdminClient(admin, token=token, user=_AUDIT_NAME, timeout_ms=timeout_ms)
 
 
 def client_settings(masters: str, rpc_timeout_ms: int) -> ClientSettings:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tubemq_client.admin import AdminClient, TopicInfo, TopicProperties
+from tubemq_client.admin import TopicInfo, TopicProperties
 from tubemq_client.cli.options import (
     Admin,
     AdminToken,
@@ -18,6 +18,7 @@ from tubemq_client.cli.options import (
     RpcTimeout,
     Topic,
     Yes,
+    admin_client,
     agreed,
     note,
     show,
@@ -57,10 +58,6 @@ BrokerIds = Annotated[
 ]
 
 
-def _client(admin: str, token: str | None, timeout_ms: int) -> AdminClient:
-    return AdminClient(admin, token=token, user="tubemq_cli", timeout_ms=timeout_ms)
-
-
 # ---------------------------------------------------------------------- topics
 
 
@@ -74,7 +71,7 @@ def list_topics(
     as_json: AsJson = False,
 ) -> None:
     """List topics, their partitions (configured and in use) and where they are."""
-    with _client(admin, None, rpc_timeout_ms) as client:
+    with admin_client(admin, rpc_timeout_ms) as client:
         found = client.topics()
     rows = [
         {
@@ -96,7 +93,7 @@ def show_topic(
     topic: Topic, admin: Admin, rpc_timeout_ms: RpcTimeout = 10_000, as_json: AsJson = False
 ) -> None:
     """Show a topic's properties on every broker."""
-    with _client(admin, None, rpc_timeout_ms) as client:
+    with admin_client(admin, rpc_timeout_ms) as client:
         info = client.topic(topic)
     rows = _topic_rows(info)
     if not as_json:
@@ -150,7 +147,7 @@ def create_topic(
         flush_records=flush_records,
         flush_interval_ms=flush_interval_ms,
     )
-    with _client(admin, admin_token, rpc_timeout_ms) as client:
+    with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         ids = client.create_topic(topic, properties, broker or None)
     note(f"created {topic} on brokers {', '.join(map(str, ids))}")
 
@@ -182,7 +179,7 @@ def modify_topic(
         flush_interval_ms=flush_interval_ms,
     )
     properties.fields()
-    with _client(admin, admin_token, rpc_timeout_ms) as client:
+    with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         agreed(f"Change topic {topic}?", yes=yes)
         ids = client.modify_topic(topic, properties, broker or None)
     note(f"changed {topic} on brokers {', '.join(map(str, ids))}")
@@ -201,7 +198,7 @@ def delete_topic(
     rpc_timeout_ms: RpcTimeout = 10_000,
 ) -> None:
     """Delete a topic. There is no way back, even where records are kept on disk."""
-    with _client(admin, admin_token, rpc_timeout_ms) as client:
+    with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         info = client.topic(topic)
         where = ", ".join(str(d.broker_id) for d in info.deployments)
         kept = "and every record of it" if remove_data else "(records stay on disk)"
@@ -218,7 +215,7 @@ def list_brokers(
     admin: Admin, rpc_timeout_ms: RpcTimeout = 10_000, as_json: AsJson = False
 ) -> None:
     """List brokers: what they are set to, whether they run, and whether a change is under way."""
-    with _client(admin, None, rpc_timeout_ms) as client:
+    with admin_client(admin, rpc_timeout_ms) as client:
         web = client.broker_urls()
         found = client.broker_status()
     rows = [
@@ -248,7 +245,7 @@ def online(
     rpc_timeout_ms: RpcTimeout = 10_000,
 ) -> None:
     """Open brokers to clients."""
-    with _client(admin, admin_token, rpc_timeout_ms) as client:
+    with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         agreed(f"Take brokers {_named(ids)} on line?", yes=yes)
         client.online_brokers(ids)
     note(f"on line: {_named(ids)}")
@@ -263,7 +260,7 @@ def offline(
     rpc_timeout_ms: RpcTimeout = 10_000,
 ) -> None:
     """Close brokers to clients; records stay."""
-    with _client(admin, admin_token, rpc_timeout_ms) as client:
+    with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         agreed(f"Take brokers {_named(ids)} off line?", yes=yes)
         client.offline_brokers(ids)
     note(f"off line: {_named(ids)}")
@@ -277,7 +274,7 @@ def reload(
     rpc_timeout_ms: RpcTimeout = 10_000,
 ) -> None:
     """Send brokers their changed configuration."""
-    with _client(admin, admin_token, rpc_timeout_ms) as client:
+    with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         client.reload_brokers(ids)
     note(f"reloaded: {_named(ids)}")
 
@@ -293,7 +290,7 @@ def access(
     rpc_timeout_ms: RpcTimeout = 10_000,
 ) -> None:
     """Open or close brokers on line to producers and to consumers."""
-    with _client(admin, admin_token, rpc_timeout_ms) as client:
+    with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         agreed(f"Change access to brokers {_named(ids)}?", yes=yes)
         client.set_broker_access(ids, publish=publish, subscribe=subscribe)
     note(f"changed: {_named(ids)}")
