@@ -2,9 +2,10 @@
 
 Producing is described in `produce`. Rows of reading, for 1 KiB and 100 B records: the raw fetch
 rate (ceiling), the published Java client, the range reader with checksums and Arrow, Spark to a
-no-op sink, Spark to Parquet. The share column is the one to quote: rates depend on the machine,
-ratios within one run much less. Starts itself again inside a network namespace, because a genuine
-TubeMQ binds every interface.
+no-op sink, Spark to Parquet. Each pass measures every row in turn on the same broker
+(`interleaved`), Java in one warm JVM. The columns of ratios are the ones to quote: rates depend on
+the machine and the moment, ratios within one pass much less. Starts itself again inside a network
+namespace, because a genuine TubeMQ binds every interface.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import os
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import overhead
-from benchmarks.raw_fetch import Rate, raw_fetch
+from benchmarks.interleaved import Rate, interleave, print_table, timed
+from benchmarks.raw_fetch import raw_fetch
 from tubemq_client import ClientSettings, Metadata, OffsetRange, Producer, RangeReader, Record
 from tubemq_client.testing.artifacts import resolve_artifacts
 from tubemq_client.testing.genuine import GenuineTubeMQ, TopicSpec
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 
     from tubemq_client import BrokerNode
 
+RAW = "raw fetch"
+JAVA = "Java client 1.13.0"
 SIZES = {"bench_1k": 1024, "bench_100": 100}
 STABLE_DEADLINE_S = 120
 
@@ -40,11 +46,17 @@ def main() -> int:
         "what", nargs="?", choices=("read", "produce"), default="read", help="default: read"
     )
     parser.add_argument("--in-flight", type=int, default=256, help="unanswered records (256)")
-    parser.add_argument("--mib", type=int, default=256, help="payload MiB per topic (default 256)")
-    parser.add_argument("--passes", type=int, default=3, help="passes of each row, best counts")
+    parser.add_argument("--mib", type=int, help="payload MiB per topic (read 256, produce 128)")
+    parser.add_argument("--passes", type=int, help="passes that count (read 5, produce 3)")
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="least time of a reader's turn in a pass (3)"
+    )
     parser.add_argument("--no-spark", action="store_true", help="leave the Spark rows out")
     parser.add_argument("--no-java", action="store_true", help="leave the Java row out")
     options = parser.parse_args()
+    reading = options.what == "read"
+    options.mib = options.mib or (256 if reading else 128)
+    options.passes = options.passes or (5 if reading else 3)
     if not is_isolated() and can_isolate():
         resolve_artifacts()  # the namespace has no network
         command = isolated_command([sys.executable, "-m", "benchmarks", *sys.argv[1:]])
@@ -60,17 +72,17 @@ def main() -> int:
             range_ = _fill(settings, topic, size, options.mib * 2**20 // size)
             with Metadata(settings) as metadata:
                 broker = metadata.topic(topic).brokers[range_.partition.broker_id]
-            rows = _measure(server, settings, broker, range_, options)
-            _print(topic, size, rows)
+            rows = _measure(server, settings, broker, range_, size, options)
+            _print(topic, size, rows, (RAW, JAVA))
     return overhead.main()
 
 
 def _produce(server: GenuineTubeMQ, options: argparse.Namespace) -> int:
-    from benchmarks.produce import JAVA, produce_rows
+    from benchmarks import produce
 
     for topic, size in SIZES.items():
-        rows = produce_rows(server, topic, size, options)
-        _print(topic, size, rows, ceiling=next(iter(rows)) if options.no_java else JAVA)
+        rows = produce.produce_rows(server, topic, size, options)
+        _print(topic, size, rows, (produce.JAVA if produce.JAVA in rows else next(iter(rows)),))
     return 0
 
 
@@ -99,65 +111,49 @@ def _measure(
     settings: ClientSettings,
     broker: BrokerNode,
     range_: OffsetRange,
+    size: int,
     options: argparse.Namespace,
-) -> dict[str, Rate]:
-    def best(run: Callable[[], Rate]) -> Rate:
-        return min((run() for _ in range(options.passes)), key=lambda rate: rate.seconds)
+) -> dict[str, list[Rate]]:
+    ways: dict[str, Callable[[], Rate]] = {
+        RAW: lambda: timed(lambda: raw_fetch(settings, broker, range_), size)
+    }
+    with ExitStack() as stack:
+        if not options.no_java:
+            from benchmarks.java_client import READER, JavaClient
 
-    rows = {"raw fetch": best(lambda: raw_fetch(settings, broker, range_))}
-    if not options.no_java:
-        from benchmarks.java_client import run_java_reader
+            place = (server.masters, range_.partition.topic, str(range_.entries))
+            ways[JAVA] = stack.enter_context(JavaClient(server, READER, *place)).run
+        for name, arrow in {"RangeReader + CRC": False, "RangeReader + CRC + Arrow": True}.items():
+            ways[name] = partial(_range_reader, settings, broker, range_, size, arrow=arrow)
+        if not options.no_spark:
+            from benchmarks.spark_read import spark_ways
 
-        found = run_java_reader(server, range_.partition.topic, range_.entries)
-        rows["Java client 1.13.0"] = Rate(found["records"], found["bytes"], found["seconds"])
-    rows["RangeReader + CRC"] = best(lambda: _range_reader(settings, broker, range_, arrow=False))
-    rows["RangeReader + CRC + Arrow"] = best(
-        lambda: _range_reader(settings, broker, range_, arrow=True)
-    )
-    rows["raw fetch (again)"] = best(lambda: raw_fetch(settings, broker, range_))
-    if not options.no_spark:
-        from benchmarks.spark_read import spark_rows
-
-        with tempfile.TemporaryDirectory() as folder:
-            rows |= spark_rows(settings, range_, Path(folder), options.passes)
-    return rows
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            ways |= stack.enter_context(spark_ways(settings, range_, folder, size))
+        return interleave(ways, passes=options.passes, seconds=options.seconds)
 
 
 def _range_reader(
-    settings: ClientSettings, broker: BrokerNode, range_: OffsetRange, *, arrow: bool
+    settings: ClientSettings, broker: BrokerNode, range_: OffsetRange, size: int, *, arrow: bool
 ) -> Rate:
     import pyarrow as pa
 
     schema = pa.schema([("partition", pa.string()), ("offset", pa.int64()), ("value", pa.binary())])
-    records = size = 0
-    started = time.perf_counter()
-    with RangeReader(settings, group="bench", brokers={broker.broker_id: broker}) as reader:
-        for batch in reader.read(range_):
+
+    def read() -> int:
+        with RangeReader(settings, group="bench", brokers={broker.broker_id: broker}) as reader:
             if arrow:
-                records += batch.to_arrow(schema).num_rows
-            else:
-                records += len(batch)
-        size = reader.stats.bytes
-    return Rate(records, size, time.perf_counter() - started)
+                return sum(batch.to_arrow(schema).num_rows for batch in reader.read(range_))
+            return sum(map(len, reader.read(range_)))
+
+    rate = timed(read, size)
+    if rate.records != range_.entries:
+        raise SystemExit(f"the range reader read {rate.records} of {range_.entries} records")
+    return rate
 
 
-def _print(topic: str, size: int, rows: dict[str, Rate], ceiling: str = "raw fetch") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"{topic}: {size} byte records, one partition")
-    for name in ("path", "records", "records/s", "MiB/s", f"share of {ceiling}"):
-        table.add_column(name, justify="left" if name == "path" else "right")
-    whole = rows[ceiling].records_per_s
-    for name, rate in rows.items():
-        table.add_row(
-            name,
-            f"{rate.records:,}",
-            f"{rate.records_per_s:,.0f}",
-            f"{rate.records * size / rate.seconds / 2**20:,.1f}",
-            f"{rate.records_per_s / whole:.2f}",
-        )
-    Console().print(table)
+def _print(topic: str, size: int, rows: dict[str, list[Rate]], against: tuple[str, ...]) -> None:
+    print_table(f"{topic}: {size} byte records, one partition", rows, against)
 
 
 def _say(line: str) -> None:

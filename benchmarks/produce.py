@@ -2,18 +2,19 @@
 
 Rows, for 1 KiB and 100 B records with the same number of them unanswered: the published Java client
 (asynchronous sends with callbacks), `send_many` of a list and of a generator, `send_async` with
-callbacks, and both in the asyncio shell. Each row is the best of some passes; quote the share
-of Java.
+callbacks, and both in the asyncio shell. Each pass measures all of them in turn (`interleaved`);
+quote the share of Java.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import time
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.raw_fetch import Rate
+from benchmarks.interleaved import Rate, interleave, timed
 from tubemq_client import ClientSettings, Producer, Record, aio
 
 if TYPE_CHECKING:
@@ -30,22 +31,22 @@ _LIST = 5_000
 
 def produce_rows(
     server: GenuineTubeMQ, topic: str, size: int, options: argparse.Namespace
-) -> dict[str, Rate]:
-    """The rates of all ways to send `options.mib` of records of `size` bytes to `topic`."""
+) -> dict[str, list[Rate]]:
+    """The rates, by pass, of all ways to send `options.mib` of `size` byte records to `topic`."""
     settings = ClientSettings(masters=(server.master_address,))
     count, window = options.mib * 2**20 // size, options.in_flight
     body = os.urandom(size)
-    rows: dict[str, Rate] = {}
-    if not options.no_java:
-        from benchmarks.java_client import run_java_producer
+    turns: dict[str, Callable[[], Rate]] = {}
+    with ExitStack() as stack:
+        if not options.no_java:
+            from benchmarks.java_client import PRODUCER, JavaClient
 
-        found = run_java_producer(server, topic, size, count, window, passes=options.passes)
-        rows[JAVA] = Rate(found["records"], found["bytes"], found["seconds"])
-    for name, run in ways(settings, topic, body, count, window).items():
-        rows[name] = min(
-            (_timed(run, count, size) for _ in range(options.passes)), key=lambda rate: rate.seconds
-        )
-    return rows
+            numbers = map(str, (size, count, window))
+            java = JavaClient(server, PRODUCER, server.masters, topic, *numbers)
+            turns[JAVA] = stack.enter_context(java).run
+        for name, run in ways(settings, topic, body, count, window).items():
+            turns[name] = partial(_timed, run, count, size)
+        return interleave(turns, passes=options.passes)
 
 
 def ways(
@@ -62,9 +63,11 @@ def ways(
 
 
 def _timed(run: Callable[[], None], count: int, size: int) -> Rate:
-    started = time.perf_counter()
-    run()
-    return Rate(count, count * size, time.perf_counter() - started)
+    def send() -> int:
+        run()
+        return count
+
+    return timed(send, size)
 
 
 def _lists(settings: ClientSettings, topic: str, body: bytes, count: int, window: int) -> None:

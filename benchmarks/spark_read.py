@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
-from benchmarks.raw_fetch import Rate
+from benchmarks.interleaved import Rate
 from tubemq_client import OffsetRange
 from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.spark_runtime import open_session
@@ -20,46 +21,48 @@ from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import Staging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
     from tubemq_client import ClientSettings
 
-__all__ = ["spark_rows"]
+__all__ = ["spark_ways"]
 
 _WARM_UP_ENTRIES = 5_000
 
 
-def spark_rows(
-    settings: ClientSettings, range_: OffsetRange, folder: Path, passes: int
-) -> dict[str, Rate]:
-    """Rates of Spark reading `range_` to nowhere and to Parquet, best of `passes`."""
+@contextmanager
+def spark_ways(
+    settings: ClientSettings, range_: OffsetRange, folder: Path, size: int
+) -> Iterator[dict[str, Callable[[], Rate]]]:
+    """Ways of Spark to read `range_` of records of `size` bytes, for as long as its session is up:
+    to nowhere, to Parquet, and by the session engine."""
     spark, _ = open_session("local[1]", {})
     try:
         register(spark)
         warm = min(range_.end, range_.start + _WARM_UP_ENTRIES * 28)
         _noop(_frame(spark, settings, OffsetRange(range_.partition, range_.start, warm)))
         frame = _frame(spark, settings, range_)
-        noop = min(_timed(lambda: _noop(frame)) for _ in range(passes))
-        parquet = min(
-            _timed(lambda: frame.write.mode("overwrite").parquet(str(folder / "out")))
-            for _ in range(passes)
-        )
-        rows = spark.read.parquet(str(folder / "out")).count()
-        engines = {
-            f"session engine, landing {landing}": min(
-                _ingested(settings, range_, folder, landing) for _ in range(passes)
-            )
-            for landing in ("off", "on")
+        target = str(folder / "out")
+
+        def rate(seconds: float) -> Rate:
+            return Rate(range_.entries, range_.entries * size, seconds)
+
+        yield {
+            "Spark to noop": lambda: rate(_timed(lambda: _noop(frame))),
+            "Spark to Parquet": lambda: rate(
+                _timed(lambda: frame.write.mode("overwrite").parquet(target))
+            ),
+            "session engine, landing off": lambda: rate(_ingested(settings, range_, folder, "off")),
+            "session engine, landing on": lambda: rate(_ingested(settings, range_, folder, "on")),
         }
+        rows = spark.read.parquet(target).count()
+        if rows != range_.entries:
+            raise SystemExit(f"Spark wrote {rows} of {range_.entries} records")
     finally:
         spark.stop()
-    if rows != range_.entries:
-        raise SystemExit(f"Spark wrote {rows} of {range_.entries} records")
-    found = {"Spark to noop": noop, "Spark to Parquet": parquet, **engines}
-    return {name: Rate(rows, 0, seconds) for name, seconds in found.items()}
 
 
 def _ingested(

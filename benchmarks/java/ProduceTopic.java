@@ -1,3 +1,5 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.util.Random;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicLong;
@@ -9,11 +11,11 @@ import org.apache.inlong.tubemq.client.producer.MessageSentResult;
 import org.apache.inlong.tubemq.corebase.Message;
 
 /**
- * Sends records to a topic, several times over, with the published Java client.
+ * Sends records to a topic, once for each line on its input, with the published Java client.
  *
- * <p>Arguments: masters, topic, record size, records per pass, passes, records in flight. Prints one
- * line per pass: {@code pass <number> <records> <body bytes> <nanoseconds>}. The first pass warms the
- * JVM up; whoever starts this program throws it away.
+ * <p>Arguments: masters, topic, record size, records per pass, records in flight. Prints one line per
+ * pass: {@code pass <number> <records> <body bytes> <nanoseconds>}, and ends with its input. The first
+ * pass warms the JVM up; whoever starts this program throws it away.
  *
  * <p>Set up to be as fast as that client gets: asynchronous sends whose callbacks only count, with a
  * bounded number of them unanswered. A record that the broker refuses (its memory is full) is sent
@@ -42,9 +44,9 @@ public final class ProduceTopic {
         MessageProducer producer = factory.createProducer();
         producer.publish(arguments[1]);
         ProduceTopic sender = new ProduceTopic(
-                producer, arguments[1], Integer.parseInt(arguments[2]), Integer.parseInt(arguments[5]));
-        int passes = Integer.parseInt(arguments[4]);
-        for (int number = 0; number < passes; number++) {
+                producer, arguments[1], Integer.parseInt(arguments[2]), Integer.parseInt(arguments[4]));
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+        for (int number = 0; input.readLine() != null; number++) {
             sender.pass(number, Long.parseLong(arguments[3]));
         }
         producer.shutdown();
@@ -91,5 +93,6 @@ public final class ProduceTopic {
         }
         long elapsed = System.nanoTime() - begun;
         System.out.println("pass " + number + " " + count + " " + count * body.length + " " + elapsed);
+        System.out.flush();
     }
 }

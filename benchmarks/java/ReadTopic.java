@@ -1,3 +1,5 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
@@ -12,12 +14,13 @@ import org.apache.inlong.tubemq.corebase.Message;
 import org.apache.inlong.tubemq.corebase.rv.ProcessResult;
 
 /**
- * Reads a topic from its first record, several times over, with the published Java client.
+ * Reads a topic from its first record, once for each line on its input, with the published Java
+ * client.
  *
- * <p>Arguments: masters, topic, records per pass, passes. Prints one line per pass:
- * {@code pass <number> <records> <body bytes> <nanoseconds>}. A pass starts when every partition is
- * registered at offset 0, so connecting and the JVM's first compilation stay out of all passes but
- * the first; whoever starts this program throws that one away.
+ * <p>Arguments: masters, topic, records per pass. Prints one line per pass:
+ * {@code pass <number> <records> <body bytes> <nanoseconds>}, and ends with its input. A pass starts
+ * when every partition is registered at offset 0, so connecting and the JVM's first compilation stay
+ * out of all passes but the first; whoever starts this program throws that one away.
  *
  * <p>Set up to be as fast as that client gets: it chooses its partitions itself, and confirms a
  * batch with the next fetch instead of a call of its own.
@@ -38,7 +41,6 @@ public final class ReadTopic {
 
     public static void main(String[] arguments) throws Throwable {
         String masters = arguments[0];
-        int passes = Integer.parseInt(arguments[3]);
         TubeSingleSessionFactory factory = new TubeSingleSessionFactory(new TubeClientConfig(masters));
         ConsumerConfig config = new ConsumerConfig(masters, "bench_java");
         config.setPullConfirmInLocal(true);
@@ -46,7 +48,8 @@ public final class ReadTopic {
         ReadTopic reader = new ReadTopic(consumer, arguments[1], Long.parseLong(arguments[2]));
         try {
             Set<String> partitions = reader.start();
-            for (int number = 0; number < passes; number++) {
+            BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+            for (int number = 0; input.readLine() != null; number++) {
                 reader.pass(number, partitions);
             }
         } finally {
@@ -90,6 +93,7 @@ public final class ReadTopic {
         }
         long elapsed = System.nanoTime() - begun;
         System.out.println("pass " + number + " " + records + " " + bytes + " " + elapsed);
+        System.out.flush();
         for (String partition : partitions) {
             require(consumer.disconnectFromPartition(partition, result), result.getErrMsg());
         }
