@@ -21,6 +21,7 @@ from tubemq_provider.operators.arguments import IngestArguments
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.operators.job import IngestJob
 from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.windows.errors import OtherScopeFound
 from tubemq_provider.windows.protocols import Step
 from tubemq_provider.windows.result import WindowResult
 
@@ -113,6 +114,16 @@ def test_windows_go_into_every_sink_once_and_a_cleared_one_is_left(
     again = scene.run("first", cleared=True, **arguments)
     assert (first.sink_kind, again.replayed, again.ranges) == (kind, True, first.ranges)
     assert sorted(values(scene.root)) == [b"a", b"b", b"c"]
+
+
+def test_a_group_that_would_begin_anew_beside_itself_needs_to_be_told(scene: Scene) -> None:
+    scene.produce(b"a", b"b")
+    scene.run("first", path=f"{scene.root}/lake", filters=["s1"])
+    anew = Scene(scene.hook, scene.mq, scene.root)
+    with pytest.raises(OtherScopeFound, match="on_other_scope='start_anew'"):
+        anew.run("first", path=f"{scene.root}/lake")
+    told = anew.run("first", path=f"{scene.root}/lake", on_other_scope="start_anew")
+    assert told.total == 2
 
 
 def test_an_object_store_gets_its_credentials_from_a_connection(
