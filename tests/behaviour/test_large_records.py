@@ -68,7 +68,7 @@ def widen(place: Place) -> None:
 
         def accepted() -> bool | None:
             try:
-                producer.send(LARGE, bytes(2 * 2**20))
+                producer.send(LARGE, bytes(HIDDEN))
             except (errors.ConfigError, errors.ServerError):
                 return None
             return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
 from tests.conformance.playing import Difference, Server, compare, play
@@ -18,6 +19,7 @@ from tests.conformance.servers import GENUINE_TOPICS, embedded_server, genuine_s
 from tests.conformance.tables import TABLES, explained, idle_explanations
 
 _WIDTH = 150
+_LINE = "{:<12}{:>6}{:>9}{:>8}{:>20}{:>9}"
 
 
 def main() -> int:
@@ -39,6 +41,7 @@ def main() -> int:
 def _on_genuine(names: list[str], *, record: bool) -> int:
     from tubemq_client.testing.genuine import GenuineTubeMQ
 
+    print("starting a genuine TubeMQ and waiting for its topics (about a minute)", flush=True)
     with GenuineTubeMQ(topics=GENUINE_TOPICS) as cluster:
         cluster.wait_accepting()
         server = genuine_server(cluster)
@@ -59,29 +62,37 @@ def _record(server: Server, table: str) -> None:
     print(f"{table}: {len(lines)} lines recorded", flush=True)
 
 
-def _differences(server: Server, names: list[str]) -> list[Difference]:
-    found = []
-    for name in names:
-        recorded = answers(name)
-        for row in TABLES[name]:
-            found += compare(row, play(row, server), recorded.get(row.name, []))
-    return found
-
-
 def _judge(title: str, server: Server, names: list[str], *, may_differ: bool) -> int:
-    """Print the table of differences; how many have no explanation, or an idle one."""
-    found = _differences(server, names)
-    reasons = [explained(item.row, item.question) if may_differ else None for item in found]
-    for item, reason in zip(found, reasons, strict=True):
-        print(f"{title} | {item.row} | {item.question}"[:_WIDTH])
-        print(f"    expected {item.expected}\n    answered {item.answer}")
-        print(f"    because {reason}" if reason else "    WITHOUT EXPLANATION")
-    idle = len(idle_explanations(found, names)) if may_differ else 0
-    open_ends = reasons.count(None) + idle
-    print(
-        f"{title}: {len(found)} differences, {open_ends} of them unexplained or agreed", flush=True
-    )
-    return open_ends
+    """Print a line a table, and below it what differs; how many differences have no explanation,
+    or an idle one."""
+    print(_LINE.format(title, "rows", "answers", "differ", "of these explained", "seconds"))
+    found, unexplained = [], 0
+    for name in names:
+        began, recorded, odd, count = time.monotonic(), answers(name), [], 0
+        for row in TABLES[name]:
+            played = play(row, server)
+            count += sum(not question.quiet for question, _ in played)
+            odd += compare(row, played, recorded.get(row.name, []))
+        reasons = [explained(item.row, item.question) if may_differ else None for item in odd]
+        known = len(odd) - reasons.count(None)
+        seconds = round(time.monotonic() - began)
+        print(_LINE.format(name, len(TABLES[name]), count, len(odd), known, seconds), flush=True)
+        for item, reason in zip(odd, reasons, strict=True):
+            _show(item, reason)
+        found += odd
+        unexplained += reasons.count(None)
+    idle = idle_explanations(found, names) if may_differ else []
+    for row_name, beginning in idle:
+        print(f"  agrees in spite of an explanation: {row_name} | {beginning}")
+    problems = unexplained + len(idle)
+    print(f"{title}: {len(found)} differences, {problems or 'no'} problems\n", flush=True)
+    return problems
+
+
+def _show(item: Difference, reason: str | None) -> None:
+    print(f"  {item.row} | {item.question}"[:_WIDTH])
+    print(f"    genuine, recorded: {item.expected}\n    this one: {item.answer}")
+    print(f"    because {reason}" if reason else "    WITHOUT EXPLANATION", flush=True)
 
 
 if __name__ == "__main__":

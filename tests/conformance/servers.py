@@ -19,7 +19,7 @@ _STEP_MS = 250
 _ROUND_MS = 3_000
 
 _SOON_ON_DISK = {"memCacheFlushIntvl": 4000, "unflushThreshold": 1}
-_LONG_IN_MEMORY = {"memCacheFlushIntvl": 20000, "memCacheMsgSizeInMB": 8, "unflushThreshold": 1}
+_LONG_IN_MEMORY = {"memCacheFlushIntvl": 20000, "memCacheMsgSizeInMB": 16, "unflushThreshold": 1}
 _PLAIN = ("conf_http", "conf_http7", "conf_life", "conf_grow")
 """Topics whose properties are asked for: those without any option."""
 

@@ -33,7 +33,7 @@ BEHAVIOUR = (
     TopicSpec("b_wide", stores=2, partitions=3, options=_SOON_ON_DISK),
     TopicSpec("b_single", options=_SOON_ON_DISK),
     TopicSpec("b_group", partitions=12, options=_SOON_ON_DISK),
-    TopicSpec("b_large", options={"unflushThreshold": 1, "memCacheMsgSizeInMB": 8}),
+    TopicSpec("b_large", options={"unflushThreshold": 1, "memCacheMsgSizeInMB": 16}),
 )
 
 BENCH_1K = TopicSpec("bench_1k")
