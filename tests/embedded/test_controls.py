@@ -13,7 +13,7 @@ import pytest
 from tests.embedded.conftest import BY_HAND
 from tests.embedded.members import Player
 from tests.embedded.rpc import BrokerWire, Wire
-from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.testing.clock import ManualClock
 
 pytestmark = pytest.mark.timeout(60)
@@ -83,3 +83,16 @@ def test_controls_outlive_the_server(tmp_path: Path) -> None:
         assert codes == [200, 450]
         with BrokerWire(mq.broker(1).address) as wire:
             assert wire.send("lone", bytes(2_000_000)).errCode == 200
+
+
+def test_own_starts_may_need_a_resource_record() -> None:
+    """The answers of a genuine master with `startOffsetResetCheck`."""
+    bound = {"requireBound": True, "sessionKey": "key", "sessionTime": 1, "totalCount": 1}
+    switches = Switches(start_offset_reset_check=True)
+    with EmbeddedTubeMQ(1, ["lone"], switches=switches) as mq, Wire(mq.masters) as master:
+        reply = Player(master, "c1", "gg").register("lone", **bound)
+        assert reply.errCode == 400
+        assert reply.errMsg.startswith("[unauthorized subscribe] ConsumeGroup must be authorized")
+        assert Player(master, "c2", "hh").register("lone").errCode == 200
+        change(mq, "admin_add_group_resctrl_info", groupName="gg")
+        assert Player(master, "c1", "gg").register("lone", **bound).errCode == 200

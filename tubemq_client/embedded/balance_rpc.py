@@ -108,7 +108,9 @@ class BalanceRpc:
         check_active: Callable[[str], None],
         authorized: Callable[[], Any],
         default_rate: int,
+        check_reset: bool = False,
     ) -> None:
+        self._check_reset = check_reset
         self._cluster = cluster
         self._groups = groups
         self._clock = clock
@@ -166,6 +168,12 @@ class BalanceRpc:
         count = request.totalCount
         if count <= 0:
             raise Refused(400, "[Parameter error] totalSourceCount must over zero!")
+        if self._check_reset and group not in self._cluster.controls.groups:
+            raise Refused(
+                400,
+                "[unauthorized subscribe] ConsumeGroup must be authorized by administrator before "
+                "using bound subscribe, please contact to administrator!",
+            )
         own = self._cluster.controls.client_rate(group)
         allowed = own if own > 0 else self._default_rate
         offers = ClusterOffers(self._cluster, self._clock, self._default_rate)

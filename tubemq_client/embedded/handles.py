@@ -14,21 +14,55 @@ from tubemq_client._core.flow_control import FlowRules
 from tubemq_client.embedded.checks import Refused, RpcFault
 from tubemq_client.embedded.loop_thread import LoopThread
 from tubemq_client.embedded.positions import PositionKey
+from tubemq_client.embedded.refusals import Refusals
 from tubemq_client.embedded.runtime import ServedBroker
 from tubemq_client.embedded.storage import Store
 from tubemq_client.embedded.store import Ends
 
-__all__ = ["BrokerHandle", "StoreHandle"]
+__all__ = ["AnswersToOrder", "BrokerHandle", "StoreHandle"]
 
 T = TypeVar("T")
 
 
-class BrokerHandle:
+class AnswersToOrder:
+    """Whoever answers RPCs, told what to answer next."""
+
+    _thread: LoopThread
+
+    @property
+    def _refusals(self) -> Refusals:
+        """Where orders are kept; asked on the server's thread."""
+        raise NotImplementedError
+
+    def refuse(self, method_id: int, code: int, text: str = "", *, times: int = 1) -> None:
+        """Answer the next calls of a method with this code and text; ``times=0`` ends it."""
+        answer = Refused(code, text)
+        self._thread.do(lambda: self._refusals.order(method_id, answer, times))
+
+    def fail(
+        self,
+        method_id: int,
+        exception: str,
+        detail: str = "",
+        *,
+        fatal: bool = False,
+        times: int = 1,
+    ) -> None:
+        """Answer the next calls of a method with an RPC exception of this Java class."""
+        answer = RpcFault(exception, detail, fatal=fatal)
+        self._thread.do(lambda: self._refusals.order(method_id, answer, times))
+
+
+class BrokerHandle(AnswersToOrder):
     """One broker, with the faults that can be had from it."""
 
     def __init__(self, thread: LoopThread, served: ServedBroker) -> None:
         self._thread = thread
         self._served = served
+
+    @property
+    def _refusals(self) -> Refusals:
+        return self._served.broker.refusals
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.broker_id}, {self.address!r})"
@@ -132,24 +166,6 @@ class BrokerHandle:
     def silence(self, *method_ids: int) -> None:
         """Never answer these methods; none means answer all."""
         self._set("silent", value=set(method_ids))
-
-    def refuse(self, method_id: int, code: int, text: str = "", *, times: int = 1) -> None:
-        """Answer the next calls of a method with this code and text; ``times=0`` ends it."""
-        answer = Refused(code, text)
-        self._thread.do(lambda: self._served.broker.refusals.order(method_id, answer, times))
-
-    def fail(
-        self,
-        method_id: int,
-        exception: str,
-        detail: str = "",
-        *,
-        fatal: bool = False,
-        times: int = 1,
-    ) -> None:
-        """Answer the next calls of a method with an RPC exception of this Java class."""
-        answer = RpcFault(exception, detail, fatal=fatal)
-        self._thread.do(lambda: self._served.broker.refusals.order(method_id, answer, times))
 
     def revoke_lease(self, group: str, topic: str, partition_id: int) -> bool:
         """Make the owner's next call fail with 411; whether there was an owner."""

@@ -77,6 +77,7 @@ class Master:
             check_active=self._check_active,
             authorized=self._authorized,
             default_rate=switches.max_brokers_per_member,
+            check_reset=switches.start_offset_reset_check,
         )
         self.handlers: dict[int, _Handler] = {
             methods.REGISTER_PRODUCER.id: _Handler(self._register_producer, _refuse_register_p),

@@ -16,10 +16,9 @@ from types import TracebackType
 from typing import Self
 
 from tubemq_client.embedded.broker import Clock
-from tubemq_client.embedded.checks import Refused, RpcFault
-from tubemq_client.embedded.handles import BrokerHandle
+from tubemq_client.embedded.handles import AnswersToOrder, BrokerHandle
 from tubemq_client.embedded.loop_thread import LoopThread
-from tubemq_client.embedded.refusals import WebAnswer
+from tubemq_client.embedded.refusals import Refusals, WebAnswer
 from tubemq_client.embedded.runtime import Ports, Runtime
 from tubemq_client.embedded.switches import ServerTls, Switches, TopicSpec
 from tubemq_client.errors import ConfigError
@@ -34,7 +33,7 @@ def _wall_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-class EmbeddedTubeMQ:
+class EmbeddedTubeMQ(AnswersToOrder):
     """A TubeMQ of `brokers` brokers on loopback, as a context manager.
 
     `topics` (specs or names) are deployed on every broker. Without `data_dir` everything lives in
@@ -77,6 +76,10 @@ class EmbeddedTubeMQ:
             masters=masters,
         )
         self._thread = LoopThread("embedded-tubemq")
+
+    @property
+    def _refusals(self) -> Refusals:
+        return self._runtime.master.refusals
 
     def __repr__(self) -> str:
         state = f"masters={self.masters!r}" if self._thread.running else "stopped"
@@ -222,24 +225,6 @@ class EmbeddedTubeMQ:
     def forget_members(self) -> None:
         """Make the master forget all producers and consumers, as a fail-over does."""
         self._thread.do(self._runtime.master.forget_members)
-
-    def refuse(self, method_id: int, code: int, text: str = "", *, times: int = 1) -> None:
-        """Answer the master's next calls of a method with this code; ``times=0`` ends it."""
-        answer = Refused(code, text)
-        self._thread.do(lambda: self._runtime.master.refusals.order(method_id, answer, times))
-
-    def fail(
-        self,
-        method_id: int,
-        exception: str,
-        detail: str = "",
-        *,
-        fatal: bool = False,
-        times: int = 1,
-    ) -> None:
-        """Answer the master's next calls of a method with an RPC exception of this Java class."""
-        answer = RpcFault(exception, detail, fatal=fatal)
-        self._thread.do(lambda: self._runtime.master.refusals.order(method_id, answer, times))
 
     def break_web(
         self,

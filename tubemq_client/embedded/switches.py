@@ -143,7 +143,8 @@ class Switches:
     `balance_period_ms` the master distributes the partitions of server-balanced groups, and
     `balance_seed` decides what chance does there. When the active master is killed, the next one is
     active after `fail_over_ms`, knows topics `fail_over_load_ms` later, and brokers that report to
-    it `fail_over_report_ms` after that.
+    it `fail_over_report_ms` after that. With `start_offset_reset_check` (a master's
+    ``startOffsetResetCheck``) only groups that have a resource record may set their own starts.
     """
 
     flush_interval_ms: int | None = 500
@@ -160,6 +161,7 @@ class Switches:
     balance_period_ms: int | None = 100
     balance_seed: int = 0
     max_brokers_per_member: int = 1_000
+    start_offset_reset_check: bool = False
     broker_timeout_ms: int = 25_000
     fail_over_ms: int = 500
     fail_over_load_ms: int = 100
