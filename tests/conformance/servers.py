@@ -20,12 +20,15 @@ _ROUND_MS = 3_000
 
 _SOON_ON_DISK = {"memCacheFlushIntvl": 4000, "unflushThreshold": 1}
 _LONG_IN_MEMORY = {"memCacheFlushIntvl": 20000, "memCacheMsgSizeInMB": 16, "unflushThreshold": 1}
+_READ_FROM_FILES = ("conf_w4", "conf_w11")
+"""Of the worked sequences; in the others what is read must not move to a file meanwhile."""
+
 _PLAIN = ("conf_http", "conf_http7", "conf_life", "conf_grow")
 """Topics whose properties are asked for: those without any option."""
 
 
 def _options(topic: str) -> dict[str, int]:
-    if topic == "conf_w12":
+    if topic.startswith("conf_w") and topic not in _READ_FROM_FILES:
         return _LONG_IN_MEMORY
     return {} if topic in _PLAIN else _SOON_ON_DISK
 
