@@ -184,10 +184,12 @@ class MessageBatch:
         columns = self.decode()
         cache = self._policy.cache
         offsets = self._offsets(columns)
+        last, parsed = None, _NO_ATTRIBUTES
         for body, raw, message_id, offset in zip(
             columns.bodies, columns.attributes, self._message_ids(columns), offsets, strict=True
         ):
-            parsed = cache[raw]
+            if raw is not last:  # records with equal prefixes share the bytes object
+                last, parsed = raw, cache[raw]
             yield Message(
                 body, dict(parsed.attributes), parsed.stream_id, parsed.msg_time, message_id, offset
             )
