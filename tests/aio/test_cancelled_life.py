@@ -1,0 +1,188 @@
+"""The life of a member, cancelled wherever it waits: from joining through confirming to leaving.
+
+The task is cancelled when it waits for the n-th time, for every n that there is. Whatever was under
+way, afterwards the loop is empty, a successor gets the partition at once, and it receives what was
+not confirmed and nothing that was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tubemq_client import ClientSettings, Partition
+from tubemq_client.aio import AssignedConsumer, Consumer, Producer
+from tubemq_client.embedded import EmbeddedTubeMQ, ReadLimits, Switches, TopicSpec
+
+pytestmark = pytest.mark.timeout(300)
+
+TOPIC = "orders"
+PARTITION = Partition(1, TOPIC, 0)
+SENT = [b"%02d" % n for n in range(12)]
+PATIENCE_MS = 10_000
+MOST_WAITS = 200
+GONE_S = 10
+
+
+class CancelledAt:
+    """Awaits `work` and cancels the task around it when that waits for the n-th time, for each of
+    `numbers`."""
+
+    def __init__(self, work: Coroutine[Any, Any, None], *numbers: int) -> None:
+        self._work = work
+        self._numbers = numbers
+        self._count = 0
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        task = asyncio.current_task()
+        assert task is not None
+        waiting = self._work.__await__()
+        answer: Callable[[], Any] = lambda: waiting.send(None)  # noqa: E731
+        while True:
+            try:
+                what = answer()
+            except StopIteration:
+                return
+            self._count += 1
+            if self._count in self._numbers:
+                asyncio.get_running_loop().call_soon(task.cancel)
+            try:
+                yield what
+            except BaseException as error:  # noqa: BLE001 - handed on
+                failure = error
+                answer = lambda: waiting.throw(failure)  # noqa: B023, E731
+            else:
+                answer = lambda: waiting.send(None)  # noqa: E731
+
+
+@pytest.fixture(scope="module")
+def settings() -> Iterator[ClientSettings]:
+    reads = ReadLimits(first_fetch_bytes=150, fetch_bytes=150, memory_scan=(4, 4), file_scan=(4, 4))
+    switches = Switches(balance_period_ms=20, unflushed_records=1, reads=reads)
+    with EmbeddedTubeMQ(1, [TopicSpec(TOPIC)], http=False, switches=switches) as server:
+        settings = ClientSettings((server.master_address,), heartbeat_period_ms=50)
+        asyncio.run(send(settings))
+        yield settings
+
+
+async def send(settings: ClientSettings) -> None:
+    async with Producer(settings) as producer:
+        for body in SENT:
+            await producer.send(TOPIC, body, partition=PARTITION)
+
+
+@asynccontextmanager
+async def assigned(settings: ClientSettings, group: str) -> AsyncIterator[Any]:
+    async with AssignedConsumer(settings, group, {TOPIC: ()}) as consumer:
+        await consumer.assign(PARTITION)
+        yield consumer
+
+
+@asynccontextmanager
+async def balanced(settings: ClientSettings, group: str) -> AsyncIterator[Any]:
+    async with Consumer(settings, group, {TOPIC: ()}) as consumer:
+        assert await consumer.partitions_ready(PATIENCE_MS)
+        yield consumer
+
+
+class Life:
+    """What one member has confirmed, and what it may have."""
+
+    def __init__(self) -> None:
+        self.confirmed: list[bytes] = []
+        self.unsure: list[bytes] = []
+        self.over = False
+
+    async def live(self, enter: Any, settings: ClientSettings, group: str) -> None:
+        async with enter(settings, group) as consumer:
+            for rejects in (False, True, False):
+                batch = await consumer.receive(PATIENCE_MS)
+                if rejects:
+                    await consumer.reject(batch)
+                    batch = await consumer.receive(PATIENCE_MS)
+                self.unsure = [message.body for message in batch.messages()]
+                await consumer.confirm(batch)
+                self.confirmed += self.unsure
+                self.unsure = []
+        self.over = True
+
+
+async def rest(enter: Any, settings: ClientSettings, group: str) -> list[bytes]:
+    found: list[bytes] = []
+    async with enter(settings, group) as consumer:
+        while len(found) < len(SENT):
+            batch = await consumer.receive(PATIENCE_MS if SENT[-1] not in found else 0)
+            if batch is None:
+                break
+            found += [message.body for message in batch.messages()]
+            await consumer.confirm(batch)
+            if found[-1] == SENT[-1]:
+                break
+    return found
+
+
+async def cancelled_life(enter: Any, settings: ClientSettings, group: str, n: int) -> bool:
+    """Whether the life was over before it waited for the `n`-th time."""
+    life = Life()
+
+    async def live() -> None:
+        await CancelledAt(life.live(enter, settings, group), n)
+
+    task = asyncio.create_task(live())
+    await asyncio.wait([task])
+    assert life.over or task.cancelled(), (n, task.exception())
+    assert asyncio.all_tasks() == {asyncio.current_task()}, n
+    async with asyncio.timeout(GONE_S):  # less than a lease: nothing may be left of it
+        found = await rest(enter, settings, group)
+    left = SENT[len(life.confirmed) :]
+    assert found in (left, left[len(life.unsure) :]), (n, life.confirmed, life.unsure)
+    return not task.cancelled()
+
+
+def live_and_be_cancelled(enter: Any, settings: ClientSettings, waits: range) -> int:
+    for n in waits:
+        name = f"{enter.__name__}-{n}"
+        if asyncio.run(cancelled_life(enter, settings, name, n)):
+            return n
+    raise AssertionError("the life does not end")
+
+
+async def impatient_life(enter: Any, settings: ClientSettings, group: str, *waits: int) -> bool:
+    """A life cancelled several times; whether it was over before. Leases may be left behind."""
+    life = Life()
+
+    async def live() -> None:
+        await CancelledAt(life.live(enter, settings, group), *waits)
+
+    task = asyncio.create_task(live())
+    await asyncio.wait([task])
+    assert life.over or task.cancelled(), (waits, task.exception())
+    await asyncio.sleep(0.01)  # for the loop to close what was cut off
+    assert asyncio.all_tasks() == {asyncio.current_task()}, waits
+    return not task.cancelled()
+
+
+@pytest.mark.parametrize("enter", [assigned, balanced])
+def test_who_cancels_again_while_it_leaves_ends_it_for_good(
+    settings: ClientSettings, enter: Any
+) -> None:
+    for again in (1, 3):
+        for n in range(1, MOST_WAITS):
+            group = f"{enter.__name__}-{n}-{again}"
+            waits = range(n, n + again + 1)
+            if asyncio.run(impatient_life(enter, settings, group, *waits)):
+                break
+
+
+def test_a_client_balanced_life_may_be_cancelled_anywhere(settings: ClientSettings) -> None:
+    waits = range(1, MOST_WAITS)
+    assert live_and_be_cancelled(assigned, settings, waits) > 10
+
+
+def test_a_balanced_life_may_be_cancelled_anywhere(settings: ClientSettings) -> None:
+    waits = range(1, MOST_WAITS)
+    assert live_and_be_cancelled(balanced, settings, waits) > 10
