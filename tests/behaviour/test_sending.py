@@ -18,6 +18,7 @@ from tests.behaviour.windows import settings_for
 from tubemq_client import (
     BrokerNode,
     ClientSettings,
+    Metadata,
     Partition,
     Producer,
     ProducerSettings,
@@ -263,6 +264,29 @@ def test_closing_waits_for_what_is_under_way(shell: Shell, options: ClientSettin
         futures = [producer.send_async(SHARED, Record(b"%d" % n)) for n in range(200)]
     assert {type(outcome(shell, future)) for future in futures} == {SendReceipt}
     assert not [t.name for t in threading.enumerate() if t.name.startswith("tubemq-producer")]
+
+
+def test_a_record_of_a_slow_generator_does_not_wait_for_the_next(
+    shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings
+) -> None:
+    """However many came at once before."""
+    waited_for: list[int] = []
+
+    def slow() -> Iterator[Record]:
+        for count in (1, 37):
+            for _ in range(count):
+                yield Record(b"x", partition=PARTITION)
+            with Metadata(options) as metadata:
+
+                def stored() -> int | None:
+                    end = metadata.ends(SHARED, "slow", [PARTITION])[PARTITION].max_offset
+                    return end if end == 28 * (len(waited_for) * 37 + 1) else None
+
+                waited_for.append(eventually(stored))
+
+    with shell.Producer(options) as producer:
+        assert len(list(producer.send_many(SHARED, slow(), in_flight=400))) == 38
+    assert waited_for == [28, 28 * 38]
 
 
 @pytest.mark.parametrize("call", ["flush", "close"])

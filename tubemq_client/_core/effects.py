@@ -60,11 +60,13 @@ class Post:
 @dataclass(frozen=True, slots=True)
 class PostAll:
     """Send several requests to one peer at once, without waiting. Answered with one `Ticket` for
-    all; if it fails otherwise than by `errors.ConnectError`, some may have been sent."""
+    all; if it fails otherwise than by `errors.ConnectError`, some may have been sent. With `soon`
+    they may wait some milliseconds for more, in whatever state the conversation is then."""
 
     address: Address
     method: Method
     requests: Sequence[Any]
+    soon: bool = False
 
 
 class Ticket(NamedTuple):

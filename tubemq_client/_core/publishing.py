@@ -8,7 +8,7 @@ a crash may lose them. What is done for every record is written for speed: see
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -55,9 +55,9 @@ class ProducerSession(RouteSession):
     ) -> Conversation[None]:
         """Send every record with up to `in_flight` unanswered; delivers lists of receipts in order.
 
-        A list or tuple is put on the wire in groups, a system call each; from other iterables
-        records are taken one by one, as their next one may be long in coming. Raises the first
-        failure when its turn comes.
+        A list or tuple is put on the wire in groups. From other iterables records are taken one by
+        one, as their next one may be long in coming, and the shell may hold each back for some
+        milliseconds to write it with others. Raises the first failure when its turn comes.
         """
         yield from self._window(topic, records, sent_address, in_flight, keep=False)
 
@@ -87,10 +87,12 @@ class ProducerSession(RouteSession):
     ) -> Conversation[None]:
         waiting: deque[Volley] = deque()
         unanswered, group = 0, max(1, in_flight // _GROUPS)
+        singly = not isinstance(records, list | tuple)
         for chunk in _chunks(records, group):
             now = yield Now()
-            flights = [self._encoded(topic, record, sent_address, now) for record in chunk]
-            waiting.append((yield from self.post_all(flights)))
+            volley = Volley([self._encoded(topic, record, sent_address, now) for record in chunk])
+            yield from self._post_soon(volley) if singly else self._post_volley(volley)
+            waiting.append(volley)
             unanswered += len(chunk)
             if unanswered > in_flight - len(chunk):
                 landing = _first(waiting, group)
@@ -179,26 +181,37 @@ class ProducerSession(RouteSession):
     def post_all(self, flights: Sequence[Flight]) -> Conversation[Volley]:
         """Put records on their way, those of one broker together. Failures are kept in the
         flights, for `finish` to raise."""
+        volley = Volley(flights)
+        yield from self._post_volley(volley)
+        return volley
+
+    def _post_soon(self, volley: Volley) -> Conversation[None]:
+        """Put a single record on its way, which may wait a little for the next ones."""
+        (flight,) = volley.flights
+        if flight.failure is None:
+            yield from self._post_group(
+                flight.partition.broker_id, volley.flights, volley, soon=True
+            )
+
+    def _post_volley(self, volley: Volley) -> Conversation[None]:
         by_broker: dict[int, list[Flight]] = {}
-        for flight in flights:
+        for flight in volley.flights:
             if flight.failure is None:
                 by_broker.setdefault(flight.partition.broker_id, []).append(flight)
-        volley = Volley(flights)
         for broker_id, all_of_it in by_broker.items():
             for group in pieces(all_of_it):
                 if len(group) > 1:
                     yield from self._post_group(broker_id, group, volley)
                 else:
                     yield from self._post_singly(group, volley)
-        return volley
 
     def _post_group(
-        self, broker_id: int, group: list[Flight], volley: Volley
+        self, broker_id: int, group: Sequence[Flight], volley: Volley, *, soon: bool = False
     ) -> Conversation[None]:
         requests = self._requests(group)
         try:
             address = self._address(broker_id)
-            ticket = yield PostAll(address, methods.SEND_MESSAGE, requests)
+            ticket = yield PostAll(address, methods.SEND_MESSAGE, requests, soon)
         except errors.ConnectError:  # one by one then, each elsewhere if need be
             yield from self._post_singly(group, volley)
         except _UNKNOWN as error:
@@ -348,10 +361,8 @@ def _first(waiting: deque[Volley], count: int) -> list[Volley]:
     return found
 
 
-def _chunks(records: Iterable[Record], size: int) -> Iterator[Sequence[Record]]:
+def _chunks(records: Iterable[Record], size: int) -> Iterable[Sequence[Record]]:
+    """Groups of `size`, but single records where the next one may be long in coming."""
     if isinstance(records, list | tuple):
-        for start in range(0, len(records), size):
-            yield records[start : start + size]
-    else:
-        for record in records:
-            yield (record,)
+        return (records[start : start + size] for start in range(0, len(records), size))
+    return zip(records, strict=True)

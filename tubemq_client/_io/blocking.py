@@ -40,6 +40,10 @@ __all__ = ["BlockingConnection", "connect"]
 _RECEIVE_BYTES = 512 * 1024
 _SERIAL_MASK = 0x7FFFFFFF
 
+_HELD_S = 0.002
+_HELD_BYTES = 64 * 1024
+"""Requests that may wait for more do so no longer than that, and until there are so many bytes."""
+
 
 def connect(address: Address, settings: ClientSettings) -> BlockingConnection:
     """Open a TCP connection within `connect_timeout_ms`, and make it TLS if asked to.
@@ -77,6 +81,10 @@ class BlockingConnection:
         self._reading = False
         self._wanted: set[int] = set()
         self._replies: dict[int, bytes] = {}
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._holding, self._ended = threading.Event(), threading.Event()
+        self._sender: threading.Thread | None = None
         self._failure: errors.TubeMQError | None = None
         self._heard = False
         self.used_at = time.monotonic()
@@ -119,14 +127,24 @@ class BlockingConnection:
         return serial
 
     def post_all(
-        self, encode: Callable[[Sequence[int]], bytes], count: int, timeout_s: float
+        self,
+        encode: Callable[[Sequence[int]], bytes],
+        count: int,
+        timeout_s: float,
+        *,
+        soon: bool = False,
     ) -> Sequence[int]:
         """Like `post`, for `count` requests whose frames `encode` makes for so many serial numbers,
-        with as few system calls as the peer allows. When it fails, some may have been sent."""
+        with as few system calls as the peer allows. When it fails, some may have been sent.
+
+        With `soon` they wait for more, until somebody waits for a reply, but some milliseconds at
+        most: a thread of the connection, which only such calls start, sends them then. If that
+        fails, whoever waits for a reply learns of it.
+        """
         self.used_at = time.monotonic()
         serials = [serial & _SERIAL_MASK for serial in islice(self._serials, count)]
         try:
-            self._put(encode(serials), serials, timeout_s)
+            self._put(encode(serials), serials, timeout_s, hold=soon)
         except errors.ConnectError as error:  # TLS's word for it, which says that nothing was sent
             raise errors.ConnectionLost(*error.args) from error
         return serials
@@ -136,6 +154,8 @@ class BlockingConnection:
 
         Raises `errors.RpcTimeout`, `errors.ConnectionLost` or `errors.ProtocolViolation`.
         """
+        if self._held:
+            self._send_held(max(1.0, deadline - time.monotonic()))
         while True:
             with self._changed:
                 while self._reading and serial not in self._replies and self._failure is None:
@@ -188,16 +208,50 @@ class BlockingConnection:
             self._changed.notify_all()
         self._close_socket()
 
-    def _put(self, frames: bytes, serials: Iterable[int], timeout_s: float) -> None:
+    def _put(
+        self, frames: bytes, serials: Iterable[int], timeout_s: float, *, hold: bool = False
+    ) -> None:
         with self._changed:
             self._raise_failure()
             self._wanted.update(serials)
+        with self._send_lock:
+            self._held.append(frames)
+            self._held_bytes += len(frames)
+            hold = hold and self._held_bytes < _HELD_BYTES
+        if not hold:
+            self._send_held(timeout_s)
+        elif not self._holding.is_set():
+            self._promise_to_send(timeout_s)
+
+    def _send_held(self, timeout_s: float) -> None:
+        """Send what was held back, in one piece."""
         try:
             with self._send_lock:
-                self._send(memoryview(frames), time.monotonic() + timeout_s)
+                if self._held:
+                    frames, self._held, self._held_bytes = b"".join(self._held), [], 0
+                    self._send(memoryview(frames), time.monotonic() + timeout_s)
         except OSError as error:
             self._hear_last_words()
             self._fail(self._lost("sending", error), error)
+
+    def _promise_to_send(self, timeout_s: float) -> None:
+        with self._send_lock:
+            if self._sender is None:
+                self._sender = threading.Thread(
+                    target=self._keep_sending, args=(timeout_s,), name="tubemq-send", daemon=True
+                )
+                self._sender.start()
+            self._holding.set()
+
+    def _keep_sending(self, timeout_s: float) -> None:
+        while self._failure is None:
+            self._holding.wait()
+            self._ended.wait(_HELD_S)
+            self._holding.clear()
+            try:
+                self._send_held(timeout_s)
+            except errors.TubeMQError:
+                return  # all who wait for replies are told
 
     def _send(self, data: memoryview, deadline: float) -> None:
         """Send all of it or raise an `OSError`: half a frame makes the connection useless."""
@@ -275,6 +329,8 @@ class BlockingConnection:
         raise _copy(first)
 
     def _close_socket(self) -> None:
+        self._ended.set()
+        self._holding.set()
         try:
             self._sock.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads; closing does not
         except OSError:

@@ -41,6 +41,9 @@ __all__ = ["BlockingDriver"]
 
 T = TypeVar("T")
 
+_SAME_TIME_S = 0.05
+"""Deadlines that differ by less are as good as one."""
+
 
 class _InFlight(NamedTuple):
     """What is on the wire for one ticket."""
@@ -110,6 +113,8 @@ class BlockingDriver:
                     flight.connection.forget(serial)
 
     def _perform(self, effect: Effect, tickets: dict[int, _InFlight]) -> Any:
+        if isinstance(effect, Now):
+            return _now_ms()
         if isinstance(effect, Post):
             flight = self._post(effect.address, effect.method, effect.request)
             tickets[id(flight)] = flight
@@ -123,18 +128,19 @@ class BlockingDriver:
             return self._receive(
                 self._post(effect.address, effect.method, effect.request), effect.method
             )
-        if isinstance(effect, Sleep | Connect):
-            return self._sleep_or_connect(effect)
-        if isinstance(effect, Now | WallNow):
-            return _now_ms() if isinstance(effect, Now) else time.time_ns() // 1_000_000
-        raise TypeError(f"unknown effect {effect!r}")
+        return self._perform_rare(effect)
 
-    def _sleep_or_connect(self, effect: Sleep | Connect) -> None:
-        if isinstance(effect, Connect):
-            self._pool.prepare(effect.addresses)
-        else:
+    def _perform_rare(self, effect: Effect) -> int | None:
+        if isinstance(effect, Sleep):
             # Closing the driver wakes whoever sleeps; its next request is refused.
             self._closed.wait(effect.ms / 1000)
+            return None
+        if isinstance(effect, Connect):
+            self._pool.prepare(effect.addresses)
+            return None
+        if isinstance(effect, WallNow):
+            return time.time_ns() // 1_000_000
+        raise TypeError(f"unknown effect {effect!r}")
 
     def _post(self, address: Address, method: Method, request: Any) -> _InFlight:
         connection = self._connection(address)
@@ -151,8 +157,9 @@ class BlockingDriver:
             tickets[id(flight)] = flight
             return Ticket(effect.address, effect.method, flight)
         replies: list[Any] = []
+        for flight, method in _merged(effect.tickets):
+            replies += self._receive_all(flight, method)
         for ticket in effect.tickets:
-            replies += self._receive_all(ticket.handle, ticket.method)
             tickets.pop(id(ticket.handle), None)
         return replies
 
@@ -164,6 +171,7 @@ class BlockingDriver:
             lambda serials: encode_requests(serials, method, effect.requests, timeout_ms),
             len(effect.requests),
             self._timeout_s,
+            soon=effect.soon,
         )
         return _InFlight(connection, serials, deadline)
 
@@ -201,6 +209,23 @@ class BlockingDriver:
         if self._closed.is_set():
             raise errors.ClosedError("the client is closed")
         return self._pool.connection(address)
+
+
+def _merged(tickets: Sequence[Ticket]) -> list[tuple[_InFlight, Method]]:
+    """The same requests in fewer pieces, where one connection is to answer at nearly one time."""
+    found: list[tuple[_InFlight, Method]] = []
+    began = 0.0
+    for _, method, flight in tickets:
+        if found and flight.deadline < began + _SAME_TIME_S:
+            last, of = found[-1]
+            if flight.connection is last.connection and method is of:
+                assert isinstance(last.serials, list), "made below"
+                last.serials.extend(flight.serials)
+                found[-1] = (_InFlight(last.connection, last.serials, flight.deadline), of)
+                continue
+        began = flight.deadline
+        found.append((_InFlight(flight.connection, list(flight.serials), began), method))
+    return found
 
 
 def _now_ms() -> int:

@@ -47,6 +47,10 @@ class BlockingPool:
         """A usable connection, opened if need be. Raises `errors.ConnectError`, and
         `errors.ClosedError` once the pool is closed."""
         now = _now_ms()
+        known = self._peers.get(address)
+        found = known and known.connection
+        if found and found.usable and now - found.used_at * 1000 < _QUIET_MS:
+            return found  # it was in use just now: neither idle nor hung up, no lock needed
         with self._lock:
             self._raise_if_closed()
             peer = self._peers.setdefault(address, _Peer())
