@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tubemq_client._core.flow_control import FlowRules
-from tubemq_client.embedded.checks import Refused, RpcFault
+from tubemq_client.embedded._orders import AnswersToOrder
 from tubemq_client.embedded.loop_thread import LoopThread
 from tubemq_client.embedded.positions import PositionKey
 from tubemq_client.embedded.refusals import Refusals
@@ -19,38 +19,9 @@ from tubemq_client.embedded.runtime import ServedBroker
 from tubemq_client.embedded.storage import Store
 from tubemq_client.embedded.store import Ends
 
-__all__ = ["AnswersToOrder", "BrokerHandle", "StoreHandle"]
+__all__ = ["BrokerHandle", "StoreHandle"]
 
 T = TypeVar("T")
-
-
-class AnswersToOrder:
-    """Whoever answers RPCs, told what to answer next."""
-
-    _thread: LoopThread
-
-    @property
-    def _refusals(self) -> Refusals:
-        """Where orders are kept; asked on the server's thread."""
-        raise NotImplementedError
-
-    def refuse(self, method_id: int, code: int, text: str = "", *, times: int = 1) -> None:
-        """Answer the next calls of a method with this code and text; ``times=0`` ends it."""
-        answer = Refused(code, text)
-        self._thread.do(lambda: self._refusals.order(method_id, answer, times))
-
-    def fail(
-        self,
-        method_id: int,
-        exception: str,
-        detail: str = "",
-        *,
-        fatal: bool = False,
-        times: int = 1,
-    ) -> None:
-        """Answer the next calls of a method with an RPC exception of this Java class."""
-        answer = RpcFault(exception, detail, fatal=fatal)
-        self._thread.do(lambda: self._refusals.order(method_id, answer, times))
 
 
 class BrokerHandle(AnswersToOrder):

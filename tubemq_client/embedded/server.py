@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
+from tubemq_client.embedded._orders import AnswersToOrder
 from tubemq_client.embedded.broker import Clock
-from tubemq_client.embedded.handles import AnswersToOrder, BrokerHandle
+from tubemq_client.embedded.handles import BrokerHandle
 from tubemq_client.embedded.loop_thread import LoopThread
 from tubemq_client.embedded.refusals import Refusals, WebAnswer
 from tubemq_client.embedded.runtime import Ports, Runtime
