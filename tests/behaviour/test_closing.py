@@ -132,8 +132,10 @@ def test_who_assigns_is_told_that_the_member_beats_no_more(
 
     monkeypatch.setattr(AssignedSession, work, fail)
     consumer = shell.AssignedConsumer(options, group, TOPICS)
-    with consumer, pytest.raises(RuntimeError, match="a mistake"):
-        consumer.receive(10_000)
+    with consumer:
+        for call in (consumer.receive, consumer.partitions_ready):
+            with pytest.raises(RuntimeError, match="a mistake"):
+                call(10_000)
 
 
 def test_a_callback_may_close_the_consumer(

@@ -145,6 +145,8 @@ class AssignedConsumer(GroupMember):
         deadline = _now_ms() + timeout_ms
         while True:
             seen = self._ready.count
+            if self._consumer.failure is not None:
+                raise self._consumer.failure
             if self._consumer.held:
                 return True
             left = deadline - _now_ms()
