@@ -1,7 +1,8 @@
 """Random lives of a group: whoever joins, leaves or dies, each record is confirmed, and then gone.
 
 Simulated: 50 seeded schedules of up to four members over twelve partitions, with requests that take
-time, slow and rejecting users, and in half of them replies that are lost.
+time, slow and rejecting users, and in half of them replies that are lost; ten with brokers that get
+to requests after they were given up.
 """
 
 from __future__ import annotations
@@ -51,6 +52,13 @@ def test_every_record_is_confirmed_and_never_comes_again(seed: int) -> None:
     assert world.most_held == PARTITIONS, world.tell("some partition was never held")
     world.run(SETTLE_MS)
     assert sum(len(member.session.table.held) for member in world.alive) == PARTITIONS
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_brokers_serve_late_loses_and_repeats_nothing(seed: int) -> None:
+    world = World(seed, late=0.004)
+    live_through(world)
+    assert not world.missing, world.tell(f"never confirmed: {sorted(world.missing)}")
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -56,10 +56,12 @@ class Member:
 
 @dataclass
 class World:
-    """`loss` is the chance that a reply is lost or a connection breaks."""
+    """`loss` is the chance that a reply is lost or a connection breaks, `late` that a broker gets
+    to a request after its sender has given it up."""
 
     seed: int
     loss: float = 0.0
+    late: float = 0.0
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
 
     def __post_init__(self) -> None:
@@ -290,6 +292,11 @@ class World:
         if chance < self.loss / 2:
             self._at(0, running, None, errors.ConnectionLost("cut before"))
             return
+        at_broker = sent.asked.address == self.mq.node().address
+        if self.late and at_broker and self.random.random() < self.late:
+            self._begin(Running(self._serve_late(sent.asked)))
+            self._at(RPC_TIMEOUT_MS, running, None, errors.RpcTimeout("late"))
+            return
         try:
             reply = self.mq.reply(sent.asked)
         except errors.TubeMQError as error:
@@ -299,6 +306,10 @@ class World:
             self._at(RPC_TIMEOUT_MS, running, None, errors.RpcTimeout("lost"))
         else:
             self._at(self._latency(), running, reply)
+
+    def _serve_late(self, asked: Asked) -> Process:
+        yield Sleep(RPC_TIMEOUT_MS + self.random.choice((0, 5, 300, 2_000)))
+        self.mq.reply(asked)
 
     def _latency(self) -> int:
         return self.random.choice((0, 1, 1, 2, 5, 40))
