@@ -6,9 +6,11 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.behaviour.sites import eventually
 from tests.connections.peer import Peer, echo
 from tubemq_client import ClientSettings, errors
 from tubemq_client._io import blocking
@@ -21,6 +23,29 @@ SETTINGS = ClientSettings(())
 
 def frames(serials: Sequence[int]) -> bytes:
     return b"".join(encode_frame(serial, b"%d" % serial) for serial in serials)
+
+
+class FairLock:
+    """Whoever has waited longest is next, so that threads come in between wherever they can."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._taken = self._served = 0
+
+    def __enter__(self) -> None:
+        with self._changed:
+            mine, self._taken = self._taken, self._taken + 1
+            self._changed.wait_for(lambda: self._served == mine, 20)
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._served += 1
+            self._changed.notify_all()
+
+    def waiting(self, count: int) -> bool:
+        """Whether so many are there, with the one that has it."""
+        with self._changed:
+            return self._taken - self._served == count
 
 
 def in_s(seconds: float) -> float:
@@ -73,3 +98,37 @@ def test_the_thread_that_sends_ends_with_the_connection() -> None:
         connection.close()
         sender.join(20)
         assert not sender.is_alive()
+
+
+def test_a_post_that_fails_was_not_heard() -> None:
+    """Who is told so sends it elsewhere: it must not have got there in the company of others."""
+    heard: list[bytes] = []
+    go_on = threading.Event()
+
+    def listen(frame: Frame) -> list[bytes]:
+        heard.append(frame.payload[:1])
+        go_on.wait(20)
+        return [b""] if len(heard) == 3 else []
+
+    def post(name: bytes) -> bytes | None:
+        size = 1 if name == b"0" else 6 * 2**20
+        try:
+            connection.post(lambda serial: encode_frame(serial, name * size), 20.0)
+        except errors.NetworkError:
+            return name
+        return None
+
+    with Peer(listen) as peer, ThreadPoolExecutor(4) as pool:
+        connection = blocking.connect(peer.address, SETTINGS)
+        connection._send_lock = lock = FairLock()  # type: ignore[assignment]
+        post(b"0")
+        eventually(lambda: heard or None)
+        futures = []
+        for count, name in enumerate((b"1", b"2", b"3", b"4"), 1):
+            futures.append(pool.submit(post, name))
+            eventually(lambda count=count: lock.waiting(count) or None)
+        go_on.set()
+        failed = {future.result() for future in futures} - {None}
+        connection.close()
+    assert failed
+    assert not failed & set(heard)

@@ -93,7 +93,7 @@ def test_any_cut_gives_the_same_frames(frames, borders):
     assert feed(cut(stream, borders)) == (frames, None)
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(frames_of_any_size)
 def test_byte_by_byte_gives_the_same_frames(frames):
     stream = b"".join(encode_frame(*frame) for frame in frames)[:50_000]

@@ -155,7 +155,7 @@ class BlockingConnection:
         Raises `errors.RpcTimeout`, `errors.ConnectionLost` or `errors.ProtocolViolation`.
         """
         if self._held:
-            self._send_held(max(1.0, deadline - time.monotonic()))
+            self._flush(max(1.0, deadline - time.monotonic()))
         while True:
             with self._changed:
                 while self._reading and serial not in self._replies and self._failure is None:
@@ -218,18 +218,22 @@ class BlockingConnection:
             self._held.append(frames)
             self._held_bytes += len(frames)
             hold = hold and self._held_bytes < _HELD_BYTES
-        if not hold:
-            self._send_held(timeout_s)
-        elif not self._holding.is_set():
+            if not hold:  # under the same lock: if it fails, the last frame was not sent
+                self._send_held(timeout_s)
+        if hold and not self._holding.is_set():
             self._promise_to_send(timeout_s)
 
+    def _flush(self, timeout_s: float) -> None:
+        with self._send_lock:
+            if self._held:
+                self._send_held(timeout_s)
+
     def _send_held(self, timeout_s: float) -> None:
-        """Send what was held back, in one piece."""
+        """Send what was held back, in one piece. Whoever calls it has the lock, and keeps it until
+        a failure is known: nothing may follow half a frame."""
+        frames, self._held, self._held_bytes = b"".join(self._held), [], 0
         try:
-            with self._send_lock:
-                if self._held:
-                    frames, self._held, self._held_bytes = b"".join(self._held), [], 0
-                    self._send(memoryview(frames), time.monotonic() + timeout_s)
+            self._send(memoryview(frames), time.monotonic() + timeout_s)
         except OSError as error:
             self._hear_last_words()
             self._fail(self._lost("sending", error), error)
@@ -249,7 +253,7 @@ class BlockingConnection:
             self._ended.wait(_HELD_S)
             self._holding.clear()
             try:
-                self._send_held(timeout_s)
+                self._flush(timeout_s)
             except errors.TubeMQError:
                 return  # all who wait for replies are told
 
