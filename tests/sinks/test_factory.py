@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.sinks.openers import parquet
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sinks.factory import SUPPORTED, sink_for, sink_uri
+from tubemq_provider.sinks.jdbc import JdbcSink
 
 
 @pytest.mark.parametrize(
@@ -24,10 +26,10 @@ from tubemq_provider.sinks.factory import SUPPORTED, sink_for, sink_uri
         ("delta:///data/x", "delta", "delta:/data/x", "file:///data/x"),
         ("delta:s3://b/x", "delta", "delta:s3://b/x", "s3://b/x"),
         (
-            "postgresql+psycopg2://me:hush@db:5432/lake?table=s.orders&sslmode=require",
+            "postgresql+psycopg2://me:hush@db:5433/lake?table=s.orders&sslmode=require",
             "jdbc",
-            "jdbc:postgresql://db:5432/lake/s.orders",
-            "postgresql://db:5432/lake/s.orders",
+            "jdbc:postgresql://db:5433/lake/s.orders",
+            "postgresql://db:5433/lake/s.orders",
         ),
         (
             "sqlite:////data/lake.db?table=orders",
@@ -54,6 +56,15 @@ def test_an_iceberg_table_needs_a_catalog_that_is_configured() -> None:
 
 def test_a_sink_is_taken_as_it_is(tmp_path: Path) -> None:
     sink = parquet(tmp_path)
+    assert sink_for(sink) is sink
+
+
+def test_a_sink_is_not_asked_who_it_is_before_it_is_used() -> None:
+    class Unreachable(JdbcSink):
+        def window_ids(self) -> Iterable[str]:
+            raise ConnectionError("the database is away while a Dag is parsed")
+
+    sink = Unreachable("postgresql://DB.example:5432/lake", "orders")
     assert sink_for(sink) is sink
 
 

@@ -165,7 +165,7 @@ def build_tubemq_asset(
         max_entries,
         policies or Policies(),
     )
-    if not isinstance(sink, Sink):
+    if isinstance(sink, str | PathLike):
         asset_options["metadata"] = {
             "dagster/uri": sink_uri(sink),
             **asset_options.get("metadata", {}),

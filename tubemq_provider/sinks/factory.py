@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from pathlib import Path, PurePath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from tubemq_client.errors import ConfigError
@@ -57,10 +57,10 @@ def sink_for(
     is supported, or names the option that would have no effect, and `MissingExtraError` with
     the install line. Opens nothing in a storage.
     """
-    if isinstance(spec, Sink):
-        return spec
     if not isinstance(spec, str | PathLike):
-        raise _unknown(f"{type(spec).__name__} is no sink")
+        if not _is_sink(spec):
+            raise _unknown(f"{type(spec).__name__} is no sink")
+        return spec
     word, rest = _split(fspath(spec))
     if word != "append" and not exactly_once:
         raise ConfigError(
@@ -74,6 +74,13 @@ def sink_for(
     if word != "iceberg":
         options.refuse(f"{word or 'parquet'} sink", "catalog_properties")
     return make(word, rest, options)
+
+
+def _is_sink(spec: object) -> TypeGuard[Sink]:
+    """Asks the class: before Python 3.12 `isinstance` reads `identity`, for which a sink may have
+    to ask its storage, and a Dag must be parsed without any."""
+    methods = ("begin", "discard", "marker", "publish", "tidy", "window_ids")
+    return all(callable(getattr(type(spec), name, None)) for name in methods)
 
 
 def sink_word(spec: str | PathLike[str]) -> str:
