@@ -25,6 +25,8 @@ from tubemq_provider.windows.coverage import Coverage, coverage
 HOUR = timedelta(hours=1)
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 DAGS = Path(__file__).parent / "dags"
+PATIENCE = 120
+"""Seconds in which a task begins, or fails for good, on a machine that does much else as well."""
 
 
 class Scene:
@@ -89,7 +91,7 @@ class Scene:
     def failure(self, run_id: str, dag_id: str | None = None) -> str:
         """Wait for a run that must fail; its logs."""
         dag_id = dag_id or self.name
-        assert self.api.wait_for_run(dag_id, run_id, 60) == "failed"
+        assert self.api.wait_for_run(dag_id, run_id, PATIENCE) == "failed"
         return self.airflow.logs(dag_id, run_id)
 
     def stand_at(self, point: str, dag_id: str | None = None) -> str:
@@ -97,7 +99,7 @@ class Scene:
         dag_id = dag_id or self.name
         (self.root / "stop" / dag_id).write_text(point)
         run_id = self.trigger(dag_id)
-        self.api.wait((self.root / "reached" / dag_id).exists, 60, f"{dag_id} to stand", 0.1)
+        self.api.wait((self.root / "reached" / dag_id).exists, PATIENCE, f"{dag_id} to stand", 0.1)
         return run_id
 
     def go_on(self, dag_id: str | None = None) -> None:
