@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -128,3 +129,28 @@ def test_a_confirmation_served_late_does_not_confirm_what_is_rejected(member: Me
     member.confirm(batch, consumed=False)
     mq.elapse(1_000)
     assert member.everything() == [[b"b"]]
+
+
+def test_giving_back_served_late_confirms_nothing_that_was_not_received(member: Member) -> None:
+    """The master takes a partition away and deals it to the same member again; the broker hears of
+    the first only when the next batch is out."""
+    mq = member.mq
+    eager = replace(member.session.consumer, rollback_on_rebalance=False)
+    member.session.consumer = member.session.fetching.settings = eager
+    send(mq, ZERO, b"a")
+    member.session.table.freeze([ONE])
+    member.receive()
+    first, second = (late(member, methods.REGISTER_PARTITION) for _ in range(2))
+    held = member.session.table.held[ZERO]
+    member.session.table.remove(ZERO)
+    member.driver.run(member.session._unregister(held))
+    mq.elapse(1_000)
+    member.settle()
+    assert member.held == [ZERO, ONE]
+    send(mq, ZERO, b"b")
+    batch = member.receive()
+    first()
+    second()
+    member.confirm(batch, consumed=False)
+    mq.elapse(1_000)
+    assert [body for bodies in member.everything() for body in bodies] == [b"a", b"b"]

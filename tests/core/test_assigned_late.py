@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -63,6 +64,24 @@ class Member:
 
         self.driver._answer = keep
         return lambda: self.mq.reply(kept.pop())
+
+    @contextmanager
+    def silent(self, method: Any) -> Iterator[Callable[[], list[Any]]]:
+        """Keep each `method` from the servers until the result is called."""
+        answer = self.driver._answer
+        kept: list[Asked] = []
+
+        def keep(asked: Asked) -> Any:
+            if asked.method != method.name:
+                return answer(asked)
+            kept.append(asked)
+            raise errors.RpcTimeout("late")
+
+        self.driver._answer = keep
+        try:
+            yield lambda: [self.mq.reply(asked) for asked in kept]
+        finally:
+            self.driver._answer = answer
 
 
 @pytest.fixture
@@ -163,6 +182,33 @@ def test_a_register_served_late_does_not_set_the_group_back(
     member.confirm(batch)
     assert serve().errCode == 410
     assert bodies([batch]) + member.rest() == SENT
+
+
+def test_registers_given_up_for_good_do_not_set_the_group_back_later(member: Member) -> None:
+    """All attempts of one call in vain; the next call succeeds at once."""
+    driver, session = member.driver, member.session
+    driver.run(session.release(PARTITION, consumed=False))
+    with member.silent(methods.REGISTER_PARTITION) as serve, pytest.raises(errors.RpcTimeout):
+        driver.run(session.assign(PARTITION, 0))
+    driver.run(session.assign(PARTITION, 0))
+    batch = member.pull()
+    member.confirm(batch)
+    serve()
+    assert bodies([batch]) + member.rest() == SENT
+
+
+def test_giving_back_served_late_confirms_nothing_that_was_not_received(member: Member) -> None:
+    """It says that what is out is consumed, and means what was out when it was sent."""
+    driver, session = member.driver, member.session
+    first = member.pull()
+    with member.silent(methods.REGISTER_PARTITION) as serve, pytest.raises(errors.RpcTimeout):
+        driver.run(session.release(PARTITION, consumed=True))
+    driver.run(session.assign(PARTITION, None))
+    second = member.pull()
+    serve()
+    assert member.confirm(second, consumed=False) == 0
+    assert bodies([first]) == bodies([second])
+    assert member.rest() == SENT
 
 
 def test_a_batch_of_a_partition_that_was_lost_says_so(mq: MemoryTubeMQ, member: Member) -> None:

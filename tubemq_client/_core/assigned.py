@@ -224,7 +224,6 @@ class AssignedSession:
     def _register_at_broker(
         self, lease: Registration, offset: int | None, read_status: int
     ) -> Conversation[Registered]:
-        late = False
         for attempt in range(1, _ASSIGN_TRIES + 1):
             try:
                 found = yield from lease.register(offset, read_status=read_status)
@@ -232,12 +231,12 @@ class AssignedSession:
                 self._hold_off.note(lease.partition, error, (yield Now()))
                 raise
             except _PASSING as error:
+                if may_be_served_late(error):
+                    self._names.suspect(lease.partition)
                 if attempt == _ASSIGN_TRIES:
                     raise
-                late = late or may_be_served_late(error)
             else:
-                if late:  # the first attempt would set the position back
-                    self._names.doubt(lease.partition)
+                self._names.taken(lease.partition)
                 return found
             yield Sleep(self.settings.register_pause_ms)
         raise AssertionError("the last attempt returns or raises")
@@ -246,8 +245,14 @@ class AssignedSession:
         self._leave_at.pop(partition, None)
         self._to_ends.discard(partition)
         held = self.held.pop(partition, None)
-        if held is not None:
+        if held is None:
+            return
+        try:
             yield from held.lease.unregister(consumed=consumed)
+        except BaseException as error:
+            if may_be_served_late(error):
+                self._names.suspect(partition)
+            raise
 
     def close(self) -> Conversation[None]:
         """Give everything back, rolling back what was not confirmed, and leave the group. What

@@ -78,8 +78,6 @@ class BalancedSession:
     _beats: int = 0
     _forgotten: bool = False
     _session_ms: int = 0
-    _unsure: set[Partition] = field(default_factory=set)
-    """Where an attempt to register may be served late, and would set the position back."""
     _names: LeaseNames = field(init=False)
     _beats_to_brokers: BrokerBeats = field(init=False)
     _at_master: HeartbeatSchedule = field(init=False)
@@ -331,7 +329,7 @@ class BalancedSession:
                 if isinstance(error, _NOT_REACHED):
                     unreached.add(broker)
                 if may_be_served_late(error):
-                    self._unsure.add(partition)
+                    self._names.suspect(partition)
                 if error.fatal:
                     left.remove(partition)
             else:
@@ -361,9 +359,7 @@ class BalancedSession:
             status = 0
         found = yield from lease.register(offset, read_status=status)
         self._met.add(partition)
-        if partition in self._unsure:
-            self._unsure.remove(partition)
-            self._names.doubt(partition)
+        self._names.taken(partition)
         held = HeldPartition(lease, Pace(self.flow, filtered=bool(self.topics[partition.topic])))
         held.learn_registered(found, (yield Now()))
         self.trouble.pop(str(partition), None)
@@ -395,6 +391,8 @@ class BalancedSession:
             except errors.ServerError:
                 return True  # it is not ours any more, which is what was wanted
             except errors.TubeMQError as error:
+                if may_be_served_late(error):
+                    self._names.suspect(held.partition)
                 self._note(f"broker {held.lease.broker}", error)  # the lease ends by itself
             else:
                 return True

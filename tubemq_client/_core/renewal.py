@@ -40,6 +40,7 @@ class LeaseNames:
 
     client_id: str
     _given_up: dict[Partition, int] = field(default_factory=dict)
+    _suspects: set[Partition] = field(default_factory=set)
 
     def of(self, partition: Partition) -> str:
         """The name under which `partition` is to be held."""
@@ -49,6 +50,18 @@ class LeaseNames:
     def doubt(self, partition: Partition) -> None:
         """A request may be served late: never rely on the name it bears again."""
         self._given_up[partition] = self._given_up.get(partition, 0) + 1
+
+    def suspect(self, partition: Partition) -> None:
+        """A request to take or give back may be served late: it would set the group's position, or
+        confirm what is out then. The name is good for taking the partition again, which brokers
+        grant whether they have heard or not, and for nothing after it."""
+        self._suspects.add(partition)
+
+    def taken(self, partition: Partition) -> None:
+        """The partition is held under its name now."""
+        if partition in self._suspects:
+            self._suspects.remove(partition)
+            self.doubt(partition)
 
     def must_renew(self, held: HeldPartition) -> bool:
         """Whether nothing may be asked of the partition before `renew`."""
