@@ -12,16 +12,20 @@ from typing import Any
 
 import pytest
 
+from tests.core.conftest import PARTITION, TOPIC
 from tubemq_client import _pb, errors
 from tubemq_client._core.assigned import AssignedSession
 from tubemq_client._core.balance_partitions import HeldPartition
 from tubemq_client._core.effects import Await, Call, Conversation, Now, Post, Ticket
 from tubemq_client._core.flow_control import Pace
+from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession
 from tubemq_client._core.publishing import ProducerSession
 from tubemq_client._core.registration import Registration
 from tubemq_client._wire import methods
 from tubemq_client.model import Address, BrokerNode, Partition
+from tubemq_client.testing.memory import MemoryTubeMQ
+from tubemq_client.testing.scripted import Asked
 
 MASTER: Address = ("master", 8715)
 BROKERS = {number: BrokerNode(number, f"broker{number}", 8123) for number in (1, 2, 3)}
@@ -89,6 +93,27 @@ def test_who_did_not_hear_a_heartbeat_is_noted() -> None:
     assert {where.split(" ")[0] for where in session.trouble} == {"broker", "master"}
     assert len(session.trouble) == 2
     beat(session, away=set())
+
+
+def test_an_answer_that_cannot_be_read_ends_nothing(
+    mq: MemoryTubeMQ, session: MasterSession, ids: ClientIds
+) -> None:
+    member = AssignedSession(session, "group", ids.consumer("group", "Balance"), {TOPIC: ()})
+    driver = mq.driver()
+    driver.run(member.open())
+    driver.run(member.assign(PARTITION, None))
+
+    def garble(asked: Asked, reply: Any) -> Any:
+        if asked.method == methods.HEARTBEAT_BROKER.name:
+            reply.hasPartFailure = True
+            reply.failureInfo.append("nonsense")
+        return reply
+
+    mq.tamper = garble
+    mq.elapse(10_000)
+    driver.run(member.beat_brokers())
+    assert member.held.keys() == {PARTITION}
+    assert isinstance(member.trouble[f"broker {mq.node(1)}"], errors.ProtocolViolation)
 
 
 def test_routes_are_there_while_a_heartbeat_brings_new_ones() -> None:

@@ -57,11 +57,10 @@ class BrokerBeats:
         for leases, ticket in posted:
             try:
                 reply = yield Await(ticket)
-            except errors.TubeMQError as error:
-                self.trouble[f"broker {leases.broker}"] = error
-            else:
                 reached.add(leases.broker)
                 self._heed(leases, reply)
+            except errors.TubeMQError as error:
+                self.trouble[f"broker {leases.broker}"] = error
         return len(reached)
 
     def _post(self, held: Iterable[HeldPartition]) -> Conversation[list[tuple[_Leases, Ticket]]]:
