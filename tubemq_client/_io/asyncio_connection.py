@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from tubemq_client.model import Address, ClientSettings, TlsSettings
 
-__all__ = ["AsyncConnection", "connect"]
+__all__ = ["LATE_GRACE_S", "AsyncConnection", "connect"]
 
 _SERIAL_MASK = 0x7FFFFFFF
 
-_LATE_GRACE_S = 0.05
+LATE_GRACE_S = 0.05
 """A caller may come late for a reply that arrived in time (it was busy with the record before, say)
 and that the loop has had no chance to read. So much time there is after any deadline."""
 
@@ -163,11 +163,14 @@ class AsyncConnection(asyncio.Protocol):
 
         Raises `errors.RpcTimeout`, `errors.ConnectionLost` or `errors.ProtocolViolation`.
         """
+        return await self._until(serial, max(deadline, self._loop.time() + LATE_GRACE_S))
+
+    async def _until(self, serial: int, deadline: float) -> bytes:
         reply = self._replies[serial]
         try:
             if reply.done():
                 return reply.result()
-            async with asyncio.timeout_at(max(deadline, self._loop.time() + _LATE_GRACE_S)):
+            async with asyncio.timeout_at(deadline):
                 return await reply
         except TimeoutError:
             raise errors.RpcTimeout(f"{self.name}: no answer within the deadline") from None
@@ -177,7 +180,8 @@ class AsyncConnection(asyncio.Protocol):
     async def wait_all(
         self, serials: Sequence[int], deadline: float
     ) -> list[bytes | errors.TubeMQError]:
-        """For each of `serials` the payload, or the error, that `wait` would come to."""
+        """For each of `serials` the payload, or the error, that `wait` would come to. The caller
+        adds the grace to `deadline`: once for all that it waits for."""
         found: list[bytes | errors.TubeMQError] = []
         for serial in serials:
             reply = self._replies[serial]
@@ -186,7 +190,7 @@ class AsyncConnection(asyncio.Protocol):
                     del self._replies[serial]
                     found.append(reply.result())
                 else:
-                    found.append(await self.wait(serial, deadline))
+                    found.append(await self._until(serial, deadline))
             except errors.TubeMQError as error:
                 found.append(error)
         return found

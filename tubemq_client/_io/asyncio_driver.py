@@ -27,6 +27,7 @@ from tubemq_client._core.effects import (
     Ticket,
     WallNow,
 )
+from tubemq_client._io.asyncio_connection import LATE_GRACE_S
 from tubemq_client._io.asyncio_pool import AsyncPool
 from tubemq_client._wire.envelope import decode_response, encode_request, encode_requests
 
@@ -190,8 +191,9 @@ class AsyncDriver:
             tickets[id(flight)] = flight
             return Ticket(effect.address, effect.method, flight)
         replies: list[Any] = []
+        grace = asyncio.get_running_loop().time() + LATE_GRACE_S
         for ticket in effect.tickets:
-            replies += await self._receive_all(ticket.handle, ticket.method)
+            replies += await self._receive_all(ticket.handle, ticket.method, grace)
             tickets.pop(id(ticket.handle), None)
         return replies
 
@@ -206,9 +208,10 @@ class AsyncDriver:
         )
         return _InFlight(connection, serials, deadline)
 
-    async def _receive_all(self, flight: _InFlight, method: Method) -> list[Any]:
+    async def _receive_all(self, flight: _InFlight, method: Method, grace: float) -> list[Any]:
         where = f"{method.name} at {flight.connection.name}"
-        found: list[Any] = await flight.connection.wait_all(flight.serials, flight.deadline)
+        deadline = max(flight.deadline, grace)
+        found: list[Any] = await flight.connection.wait_all(flight.serials, deadline)
         for index, payload in enumerate(found):
             try:
                 if isinstance(payload, bytes):
