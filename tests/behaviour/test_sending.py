@@ -27,6 +27,7 @@ from tubemq_client import (
     SendSummary,
     errors,
 )
+from tubemq_client._core.publishing import ProducerSession
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 from tubemq_client.testing.proxy import FaultProxy
 
@@ -324,3 +325,17 @@ def test_a_router_that_fails_on_the_way_costs_its_record_only(
         found = [outcome(shell, future) for future in futures]
     assert [type(each) for each in found] == [errors.ConfigError, SendReceipt, SendReceipt]
     assert "router" in str(found[0])
+
+
+def test_an_error_nobody_expects_costs_its_records_only(
+    server: EmbeddedTubeMQ, options: ClientSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blocking shell only: its thread would end, and whoever waits for it wait for ever."""
+    with Producer(options) as producer:
+        producer.publish(SHARED)
+        with monkeypatch.context() as patch:
+            patch.setattr(ProducerSession, "post_all", lambda *_: 1 / 0)
+            broken = producer.send_async(SHARED, Record(b"x"))
+            assert isinstance(broken.exception(WAIT_S), errors.LocalError)
+        assert producer.send_async(SHARED, Record(b"y")).result(WAIT_S)
+        producer.flush(timeout_ms=WAIT_S * 1000)

@@ -189,9 +189,13 @@ class _Lane:
     def _post(self, flights: list[Flight]) -> Volley:
         try:
             return self._driver.start(self._session.post_all(flights))
-        except errors.TubeMQError as error:
+        except Exception as error:  # noqa: BLE001 - the thread goes on, whatever failed
+            failure = error
+            if not isinstance(failure, errors.TubeMQError):
+                failure = errors.LocalError(f"cannot send: {error!r}")
+                failure.__cause__ = error
             for flight in flights:
-                flight.failure = flight.failure or error
+                flight.failure = flight.failure or failure
             return Volley(flights)
 
     def _receive(self, volley: Volley, futures: list[Future[SendReceipt]]) -> None:
