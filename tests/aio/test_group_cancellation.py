@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from tubemq_client import ClientSettings, ConsumerSettings, Partition, ReceivedBatch
-from tubemq_client.aio import Consumer, Producer
+from tubemq_client._wire.methods import GET_MESSAGES
+from tubemq_client.aio import AssignedConsumer, Consumer, Producer
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 
 TOPIC = "orders"
@@ -128,3 +129,27 @@ def test_closing_cuts_slow_handlers_off_without_cancelling_who_runs_them(
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(scenario())
+
+
+def test_a_close_that_is_cancelled_while_another_pulls_leaves_all_the_same() -> None:
+    partition = Partition(1, TOPIC, 0)
+
+    async def scenario(server: EmbeddedTubeMQ) -> None:
+        settings = ClientSettings((server.master_address,))
+        async with AssignedConsumer(settings, "left", {TOPIC: ()}) as consumer:
+            await consumer.assign(partition)
+            server.broker(1).silence(GET_MESSAGES.id)
+            pull = asyncio.create_task(consumer.pull(partition))
+            await asyncio.sleep(0)  # it has the turn now, and no answer will come
+            close = asyncio.create_task(consumer.close())
+            await asyncio.wait(consumer._tasks)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not close.done()
+            close.cancel()
+            await asyncio.wait([close, pull])
+        assert close.cancelled()
+
+    with EmbeddedTubeMQ(1, [TopicSpec(TOPIC)], http=False) as server:
+        asyncio.run(scenario(server))
+        assert not server.broker(1).revoke_lease("left", TOPIC, 0), "nothing is held any more"

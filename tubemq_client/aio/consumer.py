@@ -8,6 +8,7 @@ owner. Tasks beat for held partitions (one for masters, one for brokers) and end
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, Self
 
 from tubemq_client import errors
@@ -228,17 +229,19 @@ class AssignedConsumer(GroupMember):
 
     async def _leave(self) -> None:
         patience_s = (self._settings.rpc_timeout_ms + self._settings.connect_timeout_ms) / 1000
+        ours = False
         try:
-            async with asyncio.timeout(patience_s):
-                await self._turn.acquire()  # a partition being assigned is to be given back, too
-        except TimeoutError:
-            await super()._leave()
-            return
-        try:
-            await super()._leave()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience_s):
+                    # A partition being assigned is to be given back, too.
+                    ours = await self._turn.acquire()
         finally:
-            self._left = True
-            self._turn.release()
+            try:
+                await super()._leave()
+            finally:
+                if ours:
+                    self._left = True
+                    self._turn.release()
 
     async def _settle(self, batch: ReceivedBatch, *, consumed: bool) -> int:
         fetching = self._consumer.fetching

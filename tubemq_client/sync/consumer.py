@@ -214,8 +214,14 @@ class AssignedConsumer(GroupMember):
             self._do(self._consumer.release(partition, consumed=False))
 
     def _leave(self) -> None:
-        with self._turn:  # a partition being assigned is to be given back, too
+        patience_s = (self._settings.rpc_timeout_ms + self._settings.connect_timeout_ms) / 1000
+        # A partition being assigned is to be given back, too.
+        ours = self._turn.acquire(timeout=patience_s)
+        try:
             super()._leave()
+        finally:
+            if ours:
+                self._turn.release()
 
     def _wait_for(
         self,
