@@ -26,6 +26,7 @@ from tubemq_client import (
     Metadata,
     OffsetRange,
     Producer,
+    ProducerSettings,
     RangeReader,
     Record,
     errors,
@@ -87,7 +88,7 @@ def expected() -> list[Facts]:
 
 def send_ours(settings: ClientSettings) -> None:
     small, large = shapes("ours")
-    with Producer(settings) as producer:
+    with Producer(settings, producer=ProducerSettings(large_records="send")) as producer:
         producer.publish(TOPIC)
         producer.publish(LARGE)
         eventually(lambda: accepted(producer, large))
