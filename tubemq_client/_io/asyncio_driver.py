@@ -29,6 +29,7 @@ from tubemq_client._core.effects import (
 )
 from tubemq_client._io.asyncio_connection import LATE_GRACE_S
 from tubemq_client._io.asyncio_pool import AsyncPool
+from tubemq_client._io.replies import explained, read_replies
 from tubemq_client._wire.envelope import decode_response, encode_request, encode_requests
 
 if TYPE_CHECKING:
@@ -209,37 +210,17 @@ class AsyncDriver:
         return _InFlight(connection, serials, deadline)
 
     async def _receive_all(self, flight: _InFlight, method: Method, grace: float) -> list[Any]:
-        where = f"{method.name} at {flight.connection.name}"
         deadline = max(flight.deadline, grace)
-        found: list[Any] = await flight.connection.wait_all(flight.serials, deadline)
-        for index, payload in enumerate(found):
-            try:
-                if isinstance(payload, bytes):
-                    found[index] = decode_response(payload, method, where)
-                else:
-                    found[index] = self._late(flight, method, payload)
-            except errors.TubeMQError as error:
-                found[index] = error
-        return found
+        found = await flight.connection.wait_all(flight.serials, deadline)
+        return read_replies(found, method, flight.connection.name, self._settings.rpc_timeout_ms)
 
     async def _receive(self, flight: _InFlight, method: Method) -> Any:
         name = flight.connection.name
         try:
             payload = await flight.connection.wait(flight.serials[0], flight.deadline)
         except errors.RpcTimeout as error:
-            raise self._late(flight, method, error) from error
+            raise explained(error, method, name, self._settings.rpc_timeout_ms) from error
         return decode_response(payload, method, f"{method.name} at {name}")
-
-    def _late(
-        self, flight: _InFlight, method: Method, error: errors.TubeMQError
-    ) -> errors.TubeMQError:
-        """The same failure; a deadline is explained."""
-        if not isinstance(error, errors.RpcTimeout):
-            return error
-        return errors.RpcTimeout(
-            f"{flight.connection.name}: no answer to {method.name} within "
-            f"{self._settings.rpc_timeout_ms} ms (option rpc_timeout_ms)"
-        )
 
     async def _sleep_or_connect(self, effect: Sleep | Connect) -> None:
         """Closing the driver wakes whoever sleeps; its next request is refused."""

@@ -27,10 +27,11 @@ from tubemq_client._core.effects import (
     result_of,
 )
 from tubemq_client._io.pool import BlockingPool
+from tubemq_client._io.replies import explained, read_replies
 from tubemq_client._wire.envelope import decode_response, encode_request, encode_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from tubemq_client._core.effects import Conversation, Effect
     from tubemq_client._io.blocking import BlockingConnection
@@ -175,35 +176,17 @@ class BlockingDriver:
         )
         return _InFlight(connection, serials, deadline)
 
-    def _receive_all(self, flight: _InFlight, method: Method) -> Iterator[Any]:
-        where = f"{method.name} at {flight.connection.name}"
-        for payload in flight.connection.wait_all(flight.serials, flight.deadline):
-            try:
-                if isinstance(payload, bytes):
-                    yield decode_response(payload, method, where)
-                else:
-                    yield self._late(flight, method, payload)
-            except errors.TubeMQError as error:
-                yield error
+    def _receive_all(self, flight: _InFlight, method: Method) -> list[Any]:
+        found = flight.connection.wait_all(flight.serials, flight.deadline)
+        return read_replies(found, method, flight.connection.name, self._settings.rpc_timeout_ms)
 
     def _receive(self, flight: _InFlight, method: Method) -> Any:
         name = flight.connection.name
         try:
             payload = flight.connection.wait(flight.serials[0], flight.deadline)
         except errors.RpcTimeout as error:
-            raise self._late(flight, method, error) from error
+            raise explained(error, method, name, self._settings.rpc_timeout_ms) from error
         return decode_response(payload, method, f"{method.name} at {name}")
-
-    def _late(
-        self, flight: _InFlight, method: Method, error: errors.TubeMQError
-    ) -> errors.TubeMQError:
-        """The same failure; a deadline is explained."""
-        if not isinstance(error, errors.RpcTimeout):
-            return error
-        return errors.RpcTimeout(
-            f"{flight.connection.name}: no answer to {method.name} within "
-            f"{self._settings.rpc_timeout_ms} ms (option rpc_timeout_ms)"
-        )
 
     def _connection(self, address: Address) -> BlockingConnection:
         if self._closed.is_set():

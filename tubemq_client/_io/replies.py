@@ -1,0 +1,46 @@
+"""From what arrived for requests, or went wrong, to what their conversation is told.
+
+Both drivers wait in their own way and come here with what they got.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tubemq_client import errors
+from tubemq_client._wire.envelope import decode_response
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tubemq_client._wire.methods import Method
+
+__all__ = ["explained", "read_replies"]
+
+
+def read_replies(
+    found: Iterable[bytes | errors.TubeMQError], method: Method, peer: str, timeout_ms: int
+) -> list[Any]:
+    """For each payload or error of a group of requests its reply, or the error to report."""
+    where = f"{method.name} at {peer}"
+    replies: list[Any] = []
+    for payload in found:
+        try:
+            if isinstance(payload, bytes):
+                replies.append(decode_response(payload, method, where))
+            else:
+                replies.append(explained(payload, method, peer, timeout_ms))
+        except errors.TubeMQError as error:
+            replies.append(error)
+    return replies
+
+
+def explained(
+    error: errors.TubeMQError, method: Method, peer: str, timeout_ms: int
+) -> errors.TubeMQError:
+    """The same failure; a deadline is explained."""
+    if not isinstance(error, errors.RpcTimeout):
+        return error
+    return errors.RpcTimeout(
+        f"{peer}: no answer to {method.name} within {timeout_ms} ms (option rpc_timeout_ms)"
+    )
