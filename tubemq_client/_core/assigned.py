@@ -17,6 +17,7 @@ from tubemq_client._core.assigned_fetch import AssignedFetch
 from tubemq_client._core.assigned_view import HoldOff, TopicView
 from tubemq_client._core.balance_orders import Calls
 from tubemq_client._core.balance_partitions import HeldPartition, Use
+from tubemq_client._core.batch import DecodePolicies
 from tubemq_client._core.broker_beats import BrokerBeats
 from tubemq_client._core.effects import Now, Sleep, WallNow
 from tubemq_client._core.flow_control import FlowControl, Pace
@@ -98,12 +99,11 @@ class AssignedSession:
         self.fetching = AssignedFetch(
             self.held,
             self._names,
-            self.topics,
+            DecodePolicies(self.topics, self.corrupt_records),
             self.consumer,
             self.calls,
             self._lose,
             self.trouble,
-            self.corrupt_records,
         )
 
     # -- the group ------------------------------------------------------------------------------

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
 from tubemq_client._core.balance_fetch import ReceivedBatch
 from tubemq_client._core.balance_orders import Calls
 from tubemq_client._core.balance_partitions import HeldPartition, Use
-from tubemq_client._core.batch import DecodePolicy, RawBatch
+from tubemq_client._core.batch import DecodePolicies, RawBatch
 from tubemq_client._core.effects import Await, Now, WallNow
 from tubemq_client._core.flow_control import Fetched
 from tubemq_client._core.registration import Registered
@@ -41,15 +41,13 @@ class AssignedFetch:
 
     held: dict[Partition, HeldPartition]
     names: LeaseNames
-    topics: dict[str, tuple[str, ...]]
+    decode: DecodePolicies
     settings: ConsumerSettings
     calls: Calls
     on_lost: Callable[[HeldPartition, errors.TubeMQError], None]
     trouble: dict[str, errors.TubeMQError]
-    corrupt_records: str = "fail"
     _turns: int = 0
     _tokens: int = 0
-    _decode: dict[str, DecodePolicy] = field(default_factory=dict)
 
     def pull(self, partition: Partition) -> Conversation[ReceivedBatch | None]:
         """One batch, or None when there is nothing to read now, or a flow rule asks to wait, or the
@@ -175,7 +173,7 @@ class AssignedFetch:
             end=None,
             count=len(reply.messages),
             exact=False,
-            policy=self._policy(held.partition.topic),
+            policy=self.decode[held.partition.topic],
         )
         batch.token = held.token
         return batch
@@ -196,13 +194,6 @@ class AssignedFetch:
         held.ready_at = now + held.pace.delay_ms(fetched, now, (yield WallNow()))
 
     # -- small things -----------------------------------------------------------------------------
-
-    def _policy(self, topic: str) -> DecodePolicy:
-        policy = self._decode.get(topic)
-        if policy is None:
-            filters = frozenset(self.topics[topic])
-            policy = self._decode[topic] = DecodePolicy(self.corrupt_records, None, filters)
-        return policy
 
     def _holding(self, partition: Partition) -> HeldPartition:
         try:

@@ -20,6 +20,7 @@ from tubemq_client._core.assigned import READ_STATUS
 from tubemq_client._core.balance_fetch import GroupFetch
 from tubemq_client._core.balance_orders import BoundStart, Calls, Order, Rebalance
 from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable, Use
+from tubemq_client._core.batch import DecodePolicies
 from tubemq_client._core.broker_beats import BrokerBeats
 from tubemq_client._core.effects import Deliver, Now, Sleep, WallNow
 from tubemq_client._core.flow_control import FlowControl, Pace
@@ -89,12 +90,11 @@ class BalancedSession:
         self.fetching = GroupFetch(
             self.table,
             self._names,
-            self.topics,
+            DecodePolicies(self.topics, self.corrupt_records),
             self.consumer,
             self.flow,
             self._lose,
             self._note,
-            self.corrupt_records,
         )
         self._at_master = HeartbeatSchedule.of(self.settings)
         # Brokers are many: one that is away must not slow down the beats that keep the others.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
 from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable, Use
-from tubemq_client._core.batch import DecodePolicy, MessageBatch, RawBatch
+from tubemq_client._core.batch import DecodePolicies, MessageBatch, RawBatch
 from tubemq_client._core.effects import Await, Now, Sleep, WallNow
 from tubemq_client._core.flow_control import Fetched, FlowControl, reply_delay_ms
 from tubemq_client._core.renewal import LeaseNames, may_be_served_late, renew
@@ -60,13 +60,11 @@ class GroupFetch:
 
     table: PartitionTable
     names: LeaseNames
-    topics: dict[str, tuple[str, ...]]
+    decode: DecodePolicies
     settings: ConsumerSettings
     flow: FlowControl
     on_lost: Callable[[HeldPartition, errors.TubeMQError], None]
     on_trouble: Callable[[str, errors.TubeMQError], None]
-    corrupt_records: str = "fail"
-    _decode: dict[str, DecodePolicy] = field(default_factory=dict)
     _unanswered: dict[BrokerNode, int] = field(default_factory=dict)
     """Fetches in a row that a broker did not answer."""
 
@@ -227,7 +225,7 @@ class GroupFetch:
             end=None,
             count=len(raw.messages),
             exact=False,
-            policy=self._policy(held.partition.topic),
+            policy=self.decode[held.partition.topic],
         )
         batch.token = token
         return batch
@@ -261,10 +259,3 @@ class GroupFetch:
                     self.names.doubt(held.partition)
                 yield Sleep(_COMMIT_PAUSE_MS)
         return (yield from held.lease.commit(consumed=consumed))
-
-    def _policy(self, topic: str) -> DecodePolicy:
-        policy = self._decode.get(topic)
-        if policy is None:
-            filters = frozenset(self.topics[topic])
-            policy = self._decode[topic] = DecodePolicy(self.corrupt_records, None, filters)
-        return policy

@@ -25,13 +25,21 @@ from tubemq_client._wire.payload import (
 from tubemq_client.model import INDEX_ENTRY_BYTES, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from tubemq_client.model import Partition
 
-__all__ = ["COLUMNS", "AttributeCache", "CorruptEntry", "DecodePolicy", "MessageBatch", "RawBatch"]
+__all__ = [
+    "COLUMNS",
+    "AttributeCache",
+    "CorruptEntry",
+    "DecodePolicies",
+    "DecodePolicy",
+    "MessageBatch",
+    "RawBatch",
+]
 
 COLUMNS = (
     "topic",
@@ -110,6 +118,20 @@ class DecodePolicy:
             )
         if self.corrupt_records == "quarantine" and self.quarantine is not None:
             self.quarantine(entry)
+
+
+class DecodePolicies(dict[str, DecodePolicy]):
+    """By topic, made when first asked for: `topics` has the stream ids wanted of each."""
+
+    def __init__(self, topics: Mapping[str, Collection[str]], corrupt_records: str) -> None:
+        super().__init__()
+        self._topics = topics
+        self._corrupt_records = corrupt_records
+
+    def __missing__(self, topic: str) -> DecodePolicy:
+        filters = frozenset(self._topics[topic])
+        policy = self[topic] = DecodePolicy(self._corrupt_records, None, filters)
+        return policy
 
 
 @dataclass(slots=True)
