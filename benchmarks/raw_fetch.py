@@ -1,12 +1,13 @@
 """The ceiling: fetch replies from a broker as fast as they come, decoding nothing but the reply.
 
-One registration, one fetch in flight ahead, no checksum, no body, no Arrow. What the range reader
+One registration, two fetches in flight, no checksum, no body, no Arrow. What the range reader
 reaches of this rate is the share it leaves to the protocol. As there, the next fetch is on the wire
 before a reply is taken apart.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from tubemq_client._core.effects import Await, Deliver
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from tubemq_client.model import BrokerNode, ClientSettings, OffsetRange
 
 __all__ = ["raw_fetch"]
+
+IN_FLIGHT = 2
 
 
 def raw_fetch(settings: ClientSettings, broker: BrokerNode, range_: OffsetRange) -> int:
@@ -33,21 +36,26 @@ def raw_fetch(settings: ClientSettings, broker: BrokerNode, range_: OffsetRange)
 
 def _fetching(lease: Registration, range_: OffsetRange) -> Conversation[None]:
     yield from lease.register(range_.start)
-    ticket: Ticket | None = yield from lease.post_fetch(consumed=False, unparsed=True)
+    tickets: deque[Ticket] = deque()
+    tickets.append((yield from lease.post_fetch(consumed=False, unparsed=True)))
     position, count = range_.start, 0
-    while ticket is not None:
-        answer = yield Await(ticket)
-        ticket = None
+    while tickets:
+        answer = yield Await(tickets.popleft())
         # A batch holds about as many records as the one before.
-        if size_if_delivering(answer) and position + 2 * 28 * count < range_.end:
-            ticket = yield from lease.post_fetch(consumed=True, unparsed=True)
+        while (
+            count
+            and size_if_delivering(answer)
+            and len(tickets) < IN_FLIGHT
+            and position + 28 * count * (2 + len(tickets)) < range_.end
+        ):
+            tickets.append((yield from lease.post_fetch(consumed=True, unparsed=True)))
         reply = whole(answer)
         if reply.success:
             count = len(reply.messages)
             position = reply.currOffset + 28 * count
             yield Deliver(count)
-        else:
+        elif not tickets:
             # Only "nothing here" (404) is expected, and it may have moved the position.
             position = (yield from lease.commit()).current
-        if ticket is None and position < range_.end:
-            ticket = yield from lease.post_fetch(consumed=True, unparsed=True)
+        if not tickets and position < range_.end:
+            tickets.append((yield from lease.post_fetch(consumed=True, unparsed=True)))

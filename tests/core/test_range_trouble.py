@@ -8,6 +8,7 @@ delivered from real servers, and where it ends, is the subject of `tests/behavio
 from __future__ import annotations
 
 import itertools
+import random
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,6 +135,46 @@ class SlowStore:
         self.in_flight = 0
 
 
+@dataclass
+class HastyStore(SlowStore):
+    """A broker that does not keep to the order of a connection: of two fetches that are on their
+    way together it serves the later one first, in a `share` of the cases."""
+
+    share: float = 0.3
+    chance: random.Random = field(default_factory=random.Random)
+    posted: list[Any] = field(default_factory=list)
+    served: dict[int, Any] = field(default_factory=dict)
+    swaps: int = 0
+
+    def _perform(self, effect: Any) -> Any:
+        match effect:
+            case Post(address, method, request):
+                self.posted.append(request)
+                return Ticket(address, method, request)
+            case Await(ticket):
+                if id(ticket.handle) not in self.served:
+                    self._serve(ticket.handle)
+                reply = self.served.pop(id(ticket.handle))
+                return ticket.method.response.FromString(reply.SerializeToString())
+            case Call(_, method, _) if method is not methods.REGISTER_PARTITION:
+                assert not self.posted, "a position is asked for while fetches are on their way"
+        return super()._perform(effect)
+
+    def _serve(self, request: Any) -> None:
+        self.posted.remove(request)
+        if self.posted and self.chance.random() < self.share:
+            self.swaps += 1
+            overtaking = self.posted.pop(0)
+            self.served[id(overtaking)] = self._fetch(overtaking)
+        self.served[id(request)] = self._fetch(request)
+
+    def _register(self, request: Any) -> Any:
+        # Fetches of the client before find no registration of theirs.
+        self.posted.clear()
+        self.served.clear()
+        return super()._register(request)
+
+
 def reading(store: SlowStore, *, deadline_ms: int, entries: int | None = None) -> RangeRead:
     """A read of the first `entries` index entries, by default of all."""
     return RangeRead(
@@ -193,3 +234,36 @@ def test_fetching_ahead_beyond_the_end_costs_one_fetch_and_nothing_else(end: int
     assert store.drive(reading(store, deadline_ms=5_000, entries=end)) == list(range(0, end, 5))
     fence = 1 if end % BATCH else 0
     assert store.fetches <= -(-end // BATCH) + 1 + fence
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("stride", [1, 3])
+def test_a_broker_that_serves_fetches_out_of_turn_costs_time_only(stride: int, seed: int) -> None:
+    """Genuine brokers serve a connection's fetches in turn. If one does not, starts tell so before
+    anything that they say is believed."""
+    store = HastyStore(entries=900, stride=stride, chance=random.Random(seed))
+    assert store.drive(reading(store, deadline_ms=60_000)) == list(range(0, 900, stride))
+    assert store.swaps
+
+
+@pytest.mark.parametrize("break_every", [3, 4, 5, 7])
+def test_two_fetches_on_their_way_get_on_through_any_break(break_every: int) -> None:
+    store = SlowStore(entries=500, break_every=break_every)
+    assert store.drive(reading(store, deadline_ms=5_000)) == list(range(500))
+
+
+def test_two_fetches_are_on_their_way_once_something_was_delivered() -> None:
+    store = HastyStore(entries=200, share=0.0)
+    waiting: list[int] = []
+    perform = store._perform
+
+    def watch(effect: Any) -> Any:
+        if isinstance(effect, Await):
+            waiting.append(len(store.posted))
+        return perform(effect)
+
+    store._perform = watch  # type: ignore[method-assign]
+    store.drive(reading(store, deadline_ms=5_000))
+    assert waiting[:2] == [1, 1]
+    assert set(waiting[3:-2]) == {2}
+    assert len(waiting) == 200 // BATCH

@@ -4,8 +4,10 @@ The protocol tells only where a batch *starts*, a batch may overshoot `end`, and
 partitions lie between. The rules, and why each is there, are in `docs/protocol/exact-ranges.md`;
 the short form:
 
-* One batch is always held back until the next start, or a commit reply, says where it ended. So a
+* A batch is always held back until the next start, or a commit reply, says where it ended. So a
   resume point is always known exactly, and nothing needs to be recognised again after a break.
+* Two fetches are on their way at a time: brokers serve those of one connection in turn. Should one
+  ever not, starts come out of order; until that is excluded a start counts for nothing.
 * A batch that ends beyond `end` is cut at the *fence*: the first record at or after `end`, found by
   a second registration **after** the batch was received. Asking later than reading is what makes it
   airtight while producers run: whatever the batch holds, the fence look-up can see.
@@ -19,8 +21,9 @@ This module decides; it does no I/O (see `effects.py`).
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tubemq_client import errors
 from tubemq_client._core.batch import DecodePolicy, MessageBatch, RawBatch
@@ -43,7 +46,11 @@ __all__ = ["Gap", "RangeRead", "ReadPolicy", "ReadStats", "broker_of"]
 _FAILURE = 500
 _PAUSE_MS = 100
 _PAUSE_LIMIT_MS = 2_000
-_GUESS_MARGIN = 2
+_GUESS_MARGIN = 1.5
+
+_IN_FLIGHT = 2
+"""Fetches on their way at a time: the broker works on one while the other, and the reply to the one
+before, cross the network. More gained nothing (`docs/protocol/exact-ranges.md`)."""
 
 _BREAKS = (
     errors.NotRegistered,
@@ -97,6 +104,14 @@ class ReadPolicy:
     deadline_ms: int = 60_000
 
 
+class _Held(NamedTuple):
+    """A batch held back. Its start is certain when the first `certain_after` fetches of the lease
+    are answered: those sent before it came, one of which might have been served in its place."""
+
+    raw: RawBatch
+    certain_after: int
+
+
 def broker_of(range_: OffsetRange, topic: TopicMetadata) -> BrokerNode:
     """The broker that holds the range. Raises `errors.ConfigError` if the topic has no such broker
     or partition: a broker would only answer that something failed, again and again."""
@@ -137,13 +152,16 @@ class RangeRead:
         self._filters = tuple(sorted(decode.filters))
         self._slot = pool.first_slot(range_)
         self._lease: Registration | None = None
-        self._held: RawBatch | None = None
+        self._held: deque[_Held] = deque()
+        self._sent = self._answered = 0
         self._resume_at = range_.start
         self._all_exact = True
         self._intact_from = range_.start
         self._progress_at = 0
         self._pause_ms = _PAUSE_MS
-        self._record_bytes = 0.0
+        self._leased_at = range_.start
+        self._guess = range_.start  # where the reply that comes next may start
+        self._reach_per_byte = 0.0
 
     def conversation(self) -> Conversation[None]:
         """Yields `Deliver` for every batch; returns when the position has reached `end`."""
@@ -156,7 +174,7 @@ class RangeRead:
             except _BREAKS as error:
                 if isinstance(error, errors.TlsError):
                     raise  # certificates do not get better by waiting
-                self._held = None
+                self._held.clear()
                 self._stats.restarts += 1
                 yield from self.release()
                 yield from self._pause(error)
@@ -211,79 +229,100 @@ class RangeRead:
     # -- reading ------------------------------------------------------------------------------
 
     def _read(self, lease: Registration) -> Conversation[None]:
-        """Fetch until the position reaches `end`. The next fetch is on the wire before a batch is
-        delivered, and mostly before it is parsed, so decoding and the broker's work overlap."""
+        """Fetch until the position reaches `end`. The next fetches are on the wire before a batch
+        is delivered, and mostly before it is parsed, so decoding and the broker's work overlap."""
         expected: int | None = self._resume_at
-        ticket: Ticket | None = yield from self._fetch(lease, consumed=False)
-        while ticket is not None and self._resume_at < self._range.end:
-            answer = yield Await(ticket)
-            ticket = yield from self._fetch_ahead(lease, answer)
+        tickets: deque[Ticket] = deque()
+        self._sent = self._answered = 0
+        self._leased_at = self._guess = self._resume_at
+        yield from self._fetch(lease, tickets)
+        while tickets:
+            answer = yield Await(tickets.popleft())
+            self._answered += 1
+            certain_after = self._sent
+            yield from self._fetch_ahead(lease, tickets, size_if_delivering(answer))
             reply = whole(answer)
+            moved = True
             if reply.success and reply.errCode == errors.SUCCESS:
-                start = reply.currOffset
-                self._check_continuity(start, expected)
-                ready, self._held = self._held, None
-                if reply.messages:
-                    self._held = RawBatch(start, reply.messages)
-                    self._record_bytes = size_if_delivering(answer) / len(reply.messages)
+                self._hold(reply, expected, certain_after, size_if_delivering(answer))
                 expected = None
-                if ticket is None and self._worth_fetching(start):
-                    ticket = yield from self._fetch(lease, consumed=True)
-                yield from self._passed(ready, start)
-                if ticket is None and self._resume_at < self._range.end:
-                    expected = yield from self._settle(lease)
+                if not tickets and self._floor() < self._range.end:
+                    yield from self._fetch(lease, tickets)
+                yield from self._deliver_certain()
             elif reply.errCode == errors.NOT_FOUND:
                 self._stats.empty_fetches += 1
-                before = self._resume_at
-                expected = yield from self._settle(lease)
-                if expected == before:
-                    self._give_up_if_truncated(reply)
-                    yield from self._pause(errors.for_code(errors.NOT_FOUND, reply.errMsg))
+                moved = False
             else:
                 # A failed reply may hide records it had already scanned (upstream reports code 0
                 # for an I/O error in mid-batch), so only a fresh registration is safe.
                 code = reply.errCode or _FAILURE
                 raise errors.for_code(code, reply.errMsg, where=f"fetch of {lease.where}")
-            if ticket is None and self._resume_at < self._range.end:
-                ticket = yield from self._fetch(lease, consumed=True)
+            if not tickets and self._resume_at < self._range.end:
+                before = self._resume_at
+                expected = yield from self._settle(lease)
+                if not moved and expected == before:
+                    self._give_up_if_truncated(reply)
+                    yield from self._pause(errors.for_code(errors.NOT_FOUND, reply.errMsg))
+                if self._resume_at < self._range.end:
+                    yield from self._fetch(lease, tickets)
 
-    def _fetch(self, lease: Registration, *, consumed: bool) -> Conversation[Ticket]:
+    def _fetch(self, lease: Registration, tickets: deque[Ticket]) -> Conversation[None]:
         self._stats.fetches += 1
-        return (yield from lease.post_fetch(consumed=consumed, unparsed=True))
+        consumed = self._sent > 0
+        self._sent += 1
+        tickets.append((yield from lease.post_fetch(consumed=consumed, unparsed=True)))
 
-    def _fetch_ahead(self, lease: Registration, answer: Any) -> Conversation[Ticket | None]:
-        """Put the next fetch on the wire before `answer` is taken apart, which takes a while.
+    def _fetch_ahead(
+        self, lease: Registration, tickets: deque[Ticket], size: int
+    ) -> Conversation[None]:
+        """Put the next fetches on the wire before a reply of `size` bytes is taken apart, which
+        takes a while; one only until something was delivered, so that every lease gets on a bit.
 
-        How many records it holds is guessed from its size and from the batch before. A guess that
-        was too low costs one fetch beyond `end`, which tells the position as well as a commit does.
+        How far the reply and those under way reach is guessed from its size and the batch before.
+        A guess too low costs fetches beyond `end`, which tell the position as well as a commit.
         """
-        if not self._record_bytes:
-            return None
-        size = size_if_delivering(answer)
-        records = _GUESS_MARGIN * size / self._record_bytes
-        if size and self._floor() + INDEX_ENTRY_BYTES * records < self._range.end:
-            return (yield from self._fetch(lease, consumed=True))
-        return None
+        limit = _IN_FLIGHT if self._resume_at > self._leased_at else 1
+        reach = _GUESS_MARGIN * size * self._reach_per_byte
+        while reach and len(tickets) < limit:
+            if self._guess + reach * (len(tickets) + 1) >= self._range.end:
+                break
+            yield from self._fetch(lease, tickets)
+
+    def _hold(self, reply: Any, expected: int | None, certain_after: int, size: int) -> None:
+        """Hold back the batch of `reply`, having looked at where it starts."""
+        start = reply.currOffset
+        self._check_continuity(start, expected)
+        reach = INDEX_ENTRY_BYTES * len(reply.messages)
+        if self._held:
+            reach = max(reach, start - self._held[-1].raw.start)
+        if size:
+            self._reach_per_byte = reach / size
+        self._guess = start + reach
+        self._held.append(_Held(RawBatch(start, reply.messages), certain_after))
 
     def _floor(self) -> int:
-        """The least position that can follow what has been delivered and the held batch."""
-        if self._held is None:
+        """The least position that can follow what has been delivered and the held batches."""
+        if not self._held:
             return self._resume_at
-        return self._held.start + INDEX_ENTRY_BYTES * len(self._held.messages)
+        last = self._held[-1].raw
+        return last.start + INDEX_ENTRY_BYTES * len(last.messages)
 
-    def _worth_fetching(self, start: int) -> bool:
-        """Whether more records may lie before `end`; otherwise a commit is the cheaper way to
-        learn where the batch that begins at `start` ended."""
-        count = 0 if self._held is None else len(self._held.messages)
-        return start + INDEX_ENTRY_BYTES * count < self._range.end
+    def _deliver_certain(self) -> Conversation[None]:
+        """Deliver the held batches whose end is known for certain: where the next one starts."""
+        while len(self._held) > 1 and self._held[1].certain_after <= self._answered:
+            ready = self._held.popleft().raw
+            yield from self._passed(ready, self._held[0].raw.start)
 
     def _settle(self, lease: Registration) -> Conversation[int]:
-        """Commit to learn the position, and deliver the held batch, which ended at or before it."""
+        """Commit to learn the position, and deliver what is held, which ended at or before it.
+        Nothing is under way, so every start is certain."""
         position = (yield from lease.commit()).current
         if position < self._floor():
             raise self._truncated(f"the broker put the reader back to {position}")
-        ready, self._held = self._held, None
+        yield from self._deliver_certain()
+        ready = self._held.popleft().raw if self._held else None
         yield from self._passed(ready, position)
+        self._guess = position
         return position
 
     def _passed(self, ready: RawBatch | None, position: int) -> Conversation[None]:
