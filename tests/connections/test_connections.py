@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
@@ -93,6 +94,32 @@ def test_who_comes_late_for_a_reply_that_came_in_time_gets_it(connect: Connect) 
         serial = post(connection, b"x")
         ask(connection, b"y")  # so the reply to x has come too
         assert wait(connection, serial, -10.0) == b"x"
+
+
+def test_who_comes_late_gets_a_reply_that_had_no_room_on_the_way(connect: Connect) -> None:
+    """What the buffers on the way do not hold follows, a little later, when there is room again."""
+    asked = threading.Event()
+
+    def in_halves(frame: Frame) -> Iterator[bytes]:
+        reply = encode_frame(frame.serial, bytes(20_000))
+        yield reply[:10_000]
+        asked.wait(10)
+        time.sleep(0.01)
+        yield reply[10_000:]
+
+    def one_try(connection: Any) -> bool:
+        asked.clear()
+        serial = post(connection, b"x")
+        time.sleep(0.05)
+        asked.set()
+        try:
+            return len(wait(connection, serial, -10.0)) == 20_000
+        except errors.RpcTimeout:
+            return False
+
+    with Peer(in_halves) as peer:  # a busy machine may let the little become too much
+        connection = connect(peer.address)
+        assert any(one_try(connection) for _ in range(10))
 
 
 def test_large_replies_in_tiny_pieces_are_put_together(connect: Connect) -> None:

@@ -14,6 +14,7 @@ import os
 from typing import TYPE_CHECKING, cast
 
 from tubemq_client import errors
+from tubemq_client._io.replies import LATE_GRACE_S
 from tubemq_client._io.tls import (
     is_tls_error,
     late,
@@ -30,13 +31,9 @@ if TYPE_CHECKING:
 
     from tubemq_client.model import Address, ClientSettings, TlsSettings
 
-__all__ = ["LATE_GRACE_S", "AsyncConnection", "connect"]
+__all__ = ["AsyncConnection", "connect"]
 
 _SERIAL_MASK = 0x7FFFFFFF
-
-LATE_GRACE_S = 0.05
-"""A caller may come late for a reply that arrived in time (it was busy with the record before, say)
-and that the loop has had no chance to read. So much time there is after any deadline."""
 
 
 async def connect(address: Address, settings: ClientSettings) -> AsyncConnection:

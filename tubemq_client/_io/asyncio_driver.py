@@ -27,9 +27,8 @@ from tubemq_client._core.effects import (
     Ticket,
     WallNow,
 )
-from tubemq_client._io.asyncio_connection import LATE_GRACE_S
 from tubemq_client._io.asyncio_pool import AsyncPool
-from tubemq_client._io.replies import explained, read_replies
+from tubemq_client._io.replies import LATE_GRACE_S, explained, read_replies
 from tubemq_client._wire.envelope import decode_response, encode_request, encode_requests
 
 if TYPE_CHECKING:

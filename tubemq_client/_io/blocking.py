@@ -20,6 +20,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NoReturn
 
 from tubemq_client import errors
+from tubemq_client._io.replies import LATE_GRACE_S
 from tubemq_client._io.tls import (
     TlsSocket,
     is_tls_error,
@@ -154,6 +155,9 @@ class BlockingConnection:
 
         Raises `errors.RpcTimeout`, `errors.ConnectionLost` or `errors.ProtocolViolation`.
         """
+        return self._until(serial, max(deadline, time.monotonic() + LATE_GRACE_S))
+
+    def _until(self, serial: int, deadline: float) -> bytes:
         if self._held:
             self._flush(max(1.0, deadline - time.monotonic()))
         while True:
@@ -172,13 +176,14 @@ class BlockingConnection:
                 self._stop_reading()
 
     def wait_all(self, serials: Sequence[int], deadline: float) -> list[bytes | errors.TubeMQError]:
-        """For each of `serials` the payload, or the error, that `wait` would come to."""
+        """For each of `serials` the payload, or the error, that `wait` would come to. The caller
+        adds the grace to `deadline`: once for all that it waits for."""
         found: list[bytes | errors.TubeMQError] = []
         while len(found) < len(serials):
             self._take_in_order(serials, found)
             if len(found) < len(serials):
                 try:
-                    found.append(self.wait(serials[len(found)], deadline))
+                    found.append(self._until(serials[len(found)], deadline))
                 except errors.TubeMQError as error:
                     found.append(error)
         return found

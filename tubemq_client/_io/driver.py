@@ -27,7 +27,7 @@ from tubemq_client._core.effects import (
     result_of,
 )
 from tubemq_client._io.pool import BlockingPool
-from tubemq_client._io.replies import explained, read_replies
+from tubemq_client._io.replies import LATE_GRACE_S, explained, read_replies
 from tubemq_client._wire.envelope import decode_response, encode_request, encode_requests
 
 if TYPE_CHECKING:
@@ -158,8 +158,9 @@ class BlockingDriver:
             tickets[id(flight)] = flight
             return Ticket(effect.address, effect.method, flight)
         replies: list[Any] = []
+        grace = time.monotonic() + LATE_GRACE_S
         for flight, method in _merged(effect.tickets):
-            replies += self._receive_all(flight, method)
+            replies += self._receive_all(flight, method, grace)
         for ticket in effect.tickets:
             tickets.pop(id(ticket.handle), None)
         return replies
@@ -176,8 +177,8 @@ class BlockingDriver:
         )
         return _InFlight(connection, serials, deadline)
 
-    def _receive_all(self, flight: _InFlight, method: Method) -> list[Any]:
-        found = flight.connection.wait_all(flight.serials, flight.deadline)
+    def _receive_all(self, flight: _InFlight, method: Method, grace: float) -> list[Any]:
+        found = flight.connection.wait_all(flight.serials, max(flight.deadline, grace))
         return read_replies(found, method, flight.connection.name, self._settings.rpc_timeout_ms)
 
     def _receive(self, flight: _InFlight, method: Method) -> Any:

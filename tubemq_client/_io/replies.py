@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
     from tubemq_client._wire.methods import Method
 
-__all__ = ["explained", "read_replies"]
+__all__ = ["LATE_GRACE_S", "explained", "read_replies"]
+
+LATE_GRACE_S = 0.05
+"""A caller may come late for a reply that arrived in time (it was busy with the record before, say)
+and of which not all could be taken yet. So much time there is after any deadline."""
 
 
 def read_replies(
