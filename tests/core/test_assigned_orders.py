@@ -51,6 +51,10 @@ def rewriting(method: str, change: Callable[[Any], None]) -> Callable[[Asked, An
     return tamper
 
 
+def losing(method: str) -> Callable[[Asked, Any], Any]:
+    return lambda asked, reply: None if asked.method == method else reply
+
+
 def close_broker_1(reply: Any) -> None:
     reply.topicMetaInfoId = 77
     reply.topicMetaInfoList[:] = [CLOSED]
@@ -185,6 +189,36 @@ def test_an_order_to_skip_to_the_end_is_carried_out_once_and_echoed(
     assert batch is not None
     assert batch.start == 5 * 28
     assert [beat.opsTaskInfo.csmFrmMaxOffsetCtrlId for beat in beats(driver)] == [0, order]
+
+
+def test_an_order_that_a_renewal_overtakes_costs_no_partition_and_no_batch(
+    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    """A pull was given up, so the next takes the partition under a new name, and here it does so
+    while the order's own request is on the way: the broker refuses that one, not the partition."""
+    driver, pulled = mq.driver(), []
+    driver.run(consumer.assign(PARTITION, 0))
+    send(b"a")
+    mq.elapse(5_000)
+    mq.tamper = rewriting("consumer heartbeat v2", order_at(mq.clock()))
+    driver.run(consumer.beat_master())
+    mq.tamper = losing("get messages")
+    with pytest.raises(errors.RpcTimeout):
+        driver.run(consumer.fetching.pull(PARTITION))
+    mq.tamper = None
+
+    def overtaken(asked: Asked) -> Any:
+        if asked.method == "register partition" and not pulled:
+            pulled.append(driver.run(consumer.fetching.pull(PARTITION)))
+        return mq.reply(asked)
+
+    ScriptedDriver(overtaken, mq.clock).run(consumer.beat_brokers())
+    assert consumer.held.keys() == {PARTITION}
+    assert pulled[0] is not None
+    driver.run(consumer.fetching.settle(pulled[0], consumed=True))
+    send(b"b", b"c")
+    driver.run(consumer.beat_brokers())
+    assert driver.run(consumer.fetching.pull(PARTITION)) is None, "the order still counts"
 
 
 def test_an_order_from_before_the_member_joined_is_none(

@@ -364,10 +364,12 @@ class AssignedSession:
                 self._to_ends.discard(partition)
             if held is None or held.renewing:
                 continue
+            lease = held.lease
             try:
-                found = yield from self._register_at_end(held)
+                found = yield from self._register_at_end(held, lease)
             except (*_LOST, *_REFUSED) as error:
-                self._lose(held, error)
+                if held.lease is lease and not held.renewing:  # otherwise the renewal will tell
+                    self._lose(held, error)
             except (errors.ServerError, errors.NetworkError, errors.RemoteException) as error:
                 if may_be_served_late(error):
                     self._names.doubt(partition)
@@ -377,11 +379,13 @@ class AssignedSession:
                 held.use, held.token = Use.IDLE, 0
                 held.learn_registered(found, (yield Now()))
 
-    def _register_at_end(self, held: HeldPartition) -> Conversation[Registered]:
+    def _register_at_end(
+        self, held: HeldPartition, lease: Registration
+    ) -> Conversation[Registered]:
         known = held.offset.max_offset if held.offset is not None else None
-        found = yield from held.lease.register(known)
+        found = yield from lease.register(known)
         if found.current < found.max_offset:  # what we knew of the end was old
-            found = yield from held.lease.register(found.max_offset)
+            found = yield from lease.register(found.max_offset)
         return found
 
     # -- small things -----------------------------------------------------------------------------
