@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
-from tests.behaviour.shells import Shell
+from tests.behaviour.shells import BLOCKING, Shell
 from tests.behaviour.sites import SHARED, SINGLE, WIDE, Site
 from tests.behaviour.windows import Feeder, Ledger, check_window, run_parallel, run_windows
 from tubemq_client import ClientSettings, OffsetRange, Partition
+from tubemq_client._core.effects import Await, Conversation
+from tubemq_client._core.registration import Registration
+from tubemq_client._io.driver import BlockingDriver
 from tubemq_client.embedded import EmbeddedTubeMQ
 
 TOPICS = [SHARED, WIDE, SINGLE]
@@ -93,3 +97,40 @@ def test_readers_share_a_bounded_number_of_groups(
     assert run_windows(settings, group, ledger, [SHARED], 100, 2, shell) > 0
     groups = [g for g in by_hand.broker(1).groups() if g.startswith(f"{group}.")]
     assert 0 < len(groups) <= 65
+
+
+def test_fetches_of_one_connection_are_served_in_turn(
+    window_site: Site, ledger: Ledger, group: str
+) -> None:
+    """What two fetches of a reader on their way at a time rely on: each moves the position past
+    the batch of the one before, however many the broker has not yet begun."""
+    Feeder(window_site.settings, SINGLE, ledger, 7).produce(6_000)
+    partition = window_site.partition(SINGLE)
+    with BLOCKING.Metadata(window_site.settings) as metadata:
+        broker = metadata.topic(SINGLE).brokers[partition.broker_id]
+    lease = Registration(broker, partition, group, f"{group}_127.0.0.1-1-1-Turn-py")
+    first = ledger.first(partition)
+
+    def fetch_all_at_once() -> Conversation[list[Any]]:
+        yield from lease.register(first)
+        tickets, replies = [], []
+        for number in range(60):
+            ticket = yield from lease.post_fetch(consumed=number > 0)
+            tickets.append(ticket)
+        for ticket in tickets:
+            reply = yield Await(ticket)
+            replies.append(reply)
+        yield from lease.unregister()
+        return replies
+
+    driver = BlockingDriver(window_site.settings)
+    try:
+        replies = driver.run(fetch_all_at_once())
+    finally:
+        driver.close()
+    expected = first
+    for reply in (reply for reply in replies if reply.success):
+        assert reply.currOffset == expected
+        expected += 28 * len(reply.messages)
+    assert expected >= first + 28 * 2_000
+    assert {reply.errCode for reply in replies} <= {200, 404}
