@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.behaviour.conftest import embedded
-from tests.behaviour.shells import Shell
+from tests.behaviour.shells import BLOCKING, Shell
 from tests.behaviour.sites import SHARED, Site, bodies, eventually
 from tests.behaviour.windows import settings_for
 from tubemq_client import ClientSettings, Partition, errors
@@ -100,6 +100,35 @@ def test_who_receives_while_another_closes_is_told(
     assert isinstance(waiting.join(), errors.ClosedError)
     with pytest.raises(errors.ClosedError):
         consumer.receive(FOR_EVER)
+
+
+def test_a_run_ends_in_peace_wherever_another_closes(
+    options: ClientSettings, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only threads can meet here: tasks are alone from the first word of `close` to the second."""
+    consumer = enter(BLOCKING, "Consumer", options, group)
+    stop = consumer._stop
+
+    def stop_late() -> None:
+        consumer._ready.ring()  # it is closing, and whoever looks now finds a run not stopped yet
+        if threading.current_thread() is consumer._closer:
+            running._thread.join(2)
+        stop()
+
+    running = Side(lambda: consumer.run(lambda batch: None))
+    eventually(lambda: any(worker.is_alive() for worker in consumer._workers) or None)
+    monkeypatch.setattr(consumer, "_stop", stop_late)
+    closing = Side(consumer.close)
+    assert [closing.join(), running.join()] == [None, None]
+    assert isinstance(Side(lambda: consumer.run(print)).join(), errors.ClosedError)
+
+
+def test_closing_does_not_mind_workers_that_have_yet_to_start(
+    options: ClientSettings, group: str
+) -> None:
+    consumer = enter(BLOCKING, "Consumer", options, group)
+    consumer._workers = [threading.Thread(target=print)]
+    assert Side(consumer.close).join() is None
 
 
 @KINDS

@@ -124,6 +124,6 @@ class GroupMember(BlockingClient):
         patience_s = self._consumer.consumer.close_wait_ms / 1000
         a_call_s = (self._settings.rpc_timeout_ms + self._settings.connect_timeout_ms) / 1000
         for thread in (*self._workers, *self._threads):
-            if thread is not threading.current_thread():
+            if thread is not threading.current_thread() and thread.is_alive():
                 # Calls that are under way end by themselves; a handler or callback may hang.
                 thread.join(patience_s if thread in self._workers else patience_s + a_call_s)

@@ -182,6 +182,7 @@ class Consumer(GroupMember):
         """
         if workers < 1:
             raise errors.ConfigError(f"workers {workers} is less than 1", subject="run")
+        self._raise_if_unusable()
         problems: list[BaseException] = []
         self._stopped = False
 
@@ -267,10 +268,18 @@ class Consumer(GroupMember):
             self._ready.wait(seen, max(0.0, min(times)) if times else None)
         return None
 
+    def _receive_until_stopped(self) -> ReceivedBatch | None:
+        try:
+            return self._receive(None, lambda: self._stopped)
+        except errors.ClosedError:
+            if not self._consumer.closing:
+                raise
+            return None  # `close` has begun, and was about to tell us to stop
+
     def _keep_handling(
         self, handler: Callable[[ReceivedBatch], object], on_error: Literal["stop", "retry"]
     ) -> None:
-        while (batch := self._receive(None, lambda: self._stopped)) is not None:
+        while (batch := self._receive_until_stopped()) is not None:
             try:
                 handler(batch)
             except BaseException as error:
