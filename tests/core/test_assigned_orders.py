@@ -272,5 +272,27 @@ def test_partitions_take_turns_and_one_that_fails_costs_the_others_nothing(
     assert str(PARTITION) in consumer.trouble
     mq.unplugged.clear()
     batches = [driver.run(consumer.fetching.pull_next()) for _ in range(2)]
-    assert [b.partition for b in batches if b is not None] == [PARTITION, BESIDE]
+    assert [b.partition for b in batches if b is not None] == [BESIDE, PARTITION]
     assert driver.run(consumer.fetching.pull_next()) is None
+
+
+def test_a_broker_that_hangs_costs_a_pull_one_deadline_whatever_is_held_there(
+    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    there = type(PARTITION)(2, TOPIC, 0)
+    for partition in (PARTITION, BESIDE, there):
+        send(b"x", to=partition)
+        mq.driver().run(consumer.assign(partition, 0))
+    hung = mq.node(1).address
+    mq.tamper = lambda asked, reply: None if asked.address == hung else reply
+    driver = mq.driver(rpc_timeout_ms=1_000)
+    began = mq.clock()
+    batch = driver.run(consumer.fetching.pull_next())
+    assert batch is not None
+    assert batch.partition == there
+    assert mq.clock() - began == 1_000
+    assert consumer.trouble.keys() >= {str(PARTITION), str(BESIDE)}
+    mq.tamper = None
+    batches = [driver.run(consumer.fetching.pull_next()) for _ in range(2)]
+    found = [(b.partition, b.start) for b in batches if b is not None]
+    assert found == [(BESIDE, 0), (PARTITION, 0)], "in their turn, and nothing was confirmed"

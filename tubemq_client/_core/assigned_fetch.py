@@ -26,12 +26,13 @@ from tubemq_client.model import ConsumerSettings
 
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
-    from tubemq_client.model import Partition
+    from tubemq_client.model import BrokerNode, Partition
 
 __all__ = ["AssignedFetch"]
 
 _LOST = (errors.NotRegistered, errors.PartitionTaken)
 _PASSING = (errors.NetworkError, errors.RemoteException, errors.ServerError)
+_AWAY = (errors.ConnectError, errors.RpcTimeout)
 
 
 @dataclass(slots=True)
@@ -79,15 +80,23 @@ class AssignedFetch:
 
     def pull_next(self) -> Conversation[ReceivedBatch | None]:
         """One batch of any partition without one that is out, the one not asked for longest first.
-        None if none has any now; what goes wrong with one is noted and the others are asked."""
+        None if none has any now; what goes wrong with one is noted and the others are asked, but
+        for those of a broker that does not answer: their turn comes first with the next call."""
+        away: dict[BrokerNode, errors.TubeMQError] = {}
         idle = [held for held in self.held.values() if held.use is Use.IDLE]
         for held in sorted(idle, key=lambda held: held.turn):
             if self.held.get(held.partition) is not held:
+                continue
+            broker = held.lease.broker
+            if broker in away:
+                self.trouble[str(held.partition)] = away[broker]
                 continue
             try:
                 batch = yield from self.pull(held.partition)
             except _PASSING as error:
                 self.trouble[str(held.partition)] = error
+                if isinstance(error, _AWAY):
+                    away[broker] = error
                 continue
             if batch is not None:
                 return batch
