@@ -145,6 +145,27 @@ def test_a_fetch_without_an_answer_does_not_keep_the_group(
         assert PARTITION in successor.assignment
 
 
+def test_a_pull_that_hangs_at_many_brokers_does_not_keep_who_closes(
+    shell: Shell, group: str
+) -> None:
+    """Closing waits as long as one request may take, not until every broker has been asked."""
+    brokers = range(1, 9)
+    held = [Partition(broker, SHARED, 0) for broker in brokers]
+    with embedded(Switches(), len(brokers)) as server:
+        options = replace(settings_for(server.masters), rpc_timeout_ms=400, connect_timeout_ms=200)
+        consumer = shell.AssignedConsumer(options, group, TOPICS).__enter__()
+        for partition in held:
+            consumer.assign(partition)
+            server.broker(partition.broker_id).silence(GET_MESSAGES.id)
+        waiting = Side(lambda: consumer.receive(FOR_EVER))
+        eventually(lambda: consumer.trouble or None)
+        consumer.close()
+        kept = [server.broker(broker).revoke_lease(group, SHARED, 0) for broker in brokers]
+        assert not any(kept), "all is given back"
+        assert isinstance(waiting.join(), errors.ClosedError)
+        assert set(map(str, held)) - consumer.trouble.keys(), "the last were not asked any more"
+
+
 @pytest.mark.parametrize("work", ["beat_master", "beat_brokers"])
 def test_who_assigns_is_told_that_the_member_beats_no_more(
     shell: Shell,
