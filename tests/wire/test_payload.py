@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import zlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,6 +106,22 @@ def test_foreign_attributes_are_read_as_upstream_does():
 def test_checksums():
     assert checksum(b"a") == 1756872259
     assert checksum(b"hello") == 907060870
+
+
+@given(st.binary(max_size=3_000))
+def test_checksums_do_not_depend_on_what_computes_them(data):
+    assert checksum(data) == zlib.crc32(data) & 0x7FFFFFFF
+
+
+@pytest.mark.parametrize(("missing", "module"), [("nothing", "isal.isal_zlib"), ("isal", "zlib")])
+def test_without_isal_zlib_computes_them(missing, module):
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from tubemq_client._wire.payload import checksum, crc32\n"
+        "print(crc32.__module__, checksum(b'hello'))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == [module, "907060870"]
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
-from zlib import crc32
 
 from tubemq_client import errors
+from tubemq_client._wire.crc import crc32
 from tubemq_client._wire.payload import (
     ParsedAttributes,
     parse_attributes,
@@ -234,11 +234,12 @@ class MessageBatch:
         return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _decode(self) -> _Columns:
-        columns = _Columns()
-        bodies, attributes = columns.bodies, columns.attributes
-        add_body, add_attributes = bodies.append, attributes.append
+        bodies = self._plain()
+        plain = len(bodies)
+        columns = _Columns(bodies, [None] * plain)
+        add_body, add_attributes = bodies.append, columns.attributes.append
         split = _PrefixCutter().split
-        for index, record in enumerate(islice(self._messages, self._count)):
+        for index, record in enumerate(self._messages[plain : self._count], plain):
             data = record.payLoadData
             sound = crc32(data) & _CHECKSUM_MASK == record.checkSum
             if sound and not record.flag & 1:
@@ -255,6 +256,17 @@ class MessageBatch:
         if self._policy.filters:
             self._drop_hash_collisions(columns)
         return columns
+
+    def _plain(self) -> list[bytes]:
+        """The bodies before the first record that has attributes or is not sound: mostly all."""
+        bodies: list[bytes] = []
+        add_body = bodies.append
+        for record in islice(self._messages, self._count):
+            data = record.payLoadData
+            if crc32(data) & _CHECKSUM_MASK != record.checkSum or record.flag & 1:
+                break
+            add_body(data)
+        return bodies
 
     def _reject(self, columns: _Columns, index: int, record: Any, data: bytes) -> None:
         self._policy.reject(CorruptEntry(self.partition, self.start, index, record.messageId, data))

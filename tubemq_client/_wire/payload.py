@@ -11,10 +11,11 @@ Pure functions; what to do about a wrong checksum or prefix is decided where rec
 from __future__ import annotations
 
 import struct
-import zlib
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tubemq_client._wire.crc import crc32
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,7 +149,7 @@ def parse_attributes(raw: bytes) -> ParsedAttributes:
 
 def checksum(data: bytes) -> int:
     """CRC-32 of a record's complete `data` bytes, without the top bit: a non-negative int32."""
-    return zlib.crc32(data) & 0x7FFFFFFF
+    return crc32(data) & 0x7FFFFFFF
 
 
 @lru_cache(maxsize=4096)
