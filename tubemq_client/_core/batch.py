@@ -238,19 +238,26 @@ class MessageBatch:
         plain = len(bodies)
         columns = _Columns(bodies, [None] * plain)
         add_body, add_attributes = bodies.append, columns.attributes.append
-        split = _PrefixCutter().split
+        prefix, raw = b"", None  # of the last record that had one; the next is mostly alike
         for index, record in enumerate(self._messages[plain : self._count], plain):
             data = record.payLoadData
-            sound = crc32(data) & _CHECKSUM_MASK == record.checkSum
-            if sound and not record.flag & 1:
-                add_body(data)
-                add_attributes(None)
-            elif not (sound and (found := split(data, record.flag))):
+            if crc32(data) & _CHECKSUM_MASK != record.checkSum:
                 self._reject(columns, index, record, data)
                 continue
+            if not record.flag & 1:
+                add_body(data)
+                add_attributes(None)
+            elif prefix and data.startswith(prefix):
+                add_body(data[len(prefix) :])
+                add_attributes(raw)
+            elif found := _split(data, record.flag):
+                raw, body = found
+                prefix = data[: len(data) - len(body)]
+                add_body(body)
+                add_attributes(raw)
             else:
-                add_attributes(found[0])
-                add_body(found[1])
+                self._reject(columns, index, record, data)
+                continue
             if columns.indexes is not None:
                 columns.indexes.append(index)
         if self._policy.filters:
@@ -322,26 +329,12 @@ class MessageBatch:
         return values.take(pa.array(columns.codes, pa.int32()))
 
 
-class _PrefixCutter:
-    """Parts records from their attribute prefix, quickly if it equals that of the record before."""
-
-    __slots__ = ("_prefix", "_raw")
-
-    def __init__(self) -> None:
-        self._prefix = b""
-        self._raw: bytes | None = None
-
-    def split(self, data: bytes, flag: int) -> tuple[bytes | None, bytes] | None:
-        """As `split_payload`, but None when the prefix is malformed."""
-        prefix = self._prefix
-        if prefix and data.startswith(prefix):
-            return self._raw, data[len(prefix) :]
-        try:
-            raw, body = split_payload(data, flag)
-        except ValueError:
-            return None
-        self._prefix, self._raw = data[: len(data) - len(body)], raw
-        return raw, body
+def _split(data: bytes, flag: int) -> tuple[bytes | None, bytes] | None:
+    """As `split_payload`, but None when the prefix is malformed."""
+    try:
+        return split_payload(data, flag)
+    except ValueError:
+        return None
 
 
 def _msg_time(parsed: ParsedAttributes) -> datetime | None:
