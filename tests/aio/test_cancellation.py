@@ -81,6 +81,21 @@ async def read_all(settings: ClientSettings, range_: OffsetRange) -> int:
         return sum([len(batch) async for batch in reader.read(range_)])
 
 
+def test_a_close_that_is_cancelled_closes_its_sockets_all_the_same(
+    settings: ClientSettings,
+) -> None:
+    async def scenario() -> None:
+        metadata = Metadata(settings)
+        assert len((await metadata.topic(TOPIC)).partitions) == 3
+        closing = asyncio.create_task(metadata.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        assert closing.cancelled()
+
+    run(scenario())
+
+
 # -- readers --------------------------------------------------------------------------------------
 
 

@@ -8,8 +8,10 @@ not confirmed and nothing that was.
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
@@ -166,23 +168,30 @@ async def impatient_life(enter: Any, settings: ClientSettings, group: str, *wait
     return not task.cancelled()
 
 
+@contextmanager
+def nothing_left_open() -> Iterator[None]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        yield
+        gc.collect()
+    assert [str(warning.message) for warning in caught] == []
+
+
 @pytest.mark.parametrize("enter", [assigned, balanced])
 def test_who_cancels_again_while_it_leaves_ends_it_for_good(
     settings: ClientSettings, enter: Any
 ) -> None:
-    for again in (1, 3):
-        for n in range(1, MOST_WAITS):
-            group = f"{enter.__name__}-{n}-{again}"
-            waits = range(n, n + again + 1)
-            if asyncio.run(impatient_life(enter, settings, group, *waits)):
-                break
+    with nothing_left_open():
+        for again in (1, 3):
+            for n in range(1, MOST_WAITS):
+                group = f"{enter.__name__}-{n}-{again}"
+                waits = range(n, n + again + 1)
+                if asyncio.run(impatient_life(enter, settings, group, *waits)):
+                    break
 
 
-def test_a_client_balanced_life_may_be_cancelled_anywhere(settings: ClientSettings) -> None:
+@pytest.mark.parametrize("enter", [assigned, balanced])
+def test_a_life_may_be_cancelled_anywhere(settings: ClientSettings, enter: Any) -> None:
     waits = range(1, MOST_WAITS)
-    assert live_and_be_cancelled(assigned, settings, waits) > 10
-
-
-def test_a_balanced_life_may_be_cancelled_anywhere(settings: ClientSettings) -> None:
-    waits = range(1, MOST_WAITS)
-    assert live_and_be_cancelled(balanced, settings, waits) > 10
+    with nothing_left_open():
+        assert live_and_be_cancelled(enter, settings, waits) > 10

@@ -118,9 +118,8 @@ class AsyncConnection(asyncio.Protocol):
         self._transport, self._secured = secured, True
 
     def abandon(self) -> None:
-        """Close a connection that was never handed out, without waiting for it."""
-        if self._transport is not None:
-            self._transport.abort()
+        """Close at once, without waiting for the socket; calls in flight fail."""
+        self._fail(errors.ConnectionLost(f"{self.name}: closed"))
 
     async def post(self, encode: Callable[[int], bytes], timeout_s: float) -> int:
         """Send the frame that `encode` makes for a fresh serial number, and return that number.
@@ -198,7 +197,7 @@ class AsyncConnection(asyncio.Protocol):
 
     async def close(self) -> None:
         """Close at once; calls in flight fail. Returns when the socket is closed."""
-        self._fail(errors.ConnectionLost(f"{self.name}: closed"))
+        self.abandon()
         await self._gone.wait()
 
     async def _until_writable(self, timeout_s: float) -> None:

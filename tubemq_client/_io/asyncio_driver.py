@@ -139,7 +139,10 @@ class AsyncDriver:
             left = [*self._last_words, *self._to_the_end]
             for task in left:
                 task.cancel()
-            closing = [self._pool.close()] if self._owns_pool else []
+            closing = []
+            if self._owns_pool:
+                self._pool.abandon()  # now: who is cancelled below may not come to close it
+                closing.append(self._pool.close())
             await asyncio.gather(*closing, *left, return_exceptions=True)
 
     async def _release(self, release: Conversation[None]) -> None:

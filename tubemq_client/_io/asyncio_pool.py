@@ -71,12 +71,20 @@ class AsyncPool:
         except errors.TubeMQError:
             pass  # also when the pool has been closed meanwhile
 
-    async def close(self) -> None:
+    def abandon(self) -> None:
+        """Close everything at once, without waiting for it: what may be cancelled must not be what
+        closes."""
         self._closed.set()
-        preparing = list(self._preparing)
-        for task in preparing:
+        for task in self._preparing:
             task.cancel()
-        await asyncio.gather(*preparing, return_exceptions=True)
+        for peer in self._peers.values():
+            if peer.connection is not None:
+                peer.connection.abandon()
+
+    async def close(self) -> None:
+        """Returns when all sockets are closed; cancelled, they are closed all the same."""
+        self.abandon()
+        await asyncio.gather(*self._preparing, return_exceptions=True)
         peers, self._peers = self._peers, {}
         closing = [peer.connection.close() for peer in peers.values() if peer.connection]
         await asyncio.gather(*closing, return_exceptions=True)
