@@ -39,6 +39,8 @@ def test_no_future_stays_open_however_early_closing_is_given_up(turns: int) -> N
         async with asyncio.timeout(20):
             await asyncio.wait([future])
             await producer.flush()
+        if turns == 0:  # then closing has not even begun
+            await producer.close()
 
     with EmbeddedTubeMQ(1, [TopicSpec(TOPIC)], http=False) as server:
         asyncio.run(send())
