@@ -32,7 +32,8 @@ class SlowStore:
 
     Every `break_every`-th fetch loses the connection, and so do the first `lookup_breaks` look-ups
     of the log's ends. With `crash_at`, the broker dies when it is first asked for a fence, loses
-    all entries from there on and, back again, has given their offsets to other records.
+    all entries from there on and, back again, has given their offsets to other records; if
+    `unnoticed`, the reader's connection was opened again before it asked.
     """
 
     entries: int
@@ -43,6 +44,8 @@ class SlowStore:
     stride: int = 1
     crash_at: int | None = None
     crashed: bool = False
+    unnoticed: bool = False
+    leased: set[str] = field(default_factory=set)
     now: int = 0
     position: int = 0
     in_flight: int = 0
@@ -98,15 +101,21 @@ class SlowStore:
         self.message_ids += [message.message_id for message in batch.messages()]
 
     def _register(self, request: Any) -> Any:
-        if request.opType == methods.OP_REGISTER:
-            if request.groupName.endswith(".e") and self.lookup_breaks:
-                self.lookup_breaks -= 1
-                raise errors.ConnectionLost("lost while looking up the ends")
-            if ".p" in request.groupName and self.crash_at is not None and not self.crashed:
-                self.crashed = True
+        if request.opType != methods.OP_REGISTER:
+            known = request.clientId in self.leased
+            self.leased.discard(request.clientId)
+            return _pb.RegisterResponseB2C(success=known, errCode=200 if known else 411, errMsg="")
+        if request.groupName.endswith(".e") and self.lookup_breaks:
+            self.lookup_breaks -= 1
+            raise errors.ConnectionLost("lost while looking up the ends")
+        if ".p" in request.groupName and self.crash_at is not None and not self.crashed:
+            self.crashed = True
+            self.leased.clear()
+            if not self.unnoticed:
                 raise errors.ConnectionLost("the broker was killed")
-            self.position = request.currOffset
-            self.in_flight = 0
+        self.leased.add(request.clientId)
+        self.position = request.currOffset
+        self.in_flight = 0
         return _pb.RegisterResponseB2C(
             success=True, errCode=200, currOffset=self.position, maxOffset=self._maximum
         )
@@ -207,6 +216,20 @@ def test_a_read_that_stands_still_gives_up_after_its_deadline() -> None:
     assert store.now < 10_000
 
 
+def test_a_broker_that_delivers_nothing_for_ever_is_given_up() -> None:
+    class Hollow(SlowStore):
+        def _fetch(self, request: Any) -> Any:
+            reply = super()._fetch(request)
+            self.in_flight = 0
+            del reply.messages[:]
+            return reply
+
+    store = Hollow(entries=100)
+    with pytest.raises(errors.RangeStalled):
+        store.drive(reading(store, deadline_ms=5_000))
+    assert store.now < 10_000
+
+
 def test_a_break_while_the_log_is_checked_at_the_end_is_cured() -> None:
     """Batches with other partitions' records between end with a look at the log's minimum."""
     store = SlowStore(entries=100, stride=2, lookup_breaks=2)
@@ -219,10 +242,11 @@ def test_the_check_at_the_end_gives_up_after_the_deadline_too() -> None:
         store.drive(reading(store, deadline_ms=5_000))
 
 
-def test_a_crash_between_a_batch_and_its_fence_lets_no_lost_record_in() -> None:
+@pytest.mark.parametrize("unnoticed", [False, True])
+def test_a_crash_between_a_batch_and_its_fence_lets_no_lost_record_in(unnoticed: bool) -> None:
     """The batch overshoots the range by records that were not on disk. They are gone when the
     fence is asked for, so it is not in the batch: which does not mean that all of it belongs."""
-    store = SlowStore(entries=100, stride=2, crash_at=45)
+    store = SlowStore(entries=100, stride=2, crash_at=45, unnoticed=unnoticed)
     assert store.drive(reading(store, deadline_ms=5_000, entries=45)) == list(range(0, 45, 2))
     assert store.crashed
 
@@ -234,6 +258,37 @@ def test_fetching_ahead_beyond_the_end_costs_one_fetch_and_nothing_else(end: int
     assert store.drive(reading(store, deadline_ms=5_000, entries=end)) == list(range(0, end, 5))
     fence = 1 if end % BATCH else 0
     assert store.fetches <= -(-end // BATCH) + 1 + fence
+
+
+def test_nothing_is_waited_for_once_the_range_was_delivered() -> None:
+    """A fetch beyond the end is on its way still, as records became rarer than the guess had it.
+    What becomes of it is no concern of the read."""
+
+    class Thinning(SlowStore):
+        def _fetch(self, request: Any) -> Any:
+            reply = super()._fetch(request)
+            if reply.currOffset >= 28 * 60:
+                del reply.messages[1:]
+                self.in_flight = 80
+            return reply
+
+    store = Thinning(entries=600)
+    unanswered = 0
+    steps: list[Any] = []
+    perform = store._perform
+
+    def watch(effect: Any) -> Any:
+        nonlocal unanswered
+        steps.append(effect)
+        unanswered += isinstance(effect, Post) - isinstance(effect, Await)
+        return perform(effect)
+
+    store._perform = watch  # type: ignore[method-assign]
+    store.drive(reading(store, deadline_ms=5_000, entries=120))
+    assert store.message_ids == list(range(61))
+    assert unanswered == 1
+    delivered = max(n for n, step in enumerate(steps) if isinstance(step, Deliver))
+    assert not any(isinstance(step, Await) for step in steps[delivered:])
 
 
 @pytest.mark.parametrize("seed", range(40))

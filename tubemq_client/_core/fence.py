@@ -3,7 +3,8 @@
 A range reader asks for it after it has received a batch that ends beyond its range. Records carry
 no offset, but a store's message ids are unique (not ordered), so the id together with the checksum
 recognises the fence inside the batch. The search gives up once the position has passed the batch:
-then nothing in the batch lies at or after the offset asked for.
+then nothing in the batch lies at or after the offset asked for. Retention must not have passed that
+offset meanwhile: a fetch jumps without a word.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ __all__ = ["RecordIdentity", "find_fence", "identity"]
 
 _RETRY_MS = 50
 _MAX_STALLS = 40
+_FAILURE = 500
 
 
 class RecordIdentity(NamedTuple):
@@ -43,7 +45,10 @@ def find_fence(probe: Registration, offset: int, upto: int) -> Conversation[Reco
     found = yield from probe.register(offset)
     try:
         _check_offset(probe, offset, found.current)
-        fence = yield from _search(probe, upto)
+        start, fence = yield from _search(probe, upto)
+        if start != offset:  # the position moved, be it past other records or past removed ones
+            found = yield from probe.register(offset)
+            _check_offset(probe, offset, found.current)
     except errors.TubeMQError:
         yield from _give_back(probe)
         raise
@@ -58,17 +63,20 @@ def _give_back(probe: Registration) -> Conversation[None]:
         pass  # the lease expires by itself; the pool has other slots
 
 
-def _search(probe: Registration, upto: int) -> Conversation[RecordIdentity | None]:
+def _search(probe: Registration, upto: int) -> Conversation[tuple[int, RecordIdentity | None]]:
+    """The fence, and where the batch starts that has it."""
     stalls = 0
     while stalls < _MAX_STALLS:
         reply = yield Await((yield from probe.post_fetch(consumed=True)))
         if reply.success and reply.errCode == errors.SUCCESS:
             if reply.messages:
-                return identity(reply.messages[0])
+                return reply.currOffset, identity(reply.messages[0])
         elif reply.errCode != errors.NOT_FOUND:
-            raise errors.for_code(reply.errCode, reply.errMsg, where=f"fence of {probe.where}")
-        if (yield from probe.commit()).current >= upto:
-            return None
+            code = reply.errCode or _FAILURE
+            raise errors.for_code(code, reply.errMsg, where=f"fence of {probe.where}")
+        position = (yield from probe.commit()).current
+        if position >= upto:
+            return position, None
         stalls += 1
         yield Sleep(_RETRY_MS)
     raise errors.ServerFailure(500, "no progress while looking for the fence", where=probe.where)

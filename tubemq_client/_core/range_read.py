@@ -10,7 +10,8 @@ the short form:
   ever not, starts come out of order; until that is excluded a start counts for nothing.
 * A batch that ends beyond `end` is cut at the *fence*: the first record at or after `end`, found by
   a second registration **after** the batch was received. Asking later than reading is what makes it
-  airtight while producers run: whatever the batch holds, the fence look-up can see.
+  airtight while producers run: whatever the batch holds, the fence look-up can see. It counts if
+  the lease outlives it: a broker that crashed meanwhile gives lost offsets to other records.
 * "Nothing to read" (404) is not the end: it may have moved the position. The end is reached when
   the position is.
 * Any break (lost lease, lost connection, odd reply) starts over at the resume point under a *new*
@@ -67,7 +68,10 @@ _BREAKS = (
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets `[start, end)` of a partition that retention removed before they could be read."""
+    """Offsets `[start, end)` of a partition that retention removed while they were to be read.
+
+    It may begin earlier than what is missing: a fetch that jumps does not tell from where.
+    """
 
     partition: str
     start: int
@@ -236,22 +240,21 @@ class RangeRead:
         self._sent = self._answered = 0
         self._leased_at = self._guess = self._resume_at
         yield from self._fetch(lease, tickets)
-        while tickets:
+        while tickets and self._resume_at < self._range.end:
             answer = yield Await(tickets.popleft())
             self._answered += 1
             certain_after = self._sent
             yield from self._fetch_ahead(lease, tickets, size_if_delivering(answer))
             reply = whole(answer)
-            moved = True
+            moved = bool(reply.messages)
             if reply.success and reply.errCode == errors.SUCCESS:
                 self._hold(reply, expected, certain_after, size_if_delivering(answer))
                 expected = None
-                if not tickets and self._floor() < self._range.end:
+                if moved and not tickets and self._floor() < self._range.end:
                     yield from self._fetch(lease, tickets)
                 yield from self._deliver_certain()
             elif reply.errCode == errors.NOT_FOUND:
                 self._stats.empty_fetches += 1
-                moved = False
             else:
                 # A failed reply may hide records it had already scanned (upstream reports code 0
                 # for an I/O error in mid-batch), so only a fresh registration is safe.
@@ -363,6 +366,7 @@ class RangeRead:
         """How many records of the batch lie before `end`: those before the fence."""
         self._stats.fence_probes += 1
         fence = yield from self._fence(upto)
+        yield from self._give_back_alive()
         if fence is not None:
             for index, record in enumerate(raw.messages):
                 if identity(record) == fence:
@@ -383,9 +387,21 @@ class RangeRead:
                 return (yield from find_fence(probe, self._range.end, upto))
             except errors.PartitionOccupied as error:
                 occupied = error
+            except errors.DataLoss as error:  # what is missing is for the next register to say
+                raise errors.DataMoved(301, str(error), where=f"fence of {self._range}") from error
         raise errors.ServiceUnavailable(
             503, f"all {self._pool.size} probe groups are busy", where=f"fence of {self._range}"
         ) from occupied
+
+    def _give_back_alive(self) -> Conversation[None]:
+        """Give the partition back, which works only if the lease outlived the fence's look-up.
+
+        A broker that was restarted knows no leases. Its crash may have passed unnoticed: the reply
+        that told where the batch ended was here already, and another connection was opened since.
+        """
+        if self._lease is not None:
+            yield from self._lease.unregister()
+            self._lease = None
 
     # -- what can go wrong --------------------------------------------------------------------
 
@@ -415,7 +431,7 @@ class RangeRead:
             except _BREAKS as error:
                 yield from self._pause(error)
             else:
-                if ends.min_offset > self._intact_from:
+                if min(ends.min_offset, self._range.end) > self._intact_from:
                     self._lost(ends.min_offset, start=self._intact_from)
                 return
 
@@ -430,9 +446,11 @@ class RangeRead:
                 start=start,
                 available=available,
             )
+        if not self._all_exact:  # a fetch may have jumped before, which nobody could ask later
+            start = self._intact_from
         end = min(available, self._range.end)
         self._stats.gaps.append(Gap(self._range.partition.key, start, end))
-        self._intact_from = end
+        self._intact_from, self._all_exact = end, True
         self._resume_at = max(self._resume_at, end)
 
     def _give_up_if_truncated(self, reply: Any) -> None:
