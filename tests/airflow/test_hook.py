@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tubemq_client import OffsetRange, Partition, Record
+from tubemq_client import OffsetRange, Partition, ProducerSettings, Record
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.errors import ConfigError, ConnectError
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -64,6 +64,19 @@ def test_committing_moves_the_position_that_the_broker_keeps(
     produce(hook, 6)
     hook.commit_group_offsets(TOPIC, "lake", {at("1:0"): 84})
     assert mq.broker(1).position("lake", TOPIC, 0) == 84
+
+
+def test_producer_settings_are_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record beyond the cluster's limit, which the topic's own allows."""
+    with EmbeddedTubeMQ(1, [TopicSpec(TOPIC, max_message_mb=2)], http=False) as mq:
+        connection = {"conn_type": "tubemq", "host": mq.masters}
+        monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", json.dumps(connection))
+        large = [Record(bytes(3 * 2**19))]
+        with pytest.raises(ConfigError, match="large_records"):
+            list(TubeMQHook().produce(TOPIC, large))
+        sending = ProducerSettings(large_records="send")
+        (receipt,) = TubeMQHook().produce(TOPIC, large, producer=sending)
+        assert receipt.offset == 0
 
 
 def test_positions_that_brokers_keep_are_asked_over_http(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from tubemq_client import errors
-from tubemq_client.model import address_text
+from tubemq_client.model import ProducerSettings, address_text
 from tubemq_client.sync import AssignedConsumer, Metadata, Producer, RangeReader
 from tubemq_provider.hooks.connection import ConnectionConfig
 from tubemq_provider.windows.lag import Lag, lag_between
@@ -157,10 +157,19 @@ class TubeMQHook(BaseHook):
             for batch in reader.read(range_):
                 yield from batch.messages()
 
-    def produce(self, topic: str, records: Iterable[Record]) -> Iterator[SendReceipt]:
-        """Send records, yielding receipts in their order; a receipt precedes the disk."""
-        with Producer(self.get_settings()) as producer:
-            yield from producer.send_many(topic, records)
+    def produce(
+        self,
+        topic: str,
+        records: Iterable[Record],
+        *,
+        producer: ProducerSettings | None = None,
+    ) -> Iterator[SendReceipt]:
+        """Send records, yielding receipts in their order; a receipt precedes the disk.
+
+        `producer` says how to deal with trouble and large records, as `ProducerConfig` judges it.
+        """
+        with Producer(self.get_settings(), producer=producer or ProducerSettings()) as client:
+            yield from client.send_many(topic, records)
 
     def spark_options(self) -> dict[str, str]:
         """Options of the connection for ``spark.read.format("tubemq").options(**…)``.
