@@ -191,7 +191,9 @@ class History:
         self.model.append(chance.randint(1, 160))
         self.model.stable = len(self.model.entries)
         one, other = sorted(chance.randint(0, self.model.stable) for _ in range(2))
-        if chance.random() < 0.1:
+        if chance.random() < 0.3:
+            other = self.model.stable
+        elif chance.random() < 0.1:
             other = min(one + 1, self.model.stable)
         self.range = OffsetRange(PARTITION, 28 * one, 28 * other)
         self.model.append(chance.randrange(40))
@@ -292,7 +294,8 @@ class History:
         return None
 
     def _post(self, address: Any, method: methods.Method, request: Any) -> Ticket:
-        self._meddle(self.trouble)
+        probing = ".p" in request.groupName  # a short while that deserves more trouble
+        self._meddle(0.3 if self.trouble and probing else self.trouble)
         self.fetches += method.id == methods.GET_MESSAGES.id and ".r" in request.groupName
         if self.line.broken:
             self.line = Line()
