@@ -22,7 +22,6 @@ __all__ = ["RecordIdentity", "find_fence", "identity"]
 
 _RETRY_MS = 50
 _MAX_STALLS = 40
-_FAILURE = 500
 
 
 class RecordIdentity(NamedTuple):
@@ -50,17 +49,10 @@ def find_fence(probe: Registration, offset: int, upto: int) -> Conversation[Reco
             found = yield from probe.register(offset)
             _check_offset(probe, offset, found.current)
     except errors.TubeMQError:
-        yield from _give_back(probe)
+        yield from probe.give_back()
         raise
-    yield from _give_back(probe)
+    yield from probe.give_back()
     return fence
-
-
-def _give_back(probe: Registration) -> Conversation[None]:
-    try:
-        yield from probe.unregister()
-    except (errors.ServerError, errors.NetworkError, errors.RemoteException):
-        pass  # the lease expires by itself; the pool has other slots
 
 
 def _search(probe: Registration, upto: int) -> Conversation[tuple[int, RecordIdentity | None]]:
@@ -72,8 +64,7 @@ def _search(probe: Registration, upto: int) -> Conversation[tuple[int, RecordIde
             if reply.messages:
                 return reply.currOffset, identity(reply.messages[0])
         elif reply.errCode != errors.NOT_FOUND:
-            code = reply.errCode or _FAILURE
-            raise errors.for_code(code, reply.errMsg, where=f"fence of {probe.where}")
+            raise probe.refusal(reply, "fence")
         position = (yield from probe.commit()).current
         if position >= upto:
             return position, None

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Gap", "RangeRead", "ReadPolicy", "ReadStats", "broker_of"]
 
-_FAILURE = 500
 _PAUSE_MS = 100
 _PAUSE_LIMIT_MS = 2_000
 _GUESS_MARGIN = 1.5
@@ -110,10 +109,12 @@ class ReadPolicy:
 
 class _Held(NamedTuple):
     """A batch held back. Its start is certain when the first `certain_after` fetches of the lease
-    are answered: those sent before it came, one of which might have been served in its place."""
+    are answered: those sent before it came, one of which might have been served in its place. The
+    next is guessed to start at `next_start`."""
 
     raw: RawBatch
     certain_after: int
+    next_start: int
 
 
 def broker_of(range_: OffsetRange, topic: TopicMetadata) -> BrokerNode:
@@ -157,14 +158,13 @@ class RangeRead:
         self._slot = pool.first_slot(range_)
         self._lease: Registration | None = None
         self._held: deque[_Held] = deque()
-        self._sent = self._answered = 0
+        self._answered = 0
         self._resume_at = range_.start
         self._all_exact = True
         self._intact_from = range_.start
         self._progress_at = 0
         self._pause_ms = _PAUSE_MS
         self._leased_at = range_.start
-        self._guess = range_.start  # where the reply that comes next may start
         self._reach_per_byte = 0.0
 
     def conversation(self) -> Conversation[None]:
@@ -189,10 +189,7 @@ class RangeRead:
         """Give the partition back; a broker that cannot be reached will expire the lease itself."""
         lease, self._lease = self._lease, None
         if lease is not None:
-            try:
-                yield from lease.unregister()
-            except (errors.ServerError, errors.NetworkError, errors.RemoteException):
-                pass
+            yield from lease.give_back()
 
     # -- taking the partition -----------------------------------------------------------------
 
@@ -237,33 +234,32 @@ class RangeRead:
         is delivered, and mostly before it is parsed, so decoding and the broker's work overlap."""
         expected: int | None = self._resume_at
         tickets: deque[Ticket] = deque()
-        self._sent = self._answered = 0
-        self._leased_at = self._guess = self._resume_at
+        self._answered = 0
+        self._leased_at = self._resume_at
         yield from self._fetch(lease, tickets)
         while tickets and self._resume_at < self._range.end:
             answer = yield Await(tickets.popleft())
             self._answered += 1
-            certain_after = self._sent
-            yield from self._fetch_ahead(lease, tickets, size_if_delivering(answer))
+            certain_after = self._answered + len(tickets)
+            size = size_if_delivering(answer)
+            yield from self._fetch_ahead(lease, tickets, size)
             reply = whole(answer)
-            moved = bool(reply.messages)
+            found = bool(reply.messages)
             if reply.success and reply.errCode == errors.SUCCESS:
-                self._hold(reply, expected, certain_after, size_if_delivering(answer))
+                self._hold(reply, expected, certain_after, size)
                 expected = None
-                if moved and not tickets and self._floor() < self._range.end:
+                if found and not tickets and self._floor() < self._range.end:
                     yield from self._fetch(lease, tickets)
                 yield from self._deliver_certain()
             elif reply.errCode == errors.NOT_FOUND:
                 self._stats.empty_fetches += 1
             else:
-                # A failed reply may hide records it had already scanned (upstream reports code 0
-                # for an I/O error in mid-batch), so only a fresh registration is safe.
-                code = reply.errCode or _FAILURE
-                raise errors.for_code(code, reply.errMsg, where=f"fetch of {lease.where}")
+                # It may hide records it had already scanned: only a fresh registration is safe.
+                raise lease.refusal(reply, "fetch")
             if not tickets and self._resume_at < self._range.end:
                 before = self._resume_at
                 expected = yield from self._settle(lease)
-                if not moved and expected == before:
+                if not found and expected == before:
                     self._give_up_if_truncated(reply)
                     yield from self._pause(errors.for_code(errors.NOT_FOUND, reply.errMsg))
                 if self._resume_at < self._range.end:
@@ -271,8 +267,7 @@ class RangeRead:
 
     def _fetch(self, lease: Registration, tickets: deque[Ticket]) -> Conversation[None]:
         self._stats.fetches += 1
-        consumed = self._sent > 0
-        self._sent += 1
+        consumed = self._answered + len(tickets) > 0  # all but the first of a lease
         tickets.append((yield from lease.post_fetch(consumed=consumed, unparsed=True)))
 
     def _fetch_ahead(
@@ -286,8 +281,9 @@ class RangeRead:
         """
         limit = _IN_FLIGHT if self._resume_at > self._leased_at else 1
         reach = _GUESS_MARGIN * size * self._reach_per_byte
+        start = self._held[-1].next_start if self._held else self._resume_at
         while reach and len(tickets) < limit:
-            if self._guess + reach * (len(tickets) + 1) >= self._range.end:
+            if start + reach * (len(tickets) + 1) >= self._range.end:
                 break
             yield from self._fetch(lease, tickets)
 
@@ -300,8 +296,8 @@ class RangeRead:
             reach = max(reach, start - self._held[-1].raw.start)
         if size:
             self._reach_per_byte = reach / size
-        self._guess = start + reach
-        self._held.append(_Held(RawBatch(start, reply.messages), certain_after))
+        raw = RawBatch(start, reply.messages)
+        self._held.append(_Held(raw, certain_after, start + reach))
 
     def _floor(self) -> int:
         """The least position that can follow what has been delivered and the held batches."""
@@ -325,7 +321,6 @@ class RangeRead:
         yield from self._deliver_certain()
         ready = self._held.popleft().raw if self._held else None
         yield from self._passed(ready, position)
-        self._guess = position
         return position
 
     def _passed(self, ready: RawBatch | None, position: int) -> Conversation[None]:

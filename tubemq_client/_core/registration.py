@@ -37,6 +37,8 @@ PRIORITY_STABLE = 1
 """See the fsynced part only. Not 101: the broker compares the whole number with 1 when it picks
 the `maxOffset` of its reply (measured on a genuine broker)."""
 
+_FAILURE = 500
+
 
 @dataclass(frozen=True, slots=True)
 class Registered:
@@ -85,6 +87,13 @@ class Registration:
         reply = yield Call(self.broker.address, methods.REGISTER_PARTITION, request)
         self.check(reply, "unregister")
 
+    def give_back(self) -> Conversation[None]:
+        """`unregister`, unless that fails: then the lease expires by itself."""
+        try:
+            yield from self.unregister()
+        except (errors.ServerError, errors.NetworkError, errors.RemoteException):
+            pass
+
     def post_fetch(
         self, *, consumed: bool, escape_limit: bool = False, unparsed: bool = False
     ) -> Conversation[Ticket]:
@@ -120,6 +129,13 @@ class Registration:
     def check(self, reply: Any, what: str) -> None:
         if not reply.success or reply.errCode != errors.SUCCESS:
             raise errors.for_code(reply.errCode, reply.errMsg, where=f"{what} of {self.where}")
+
+    def refusal(self, reply: Any, what: str) -> errors.ServerError:
+        """The exception for a failed fetch. Upstream reports code 0 for an I/O error in mid-batch,
+        which is a failure of the server's."""
+        return errors.for_code(
+            reply.errCode or _FAILURE, reply.errMsg, where=f"{what} of {self.where}"
+        )
 
     def _register_request(self, operation: int, read_status: int) -> Conversation[Any]:
         yield from self.access.look_at_the_clock()
