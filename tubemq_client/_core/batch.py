@@ -241,16 +241,14 @@ class MessageBatch:
         prefix, raw = b"", None  # of the last record that had one; the next is mostly alike
         for index, record in enumerate(self._messages[plain : self._count], plain):
             data = record.payLoadData
-            if crc32(data) & _CHECKSUM_MASK != record.checkSum:
-                self._reject(columns, index, record, data)
-                continue
-            if not record.flag & 1:
+            sound = crc32(data) & _CHECKSUM_MASK == record.checkSum
+            if sound and not record.flag & 1:
                 add_body(data)
                 add_attributes(None)
-            elif prefix and data.startswith(prefix):
+            elif sound and prefix and data.startswith(prefix):
                 add_body(data[len(prefix) :])
                 add_attributes(raw)
-            elif found := _split(data, record.flag):
+            elif sound and (found := _split(data, record.flag)):
                 raw, body = found
                 prefix = data[: len(data) - len(body)]
                 add_body(body)
