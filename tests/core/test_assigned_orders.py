@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.core.conftest import BESIDE, PARTITION, TOPIC
-from tubemq_client import ClientSettings, errors
+from tubemq_client import ClientSettings, Partition, errors
 from tubemq_client._core.assigned import AssignedSession
 from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession
@@ -88,7 +88,7 @@ def test_what_may_not_be_subscribed_is_given_back_and_the_rest_is_kept(
     mq: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
     driver = mq.driver()
-    there = type(PARTITION)(2, TOPIC, 0)
+    there = Partition(2, TOPIC, 0)
     for partition in (PARTITION, there):
         driver.run(consumer.assign(partition, None))
     mq.tamper = rewriting("get partition meta", close_broker_1)
@@ -254,16 +254,22 @@ def test_a_broker_that_is_away_is_asked_twice(mq: MemoryTubeMQ, consumer: Assign
     with pytest.raises(errors.ConnectError):
         driver.run(consumer.assign(PARTITION, None))
     assert driver.asked == ["register partition"] * 2
-    assert driver.run(consumer.assign(type(PARTITION)(2, TOPIC, 0), None)).current == 0
+    assert driver.run(consumer.assign(Partition(2, TOPIC, 0), None)).current == 0
 
 
-def test_partitions_take_turns_and_one_that_fails_costs_the_others_nothing(
-    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
-) -> None:
-    there = type(PARTITION)(2, TOPIC, 0)
+@pytest.fixture
+def there(mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]) -> Partition:
+    """A partition of the second broker, held with two of the first; a record waits in each."""
+    there = Partition(2, TOPIC, 0)
     for partition in (PARTITION, BESIDE, there):
         send(b"x", to=partition)
         mq.driver().run(consumer.assign(partition, 0))
+    return there
+
+
+def test_partitions_take_turns_and_one_that_fails_costs_the_others_nothing(
+    mq: MemoryTubeMQ, consumer: AssignedSession, there: Partition
+) -> None:
     driver = mq.driver()
     mq.unplugged.add(mq.node(1).address)
     batch = driver.run(consumer.fetching.pull_next())
@@ -277,12 +283,8 @@ def test_partitions_take_turns_and_one_that_fails_costs_the_others_nothing(
 
 
 def test_a_broker_that_hangs_costs_a_pull_one_deadline_whatever_is_held_there(
-    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+    mq: MemoryTubeMQ, consumer: AssignedSession, there: Partition
 ) -> None:
-    there = type(PARTITION)(2, TOPIC, 0)
-    for partition in (PARTITION, BESIDE, there):
-        send(b"x", to=partition)
-        mq.driver().run(consumer.assign(partition, 0))
     hung = mq.node(1).address
     mq.tamper = lambda asked, reply: None if asked.address == hung else reply
     driver = mq.driver(rpc_timeout_ms=1_000)

@@ -19,7 +19,7 @@ import pytest
 
 from tubemq_client import _pb, errors
 from tubemq_client._core.batch import DecodePolicy, MessageBatch
-from tubemq_client._core.effects import Await, Call, Deliver, Now, Post, Sleep, Ticket
+from tubemq_client._core.effects import Await, Call, Now, Post, Sleep, Ticket, drive
 from tubemq_client._core.identity import ClientIds, ReaderPool
 from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats
 from tubemq_client._wire import methods
@@ -207,6 +207,7 @@ class History:
         self.stats = ReadStats()
         self.fetches = 0
         self.serials = itertools.count()
+        self.effects_left = 20_000
 
     def run(self) -> None:
         read = RangeRead(
@@ -241,26 +242,13 @@ class History:
 
     def _drive(self, conversation: Any) -> bool:
         """Whether it came to its end; otherwise the user stopped."""
-        answer: Any = None
-        failure: errors.TubeMQError | None = None
-        for _ in range(20_000):
-            try:
-                effect = conversation.throw(failure) if failure else conversation.send(answer)
-            except StopIteration:
-                return True
-            answer = failure = None
-            if isinstance(effect, Deliver):
-                self._take(effect.value)
-                self.stop_after -= 1
-                if self.stop_after < 0:
-                    conversation.close()
-                    return False
-                continue
-            try:
-                answer = self._perform(effect)
-            except errors.TubeMQError as error:
-                failure = error
-        raise AssertionError("the conversation does not end")
+        for batch in drive(conversation, self._perform):
+            self._take(batch)
+            self.stop_after -= 1
+            if self.stop_after < 0:
+                conversation.close()
+                return False
+        return True
 
     def _take(self, batch: MessageBatch) -> None:
         numbers = [message.message_id for message in batch.messages()]
@@ -279,6 +267,8 @@ class History:
             self._serve_next(self.line)
 
     def _perform(self, effect: Any) -> Any:
+        self.effects_left -= 1
+        assert self.effects_left >= 0, "the conversation does not end"
         match effect:
             case Now():
                 return self.model.now
