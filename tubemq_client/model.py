@@ -7,7 +7,9 @@ once, in `OffsetRange`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple
 
 __all__ = [
     "INDEX_ENTRY_BYTES",
@@ -27,6 +29,7 @@ __all__ = [
     "SendSummary",
     "TlsSettings",
     "address_text",
+    "message_minute",
 ]
 
 INDEX_ENTRY_BYTES = 28
@@ -43,6 +46,30 @@ def address_text(address: Address) -> str:
     """``host:port``; an IPv6 address in brackets."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+_MINUTE_DIGITS: Final = len("202611211200")
+
+
+def message_minute(text: str | None, zone: tzinfo = UTC) -> datetime | None:
+    """The instant of a ``$msgTime$`` in `zone`, or None for text that is none.
+
+    Only twelve ASCII digits ``yyyyMMddHHmm`` that name a minute of the calendar are a time. All
+    that reads message times asks here, so that columns and windows mean the same.
+    """
+    if text is None or len(text) != _MINUTE_DIGITS or not (text.isascii() and text.isdecimal()):
+        return None
+    return _minute(text, zone)
+
+
+@lru_cache(maxsize=4096)
+def _minute(text: str, zone: tzinfo) -> datetime | None:
+    """Of twelve digits. Only such are kept: a producer decides how long other texts are."""
+    year, month, day = int(text[:4]), int(text[4:6]), int(text[6:8])
+    try:
+        return datetime(year, month, day, int(text[8:10]), int(text[10:]), tzinfo=zone)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,3 +97,49 @@ def test_a_record_that_is_not_sound_fails_the_batch_by_default(before: int) -> N
     batch = batch_of(records, before + 1, DecodePolicy())
     with pytest.raises(errors.CorruptRecord, match=f"record {before} of the batch"):
         batch.decode()
+
+
+def arrow_column(batch: MessageBatch, name: str, type_: Any) -> list[Any]:
+    column: list[Any] = batch.to_arrow(pa.schema([(name, type_)])).column(0).to_pylist()
+    return column
+
+
+@pytest.mark.parametrize(
+    "text", ["20261121", "2026112108", "202613211200", "٢٠٢٦١١٢١١٢٠٠", "x" * 12]
+)
+def test_only_twelve_digits_that_name_a_minute_are_a_message_time(text: str) -> None:
+    raw = f"$msgTime$={text}".encode()
+    data = len(raw).to_bytes(4, "big") + raw
+    good, flag = encode_payload(b"", stream_id="s", msg_time="202611211200")
+    batch = batch_of(
+        [Sent(data, 1, True, b"", {}), Sent(good, flag, True, b"", {})], 2, DecodePolicy()
+    )
+    column = arrow_column(batch, "msg_time", pa.timestamp("us", "UTC"))
+    assert column == [None, datetime(2026, 11, 21, 12, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        lambda number: b"k=" + number.to_bytes(4, "big").hex().encode() * (1 << 17),
+        lambda number: b",".join(b"%x=" % (number << 16 | i) for i in range(4_000)),
+        lambda number: b"%x=" % number,
+    ],
+    ids=["long values", "many items", "many texts"],
+)
+def test_a_reader_keeps_little_of_attributes_whatever_producers_choose(
+    text: Callable[[int], bytes],
+) -> None:
+    policy, schema = DecodePolicy(), pa.schema([("attributes", pa.map_(pa.string(), pa.string()))])
+    tracemalloc.start()
+    try:
+        for number in range(40):
+            each = range(number * 1000, number * 1000 + (1000 if len(text(0)) < 10 else 1))
+            raws = [text(i) for i in each]
+            sent = [Sent(len(raw).to_bytes(4, "big") + raw, 1, True, b"", {}) for raw in raws]
+            batch_of(sent, len(sent), policy).to_arrow(schema)
+            del raws, sent
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 12 << 20

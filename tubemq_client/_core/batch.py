@@ -11,7 +11,6 @@ pyarrow is imported only when Arrow is asked for.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +21,7 @@ from tubemq_client._wire.payload import (
     parse_attributes,
     split_payload,
 )
-from tubemq_client.model import INDEX_ENTRY_BYTES, Message
+from tubemq_client.model import INDEX_ENTRY_BYTES, Message, message_minute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -56,7 +55,12 @@ COLUMNS = (
 
 _CHECKSUM_MASK = 0x7FFFFFFF
 _NO_ATTRIBUTES = ParsedAttributes({}, None, None)
-_CACHE_LIMIT = 65_536
+_CACHED_TEXT = 512
+"""Longest attribute text, in bytes, that is kept parsed: longer ones hardly repeat."""
+
+_CACHE_BYTES = 8 << 20
+_ENTRY_BYTES, _ITEM_BYTES = 600, 150
+"""About what a parsed text takes up besides its characters, and each of its items."""
 
 
 class RawBatch(NamedTuple):
@@ -77,19 +81,31 @@ class CorruptEntry(NamedTuple):
 
 
 class AttributeCache:
-    """Parsed attribute strings by their bytes; emptied when it grows beyond 65 536 entries."""
+    """Parsed attribute strings by their bytes, of about 8 MiB at most; then it is emptied.
+
+    Producers choose how many texts there are and how long: what is kept is counted in bytes of
+    memory, and long texts are parsed whenever they are asked for.
+    """
 
     def __init__(self) -> None:
         self._parsed: dict[bytes, ParsedAttributes] = {}
+        self._bytes = 0
 
     def __getitem__(self, raw: bytes | None) -> ParsedAttributes:
         if raw is None:
             return _NO_ATTRIBUTES
         parsed = self._parsed.get(raw)
-        if parsed is None:
-            if len(self._parsed) >= _CACHE_LIMIT:
+        return self._parse(raw) if parsed is None else parsed
+
+    def _parse(self, raw: bytes) -> ParsedAttributes:
+        parsed = parse_attributes(raw)
+        if len(raw) <= _CACHED_TEXT:
+            self._bytes += _ENTRY_BYTES + 3 * len(raw) + _ITEM_BYTES * len(parsed.attributes)
+            if self._bytes > _CACHE_BYTES:
                 self._parsed.clear()
-            parsed = self._parsed[raw] = parse_attributes(raw)
+                self._bytes = 0
+            else:
+                self._parsed[raw] = parsed
         return parsed
 
 
@@ -335,18 +351,8 @@ def _split(data: bytes, flag: int) -> tuple[bytes | None, bytes] | None:
         return None
 
 
-def _msg_time(parsed: ParsedAttributes) -> datetime | None:
-    """`$msgTime$` (minutes, no zone on the wire) read as UTC; None if absent or not a time."""
-    if parsed.msg_time is None:
-        return None
-    try:
-        return datetime.strptime(parsed.msg_time, "%Y%m%d%H%M").replace(tzinfo=UTC)
-    except ValueError:
-        return None
-
-
 _EXTRACT: dict[str, Callable[[ParsedAttributes], Any]] = {
-    "msg_time": _msg_time,
+    "msg_time": lambda parsed: message_minute(parsed.msg_time),
     "stream_id": lambda parsed: parsed.stream_id,
     "attributes": lambda parsed: list(parsed.attributes.items()),
 }

@@ -13,11 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import lru_cache
 from typing import Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_client.model import INDEX_ENTRY_BYTES, Message, OffsetRange, Partition, PartitionEnds
+from tubemq_client.model import (
+    INDEX_ENTRY_BYTES,
+    Message,
+    OffsetRange,
+    Partition,
+    PartitionEnds,
+    message_minute,
+)
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import key_order
@@ -30,20 +36,6 @@ __all__ = ["LOOK_AHEAD", "MessageTimeResolver", "message_minute"]
 
 LOOK_AHEAD: Final = 2_000
 """Index entries behind a boundary that are searched for late records."""
-
-_FORM = "%Y%m%d%H%M"
-_DIGITS = len("202611211200")
-
-
-@lru_cache(maxsize=4096)
-def message_minute(text: str | None, zone: tzinfo = UTC) -> datetime | None:
-    """The instant of a ``$msgTime$`` in `zone`, or None for text that is none."""
-    if text is None or len(text) != _DIGITS or not text.isdecimal():
-        return None
-    try:
-        return datetime.strptime(text, _FORM).replace(tzinfo=zone)
-    except ValueError:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
