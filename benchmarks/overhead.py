@@ -22,11 +22,11 @@ from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.cursor import Position
-from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Step
-from tubemq_provider.windows.run import WindowRun
+from tubemq_provider.windows.run.steps import WindowRun
 
 __all__ = ["CountingStore", "main", "plan_seconds"]
 

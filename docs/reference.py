@@ -48,6 +48,9 @@ ROOMS = {
         "Windows, offset stores, sinks, engines",
         (
             "tubemq_provider.windows.*",
+            "tubemq_provider.windows.planning.*",
+            "tubemq_provider.windows.time.*",
+            "tubemq_provider.windows.run.*",
             "tubemq_provider.offsets.*",
             "tubemq_provider.sinks.*",
             "tubemq_provider.engines.*",

@@ -19,10 +19,10 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.cli import offsets
 from tubemq_provider.cli._metadata import Group
 from tubemq_provider.offsets.ledger.tables import metadata
-from tubemq_provider.windows.claims import ClaimBook
 from tubemq_provider.windows.cursor import Position
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.planning.claims import ClaimBook
 from tubemq_provider.windows.protocols import Document
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]

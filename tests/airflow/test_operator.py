@@ -25,7 +25,7 @@ from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.operators.job import IngestJob
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.errors import NoInitialPosition, WindowError, WindowNotReady
-from tubemq_provider.windows.result import WindowResult
+from tubemq_provider.windows.run.result import WindowResult
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 

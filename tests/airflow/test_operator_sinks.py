@@ -23,7 +23,7 @@ from tubemq_provider.operators.job import IngestJob
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.errors import OtherScopeFound
 from tubemq_provider.windows.protocols import Step
-from tubemq_provider.windows.result import WindowResult
+from tubemq_provider.windows.run.result import WindowResult
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.windows.world import World
-from tubemq_provider.windows.claimed_run import window_run
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import ClaimStore, Document, OffsetStore
-from tubemq_provider.windows.result import WindowResult
-from tubemq_provider.windows.run import WindowRun
+from tubemq_provider.windows.run.claimed import window_run
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import WindowRun
 
 OpenTry = Callable[[str], OffsetStore]
 """Opens the store as a try of the named task sees it; tries of one task share its task plan."""

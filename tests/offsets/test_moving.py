@@ -15,9 +15,9 @@ from tests.windows.world import World
 from tubemq_client.errors import ConfigError
 from tubemq_provider.offsets.choose import store_for
 from tubemq_provider.offsets.ledger.tables import metadata
-from tubemq_provider.windows.claimed_run import window_run
 from tubemq_provider.windows.errors import SinkHistoryLost
-from tubemq_provider.windows.result import WindowResult
+from tubemq_provider.windows.run.claimed import window_run
+from tubemq_provider.windows.run.result import WindowResult
 
 
 class Tasks:

@@ -15,8 +15,8 @@ from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.plan import WindowScope
-from tubemq_provider.windows.resolve import ExplicitPlanner
-from tubemq_provider.windows.run import WindowRun
+from tubemq_provider.windows.planning.resolve import ExplicitPlanner
+from tubemq_provider.windows.run.steps import WindowRun
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

@@ -21,16 +21,16 @@ from tubemq_client.model import Message, OffsetRange, Partition, PartitionEnds
 from tubemq_client.sync import Producer, RangeReader
 from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.errors import WindowNotReady
-from tubemq_provider.windows.history import (
+from tubemq_provider.windows.planning.resolve import Resolved
+from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.time.history import (
     HISTORY_GROUP,
     HISTORY_TOPIC,
     HistoryResolver,
     history_partition,
 )
-from tubemq_provider.windows.message_time import MessageTimeResolver
-from tubemq_provider.windows.protocols import Document
-from tubemq_provider.windows.resolve import Resolved
-from tubemq_provider.windows.timeline import TimelineResolver, record_sample
+from tubemq_provider.windows.time.message_time import MessageTimeResolver
+from tubemq_provider.windows.time.timeline import TimelineResolver, record_sample
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -13,12 +13,12 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.append import AppendSink
-from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.errors import CountMismatch, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.protocols import IngestCounts, Sink
-from tubemq_provider.windows.result import WindowResult
-from tubemq_provider.windows.run import WindowRun
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import WindowRun
 
 
 @pytest.fixture

@@ -20,13 +20,13 @@ from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.read import read_windows
-from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import OnClear, Policies
 from tubemq_provider.windows.protocols import IngestCounts, Progress, ReplacingSink, Sink, Step
-from tubemq_provider.windows.result import WindowResult
-from tubemq_provider.windows.run import WindowRun
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import WindowRun
 
 ENDS = dict.fromkeys(KEYS, 28 * 12)
 

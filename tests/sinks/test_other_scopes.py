@@ -12,13 +12,13 @@ from tests.windows.fake_reader import KEYS, TOPIC, ends_of, open_fake
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.append import AppendSink
-from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.errors import OtherScopeFound
 from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Marker, Sink
-from tubemq_provider.windows.result import WindowResult
-from tubemq_provider.windows.run import WindowRun
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import WindowRun
 
 ENDS = [dict.fromkeys(KEYS, 28 * count) for count in (11, 40)]
 OPENERS: dict[str, Callable[[Path], Sink]] = {

@@ -15,11 +15,11 @@ from tests.windows.fake_reader import KEYS, TOPIC, ends_of, expected, open_fake
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.read import published_windows, read_windows
-from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.protocols import Sink, Step
-from tubemq_provider.windows.result import WindowResult
-from tubemq_provider.windows.run import WindowRun
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import WindowRun
 from tubemq_provider.windows.verify import chain_problems
 
 ENDS = [dict.fromkeys(KEYS, 28 * count) for count in (11, 40, 50)]

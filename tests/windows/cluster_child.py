@@ -11,11 +11,11 @@ from tubemq_client.sync import Metadata
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
-from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.result import WindowResult
-from tubemq_provider.windows.run import WindowRun
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import WindowRun
 
 TOPIC = "orders"
 GROUP = "g1"

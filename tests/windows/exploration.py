@@ -18,11 +18,11 @@ from itertools import pairwise
 
 from tests.windows.world import ENTRY, TOPIC, MemorySink, ReplacingMemorySink, World
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
-from tubemq_provider.windows.claimed_run import window_run
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import Document
-from tubemq_provider.windows.result import WindowResult
-from tubemq_provider.windows.run import StepPoint, WindowRun
+from tubemq_provider.windows.run.claimed import window_run
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import StepPoint, WindowRun
 from tubemq_provider.windows.verify import chain_problems
 
 MAX_TASKS = 3

@@ -17,10 +17,10 @@ from tests.windows.fake_reader import TOPIC, ends_of, open_fake
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
-from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.protocols import Step
-from tubemq_provider.windows.run import WindowRun
+from tubemq_provider.windows.run.steps import WindowRun
 
 Point = tuple[str, str, int]
 """Step, point, and which occurrence of it (from 1)."""

@@ -17,11 +17,11 @@ from tubemq_client.model import OffsetRange
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
-from tubemq_provider.windows.budgets import ByteBudget, Pace
-from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.plan import WindowScope
-from tubemq_provider.windows.result import WindowResult
-from tubemq_provider.windows.run import WindowRun
+from tubemq_provider.windows.planning.budgets import ByteBudget, Pace
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import WindowRun
 
 reads: list[OffsetRange] = []
 

@@ -12,14 +12,14 @@ import pytest
 
 from tests.windows.world import World
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
-from tubemq_provider.windows.claimed_run import ClaimedRun, window_run
-from tubemq_provider.windows.claims import Claim, ClaimBook, rebuilt
 from tubemq_provider.windows.cursor import Position
 from tubemq_provider.windows.errors import MarkerConflict, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
 from tubemq_provider.windows.protocols import ClaimStore, Document
-from tubemq_provider.windows.result import WindowResult
-from tubemq_provider.windows.run import StepPoint
+from tubemq_provider.windows.run.claimed import ClaimedRun, window_run
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import StepPoint
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SCOPE = WindowScope("c1", "orders", "g1", "memory:test")

@@ -19,9 +19,9 @@ from tubemq_client.sync import Metadata
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
-from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.run import WindowRun
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.run.steps import WindowRun
 
 SECOND_WINDOW = {
     "load_cursor": 3,

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from tests.windows.exploration import WIDTH, Claimed, History, SetByHand, ViolationError
 from tests.windows.world import MemorySink, ReplacingMemorySink
-from tubemq_provider.windows.claimed_run import ClaimedRun
 from tubemq_provider.windows.cursor import Cursor
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
@@ -26,7 +25,8 @@ from tubemq_provider.windows.protocols import (
     Publication,
     Staging,
 )
-from tubemq_provider.windows.run import WindowRun
+from tubemq_provider.windows.run.claimed import ClaimedRun
+from tubemq_provider.windows.run.steps import WindowRun
 
 CHOICE = st.integers(min_value=0, max_value=17 * WIDTH - 1)
 CHOICES = st.lists(CHOICE, min_size=20, max_size=150)

@@ -21,7 +21,7 @@ from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.errors import DataLoss
 from tubemq_client.sync import Producer
 from tubemq_provider.sinks.read import published_windows, read_windows
-from tubemq_provider.windows.result import WindowResult
+from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.verify import chain_problems
 
 pytestmark = pytest.mark.timeout(120)

@@ -10,11 +10,11 @@ import pytest
 from tests.windows.test_claims import MemoryClaims
 from tests.windows.world import MemoryEngine, ReplacingMemorySink, World
 from tubemq_provider.offsets.memory import MemoryOffsetStore
-from tubemq_provider.windows.claimed_run import window_run
 from tubemq_provider.windows.errors import CountMismatch
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts, OffsetStore, Progress, Staging
-from tubemq_provider.windows.result import WindowResult
+from tubemq_provider.windows.run.claimed import window_run
+from tubemq_provider.windows.run.result import WindowResult
 
 
 class LosingEngine(MemoryEngine):

@@ -11,13 +11,13 @@ import pytest
 from tests.windows.test_claims import MemoryClaims
 from tests.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
 from tubemq_provider.offsets.memory import MemoryOffsetStore
-from tubemq_provider.windows.boundaries import Boundaries
-from tubemq_provider.windows.claimed_run import window_run
 from tubemq_provider.windows.errors import OtherScopeFound, SinkHistoryLost
+from tubemq_provider.windows.planning.resolve import ExplicitPlanner, TimePlanner
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.resolve import ExplicitPlanner, TimePlanner
-from tubemq_provider.windows.result import WindowResult
-from tubemq_provider.windows.run import StandalonePlanner, WindowRun
+from tubemq_provider.windows.run.claimed import window_run
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import StandalonePlanner, WindowRun
+from tubemq_provider.windows.time.boundaries import Boundaries
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -12,13 +12,13 @@ import pytest
 from tests.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
 from tubemq_client.errors import ConfigError, DataLoss
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
-from tubemq_provider.windows.boundaries import Boundaries
 from tubemq_provider.windows.errors import DocumentError, MarkerConflict, WindowNotReady
 from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.planning.resolve import ExplicitPlanner, TimePlanner, TimeResolver
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.resolve import ExplicitPlanner, TimePlanner, TimeResolver
-from tubemq_provider.windows.result import WindowResult
-from tubemq_provider.windows.run import StandalonePlanner, StepPoint, WindowRun
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import StandalonePlanner, StepPoint, WindowRun
+from tubemq_provider.windows.time.boundaries import Boundaries
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -16,18 +16,18 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import Message, OffsetRange, Partition, PartitionEnds
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.errors import DocumentError, WindowNotReady
-from tubemq_provider.windows.history import (
+from tubemq_provider.windows.planning.resolve import TimePlanner, TimeResolver
+from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.run.steps import WindowRun
+from tubemq_provider.windows.time.history import (
     HISTORY_TOPIC,
     HistoryResolver,
     history_partition,
     history_sample,
 )
-from tubemq_provider.windows.message_time import MessageTimeResolver
-from tubemq_provider.windows.protocols import Document
-from tubemq_provider.windows.resolve import TimePlanner, TimeResolver
-from tubemq_provider.windows.run import WindowRun
-from tubemq_provider.windows.samples import Sample, instant_of
-from tubemq_provider.windows.timeline import Timeline, TimelineResolver, record_sample
+from tubemq_provider.windows.time.message_time import MessageTimeResolver
+from tubemq_provider.windows.time.samples import Sample, instant_of
+from tubemq_provider.windows.time.timeline import Timeline, TimelineResolver, record_sample
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tubemq_provider.windows.claims import ClaimBook
 from tubemq_provider.windows.cursor import Cursor, Position, position_of_event
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.planning.claims import ClaimBook
 from tubemq_provider.windows.versions import MIGRATIONS, VERSIONS, brought_up
 
 FROZEN = Path(__file__).parent / "frozen"

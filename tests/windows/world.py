@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from tubemq_client.model import Partition, PartitionEnds
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
-from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import (
     BoundaryBook,
@@ -24,7 +24,7 @@ from tubemq_provider.windows.protocols import (
     Publication,
     Staging,
 )
-from tubemq_provider.windows.run import Mirror, WindowRun
+from tubemq_provider.windows.run.steps import Mirror, WindowRun
 from tubemq_provider.windows.verify import check_staged
 
 TOPIC = "orders"

@@ -18,10 +18,10 @@ from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows._plan_document import offset_problem, valid_key
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.claims import Claim, ClaimBook, rebuilt
 from tubemq_provider.windows.cursor import CURSOR_VERSION, Position
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.plan import WindowPlan, key_order
+from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
 from tubemq_provider.windows.protocols import Document
 
 __all__ = ["adopt", "list_groups", "rebuild", "set_position", "show"]

@@ -21,16 +21,16 @@ from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.offsets.file_timeline import FileTimeline
 from tubemq_provider.sinks.factory import sink_for, sink_uri
-from tubemq_provider.windows.boundaries import Boundaries
-from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.resolve import TimePlanner, TimeResolver
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Sink
-from tubemq_provider.windows.resolve import TimePlanner, TimeResolver
-from tubemq_provider.windows.result import WindowResult
-from tubemq_provider.windows.run import StandalonePlanner, WindowRun
-from tubemq_provider.windows.timeline import TimelineResolver
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import StandalonePlanner, WindowRun
+from tubemq_provider.windows.time.boundaries import Boundaries
+from tubemq_provider.windows.time.timeline import TimelineResolver
 
 __all__ = ["build_tubemq_asset"]
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from tubemq_provider.windows.protocols import StepObserver
-    from tubemq_provider.windows.result import WindowResult
+    from tubemq_provider.windows.run.result import WindowResult
 
 __all__ = ["TubeMQSparkIngestOperator"]
 

@@ -17,14 +17,14 @@ from tubemq_provider.operators.arguments import IngestArguments
 from tubemq_provider.operators.destination import open_sink
 from tubemq_provider.operators.intervals import Interval, no_interval
 from tubemq_provider.operators.resolvers import ResolverMaker
-from tubemq_provider.windows.budgets import ByteBudget
-from tubemq_provider.windows.claimed_run import window_run
-from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.budgets import ByteBudget
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.resolve import ExplicitPlanner, TimePlanner
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.resolve import ExplicitPlanner, TimePlanner
-from tubemq_provider.windows.run import StandalonePlanner
+from tubemq_provider.windows.run.claimed import window_run
+from tubemq_provider.windows.run.steps import StandalonePlanner
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         Step,
         StepObserver,
     )
-    from tubemq_provider.windows.result import WindowResult
+    from tubemq_provider.windows.run.result import WindowResult
 
 __all__ = ["IngestJob"]
 

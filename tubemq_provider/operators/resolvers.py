@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from tubemq_client.sync import RangeReader
-from tubemq_provider.windows.boundaries import Boundaries
-from tubemq_provider.windows.history import (
+from tubemq_provider.windows.time.boundaries import Boundaries
+from tubemq_provider.windows.time.history import (
     HISTORY_GROUP,
     HISTORY_TOPIC,
     HistoryResolver,
     history_partition,
 )
-from tubemq_provider.windows.message_time import MessageTimeResolver
-from tubemq_provider.windows.timeline import TimelineResolver
+from tubemq_provider.windows.time.message_time import MessageTimeResolver
+from tubemq_provider.windows.time.timeline import TimelineResolver
 
 if TYPE_CHECKING:
     from tubemq_client import Message, OffsetRange, Partition, PartitionEnds
     from tubemq_provider.hooks.tubemq import TubeMQHook
     from tubemq_provider.operators.arguments import IngestArguments
+    from tubemq_provider.windows.planning.resolve import TimeResolver
     from tubemq_provider.windows.probing import ReadRange
     from tubemq_provider.windows.protocols import Document
-    from tubemq_provider.windows.resolve import TimeResolver
 
 __all__ = ["ResolverMaker"]
 

@@ -25,6 +25,7 @@ from tubemq_provider.sinks._places import as_document
 from tubemq_provider.sinks._staging import StagingArea, verified_files
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.planning.scopes import one_of_each_scope
 from tubemq_provider.windows.protocols import (
     BoundaryBook,
     Document,
@@ -34,7 +35,6 @@ from tubemq_provider.windows.protocols import (
     Publication,
     Staging,
 )
-from tubemq_provider.windows.scopes import one_of_each_scope
 
 if TYPE_CHECKING:
     import pyarrow as pa

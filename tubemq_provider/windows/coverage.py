@@ -18,7 +18,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.windows.canonical import parse_instant, rfc3339
 from tubemq_provider.windows.plan import key_order
 from tubemq_provider.windows.protocols import Marker
-from tubemq_provider.windows.result import merged_gaps
+from tubemq_provider.windows.run.result import merged_gaps
 
 __all__ = ["Coverage", "Pieces", "calendar", "coverage", "pieces_of", "report"]
 

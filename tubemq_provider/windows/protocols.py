@@ -1,6 +1,6 @@
 """The three ways out of a window run, the observer of its steps, and the values they exchange.
 
-`WindowRun` (`windows/run.py`) decides *what* happens in which order; an `OffsetStore` keeps
+`WindowRun` (`windows/run/steps.py`) decides *what* happens in which order; an `OffsetStore` keeps
 progress, a `Sink` keeps records together with a marker, an `Engine` moves records. Implementations
 are dumb on purpose: they store and return documents and files, and never decide whether a window
 is written, replayed or replaced.

@@ -18,9 +18,14 @@ from tubemq_provider.windows._plan_document import offset_problem, valid_key
 from tubemq_provider.windows.canonical import basic_instant, rfc3339
 from tubemq_provider.windows.errors import DocumentError, WindowNotReady
 from tubemq_provider.windows.plan import WindowPlan, WindowScope, key_order, time_window_id
+from tubemq_provider.windows.planning.retention import (
+    EndsLookup,
+    by_key,
+    check_reachable,
+    lost_starts,
+)
 from tubemq_provider.windows.policies import EARLIEST, LATEST, NewPartitionPosition, Policies
 from tubemq_provider.windows.protocols import BoundaryBook, Document
-from tubemq_provider.windows.retention import EndsLookup, by_key, check_reachable, lost_starts
 
 __all__ = [
     "EvidentResolver",

@@ -1,6 +1,6 @@
 """What one run knows while it takes its steps: the position it proved, its plan, its marker.
 
-Only `run` uses it. The questions that need several of these facts at once are answered here, as
+Only this room uses it. The questions that need several of these facts at once are answered here, as
 pure functions of what was read, so that the steps themselves stay a list of actions. This module
 must not do I/O.
 """
@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from tubemq_provider.windows.budgets import Pace, entries_by_store
 from tubemq_provider.windows.cursor import Cursor, Position
 from tubemq_provider.windows.errors import MarkerConflict, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, cursor_window_id
+from tubemq_provider.windows.planning.budgets import Pace, entries_by_store
 from tubemq_provider.windows.protocols import IngestCounts, Marker, Staging
 
 __all__ = [

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tubemq_provider.windows.budgets import Pace
 from tubemq_provider.windows.cursor import Position
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.planning.budgets import Pace
 from tubemq_provider.windows.protocols import Marker
 from tubemq_provider.windows.versions import VERSIONS
 

@@ -15,16 +15,17 @@ from typing import Any
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import INDEX_ENTRY_BYTES, PartitionEnds
-from tubemq_provider.windows.budgets import (
+from tubemq_provider.windows.cursor import Position
+from tubemq_provider.windows.errors import NoInitialPosition
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.planning.budgets import (
     ASSUMED_PER_S,
     Budget,
     Pace,
     entries_by_store,
     store_name,
 )
-from tubemq_provider.windows.cursor import Position
-from tubemq_provider.windows.errors import NoInitialPosition
-from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.planning.retention import EndsLookup, by_key, lost_starts, truncated
 from tubemq_provider.windows.policies import (
     EARLIEST,
     LATEST,
@@ -33,7 +34,6 @@ from tubemq_provider.windows.policies import (
     RegressionPolicy,
     parse_offsets,
 )
-from tubemq_provider.windows.retention import EndsLookup, by_key, lost_starts, truncated
 
 __all__ = ["CursorPlanner"]
 

@@ -20,18 +20,12 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.windows._outcome import outcome
-from tubemq_provider.windows._progress import (
-    RunProgress,
-    cursor_numbers,
-    history_lost,
-    is_cursor,
-    same_window,
-)
 from tubemq_provider.windows.cursor import Cursor, Position, position_of_event
-from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.errors import DocumentError, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, cursor_window_id
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.resolve import StandalonePlanner
+from tubemq_provider.windows.planning.scopes import refuse_other_scopes
 from tubemq_provider.windows.policies import OnClear, OnOtherScope
 from tubemq_provider.windows.protocols import (
     Document,
@@ -45,9 +39,15 @@ from tubemq_provider.windows.protocols import (
     Step,
     StepObserver,
 )
-from tubemq_provider.windows.resolve import StandalonePlanner
-from tubemq_provider.windows.result import WindowResult, event_document
-from tubemq_provider.windows.scopes import refuse_other_scopes
+from tubemq_provider.windows.run._outcome import outcome
+from tubemq_provider.windows.run._progress import (
+    RunProgress,
+    cursor_numbers,
+    history_lost,
+    is_cursor,
+    same_window,
+)
+from tubemq_provider.windows.run.result import WindowResult, event_document
 from tubemq_provider.windows.verify import check_counts, check_marker
 
 __all__ = ["PLANS_KEPT", "Mirror", "StandalonePlanner", "StepPoint", "WindowRun"]

@@ -1,6 +1,6 @@
 """What a run says when it is done: its result, made from the facts its steps have gathered.
 
-Apart from `run`, so that the steps stay a list of actions. A pure function of what was read and
+Apart from `steps`, so that the steps stay a list of actions. A pure function of what was read and
 done; this module must not do I/O or decide anything.
 """
 
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tubemq_provider.windows._progress import RunProgress
-from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.plan import WindowKind
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.resolve import StandalonePlanner
 from tubemq_provider.windows.protocols import Engine, Sink
-from tubemq_provider.windows.resolve import StandalonePlanner
-from tubemq_provider.windows.result import WindowResult, merged_gaps
+from tubemq_provider.windows.run._progress import RunProgress
+from tubemq_provider.windows.run.result import WindowResult, merged_gaps
 
 __all__ = ["outcome"]
 

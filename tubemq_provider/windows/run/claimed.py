@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tubemq_provider.windows._progress import cursor_numbers, history_lost
-from tubemq_provider.windows.claims import Claim, ClaimBook, rebuilt
 from tubemq_provider.windows.cursor import Cursor, Position, position_of_event
-from tubemq_provider.windows.cursor_planner import CursorPlanner
 from tubemq_provider.windows.errors import SinkHistoryLost, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
+from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.protocols import ClaimStore, Document, OffsetStore
-from tubemq_provider.windows.run import WindowRun
+from tubemq_provider.windows.run._progress import cursor_numbers, history_lost
+from tubemq_provider.windows.run.steps import WindowRun
 
 __all__ = ["ClaimedRun", "window_run"]
 

@@ -1,0 +1,5 @@
+"""What a window will consist of: from a position, an interval or explicit ranges to a plan.
+
+`cursor_planner` plans the next window of a cursor, `resolve` a window that stands alone; `budgets`,
+`retention`, `claims` and `scopes` are what they weigh. Decisions only: nothing here does I/O.
+"""
