@@ -103,8 +103,8 @@ async def member(
         broker = first._consumer.table.held[PARTITION].lease.broker.address
     async with delay.before(broker) as way:
 
-        async def detour(address: Any, settings: ClientSettings) -> Any:
-            return await connect(way if address == broker else address, settings)
+        async def detour(address: Any, *how: Any) -> Any:
+            return await connect(way if address == broker else address, *how)
 
         monkeypatch.setattr(asyncio_pool, "connect", detour)
         async with Consumer(settings, "overtaken", {TOPIC: ()}) as consumer:
@@ -123,8 +123,8 @@ async def assigned(
         broker = first._consumer.held[PARTITION].lease.broker.address
     async with delay.before(broker) as way:
 
-        async def detour(address: Any, settings: ClientSettings) -> Any:
-            return await connect(way if address == broker else address, settings)
+        async def detour(address: Any, *how: Any) -> Any:
+            return await connect(way if address == broker else address, *how)
 
         monkeypatch.setattr(asyncio_pool, "connect", detour)
         async with AssignedConsumer(settings, "chosen", {TOPIC: ()}) as consumer:

@@ -91,8 +91,8 @@ class BadNetwork:
                 proxy.cut()
 
     def _detour(self, connect: Any) -> Any:
-        def connect_elsewhere(address: Address, settings: ClientSettings) -> Any:
+        def connect_elsewhere(address: Address, *how: Any) -> Any:
             proxy = self._proxies.get(address)
-            return connect(proxy.address if proxy else address, settings)
+            return connect(proxy.address if proxy else address, *how)
 
         return connect_elsewhere

@@ -23,12 +23,13 @@ from tubemq_client._io.tls import (
     refused,
     refused_later,
 )
-from tubemq_client._wire.framing import FrameDecoder
+from tubemq_client._wire.codec import TUBEMQ
 from tubemq_client.model import address_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tubemq_client._io.codec import Codec, Decoder
     from tubemq_client.model import Address, ClientSettings, TlsSettings
 
 __all__ = ["AsyncConnection", "connect"]
@@ -36,7 +37,9 @@ __all__ = ["AsyncConnection", "connect"]
 _SERIAL_MASK = 0x7FFFFFFF
 
 
-async def connect(address: Address, settings: ClientSettings) -> AsyncConnection:
+async def connect(
+    address: Address, settings: ClientSettings, codec: Codec = TUBEMQ
+) -> AsyncConnection:
     """Open a TCP connection within `connect_timeout_ms`, and make it TLS if asked to.
 
     Raises `errors.ConnectError`, or its subclass `errors.TlsError`."""
@@ -45,7 +48,7 @@ async def connect(address: Address, settings: ClientSettings) -> AsyncConnection
     try:
         async with asyncio.timeout(settings.connect_timeout_ms / 1000):
             _, connection = await loop.create_connection(
-                lambda: AsyncConnection(name, settings.max_frame_bytes), *address
+                lambda: AsyncConnection(name, codec.decoder(settings.max_frame_bytes)), *address
             )
     except TimeoutError as error:
         raise errors.ConnectError(
@@ -72,10 +75,10 @@ def _reason(error: Exception) -> object:
 class AsyncConnection(asyncio.Protocol):
     """Frames over one transport. Belongs to the loop it was made on."""
 
-    def __init__(self, name: str, max_frame_bytes: int) -> None:
+    def __init__(self, name: str, decoder: Decoder) -> None:
         self.name = name
         self._loop = asyncio.get_running_loop()
-        self._decoder = FrameDecoder(max_frame_bytes)
+        self._decoder = decoder
         self._serials = itertools.count(1)
         self._transport: asyncio.Transport | None = None
         self._replies: dict[int, asyncio.Future[bytes]] = {}

@@ -29,13 +29,14 @@ from tubemq_client._core.effects import (
 )
 from tubemq_client._io.asyncio_pool import AsyncPool
 from tubemq_client._io.replies import LATE_GRACE_S, explained, read_replies
-from tubemq_client._wire.envelope import decode_response, encode_request, encode_requests
+from tubemq_client._wire.codec import TUBEMQ
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from tubemq_client._core.effects import Conversation, Effect
     from tubemq_client._io.asyncio_connection import AsyncConnection
+    from tubemq_client._io.codec import Codec
     from tubemq_client._wire.methods import Method
     from tubemq_client.model import Address, ClientSettings
 
@@ -65,10 +66,16 @@ class AsyncDriver:
     With `shared`, connections are that pool's: they stay open, and others may be using them.
     """
 
-    def __init__(self, settings: ClientSettings, shared: AsyncPool | None = None) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        shared: AsyncPool | None = None,
+        codec: Codec = TUBEMQ,
+    ) -> None:
         self._settings = settings
         self._timeout_s = settings.rpc_timeout_ms / 1000
-        self._pool = shared or AsyncPool(settings)
+        self._pool = shared or AsyncPool(settings, codec)
+        self._codec = self._pool.codec
         self._owns_pool = shared is None
         self._releases: dict[int, Conversation[None]] = {}
         self._last_words: set[asyncio.Task[None]] = set()
@@ -181,12 +188,17 @@ class AsyncDriver:
 
     async def _post(self, address: Address, method: Method, request: Any) -> _InFlight:
         connection = await self._connection(address)
-        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        deadline = asyncio.get_running_loop().time() + self._patience_s(request)
         serial = await connection.post(
-            lambda serial: encode_request(serial, method, request, self._settings.rpc_timeout_ms),
+            lambda serial: self._codec.encode(
+                serial, method, request, self._settings.rpc_timeout_ms
+            ),
             self._timeout_s,
         )
         return _InFlight(connection, (serial,), deadline)
+
+    def _patience_s(self, request: Any) -> float:
+        return self._codec.timeout_ms(request, self._settings.rpc_timeout_ms) / 1000
 
     async def _perform_all(self, effect: PostAll | AwaitAll, tickets: dict[int, _InFlight]) -> Any:
         if isinstance(effect, PostAll):
@@ -205,7 +217,7 @@ class AsyncDriver:
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         method, timeout_ms = effect.method, self._settings.rpc_timeout_ms
         serials = await connection.post_all(
-            lambda serials: encode_requests(serials, method, effect.requests, timeout_ms),
+            lambda serials: self._codec.encode_all(serials, method, effect.requests, timeout_ms),
             len(effect.requests),
             self._timeout_s,
         )
@@ -214,7 +226,9 @@ class AsyncDriver:
     async def _receive_all(self, flight: _InFlight, method: Method, grace: float) -> list[Any]:
         deadline = max(flight.deadline, grace)
         found = await flight.connection.wait_all(flight.serials, deadline)
-        return read_replies(found, method, flight.connection.name, self._settings.rpc_timeout_ms)
+        return read_replies(
+            self._codec, found, method, flight.connection.name, self._settings.rpc_timeout_ms
+        )
 
     async def _receive(self, flight: _InFlight, method: Method) -> Any:
         name = flight.connection.name
@@ -222,7 +236,7 @@ class AsyncDriver:
             payload = await flight.connection.wait(flight.serials[0], flight.deadline)
         except errors.RpcTimeout as error:
             raise explained(error, method, name, self._settings.rpc_timeout_ms) from error
-        return decode_response(payload, method, f"{method.name} at {name}")
+        return self._codec.decode(payload, method, f"{method.name} at {name}")
 
     async def _sleep_or_connect(self, effect: Sleep | Connect) -> None:
         """Closing the driver wakes whoever sleeps; its next request is refused."""

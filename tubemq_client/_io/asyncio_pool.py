@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from tubemq_client import errors
 from tubemq_client._core.connections import ConnectionRules
 from tubemq_client._io.asyncio_connection import AsyncConnection, connect
+from tubemq_client._wire.codec import TUBEMQ
 
 if TYPE_CHECKING:
+    from tubemq_client._io.codec import Codec
     from tubemq_client.model import Address, ClientSettings
 
 __all__ = ["AsyncPool"]
@@ -32,8 +34,9 @@ class _Peer:
 class AsyncPool:
     """Opens connections when they are asked for. `close()` closes them all."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, codec: Codec = TUBEMQ) -> None:
         self._settings = settings
+        self.codec = codec
         self._peers: dict[Address, _Peer] = {}
         self._rules = ConnectionRules.of(settings)
         self._preparing: set[asyncio.Task[None]] = set()
@@ -100,7 +103,7 @@ class AsyncPool:
             await self._pause(pause)
             self._raise_if_closed()
         try:
-            connection = await connect(address, self._settings)
+            connection = await connect(address, self._settings, self.codec)
         except errors.ConnectError:
             chance = random.random()  # noqa: S311 - spreads attempts, guards nothing
             self._rules.failed(address, _now_ms(), chance)

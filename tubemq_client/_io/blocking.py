@@ -28,12 +28,13 @@ from tubemq_client._io.tls import (
     refused_later,
     secure,
 )
-from tubemq_client._wire.framing import FrameDecoder
+from tubemq_client._wire.codec import TUBEMQ
 from tubemq_client.model import address_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from tubemq_client._io.codec import Codec, Decoder
     from tubemq_client.model import Address, ClientSettings
 
 __all__ = ["BlockingConnection", "connect"]
@@ -46,7 +47,9 @@ _HELD_BYTES = 64 * 1024
 """Requests that may wait for more do so no longer than that, and until there are so many bytes."""
 
 
-def connect(address: Address, settings: ClientSettings) -> BlockingConnection:
+def connect(
+    address: Address, settings: ClientSettings, codec: Codec = TUBEMQ
+) -> BlockingConnection:
     """Open a TCP connection within `connect_timeout_ms`, and make it TLS if asked to.
 
     Raises `errors.ConnectError`, or its subclass `errors.TlsError`."""
@@ -61,20 +64,22 @@ def connect(address: Address, settings: ClientSettings) -> BlockingConnection:
     except BaseException:
         sock.close()
         raise
-    return BlockingConnection(channel, address_text(address), settings.max_frame_bytes)
+    return BlockingConnection(
+        channel, address_text(address), codec.decoder(settings.max_frame_bytes)
+    )
 
 
 class BlockingConnection:
     """Frames over one socket. Safe to share between threads."""
 
-    def __init__(self, sock: socket.socket | TlsSocket, name: str, max_frame_bytes: int) -> None:
+    def __init__(self, sock: socket.socket | TlsSocket, name: str, decoder: Decoder) -> None:
         self.name = name
         self._sock = sock
         self._sock.settimeout(0)
         self._readable, self._writable = select.poll(), select.poll()
         self._readable.register(sock, select.POLLIN)
         self._writable.register(sock, select.POLLOUT)
-        self._decoder = FrameDecoder(max_frame_bytes)
+        self._decoder = decoder
         self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self._serials = itertools.count(1)
         self._send_lock = threading.Lock()

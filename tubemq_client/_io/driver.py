@@ -1,8 +1,8 @@
 """Runs conversations on blocking connections: the blocking half of the shells.
 
 One `BlockingDriver` per client object; it performs effects in the caller's thread, on connections
-of its own pool or of one that clients share. Several threads may run conversations on one driver at
-the same time. `asyncio_driver` is its twin.
+of its own pool or of one that clients share, in the protocol of the pool's codec. Several threads
+may run conversations on one driver at the same time. `asyncio_driver` is its twin.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from tubemq_client._core.effects import (
 )
 from tubemq_client._io.pool import BlockingPool
 from tubemq_client._io.replies import LATE_GRACE_S, explained, read_replies
-from tubemq_client._wire.envelope import decode_response, encode_request, encode_requests
+from tubemq_client._wire.codec import TUBEMQ
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from tubemq_client._core.effects import Conversation, Effect
     from tubemq_client._io.blocking import BlockingConnection
+    from tubemq_client._io.codec import Codec
     from tubemq_client._wire.methods import Method
     from tubemq_client.model import Address, ClientSettings
 
@@ -60,10 +61,16 @@ class BlockingDriver:
     With `shared`, connections are that pool's: they stay open, and others may be using them.
     """
 
-    def __init__(self, settings: ClientSettings, shared: BlockingPool | None = None) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        shared: BlockingPool | None = None,
+        codec: Codec = TUBEMQ,
+    ) -> None:
         self._settings = settings
         self._timeout_s = settings.rpc_timeout_ms / 1000
-        self._pool = shared or BlockingPool(settings)
+        self._pool = shared or BlockingPool(settings, codec)
+        self._codec = self._pool.codec
         self._owns_pool = shared is None
         self._releases: dict[int, Conversation[None]] = {}
         self._closed = threading.Event()
@@ -145,12 +152,17 @@ class BlockingDriver:
 
     def _post(self, address: Address, method: Method, request: Any) -> _InFlight:
         connection = self._connection(address)
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self._patience_s(request)
         serial = connection.post(
-            lambda serial: encode_request(serial, method, request, self._settings.rpc_timeout_ms),
+            lambda serial: self._codec.encode(
+                serial, method, request, self._settings.rpc_timeout_ms
+            ),
             self._timeout_s,
         )
         return _InFlight(connection, (serial,), deadline)
+
+    def _patience_s(self, request: Any) -> float:
+        return self._codec.timeout_ms(request, self._settings.rpc_timeout_ms) / 1000
 
     def _perform_all(self, effect: PostAll | AwaitAll, tickets: dict[int, _InFlight]) -> Any:
         if isinstance(effect, PostAll):
@@ -170,7 +182,7 @@ class BlockingDriver:
         deadline = time.monotonic() + self._timeout_s
         method, timeout_ms = effect.method, self._settings.rpc_timeout_ms
         serials = connection.post_all(
-            lambda serials: encode_requests(serials, method, effect.requests, timeout_ms),
+            lambda serials: self._codec.encode_all(serials, method, effect.requests, timeout_ms),
             len(effect.requests),
             self._timeout_s,
             soon=effect.soon,
@@ -179,7 +191,9 @@ class BlockingDriver:
 
     def _receive_all(self, flight: _InFlight, method: Method, grace: float) -> list[Any]:
         found = flight.connection.wait_all(flight.serials, max(flight.deadline, grace))
-        return read_replies(found, method, flight.connection.name, self._settings.rpc_timeout_ms)
+        return read_replies(
+            self._codec, found, method, flight.connection.name, self._settings.rpc_timeout_ms
+        )
 
     def _receive(self, flight: _InFlight, method: Method) -> Any:
         name = flight.connection.name
@@ -187,7 +201,7 @@ class BlockingDriver:
             payload = flight.connection.wait(flight.serials[0], flight.deadline)
         except errors.RpcTimeout as error:
             raise explained(error, method, name, self._settings.rpc_timeout_ms) from error
-        return decode_response(payload, method, f"{method.name} at {name}")
+        return self._codec.decode(payload, method, f"{method.name} at {name}")
 
     def _connection(self, address: Address) -> BlockingConnection:
         if self._closed.is_set():

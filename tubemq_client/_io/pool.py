@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from tubemq_client import errors
 from tubemq_client._core.connections import ConnectionRules
 from tubemq_client._io.blocking import BlockingConnection, connect
+from tubemq_client._wire.codec import TUBEMQ
 
 if TYPE_CHECKING:
+    from tubemq_client._io.codec import Codec
     from tubemq_client.model import Address, ClientSettings
 
 __all__ = ["BlockingPool"]
@@ -36,8 +38,9 @@ class _Peer:
 class BlockingPool:
     """Opens connections when they are asked for. `close()` closes them all."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, codec: Codec = TUBEMQ) -> None:
         self._settings = settings
+        self.codec = codec
         self._lock = threading.Lock()
         self._peers: dict[Address, _Peer] = {}
         self._rules = ConnectionRules.of(settings)
@@ -109,7 +112,7 @@ class BlockingPool:
         self._closed.wait(self._rules.wait_ms(address, _now_ms()) / 1000)
         self._raise_if_closed()
         try:
-            connection = connect(address, self._settings)
+            connection = connect(address, self._settings, self.codec)
         except errors.ConnectError:
             chance = random.random()  # noqa: S311 - spreads attempts, guards nothing
             self._rules.failed(address, _now_ms(), chance)

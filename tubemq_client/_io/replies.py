@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
-from tubemq_client._wire.envelope import decode_response
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tubemq_client._io.codec import Codec
     from tubemq_client._wire.methods import Method
 
 __all__ = ["LATE_GRACE_S", "explained", "read_replies"]
@@ -23,17 +23,21 @@ and of which not all could be taken yet. So much time there is after any deadlin
 
 
 def read_replies(
-    found: Iterable[bytes | errors.TubeMQError], method: Method, peer: str, timeout_ms: int
+    codec: Codec,
+    found: Iterable[bytes | errors.TubeMQError],
+    method: Method,
+    peer: str,
+    timeout_ms: int,
 ) -> list[Any]:
     """For each payload or error of a group of requests its reply, or the error to report."""
     where = f"{method.name} at {peer}"
     replies: list[Any] = []
     for payload in found:
         try:
-            if isinstance(payload, bytes):
-                replies.append(decode_response(payload, method, where))
-            else:
+            if isinstance(payload, errors.TubeMQError):
                 replies.append(explained(payload, method, peer, timeout_ms))
+            else:
+                replies.append(codec.decode(payload, method, where))
         except errors.TubeMQError as error:
             replies.append(error)
     return replies
