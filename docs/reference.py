@@ -52,6 +52,7 @@ ROOMS = {
             "tubemq_provider.windows.time.*",
             "tubemq_provider.windows.run.*",
             "tubemq_provider.offsets.*",
+            "tubemq_provider.files.*",
             "tubemq_provider.sinks.*",
             "tubemq_provider.engines.*",
         ),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.offsets.suite import OffsetStoreSuite, OpenTry, event
-from tubemq_provider.offsets.durable_files import create_document, ensure_directory, read_document
+from tubemq_provider.files.durable import create_document, ensure_directory, read_document
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.windows.errors import DocumentError

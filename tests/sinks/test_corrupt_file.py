@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tubemq_client import Partition
-from tubemq_provider.sinks.staged_writer import CorruptFile
+from tubemq_provider.files.quarantine import CorruptFile
 
 KEY = Partition(1, "demo", 0)
 

@@ -19,7 +19,7 @@ from tests.sinks.openers import delta
 from tests.sinks.suite import Row, SinkSuite, written_by
 from tests.sinks.windows import COUNTS, OpenSink, ignore, plan_of, publish, stage
 from tubemq_client.errors import ConfigError
-from tubemq_provider.engines.inline import arrow_schema
+from tubemq_provider.files.columns import RECORDS
 from tubemq_provider.sinks.delta import DeltaSink, application_id
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.protocols import Sink
@@ -92,7 +92,7 @@ def test_a_window_survives_checkpoints_and_log_clean_up(tmp_path: Path) -> None:
     sink = delta(str(tmp_path / "table"))
     make_table(
         sink,
-        arrow_schema(COLUMNS),
+        RECORDS.arrow_schema(COLUMNS),
         configuration={
             "delta.logRetentionDuration": "interval 0 seconds",
             "delta.checkpointInterval": "3",
@@ -146,7 +146,7 @@ def test_a_table_made_anew_does_not_believe_in_old_windows(sink: DeltaSink) -> N
     publish(sink, plan)
     shutil.rmtree(Path(sink.place.url) / "_delta_log")
     again = delta(sink.place.url)
-    make_table(again, arrow_schema(COLUMNS))
+    make_table(again, RECORDS.arrow_schema(COLUMNS))
     assert again.marker(plan.window_id) is None
     assert list(again.window_ids()) == []
     assert publish(again, plan, "b").won
@@ -198,7 +198,7 @@ def test_a_table_that_does_not_fit_is_refused_with_every_reason(sink: DeltaSink)
 
 
 def test_a_table_may_have_nullable_columns_of_its_own(sink: DeltaSink) -> None:
-    make_table(sink, arrow_schema(COLUMNS).append(pa.field("note", pa.string())))
+    make_table(sink, RECORDS.arrow_schema(COLUMNS).append(pa.field("note", pa.string())))
     publish(sink, plan_of(sink))
     table = DeltaTable(sink.place.url).to_pyarrow_table()
     assert table["note"].null_count == 3

@@ -19,8 +19,8 @@ from tests.sinks.openers import iceberg, iceberg_catalog
 from tests.sinks.suite import Row, SinkSuite, written_by
 from tests.sinks.windows import COUNTS, OpenSink, plan_of, publish, stage
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.columns import RECORDS
 from tubemq_provider.sinks.iceberg import IcebergSink
-from tubemq_provider.sinks.staged_writer import arrow_schema
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.protocols import Sink
 
@@ -193,7 +193,7 @@ def test_columns_that_do_not_fit_are_refused_and_leave_nothing(
 def test_a_table_may_have_columns_of_its_own(sink: IcebergSink, root: Path) -> None:
     catalog = iceberg_catalog(root)
     catalog.create_namespace("sales")
-    columns = arrow_schema(("partition", "offset", "msg_time", "attributes", "value"))
+    columns = RECORDS.arrow_schema(("partition", "offset", "msg_time", "attributes", "value"))
     catalog.create_table(NAME, schema=columns.append(pa.field("note", pa.string())))
     publish(sink, plan_of(sink))
     assert rows_at(root) == written_by("a")

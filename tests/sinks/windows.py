@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tubemq_provider.sinks.staged_writer import arrow_schema
+from tubemq_provider.files.columns import RECORDS
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import IngestCounts, Publication, Sink, Staging
 
@@ -48,7 +48,7 @@ def stage(staging: Staging, who: str, partitions: Sequence[str] = ("1:0", "1:0",
         "attributes": [[("source", who)], *[None] * (rows - 1)][:rows],
         "value": [f"{who} {index}".encode() for index in range(rows)],
     }
-    schema = arrow_schema(COLUMNS)
+    schema = RECORDS.arrow_schema(COLUMNS)
     arrays = [pa.array(columns[name], schema.field(name).type) for name in COLUMNS]
     pq.write_table(pa.table(arrays, schema=schema), Path(staging.path) / "part-0.parquet")
 

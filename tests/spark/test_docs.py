@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tubemq_provider.files.columns import RECORDS
 from tubemq_provider.spark.options import OPTIONS
-from tubemq_provider.spark.rows import COLUMNS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
 
@@ -32,4 +32,4 @@ def test_every_option_is_documented_with_its_names_and_default() -> None:
 
 def test_every_column_is_documented_with_its_type() -> None:
     documented = [(row[0].strip("`"), row[1].strip("`")) for row in table("Columns")]
-    assert documented == list(COLUMNS.items())
+    assert documented == [(column.name, column.spark) for column in RECORDS]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.columns import RECORDS
 from tubemq_provider.spark.options import OPTIONS, parse_options
-from tubemq_provider.spark.rows import COLUMN_NAMES
 
 GOOD = {"masters": "m1:8715,m2", "topic": "demo", "group": "etl"}
 
@@ -23,7 +23,7 @@ def test_the_least_that_works_reads_the_whole_topic_up_to_the_stable_end() -> No
     assert (options.topic, options.group, options.filters) == ("demo", "etl", ())
     assert (options.start, options.end) == ("earliest", "stable")
     assert options.partitions is None
-    assert options.columns == COLUMN_NAMES
+    assert options.columns == RECORDS.names
     assert (options.gap_policy, options.corrupt_records) == ("fail", "fail")
     assert options.batch_bytes == 4 * 1024 * 1024
 

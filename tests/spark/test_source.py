@@ -28,8 +28,9 @@ import pyarrow as pa  # noqa: E402
 from pyspark.sql.datasource import InputPartition  # noqa: E402
 from pyspark.sql.types import LongType, MapType, StringType, StructType  # noqa: E402
 
+from tubemq_provider.files.columns import RECORDS  # noqa: E402
 from tubemq_provider.spark.reports import load_reports  # noqa: E402
-from tubemq_provider.spark.rows import COLUMN_NAMES, arrow_schema  # noqa: E402
+from tubemq_provider.spark.rows import arrow_schema  # noqa: E402
 from tubemq_provider.spark.source import EmptyPartition, TubeMQDataSource  # noqa: E402
 
 if TYPE_CHECKING:
@@ -323,4 +324,4 @@ def test_a_corrupt_record_fails_the_read_or_is_counted(world: World, tmp_path: P
 
 def test_the_columns_are_those_of_the_documented_schema(world: World) -> None:
     assert TubeMQDataSource(world.options).schema().startswith("topic string, partition string")
-    assert tuple(ALL.names) == COLUMN_NAMES
+    assert tuple(ALL.names) == RECORDS.names

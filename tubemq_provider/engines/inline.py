@@ -14,15 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tubemq_client import COLUMNS
 from tubemq_client.errors import ConfigError
-from tubemq_provider.sinks.staged_writer import (
-    CORRUPT,
-    ROW_GROUP_BYTES,
-    CorruptFile,
-    StagedWriter,
-    arrow_schema,
-)
+from tubemq_provider.files.columns import RECORDS
+from tubemq_provider.files.quarantine import CORRUPT, CorruptFile
+from tubemq_provider.files.writer import ROW_GROUP_BYTES, StagedWriter
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
@@ -83,13 +78,13 @@ class InlineEngine:
         self,
         open_reader: OpenReader,
         *,
-        columns: Sequence[str] = COLUMNS,
+        columns: Sequence[str] = RECORDS.names,
         row_group_bytes: int = ROW_GROUP_BYTES,
         target_file_bytes: int | None = None,
         compression: str = "snappy",
         corrupt: CorruptFile | None = None,
     ) -> None:
-        problems = [f"unknown column {name!r}" for name in columns if name not in COLUMNS]
+        problems = [f"unknown column {name!r}" for name in columns if name not in RECORDS.names]
         if "partition" not in columns:
             problems.append("column 'partition' is needed to verify windows")
         if row_group_bytes < 1:
@@ -169,7 +164,7 @@ class InlineEngine:
         return StagedWriter(
             directory,
             "part",
-            arrow_schema(self._columns),
+            RECORDS.arrow_schema(self._columns),
             target_bytes=self._target_file_bytes,
             row_group_bytes=self._row_group_bytes,
             compression=self._compression,
@@ -183,7 +178,7 @@ class InlineEngine:
         counted: _Counted,
         progress: Progress,
     ) -> None:
-        key, schema = range_.partition.key, arrow_schema(self._columns)
+        key, schema = range_.partition.key, RECORDS.arrow_schema(self._columns)
         writer.begin_range(range_)
         for batch in reader.read(range_):
             self._stop_if_cancelled(str(range_))

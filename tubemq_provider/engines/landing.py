@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.sinks.staged_writer import CORRUPT
+from tubemq_provider.files.quarantine import CORRUPT
 from tubemq_provider.spark.landing import OPTION, LandingOrder, ManifestRow, TubeMQLandingSource
 from tubemq_provider.windows.protocols import IngestCounts
-from tubemq_provider.windows.verify import check_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,13 +56,12 @@ def manifest_of(frame: DataFrame) -> list[ManifestRow]:
 
 
 def accept(plan: WindowPlan, staging: Staging, manifest: Sequence[ManifestRow]) -> IngestCounts:
-    """Move the manifest's files to where the sink looks, once they tile the plan.
+    """Move the manifest's files to where the sink looks, and add up what it says.
 
-    Raises `CountMismatch` if the pieces leave an offset out or have one twice, `ConfigError` if
-    executors wrote where the driver does not see it.
+    Whether its pieces tile the plan is judged from the counts, by `check_counts`, before anything
+    becomes visible. Raises `ConfigError` if executors wrote where the driver does not see it.
     """
     counts = _counts(plan, manifest)
-    check_counts(plan, counts)
     root, directory = Path(staging.path), Path(staging.path) / _DIRECTORY
     names = sorted({row.path for row in manifest if row.path})
     asides = sorted(row.set_aside for row in manifest if row.set_aside)

@@ -14,7 +14,7 @@ from os import PathLike
 from pathlib import Path
 from urllib.parse import quote
 
-from tubemq_provider.offsets.durable_files import create_document, read_document, replace_document
+from tubemq_provider.files.durable import create_document, read_document, replace_document
 from tubemq_provider.windows.canonical import canonical_json
 from tubemq_provider.windows.protocols import Document
 

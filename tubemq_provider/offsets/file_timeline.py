@@ -8,7 +8,7 @@ from __future__ import annotations
 from os import PathLike
 from pathlib import Path
 
-from tubemq_provider.offsets.durable_files import read_document, replace_document
+from tubemq_provider.files.durable import read_document, replace_document
 from tubemq_provider.windows.protocols import Document
 
 __all__ = ["FileTimeline"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from tubemq_provider.sinks._parquet_files import StagedFile
+from tubemq_provider.files.parquet import StagedFile
 from tubemq_provider.windows.errors import DocumentError, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import Document, IngestCounts, Marker

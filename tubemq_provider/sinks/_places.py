@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
-from tubemq_provider.offsets.durable_files import (
+from tubemq_provider.files.durable import (
     create_document,
     ensure_directory,
     fsync_path,

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.files.parquet import StagedFile
+from tubemq_provider.files.staging import StagingArea, verified_files
 from tubemq_provider.sinks._markers import marker_document, read_marker
-from tubemq_provider.sinks._parquet_files import StagedFile
 from tubemq_provider.sinks._places import Place, PlaceBook
 from tubemq_provider.sinks._shelf import Shelf
-from tubemq_provider.sinks._staging import StagingArea, verified_files
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged, WindowError
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (

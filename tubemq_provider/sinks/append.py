@@ -14,9 +14,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.staging import StagingArea, verified_files
 from tubemq_provider.sinks._locating import place_at
 from tubemq_provider.sinks._places import LocalPlace, PlaceBook
-from tubemq_provider.sinks._staging import StagingArea, verified_files
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
     BoundaryBook,

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError, require_extra
-from tubemq_provider.offsets.durable_files import fsync_path
+from tubemq_provider.files.durable import fsync_path
+from tubemq_provider.files.staging import StagingArea
 from tubemq_provider.sinks._locating import place_at
 from tubemq_provider.sinks._places import LocalPlace, Place
-from tubemq_provider.sinks._staging import StagingArea
 from tubemq_provider.sinks._tables import (
     CommitRefused,
     TableFile,

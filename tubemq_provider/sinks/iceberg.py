@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError, require_extra
-from tubemq_provider.offsets.durable_files import fsync_path
+from tubemq_provider.files.durable import fsync_path
+from tubemq_provider.files.staging import StagingArea
 from tubemq_provider.sinks._locating import place_at
 from tubemq_provider.sinks._places import LocalPlace, Place, PlaceBook
-from tubemq_provider.sinks._staging import StagingArea
 from tubemq_provider.sinks._tables import CommitRefused, TableSink, TableWindow, stub_schema
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.files.staging import StagingArea, verified_files
 from tubemq_provider.sinks._markers import marker_document, read_marker
 from tubemq_provider.sinks._places import as_document
-from tubemq_provider.sinks._staging import StagingArea, verified_files
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.scopes import one_of_each_scope

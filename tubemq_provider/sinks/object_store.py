@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
+from tubemq_provider.files.parquet import StagedFile, count_rows
+from tubemq_provider.files.staging import StagingArea, corrupt_files, verified_files
 from tubemq_provider.sinks._locating import place_at
 from tubemq_provider.sinks._markers import marker_document, read_marker
-from tubemq_provider.sinks._parquet_files import StagedFile, count_rows
 from tubemq_provider.sinks._places import Place, PlaceBook
-from tubemq_provider.sinks._staging import StagingArea, corrupt_files, verified_files
 from tubemq_provider.windows.errors import CountMismatch, DocumentError, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (

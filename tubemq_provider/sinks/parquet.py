@@ -26,15 +26,15 @@ from pathlib import Path
 from typing import Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.offsets.durable_files import (
+from tubemq_provider.files.durable import (
     create_document,
     fsync_path,
     read_document,
     replace_document,
 )
+from tubemq_provider.files.parquet import count_rows
+from tubemq_provider.files.staging import StagingArea, verified_files
 from tubemq_provider.sinks._markers import marker_document, read_marker
-from tubemq_provider.sinks._parquet_files import count_rows
-from tubemq_provider.sinks._staging import StagingArea, verified_files
 from tubemq_provider.windows.errors import CountMismatch, DocumentError, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Address, ClientSettings, Partition
+from tubemq_provider.files.columns import RECORDS
 from tubemq_provider.spark.offsets_json import (
     EARLIEST,
     STABLE,
@@ -24,7 +25,6 @@ from tubemq_provider.spark.offsets_json import (
     reversed_bounds,
 )
 from tubemq_provider.spark.option_values import Option, OptionValues
-from tubemq_provider.spark.rows import COLUMN_NAMES
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
@@ -129,7 +129,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         start=start,
         end=end,
         partitions=_partitions(values, topic),
-        columns=values.choices("columns", COLUMN_NAMES) or COLUMN_NAMES,
+        columns=values.choices("columns", RECORDS.names) or RECORDS.names,
         min_partitions=values.integer("minPartitions", low=1, high=100_000),
         max_entries=values.number("maxOffsetsPerPartition", low=1),
         fail_on_data_loss=values.flag("failOnDataLoss"),

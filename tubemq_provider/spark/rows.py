@@ -1,4 +1,4 @@
-"""The columns of the source, and the way from fetched batches to Arrow batches of a good size.
+"""The schema that Spark asks for, and the way from fetched batches to Arrow of a good size.
 
 Spark checks the schema of a task's first Arrow batch to the letter and the later ones not at all,
 so one schema object, built from what Spark asked for, is used for every batch. pyspark and pyarrow
@@ -7,32 +7,18 @@ are imported inside functions: option checking and the zip on a cluster import t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Protocol
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.files.columns import RECORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["COLUMNS", "COLUMN_NAMES", "arrow_batches", "arrow_schema", "check_schema", "ddl"]
-
-COLUMNS = {
-    "topic": "string",
-    "partition": "string",
-    "offset": "bigint",
-    "batch_offset": "bigint",
-    "message_id": "bigint",
-    "msg_time": "timestamp",
-    "stream_id": "string",
-    "attributes": "map<string,string>",
-    "value": "binary",
-}
-"""Column name to Spark SQL type, in the order of the full schema. All columns are nullable."""
-
-COLUMN_NAMES = tuple(COLUMNS)
+__all__ = ["arrow_batches", "arrow_schema", "check_schema"]
 
 
 class Batch(Protocol):
@@ -40,11 +26,6 @@ class Batch(Protocol):
 
     def to_arrow(self, schema: pa.Schema) -> pa.RecordBatch:
         """The records with exactly `schema`."""
-
-
-def ddl(columns: Sequence[str] = COLUMN_NAMES) -> str:
-    """The schema of `columns` as Spark SQL writes it."""
-    return ", ".join(f"{name} {COLUMNS[name]}" for name in columns)
 
 
 def check_schema(schema: StructType) -> None:
@@ -55,7 +36,7 @@ def check_schema(schema: StructType) -> None:
     """
     problems = [] if schema.fields else ["the schema has no column"]
     for field in schema.fields:
-        expected = COLUMNS.get(field.name)
+        expected = RECORDS.spark_type(field.name)
         if expected is None:
             problems.append(_unknown_column(field.name))
         elif field.dataType.simpleString() != expected:
@@ -114,6 +95,6 @@ def _join(pending: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def _unknown_column(name: str) -> str:
-    close = get_close_matches(name.lower(), COLUMN_NAMES, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(COLUMN_NAMES)}"
+    close = get_close_matches(name.lower(), RECORDS.names, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(RECORDS.names)}"
     return f"unknown column {name!r}; {hint}"

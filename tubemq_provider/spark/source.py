@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from tubemq_provider.files.columns import RECORDS
 from tubemq_provider.spark.options import parse_options
-from tubemq_provider.spark.rows import ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +69,7 @@ class TubeMQDataSource(DataSource):
     def schema(self) -> str:
         """The selected columns; freezes the ranges. Spark skips it when the user gave a schema."""
         self.planned()
-        return ddl(self._read_options.columns)
+        return RECORDS.ddl(self._read_options.columns)
 
     def reader(self, schema: StructType) -> TubeMQBatchReader:
         """A reader of `schema`, which may be any subset of the columns in any order."""

@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.offsets.durable_files import ensure_directory
-from tubemq_provider.sinks._parquet_files import StagedFile, data_files, inspect
-from tubemq_provider.sinks.staged_writer import CORRUPT
+from tubemq_provider.files.durable import ensure_directory
+from tubemq_provider.files.parquet import StagedFile, data_files, inspect
+from tubemq_provider.files.quarantine import CORRUPT
 from tubemq_provider.windows.canonical import sha256_hex
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan

@@ -1,0 +1,110 @@
+"""The columns of records: names, types, and what Parquet gains from each. They stand here once.
+
+Spark's schema, Arrow's schema and the writer's choices follow from this table, so a column is added
+in one place and no two readers disagree about it. This module must not import pyspark, and imports
+pyarrow only where a schema is made: option checking and tasks on a cluster use it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tubemq_client.errors import require_extra
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["RECORDS", "Column", "ColumnSet"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. All are nullable; times are UTC microseconds.
+
+    `repeating` are the paths of its Parquet leaves that have few values, for which a dictionary
+    pays; other leaves are written as they are. `ranged` says that its least and largest value help
+    readers to skip row groups.
+    """
+
+    name: str
+    spark: str
+    repeating: tuple[str, ...] = ()
+    ranged: bool = False
+
+
+class ColumnSet:
+    """Columns in the order of the full schema."""
+
+    def __init__(self, columns: Iterable[Column]) -> None:
+        self._columns = {column.name: column for column in columns}
+
+    def __repr__(self) -> str:
+        return f"ColumnSet({', '.join(self._columns)})"
+
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self._columns.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, in order."""
+        return tuple(self._columns)
+
+    def spark_type(self, name: str) -> str | None:
+        """The type as Spark SQL writes it, or None for a name that is not a column."""
+        column = self._columns.get(name)
+        return None if column is None else column.spark
+
+    def ddl(self, names: Iterable[str] | None = None) -> str:
+        """The schema of `names` (all by default) as Spark SQL writes it."""
+        chosen = self.names if names is None else names
+        return ", ".join(f"{name} {self._columns[name].spark}" for name in chosen)
+
+    def arrow_schema(self, names: Iterable[str] | None = None) -> pa.Schema:
+        """The Arrow schema of `names` (all by default). Needs the `arrow` extra."""
+        try:
+            import pyarrow as pa
+        except ImportError as exc:
+            raise require_extra("arrow", exc) from exc
+        types = {
+            "string": pa.string(),
+            "bigint": pa.int64(),
+            "timestamp": pa.timestamp("us", tz="UTC"),
+            "map<string,string>": pa.map_(pa.string(), pa.string()),
+            "binary": pa.binary(),
+        }
+        chosen = self.names if names is None else names
+        return pa.schema([(name, types[self._columns[name].spark]) for name in chosen])
+
+    def repeating(self, present: Iterable[str]) -> list[str]:
+        """Parquet paths of the columns `present` that a dictionary is written for."""
+        return [path for column in self._of(present) for path in column.repeating]
+
+    def ranged(self, present: Iterable[str]) -> list[str]:
+        """The columns `present` that statistics are written for."""
+        return [column.name for column in self._of(present) if column.ranged]
+
+    def _of(self, present: Iterable[str]) -> list[Column]:
+        names = set(present)
+        return [column for column in self if column.name in names]
+
+
+RECORDS: Final = ColumnSet(
+    (
+        Column("topic", "string", repeating=("topic",)),
+        Column("partition", "string", repeating=("partition",), ranged=True),
+        Column("offset", "bigint", ranged=True),
+        Column("batch_offset", "bigint", ranged=True),
+        Column("message_id", "bigint", ranged=True),
+        Column("msg_time", "timestamp", repeating=("msg_time",), ranged=True),
+        Column("stream_id", "string", repeating=("stream_id",)),
+        Column(
+            "attributes",
+            "map<string,string>",
+            repeating=("attributes.key_value.key", "attributes.key_value.value"),
+        ),
+        Column("value", "binary"),
+    )
+)
+"""What a TubeMQ record consists of: the names are those that the client's batches fill."""

@@ -1,0 +1,113 @@
+"""Records that fail their checksum, set aside in a file of their own.
+
+A reader hands each one over and goes on; what is kept lies beside the window and never among its
+records. This module must not decide whether corrupt records are kept, dropped or an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from tubemq_client.model import Partition
+
+__all__ = ["CORRUPT", "Corrupt", "CorruptFile"]
+
+CORRUPT: Final = "_corrupt"
+"""Directory of a staging place, and of a window, for records that fail their checksum."""
+
+_ASIDE_BYTES: Final = 4 * 1024 * 1024
+_ASIDE_ROWS: Final = 1024
+"""Corrupt records are written when so many bytes, or records, have come together."""
+
+
+class Corrupt(Protocol):
+    """What is kept of a record that fails its checksum; the client calls it `CorruptEntry`."""
+
+    @property
+    def partition(self) -> Partition:
+        """Where it was read."""
+
+    @property
+    def batch_offset(self) -> int:
+        """Offset of its batch."""
+
+    @property
+    def position(self) -> int:
+        """Its place in the batch."""
+
+    @property
+    def message_id(self) -> int:
+        """The broker's number for it."""
+
+    @property
+    def data(self) -> bytes:
+        """What the broker sent, attributes and body together."""
+
+
+class CorruptFile:
+    """Corrupt records in one file, if there are any: partition, batch_offset, position, message_id,
+    data.
+
+    Written as they come: at most `_ASIDE_BYTES` of them are held, however damaged a log is. Give
+    it `into` what file before a reader is given `add`.
+    """
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._writer: Any = None
+        self._entries: list[Corrupt] = []
+        self._bytes = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @contextmanager
+    def into(self, path: Path) -> Iterator[None]:
+        """Keep what comes in `path`, which is whole when this ends; after an error, whatever."""
+        self._path, self._count = path, 0
+        try:
+            yield
+            self._flush()
+        finally:
+            self._entries, self._bytes = [], 0
+            writer, self._writer, self._path = self._writer, None, None
+            if writer is not None:
+                writer.close()
+
+    def add(self, entry: Corrupt) -> None:
+        """Keep one; a reader's `quarantine`."""
+        self._count += 1
+        self._entries.append(entry)
+        self._bytes += len(entry.data)
+        if self._bytes >= _ASIDE_BYTES or len(self._entries) >= _ASIDE_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Write what is held as a row group."""
+        if not self._entries:
+            return
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        entries = self._entries
+        table = pa.table(
+            {
+                "partition": pa.array([e.partition.key for e in entries], pa.string()),
+                "batch_offset": pa.array([e.batch_offset for e in entries], pa.int64()),
+                "position": pa.array([e.position for e in entries], pa.int64()),
+                "message_id": pa.array([e.message_id for e in entries], pa.int64()),
+                "data": pa.array([e.data for e in entries], pa.binary()),
+            }
+        )
+        if self._writer is None:
+            if self._path is None:
+                raise RuntimeError("corrupt records came before there was a file for them")
+            self._path.parent.mkdir(exist_ok=True)
+            self._writer = pq.ParquetWriter(self._path, table.schema)
+        self._writer.write_table(table)
+        self._entries, self._bytes = [], 0
