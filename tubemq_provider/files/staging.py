@@ -7,9 +7,10 @@ what a sink is made of.
 
 from __future__ import annotations
 
-import getpass
+import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
@@ -28,6 +29,7 @@ from tubemq_provider.windows.verify import check_staged
 __all__ = ["StagingArea", "corrupt_files", "verified_files"]
 
 _TWINS = 100
+_TEMPORARY = "tubemq-staging-"
 
 
 class StagingArea:
@@ -39,13 +41,12 @@ class StagingArea:
     @classmethod
     def of_machine(cls, identity: str) -> StagingArea:
         """A place under the temporary directory for a sink that has no local place of its own."""
-        name = f"tubemq-staging-{getpass.getuser()}-{sha256_hex(identity)[:10]}"
-        return cls(Path(tempfile.gettempdir()) / name)
+        return _TemporaryArea(identity)
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """A fresh directory named after the window and the try; see `Sink.begin`."""
         ensure_directory(self.root)
-        safe = re.sub(r"[^A-Za-z0-9_-]", "-", attempt)[:80] or "try"
+        safe = _safe(attempt)
         for twin in range(_TWINS):
             path = self.root / f"{plan.window_id}.{safe}{f'.{twin}' if twin else ''}"
             with suppress(FileExistsError):
@@ -63,6 +64,44 @@ class StagingArea:
             shutil.rmtree(path, ignore_errors=True)
 
 
+class _TemporaryArea(StagingArea):
+    """A directory of its own for every try, right under the temporary directory that all users of
+    the machine share: mode 0700, and a name that no other user can have taken before."""
+
+    def __init__(self, identity: str) -> None:
+        super().__init__(Path(tempfile.gettempdir()))
+        self._prefix = f"{_TEMPORARY}{sha256_hex(identity)[:10]}."
+
+    def begin(self, plan: WindowPlan, attempt: str) -> Staging:
+        ensure_directory(self.root)
+        prefix = f"{self._prefix}{plan.window_id}.{_safe(attempt)}."
+        return Staging(plan.window_id, attempt, tempfile.mkdtemp(prefix=prefix, dir=self.root))
+
+    def tidy(self, window_id: str) -> None:
+        for path in self.root.glob(f"{self._prefix}{window_id}.*"):
+            if path.lstat().st_uid == os.geteuid():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _safe(attempt: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "-", attempt)[:80] or "try"
+
+
+def _refuse_exposed(staging: Path) -> None:
+    """A directory of `_TemporaryArea` must still be the one that was made. Raises `ConfigError`."""
+    if not staging.name.startswith(_TEMPORARY):
+        return
+    found = staging.lstat()
+    mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    if not mine or found.st_mode & 0o077:
+        raise ConfigError(
+            f"{staging} is open to other users of this machine (owner {found.st_uid}, mode "
+            f"{stat.filemode(found.st_mode)}), so its files are not published; name a directory "
+            "that belongs to this user with staging_root",
+            subject="staging directory",
+        )
+
+
 def verified_files(
     staging: Path, plan: WindowPlan, counts: IngestCounts, *, keeps_corrupt: bool = False
 ) -> list[StagedFile]:
@@ -70,9 +109,11 @@ def verified_files(
 
     Removes what Spark leaves beside its files. Raises `CountMismatch` if rows and counts do not
     agree, `FileNotFoundError` if the directory is gone, `ConfigError` if corrupt records were set
-    aside for a sink that does not say `keeps_corrupt`.
+    aside for a sink that does not say `keeps_corrupt`, or if other users can write to a directory
+    that was made for this one alone.
     """
     staging.stat()
+    _refuse_exposed(staging)
     _sweep(staging)
     if not keeps_corrupt and (staging / CORRUPT).exists():
         raise ConfigError(

@@ -25,6 +25,7 @@ from tubemq_provider.arguments import (
     of_topic,
 )
 from tubemq_provider.offsets.choose import StoreName
+from tubemq_provider.operators.destination import needless_connection
 from tubemq_provider.sinks.factory import sink_word, spec_problems
 from tubemq_provider.sinks.parquet import local_root
 
@@ -101,7 +102,6 @@ def _of_path(path: str | None) -> str | None:
     return path
 
 
-_LOCAL_SINKS = ("parquet", "sqlite")
 _FILE_SINKS = ("parquet", "s3", "gs", "az")
 
 
@@ -209,10 +209,8 @@ class IngestArguments(TaskArguments):
             f"sink: {problem}" for problem in spec_problems(spec, exactly_once=self.exactly_once)
         ]
         word = sink_word(spec)
-        if self.sink_conn_id and (
-            word in _LOCAL_SINKS or (word in ("delta", "append") and "://" not in spec)
-        ):
-            problems.append(f"sink_conn_id has no effect: {spec} needs no credentials")
+        if self.sink_conn_id and (needless := needless_connection(spec)):
+            problems.append(needless)
         if self.staging_root and word == "parquet":
             problems.append("staging_root has no effect: the sink stages in its own directory")
         if self.on_clear == "rewrite":

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode
 
 from tubemq_client import errors
+from tubemq_provider.sinks._database_address import (
+    DATABASES,
+    DEFAULT_PORTS,
+    Place,
+    address_problems,
+    place_of,
+)
 from tubemq_provider.sinks.factory import sink_for, sink_word
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from tubemq_provider.operators.arguments import IngestArguments
     from tubemq_provider.windows.protocols import Sink
 
-__all__ = ["open_sink"]
+__all__ = ["needless_connection", "open_sink"]
+
+_LOCAL_SINKS = ("parquet", "sqlite")
 
 _STORAGE_NAMES = {
     "endpoint_url": "endpoint",
@@ -31,35 +39,52 @@ _STORAGE_NAMES = {
 """Names of Amazon connections, as obstore and delta-rs know them."""
 
 
-def open_sink(arguments: IngestArguments, connection: Callable[[str], Connection]) -> Sink:
-    """The sink that `arguments` mean; `connection` looks one up by its id.
+def open_sink(
+    spec: str,
+    conn_id: str | None,
+    connection: Callable[[str], Connection],
+    *,
+    exactly_once: bool = True,
+    staging_root: str | None = None,
+) -> Sink:
+    """The sink that `spec` means, with the credentials of `conn_id`, which `connection` looks up.
 
     Raises `errors.ConfigError` that never repeats a secret, and `MissingExtraError`.
     """
-    spec, conn_id = arguments.destination, arguments.sink_conn_id
-    options: dict[str, Any] = {
-        "exactly_once": arguments.exactly_once,
-        "staging_root": arguments.staging_root,
-    }
+    options: dict[str, Any] = {"exactly_once": exactly_once, "staging_root": staging_root}
     if conn_id is None:
         return sink_for(spec, **options)
-    found = connection(conn_id)
     word = sink_word(spec)
+    if problem := needless_connection(spec):
+        raise errors.ConfigError(problem, subject="sink_conn_id")
+    found = connection(conn_id)
     if word == "iceberg":
         return sink_for(spec, **options, catalog_properties=_catalog_properties(found))
-    if "://" in spec and word in ("s3", "gs", "az", "delta", "append"):
-        return sink_for(spec, **options, storage_options=_storage_options(found))
-    return sink_for(_with_login(spec, found), **options)
+    if word in DATABASES:
+        return sink_for(_with_login(spec, word, found), **options)
+    return sink_for(spec, **options, storage_options=_storage_options(found))
 
 
-def _with_login(spec: str, connection: Connection) -> str:
-    """The address of a database with login and password; they go nowhere but to its host."""
-    head, _, rest = spec.partition("://")
-    host = urlsplit(f"x://{rest}").hostname or ""
-    if connection.host and connection.host.lower() != host.lower():
+def needless_connection(spec: str) -> str | None:
+    """Why a connection would have no effect, or None."""
+    word = sink_word(spec)
+    local = word in _LOCAL_SINKS or (word in ("delta", "append") and "://" not in spec)
+    return f"sink_conn_id has no effect: {spec} needs no credentials" if local else None
+
+
+def _with_login(spec: str, word: str, connection: Connection) -> str:
+    """The address of a database with login and password; they go nowhere but to the connection's
+    host and port."""
+    head, _, rest = spec.partition(":")
+    if problems := address_problems(word, rest):
+        raise errors.ConfigError(problems, subject="sink")
+    mine = _place_of_connection(word, connection)
+    place = place_of(word, rest)
+    if mine != place:
         raise errors.ConfigError(
-            f"connection {connection.conn_id!r} is for host {connection.host!r}, the sink is on "
-            f"{host!r}; its password is not sent there",
+            f"connection {connection.conn_id!r} is for {mine}, the sink is on {place}; its "
+            "password is not sent there. Host and port of the connection have to be the sink's (no "
+            "port means the usual one of the database)",
             subject="sink_conn_id",
         )
     if not connection.login:
@@ -67,7 +92,27 @@ def _with_login(spec: str, connection: Connection) -> str:
             f"connection {connection.conn_id!r} has no login", subject="sink_conn_id"
         )
     secret = f":{quote(connection.password, safe='')}" if connection.password else ""
-    return f"{head}://{quote(connection.login, safe='')}{secret}@{rest}"
+    address = f"{head}://{quote(connection.login, safe='')}{secret}@{rest.removeprefix('//')}"
+    more = connection.extra_dejson.get("url_parameters") or {}
+    if not isinstance(more, Mapping):
+        raise errors.ConfigError(
+            f"connection {connection.conn_id!r}: 'url_parameters' of its extra is no object",
+            subject="sink_conn_id",
+        )
+    return f"{address}&{urlencode(more, doseq=True)}" if more else address
+
+
+def _place_of_connection(word: str, connection: Connection) -> Place:
+    host = connection.host or ""
+    if not host:
+        raise errors.ConfigError(
+            f"connection {connection.conn_id!r} names no host; give it the one that its password "
+            "is for",
+            subject="sink_conn_id",
+        )
+    if host.startswith("/") or "," in host:
+        return Place(host if host.startswith("/") else host.lower(), None)
+    return Place(host.strip("[]").lower(), connection.port or DEFAULT_PORTS.get(word))
 
 
 def _storage_options(connection: Connection) -> dict[str, str]:

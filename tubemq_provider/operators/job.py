@@ -66,7 +66,13 @@ class IngestJob:
         self._interval = interval
         self._resolvers = ResolverMaker(arguments, hook, stack, timeline)
         self._cancelled = threading.Event()
-        self._sink = open_sink(arguments, hook.get_connection)
+        self._sink = open_sink(
+            arguments.destination,
+            arguments.sink_conn_id,
+            hook.get_connection,
+            exactly_once=arguments.exactly_once,
+            staging_root=arguments.staging_root,
+        )
         self._policies = Policies.of(
             gap_policy=arguments.gap_policy,
             on_offset_regression=arguments.on_offset_regression,

@@ -20,9 +20,15 @@ from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple, TypeGuard
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.sinks._database_address import (
+    CREDENTIALS,
+    DATABASES,
+    address_problems,
+    without_login,
+)
 from tubemq_provider.windows.protocols import Sink
 
 __all__ = ["SUPPORTED", "sink_for", "sink_uri", "sink_word", "spec_problems"]
@@ -38,7 +44,6 @@ SUPPORTED: Final = (
 )
 """What `sink_for` understands, for errors and help texts."""
 
-_DATABASES: Final = ("postgresql", "sqlite", "mysql", "mariadb", "oracle", "mssql")
 _OBJECTS: Final = ("s3", "gs", "az")
 _WORD: Final = re.compile(r"([A-Za-z][A-Za-z0-9.+_-]*):(.*)", re.DOTALL)
 
@@ -103,27 +108,16 @@ def spec_problems(spec: str, *, exactly_once: bool = True) -> list[str]:
             if exactly_once
             else "exactly_once=False has no effect: all sinks but append:… are exactly-once"
         )
-    if kind in _DATABASES:
-        problems += _database_problems(rest)
+    if kind in DATABASES:
+        problems += address_problems(kind, rest)
+        if not _table_of(rest)[1]:
+            problems.append("the address of a database needs ?table=<name>")
     elif kind == "iceberg" and "." not in rest.strip("/").partition("/")[2]:
         problems.append("iceberg: needs a catalog and a table, as iceberg:lake/sales.orders")
     elif kind in ("", "delta", "append"):
         problems += _place_problems(_place_in(rest))
     if kind in _OBJECTS and _has_credentials(f"{word}:{rest}"):
-        problems.append(_CREDENTIALS)
-    return problems
-
-
-_CREDENTIALS: Final = "credentials do not belong here; name a connection that has them"
-_SECRET_PARAMETERS: Final = ("user", "password", "passwd", "passfile", "sslpassword", "token")
-
-
-def _database_problems(rest: str) -> list[str]:
-    address, table = _table_of(rest)
-    query = dict(parse_qsl(address.partition("?")[2], keep_blank_values=True))
-    problems = [] if table else ["the address of a database needs ?table=<name>"]
-    if _has_credentials(f"x:{address}") or set(_SECRET_PARAMETERS) & {*map(str.lower, query)}:
-        problems.append(_CREDENTIALS)
+        problems.append(CREDENTIALS)
     return problems
 
 
@@ -132,17 +126,17 @@ def _place_problems(place: str) -> list[str]:
     if separator and scheme.lower() not in ("file", *_OBJECTS):
         return [f"{scheme}://… is no place for files; use a path, file://, s3://, gs:// or az://"]
     if separator:
-        return [_CREDENTIALS] if _has_credentials(place) else []
+        return [CREDENTIALS] if _has_credentials(place) else []
     if not PurePath(place).is_absolute():
         return [f"{place!r} is relative; give an absolute path, or file://"]
     return []
 
 
 def _has_credentials(url: str) -> bool:
-    try:
-        return "@" in urlsplit(url).netloc
-    except ValueError:
-        return True
+    """Whether a place in a storage has a login, whatever characters its password has, or
+    parameters: signed addresses carry secrets there."""
+    authority = url.partition("://")[2].partition("/")[0]
+    return "@" in authority or (":" in authority and "@" in url) or bool(set("?#") & set(url))
 
 
 def sink_uri(spec: str | PathLike[str]) -> str:
@@ -159,9 +153,9 @@ def sink_uri(spec: str | PathLike[str]) -> str:
         return f"{word}:{rest}".rstrip("/")
     if word == "iceberg":
         return f"iceberg://{rest.strip('/')}"
-    if word.partition("+")[0] in _DATABASES:
-        address, table = _table_of(rest)
-        plain = address.partition("?")[0].removeprefix("//").rpartition("@")[2]
+    if word.partition("+")[0] in DATABASES:
+        address, table = _table_of(without_login(rest)[1])
+        plain = address.partition("?")[0]
         return f"{word.partition('+')[0]}://{plain}/{table}"
     raise _unknown(f"{word}:… is no known kind of sink")
 
@@ -241,13 +235,15 @@ _MAKERS: Final[dict[str, Callable[[str, str, _Options], Sink]]] = {
     "append": _append,
     "iceberg": _iceberg,
     **dict.fromkeys(_OBJECTS, _object_store),
-    **dict.fromkeys(_DATABASES, _database),
+    **dict.fromkeys(DATABASES, _database),
 }
 
 
 def _table_of(rest: str) -> tuple[str, str]:
     """An address without the parameter `table`, and its value."""
-    address, _, query = rest.partition("?")
+    login, place = without_login(rest)
+    address, _, query = place.partition("?")
+    address = login + address
     parameters = parse_qsl(query, keep_blank_values=True)
     kept = urlencode([(key, value) for key, value in parameters if key != "table"])
     table = next((value for key, value in parameters if key == "table"), "")

@@ -21,8 +21,10 @@ from uuid import uuid4
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.staging import StagingArea, verified_files
+from tubemq_provider.sinks._database_address import DEFAULT_PORTS, overruling
 from tubemq_provider.sinks._markers import marker_document, read_marker
 from tubemq_provider.sinks._places import as_document
+from tubemq_provider.sinks._sql_errors import plain_errors
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.scopes import one_of_each_scope
@@ -45,13 +47,6 @@ if TYPE_CHECKING:
 __all__ = ["JdbcSink"]
 
 _SQLITE_WAIT_S: Final = 60
-_DEFAULT_PORTS: Final = {
-    "postgresql": 5432,
-    "mysql": 3306,
-    "mariadb": 3306,
-    "mssql": 1433,
-    "oracle": 1521,
-}
 
 
 class JdbcSink:
@@ -66,7 +61,10 @@ class JdbcSink:
       user under the temporary directory.
     - `identity`: part of every window id; by default the address without credentials, driver and
       default port, its host in lower case. A table whose windows were named after the address as
-      it was typed, as earlier releases did, keeps that name for who types it so.
+      it was typed, as earlier releases did, keeps that name for who types it so. Needed where
+      parameters of the address lead elsewhere than it says.
+
+    What a driver raises is a `DatabaseError` without values of records and names of users.
     """
 
     kind = "jdbc"
@@ -81,6 +79,12 @@ class JdbcSink:
         identity: str | None = None,
     ) -> None:
         self._url, self._address = _parse(url)
+        if identity is None and (names := overruling(self._url.host, self._url.query)):
+            raise ConfigError(
+                f"parameters of {self._address} lead elsewhere than it says: {', '.join(names)}. "
+                "Say it in the address, or give identity=, the name that its windows go by",
+                subject="sink",
+            )
         schema, _, self._name = table.rpartition(".")
         self._schema = schema or None
         self._target = table
@@ -93,6 +97,17 @@ class JdbcSink:
 
     def __repr__(self) -> str:
         return f"JdbcSink({self._address!r}, {self._target!r})"
+
+    @property
+    def address(self) -> str:
+        """Where the rows are, without credentials and options."""
+        return f"{self._address}/{self._target}"
+
+    @property
+    def login(self) -> tuple[str, ...]:
+        """User name and password, as far as the address has them; for leaving them out."""
+        found = (self._url.username, self._url.password)
+        return tuple(str(part) for part in found if part)
 
     @cached_property
     def identity(self) -> str:
@@ -108,7 +123,7 @@ class JdbcSink:
 
     @property
     def _typed_identity(self) -> str:
-        return f"jdbc:{self._address}/{self._target}"
+        return f"jdbc:{self.address}"
 
     def _names_windows(self, identity: str) -> bool:
         """Whether a window of the target has an id that was made with `identity`."""
@@ -123,11 +138,13 @@ class JdbcSink:
         """Boundaries in a table beside the target."""
         return _TableBook(self)
 
+    @plain_errors
     def marker(self, window_id: str) -> Marker | None:
         """The marker in the window's row, or None."""
         document = self.read(self.windows, window_id)
         return None if document is None else self._marker(document, window_id)
 
+    @plain_errors
     def recount(self, marker: Marker) -> Mapping[str, int]:
         """See `RecountingSink`: rows of the window in the table, counted by the database."""
         import sqlalchemy as sa
@@ -143,6 +160,7 @@ class JdbcSink:
             rows = connection.execute(wanted.group_by(target.c.partition)).all()
         return {str(partition): int(count) for partition, count in rows}
 
+    @plain_errors
     def window_ids(self) -> Iterable[str]:
         """Ids of the window rows of this target."""
         windows = self.windows
@@ -158,6 +176,7 @@ class JdbcSink:
         """A fresh local directory."""
         return self._staging.begin(plan, attempt)
 
+    @plain_errors
     def publish(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> Publication:
@@ -177,6 +196,7 @@ class JdbcSink:
             raise SinkDamaged(f"window {window_id} vanished right after it was published")
         return Publication(document.get("token") == token, self._marker(document, window_id))
 
+    @plain_errors
     def replace(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> Publication:
@@ -285,7 +305,7 @@ class JdbcSink:
             options["connect_args"] = {"timeout": _SQLITE_WAIT_S}
         try:
             # Tasks fork, and a run needs few connections: none is kept.
-            return sa.create_engine(self._url, poolclass=NullPool, **options)
+            return sa.create_engine(self._url, poolclass=NullPool, hide_parameters=True, **options)
         except ImportError as exc:
             raise ConfigError(
                 f"{self._address}: the database driver {exc.name} is not installed", subject="sink"
@@ -312,6 +332,7 @@ class JdbcSink:
             sa.Column("document", sa.Text, nullable=False),
         )
 
+    @plain_errors
     def read(self, table: sa.Table, key: str) -> Document | None:
         """The document under `key`, or None."""
         if not self._exists(table.name):
@@ -321,6 +342,7 @@ class JdbcSink:
             text = connection.scalar(wanted)
         return None if text is None else as_document(key, str(text).encode())
 
+    @plain_errors
     def create(self, table: sa.Table, key: str, document: Document) -> None:
         """Store a document under `key` if nothing is there."""
         from sqlalchemy.exc import IntegrityError
@@ -334,6 +356,7 @@ class JdbcSink:
             if self.read(table, key) is None:
                 raise
 
+    @plain_errors
     def make(self, table: sa.Table) -> None:
         """Create a table if there is none; another try may do so at the same time."""
         from sqlalchemy.exc import DBAPIError
@@ -405,7 +428,7 @@ def _normal_address(url: Any, address: str) -> str:
     if url.get_backend_name() == "sqlite":
         return address
     host = str(_host_of(url))
-    default = _DEFAULT_PORTS.get(url.get_backend_name())
+    default = DEFAULT_PORTS.get(url.get_backend_name())
     # A name of a host has no case; the path of a socket has.
     host = host if host.startswith("/") else host.lower()
     return _address_of(url, host, None if url.port == default else url.port)

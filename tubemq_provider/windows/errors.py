@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CountMismatch",
+    "DatabaseError",
     "DocumentError",
     "IdentityMismatch",
     "MarkerConflict",
@@ -91,6 +92,14 @@ class SinkDamaged(WindowError):
 class CountMismatch(WindowError):
     """Records staged, records counted by the engine and the plan do not agree. Nothing was made
     visible; a retry ingests again."""
+
+    retriable = True
+
+
+class DatabaseError(WindowError):
+    """A database refused, failed or did not answer; a retry looks first whether the window is
+    there. The text has the database's code and names of columns, and neither values of records nor
+    a user's name."""
 
     retriable = True
 

@@ -1,0 +1,142 @@
+"""Addresses of databases as text: what may stand in one that others read, and where it leads.
+
+Drivers take parameters of an address for more than options: libpq lets ``?host=``, ``?hostaddr=``
+and ``?port=`` overrule the address itself, pyodbc takes a whole login in one. So parameters are
+allowed by name, and what leads somewhere is compared as a whole. Works on text alone: needs no
+SQLAlchemy, opens nothing, and repeats no value of a parameter in an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl
+
+__all__ = [
+    "CREDENTIALS",
+    "DATABASES",
+    "DEFAULT_PORTS",
+    "Place",
+    "address_problems",
+    "overruling",
+    "place_of",
+    "without_login",
+]
+
+CREDENTIALS: Final = "credentials do not belong here; name a connection that has them"
+
+DEFAULT_PORTS: Final = {
+    "postgresql": 5432,
+    "mysql": 3306,
+    "mariadb": 3306,
+    "mssql": 1433,
+    "oracle": 1521,
+}
+DATABASES: Final = (*DEFAULT_PORTS, "sqlite")
+
+_TLS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "ssl_min_protocol_version")
+_MYSQL: Final = frozenset(
+    ("charset", "connect_timeout", "read_timeout", "write_timeout", "ssl_ca", "ssl_cert")
+    + ("ssl_key", "ssl_check_hostname", "ssl_verify_cert", "ssl_verify_identity")
+)
+_PARAMETERS: Final[dict[str, frozenset[str]]] = {
+    "postgresql": frozenset(
+        (*_TLS, "host", "application_name", "channel_binding", "client_encoding")
+        + ("connect_timeout", "gssencmode", "keepalives", "keepalives_count", "keepalives_idle")
+        + ("keepalives_interval", "options", "target_session_attrs", "tcp_user_timeout")
+    ),
+    "mysql": _MYSQL,
+    "mariadb": _MYSQL,
+    "mssql": frozenset(
+        ("driver", "encrypt", "trustservercertificate", "multisubnetfailover", "timeout")
+    ),
+    "oracle": frozenset(("service_name", "encoding", "nencoding")),
+    "sqlite": frozenset(("timeout",)),
+}
+"""What neither holds a secret nor leads elsewhere. `host` may name a socket, where the address has
+no host."""
+
+_OVERRULING: Final = frozenset(
+    ("hostaddr", "port", "dbname", "database", "service", "servicefile", "server", "dsn")
+    + ("odbc_connect", "unix_socket", "addr", "address")
+)
+
+# As SQLAlchemy divides an address: a password goes on to the next @, whatever is in between.
+_LOGIN: Final = re.compile(r"//[^:/]*(?::[^@]*)?@")
+_ADDRESS: Final = re.compile(
+    r"//(?P<host>\[[0-9A-Fa-f:.]+\]|[\w.\\-]*)(?::(?P<port>\d{1,5}))?(?:/[^/?#@=]*)?(?:\?(?P<query>[^#@]*))?"
+)
+_FILE: Final = re.compile(r"//(?P<host>)(?P<port>)/[^?#]*(?:\?(?P<query>[^#]*))?")
+_ODBC: Final = re.compile(r"[\w .-]*")
+
+
+class Place(NamedTuple):
+    """Where an address leads: `host` in lower case (several joined by commas; a socket's path as it
+    is), and its port, the dialect's own if none is named; None for a socket or for several hosts,
+    which have theirs with them."""
+
+    host: str
+    port: int | None
+
+    def __str__(self) -> str:
+        return f"host {self.host!r}" + (f", port {self.port}" if self.port else "")
+
+
+def without_login(rest: str) -> tuple[str, str]:
+    """What is behind the ``dialect:`` of an address, as ``//user:password@`` or ``//``, and the
+    rest."""
+    found = _LOGIN.match(rest)
+    if found is not None:
+        return found[0], rest[found.end() :]
+    return ("//", rest[2:]) if rest.startswith("//") else ("", rest)
+
+
+def address_problems(backend: str, rest: str) -> list[str]:
+    """What is wrong with an address without credentials; `rest` is what is behind the colon."""
+    if "@" in rest and backend != "sqlite":
+        return [f"{CREDENTIALS} (an @ that is none of them is written %40)"]
+    found = _matched(backend, rest)
+    if found is None:
+        return ["the address of a database has to be dialect://host:port/database?table=<name>"]
+    given = parse_qsl(found["query"] or "", keep_blank_values=True)
+    names = {name.lower() for name, _ in given} - {"table"}
+    if found["host"]:
+        names = {"host!" if name == "host" else name for name in names}
+    # What is given to ODBC is joined to one text, in which a semicolon begins a parameter.
+    plain = backend != "mssql" or all(_ODBC.fullmatch(value) for _, value in given)
+    if names <= _PARAMETERS[backend] and plain:
+        return []
+    allowed = ", ".join(sorted(_PARAMETERS[backend] - {"host"}))
+    return [
+        f"{CREDENTIALS}, in its extra as 'url_parameters' too: of the parameters of a {backend} "
+        f"address only these lead nowhere else and hold no secret: table, {allowed}"
+    ]
+
+
+def place_of(backend: str, rest: str) -> Place:
+    """Where an address without problems leads."""
+    found = _matched(backend, rest)
+    if found is None:
+        return Place("", None)
+    hosts = [
+        value
+        for name, value in parse_qsl(found["query"] or "", keep_blank_values=True)
+        if name.lower() == "host"
+    ]
+    if not found["host"] and hosts:
+        joined = ",".join(hosts)
+        return Place(joined if joined.startswith("/") else joined.lower(), None)
+    port = int(found["port"]) if found["port"] else DEFAULT_PORTS.get(backend)
+    return Place(found["host"].strip("[]").lower(), port)
+
+
+def overruling(host: str | None, parameters: Iterable[str]) -> list[str]:
+    """Names of parameters that lead elsewhere than the address says."""
+    names = {name.lower(): name for name in parameters}
+    wrong = _OVERRULING | ({"host"} if host else set())
+    return sorted(names[name] for name in names.keys() & wrong)
+
+
+def _matched(backend: str, rest: str) -> re.Match[str] | None:
+    return (_FILE if backend == "sqlite" else _ADDRESS).fullmatch(rest)

@@ -1,0 +1,121 @@
+"""What a database says, without what it was told: errors of drivers become `DatabaseError`.
+
+SQLAlchemy shows a statement with its parameters, PostgreSQL the failing row, MySQL the duplicate
+value, and all of them the user's name: records of producers and logins, in task logs that many
+people read. What is shown instead is where, which kind of error, the database's own code, and
+names of columns and constraints; its words only where they cannot repeat a value. The driver's
+error is not chained, as loggers print chains.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+
+from tubemq_client.errors import TubeMQError
+from tubemq_provider.windows.errors import DatabaseError
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+__all__ = ["plain_errors"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Speaker(Protocol):
+    """A sink in a database: where it is, and the login that must not be shown."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def login(self) -> tuple[str, ...]: ...
+
+
+S = TypeVar("S", bound=_Speaker)
+
+_QUIET_CLASSES: Final = frozenset(
+    ("08", "25", "28", "3D", "40", "42", "53", "54", "55", "57", "58")
+)
+"""Classes of SQLSTATE about connections, transactions, permissions, names, limits and locks. Data
+exceptions (22), constraints (23) and what triggers raise (P0) quote values."""
+
+_NAMES: Final = ("schema_name", "table_name", "column_name", "constraint_name", "datatype_name")
+
+
+def plain_errors(
+    method: Callable[Concatenate[S, P], T],
+) -> Callable[Concatenate[S, P], T]:
+    """A method of a sink whose errors of SQLAlchemy and drivers become `DatabaseError`."""
+
+    @wraps(method)
+    def plain(self: S, *args: P.args, **options: P.kwargs) -> T:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            return method(self, *args, **options)
+        except SQLAlchemyError as exc:
+            told: TubeMQError = DatabaseError(_told(exc, self.address, self.login))
+        except TubeMQError as exc:
+            told = exc
+            if isinstance(told.__context__, SQLAlchemyError):
+                told.__context__ = None
+        # Outside of `except`, so that not even the context leads to what was caught.
+        raise told
+
+    return plain
+
+
+def _told(error: sa.exc.SQLAlchemyError, address: str, login: tuple[str, ...]) -> str:
+    from sqlalchemy.exc import DBAPIError, StatementError
+
+    if not isinstance(error, StatementError):
+        return f"{address}: {type(error).__name__}: {_redacted(str(error), login)}"
+    found: Any = error.orig
+    kind = type(found).__name__ if found is not None else type(error).__name__
+    details = _details(found, login) if isinstance(error, DBAPIError) else []
+    shown = "".join(f"; {detail}" for detail in details if detail)
+    return f"{address}: {kind}{shown} (values of records are left out)"
+
+
+def _details(found: Any, login: tuple[str, ...]) -> list[str]:
+    state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
+    if state is not None:
+        return [f"SQLSTATE {state}", *_names(found), *_words(found, str(state), login)]
+    if hasattr(found, "sqlite_errorname"):  # its messages name columns, never values
+        return [str(found.sqlite_errorname), _redacted(str(found), login)]
+    if _without_connection(found):
+        return [_redacted(str(found), login)]
+    first = found.args[0] if getattr(found, "args", ()) else None
+    return [f"error {first}"] if isinstance(first, int) else []
+
+
+def _without_connection(found: object) -> bool:
+    """An error of PostgreSQL's drivers about the connection, which no record has reached."""
+    of_driver = type(found).__module__.partition(".")[0] in ("psycopg2", "psycopg")
+    return of_driver and type(found).__name__ in ("OperationalError", "InterfaceError")
+
+
+def _names(found: Any) -> list[str]:
+    diagnosis = getattr(found, "diag", None)
+    given = {name: getattr(diagnosis, name, None) for name in _NAMES}
+    return [f"{name.removesuffix('_name')} {value}" for name, value in given.items() if value]
+
+
+def _words(found: Any, state: str, login: tuple[str, ...]) -> list[str]:
+    if state[:2] not in _QUIET_CLASSES:
+        return []
+    words = getattr(getattr(found, "diag", None), "message_primary", None)
+    return [_redacted(words, login)] if words else []
+
+
+def _redacted(text: str, login: tuple[str, ...]) -> str:
+    """One line, with neither user name nor password."""
+    for secret in sorted(filter(None, login), key=len, reverse=True):
+        text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)
+    text = re.sub(r"\b(user|role) \"[^\"]*\"", r'\1 "***"', text)
+    return " ".join(text.split())
