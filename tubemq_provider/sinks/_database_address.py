@@ -35,31 +35,33 @@ DEFAULT_PORTS: Final = {
 }
 DATABASES: Final = (*DEFAULT_PORTS, "sqlite")
 
-_TLS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "ssl_min_protocol_version")
-_MYSQL: Final = frozenset(
-    ("charset", "connect_timeout", "read_timeout", "write_timeout", "ssl_ca", "ssl_cert")
-    + ("ssl_key", "ssl_check_hostname", "ssl_verify_cert", "ssl_verify_identity")
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_MYSQL: Final = _words(
+    """charset connect_timeout read_timeout write_timeout ssl_ca ssl_cert ssl_key
+    ssl_check_hostname ssl_verify_cert ssl_verify_identity"""
 )
 _PARAMETERS: Final[dict[str, frozenset[str]]] = {
-    "postgresql": frozenset(
-        (*_TLS, "host", "application_name", "channel_binding", "client_encoding")
-        + ("connect_timeout", "gssencmode", "keepalives", "keepalives_count", "keepalives_idle")
-        + ("keepalives_interval", "options", "target_session_attrs", "tcp_user_timeout")
+    "postgresql": _words(
+        """host application_name channel_binding client_encoding connect_timeout gssencmode
+        keepalives keepalives_count keepalives_idle keepalives_interval options sslcert sslcrl
+        sslkey sslmode sslrootcert ssl_min_protocol_version target_session_attrs tcp_user_timeout"""
     ),
     "mysql": _MYSQL,
     "mariadb": _MYSQL,
-    "mssql": frozenset(
-        ("driver", "encrypt", "trustservercertificate", "multisubnetfailover", "timeout")
-    ),
-    "oracle": frozenset(("service_name", "encoding", "nencoding")),
-    "sqlite": frozenset(("timeout",)),
+    "mssql": _words("driver encrypt trustservercertificate multisubnetfailover timeout"),
+    "oracle": _words("service_name encoding nencoding"),
+    "sqlite": _words("timeout"),
 }
 """What neither holds a secret nor leads elsewhere. `host` may name a socket, where the address has
 no host."""
 
-_OVERRULING: Final = frozenset(
-    ("hostaddr", "port", "dbname", "database", "service", "servicefile", "server", "dsn")
-    + ("odbc_connect", "unix_socket", "addr", "address")
+_OVERRULING: Final = _words(
+    """hostaddr port dbname database service servicefile server dsn odbc_connect unix_socket addr
+    address"""
 )
 
 # As SQLAlchemy divides an address: a password goes on to the next @, whatever is in between.
@@ -108,10 +110,11 @@ def address_problems(backend: str, rest: str) -> list[str]:
     if names <= _PARAMETERS[backend] and plain:
         return []
     allowed = ", ".join(sorted(_PARAMETERS[backend] - {"host"}))
-    return [
+    problem = (
         f"{CREDENTIALS}, in its extra as 'url_parameters' too: of the parameters of a {backend} "
         f"address only these lead nowhere else and hold no secret: table, {allowed}"
-    ]
+    )
+    return [problem]
 
 
 def place_of(backend: str, rest: str) -> Place:

@@ -53,7 +53,7 @@ def plain_errors(
     """A method of a sink whose errors of SQLAlchemy and drivers become `DatabaseError`."""
 
     @wraps(method)
-    def plain(self: S, *args: P.args, **options: P.kwargs) -> T:
+    def plain(self: S, /, *args: P.args, **options: P.kwargs) -> T:
         from sqlalchemy.exc import SQLAlchemyError
 
         try:
