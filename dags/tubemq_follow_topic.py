@@ -1,8 +1,9 @@
 """Lag, then ingest: follow a topic, one window per run, from where the last one ended.
 
-The sensor waits until there is something on the brokers' disks that the group has not read; the
-ingest task takes everything up to the stable end and keeps its position on the offsets asset. Runs
-may be triggered by hand, by a schedule or by anything else; a run without new data changes nothing.
+The sensor waits, in the triggerer and without a worker slot, until there is something on the
+brokers' disks that the group has not read; the ingest task takes everything up to the stable end
+and keeps its position on the offsets asset. Runs may be triggered by hand, by a schedule or by
+anything else; a run without new data changes nothing.
 
 Set the environment variables below where Airflow's processes run.
 """
@@ -41,6 +42,7 @@ with DAG(
         min_lag=1,
         poke_interval=2,
         timeout=600,
+        deferrable=True,
     )
     ingest = TubeMQSparkIngestOperator(
         task_id="ingest",

@@ -29,6 +29,8 @@ def get_provider_info() -> dict[str, object]:
         "operators": _modules("operators.ingest", "operators.sample"),
         "cli": ["tubemq_provider.cli.definition.get_tubemq_commands"],
         "sensors": _modules("sensors.lag", "sensors.ready"),
+        "triggers": _modules("triggers.lag", "triggers.offsets"),
+        "queues": ["tubemq_provider.queues.tubemq.TubeMQMessageQueueProvider"],
         "asset-uris": [
             {
                 "schemes": ["tubemq"],

@@ -116,7 +116,7 @@ def airflow(
     (lakes / "sinks").mkdir()
     catalog = {"type": "sql", "uri": f"sqlite:///{lakes}/sinks/cat.db", "note": SECRET}
     catalog["warehouse"] = f"file://{lakes}/sinks/iceberg"
-    for topic in (TOPIC, "drill", "kills", "sense", "sinks"):
+    for topic in (TOPIC, "drill", "kills", "sense", "sinks", "deferred"):
         cluster.add_topic(topic)
     connection = {
         "conn_type": "tubemq",
@@ -128,6 +128,8 @@ def airflow(
         "TUBEMQ_EXAMPLE_ENGINE": "inline",
         "TUBEMQ_EXAMPLE_INTERVAL_PATH": str(lakes / "hours"),
         "TUBEMQ_EXAMPLE_FOLLOW_PATH": str(lakes / "follow"),
+        "TUBEMQ_EXAMPLE_RECORDS_PATH": str(lakes / "on_records"),
+        "TUBEMQ_EXAMPLE_POLL_SECONDS": "2",
         "TUBEMQ_EXAMPLE_DELTA_SINK": f"delta:{lakes}/example_delta",
         "TUBEMQ_EXAMPLE_BOUNDARIES": str(lakes / "boundaries.json"),
         "TUBEMQ_DRILL_LAKES": str(lakes),
@@ -141,5 +143,6 @@ def airflow(
         environment=environment,
         parallelism=4,
         root=tmp_path_factory.mktemp("airflow"),
+        triggerer=True,
     ) as stack:
         yield stack

@@ -53,7 +53,7 @@ def test_package_name_is_the_canonical_distribution_name() -> None:
 
 
 def test_every_listed_module_exists_and_every_module_is_listed() -> None:
-    for kind in ("hooks", "operators", "sensors"):
+    for kind in ("hooks", "operators", "sensors", "triggers"):
         listed = {m for entry in INFO[kind] for m in entry["python-modules"]}
         for module in listed:
             assert import_module(module).__all__
@@ -71,6 +71,8 @@ def test_every_listed_class_and_function_exists() -> None:
         hook: Any = resolve(entry["hook-class-name"])
         assert hook.conn_type == entry["connection-type"]
         assert hook.hook_name == entry["hook-name"]
+    for name in INFO["queues"]:
+        assert resolve(name).scheme == "tubemq"
     for entry in INFO["asset-uris"]:
         assert callable(resolve(entry["handler"]))
         assert callable(resolve(entry["factory"]))

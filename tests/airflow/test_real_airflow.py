@@ -52,7 +52,12 @@ def test_airflow_knows_the_provider_its_connection_form_and_the_example_dags(
     airflow: AirflowStack,
 ) -> None:
     airflow.wait_for_dags(
-        ["tubemq_time_windows", "tubemq_follow_topic", "tubemq_follow_into_delta"]
+        [
+            "tubemq_time_windows",
+            "tubemq_follow_topic",
+            "tubemq_follow_into_delta",
+            "tubemq_on_records",
+        ]
     )
     assert airflow.api.import_errors() == []
     names = [p["package_name"] for p in airflow.api.call("GET", "/providers")["providers"]]

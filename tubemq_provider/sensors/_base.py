@@ -7,18 +7,24 @@ room.
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Literal
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from tubemq_client import errors
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow.sdk import Context
+    from airflow.triggers.base import BaseTrigger
 
     from tubemq_client.model import Partition, PartitionEnds
 
@@ -28,12 +34,23 @@ End = Literal["stable", "latest"]
 
 
 class TubeMQSensor(BaseSensorOperator):
-    """Base of the sensors: `look` says whether to go on, errors say whether to wait."""
+    """Base of the sensors: `look` says whether to go on, errors say whether to wait.
 
-    def __init__(self, *, tubemq_conn_id: str, end: End, **kwargs: Any) -> None:
+    A deferrable sensor looks once in a worker and then waits in the triggerer; when its trigger
+    fires, a worker looks again with the position of that moment. `timeout` counts from the first
+    look of a try, however often it is deferred.
+    """
+
+    def __init__(
+        self, *, tubemq_conn_id: str, end: End, deferrable: bool | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.tubemq_conn_id = tubemq_conn_id
         self.end = end
+        if deferrable is None:
+            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
+        self.deferrable = deferrable
+        self._started: float | None = None
 
     @property
     def hook(self) -> TubeMQHook:
@@ -44,8 +61,42 @@ class TubeMQSensor(BaseSensorOperator):
     def look(self, context: Context) -> PokeReturnValue:
         """One look at the cluster. Raises `errors.TubeMQError` as the clients do."""
 
+    @abstractmethod
+    def trigger(self) -> BaseTrigger:
+        """What says, in the triggerer, that another look is worth it; asked after a look."""
+
+    def execute(self, context: Context) -> Any:
+        """Wait in the way that `mode` or `deferrable` says; the report of the last look."""
+        self._started = time.time()
+        return super().execute(context)
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any], started: float) -> Any:
+        """The trigger has fired: look again, and defer again if it was too early."""
+        if event.get("status") != "ready":
+            raise AirflowFailException(str(event.get("message", event)))
+        self._started = started
+        return super().execute(context)
+
     def poke(self, context: Context) -> PokeReturnValue:
         """One look; trouble that may pass counts as "not yet" and is logged."""
+        found = self._poke(context)
+        if not found.is_done and self.deferrable:
+            self._defer()
+        return found
+
+    def _defer(self) -> NoReturn:
+        started = time.time() if self._started is None else self._started
+        left = self.timeout - (time.time() - started)
+        if left <= 0:
+            raise AirflowSensorTimeout(f"nothing to go on with after {self.timeout:.0f} s")
+        self.defer(
+            trigger=self.trigger(),
+            method_name="execute_complete",
+            kwargs={"started": started},
+            timeout=timedelta(seconds=left),
+        )
+
+    def _poke(self, context: Context) -> PokeReturnValue:
         try:
             with fatal_errors_fail_the_task():
                 return self._look_or_wait(context)

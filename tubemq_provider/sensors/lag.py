@@ -26,6 +26,7 @@ from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetProgress
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
+from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
 from tubemq_provider.windows.lag import lag_between
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class TubeMQLagSensor(TubeMQSensor):
         memory; a window may not take it yet, so expect empty ones).
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
+    :param deferrable: wait in the triggerer, without a worker slot. Default: Airflow's
+        ``[operators] default_deferrable``.
 
     A mapped sensor needs ``inlets=[offsets_asset(cluster, topic, group)]`` in its ``.partial()``.
 
@@ -95,6 +98,7 @@ class TubeMQLagSensor(TubeMQSensor):
         self.of = of
         self.min_lag = min_lag
         self.cluster = cluster or tubemq_conn_id
+        self._looked_from: dict[str, int] = {}
         reason = "it names the offsets asset, which Airflow must know before a run"
         static = dict.fromkeys(("topic", "group", "cluster"), reason)
         check_literals(LagArguments, self._arguments(), static=static)
@@ -111,10 +115,23 @@ class TubeMQLagSensor(TubeMQSensor):
         if arguments.of == "cursor":
             require_inlet(self, offsets_asset(arguments.cluster, arguments.topic, arguments.group))
         positions = self._positions(arguments, hook, context)
+        self._looked_from = {partition.key: offset for partition, offset in positions.items()}
         ends = hook.ends(arguments.topic, arguments.group, stable=arguments.end == "stable")
         report = _report(arguments, ends, positions)
         self.log.info("lag %s of at least %s", report["lag"], arguments.min_lag)
         return PokeReturnValue(is_done=report["lag"] >= arguments.min_lag, xcom_value=report)
+
+    def trigger(self) -> TubeMQOffsetTrigger:
+        """Fires when ends are `min_lag` ahead of the position last looked at."""
+        return TubeMQOffsetTrigger(
+            topic=self.topic,
+            group=self.group,
+            min_lag=int(self.min_lag),
+            positions=self._looked_from,
+            stable=self.end == "stable",
+            poll_interval=self.poke_interval,
+            tubemq_conn_id=self.tubemq_conn_id,
+        )
 
     def _arguments(self) -> dict[str, Any]:
         return {

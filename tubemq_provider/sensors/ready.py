@@ -22,6 +22,7 @@ from tubemq_provider.arguments import (
 )
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
+from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
 from tubemq_provider.windows.lag import lag_between
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
     :param group: consumer group for the look-ups (``<group>.e`` is used). Default: the
         connection's default group, or ``tubemq_ready``.
     :param tubemq_conn_id: the connection.
+    :param deferrable: wait in the triggerer, without a worker slot. Default: Airflow's
+        ``[operators] default_deferrable``.
 
     XCom: ``{"topic", "end", "ends": {"1:0": 2800}, "lag", "lag_by_store"}``; here lag counts from
     the start of the logs: index entries a new group would find, an upper bound on records.
@@ -123,6 +126,19 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
         if short:
             self.log.info("not yet: %s", "; ".join(short))
         return PokeReturnValue(is_done=not short, xcom_value=self._report(arguments, ends))
+
+    def trigger(self) -> TubeMQOffsetTrigger:
+        """Fires when the partitions are there and their ends reach the offsets."""
+        arguments = parse(ReadyArguments, self._arguments())
+        return TubeMQOffsetTrigger(
+            topic=arguments.topic,
+            group=arguments.group or self.hook.config.default_group or _LOOKUP_GROUP,
+            until=arguments.until(),
+            partitions=list(arguments.partitions or ()),
+            stable=arguments.end == "stable",
+            poll_interval=self.poke_interval,
+            tubemq_conn_id=self.tubemq_conn_id,
+        )
 
     def _arguments(self) -> dict[str, Any]:
         return {

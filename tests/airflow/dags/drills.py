@@ -180,3 +180,14 @@ for mode in ("poke", "reschedule"):
                 **waiting,
             )
         globals()[f"sense_lag_{of}_{mode}"] = drill
+
+with dag("deferred_sense") as deferred:
+    TubeMQLagSensor(
+        task_id="lag",
+        topic="deferred",
+        group="sense_deferred",
+        cluster="test",
+        deferrable=True,
+        poke_interval=1,
+        timeout=120,
+    )

@@ -1,0 +1,32 @@
+"""Triggers run here in a loop of the test's own, against an embedded cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
+from tubemq_provider.hooks.tubemq import TubeMQHook
+
+
+@pytest.fixture
+def mq() -> Iterator[EmbeddedTubeMQ]:
+    """Two brokers with a topic of two partitions each."""
+    switches = Switches(flush_interval_ms=10)
+    topics = [TopicSpec("orders", stores=1, partitions=2)]
+    with EmbeddedTubeMQ(brokers=2, topics=topics, switches=switches, http=False) as server:
+        yield server
+
+
+@pytest.fixture
+def hook(mq: EmbeddedTubeMQ, monkeypatch: pytest.MonkeyPatch) -> TubeMQHook:
+    """A hook whose connection comes from the environment, as Airflow allows."""
+    connection = {
+        "conn_type": "tubemq",
+        "host": mq.masters,
+        "extra": {"cluster": "test", "rpc_timeout_ms": 2000, "connect_timeout_ms": 1000},
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", json.dumps(connection))
+    return TubeMQHook()

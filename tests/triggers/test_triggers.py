@@ -1,0 +1,291 @@
+"""What triggers fire on, wait for and survive, on an embedded cluster and a state in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from airflow.triggers.base import BaseEventTrigger
+
+from tubemq_client import Partition, Record
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.errors import ConfigError
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.pieces import split
+from tubemq_provider.triggers.lag import TubeMQLagTrigger
+from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+TOPIC = "orders"
+
+
+class State(dict[str, Any]):
+    """Asset state in memory; `away` makes the API server fail."""
+
+    away = False
+
+    async def aget(self, key: str, default: Any = None) -> Any:
+        if self.away:
+            raise RuntimeError("503 from the API server")
+        return self.get(key, default)
+
+    async def aset(self, key: str, value: Any) -> None:
+        self[key] = json.loads(json.dumps(value))
+
+
+class Watcher(TubeMQLagTrigger):
+    """The trigger over a state in memory."""
+
+    kept: State
+
+    @property
+    def state(self) -> State:
+        return self.kept
+
+
+def watcher(state: State, **arguments: Any) -> Watcher:
+    options = {"cluster": "test", "poll_interval": 1.0, "ring_again_after": 60.0} | arguments
+    found = Watcher(topic=TOPIC, group="lake", **options)
+    found.kept = state
+    return found
+
+
+def produce(hook: TubeMQHook, count: int, key: str = "1:0") -> None:
+    partition = Partition.from_key(TOPIC, key)
+    list(hook.produce(TOPIC, [Record(b"x", partition=partition)] * count))
+
+
+def run(scene: Callable[[], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        try:
+            await asyncio.wait_for(scene(), 45)
+        finally:
+            await asyncio.get_running_loop().shutdown_asyncgens()
+
+    asyncio.run(whole())
+
+
+async def fired(events: AsyncIterator[Any]) -> dict[str, Any]:
+    event = await anext(events)
+    payload: dict[str, Any] = event.payload
+    return payload
+
+
+async def quiet(events: AsyncIterator[Any], seconds: float = 2.5) -> bool:
+    """Whether nothing is fired for some looks. Ends the iteration."""
+    try:
+        await asyncio.wait_for(anext(events), seconds)
+    except TimeoutError:
+        return True
+    return False
+
+
+def cursor(offsets: dict[str, int]) -> dict[str, Any]:
+    return {"v": 1, "h": "0123456789", "seq": 1, "next": offsets}
+
+
+class TestLag:
+    def test_rings_for_records_and_again_when_the_position_moves(
+        self, hook: TubeMQHook, mq: EmbeddedTubeMQ
+    ) -> None:
+        produce(hook, 5)
+        state = State()
+
+        async def scene() -> None:
+            events = watcher(state).run()
+            first = await fired(events)
+            assert (first["lag"], first["reason"]) == (5, "lag")
+            assert first["ends"]["1:0"] == 140
+            state["cursor"] = cursor({"1:0": 84, "1:1": 84, "2:0": 0, "2:1": 0})
+            second = await fired(events)
+            assert (second["lag"], second["reason"]) == (2, "lag")
+            assert await quiet(events)
+
+        run(scene)
+
+    def test_is_quiet_where_everything_is_read(self, hook: TubeMQHook) -> None:
+        produce(hook, 5)
+        state = State(cursor=cursor({"1:0": 140, "1:1": 140, "2:0": 0, "2:1": 0}))
+
+        async def scene() -> None:
+            assert await quiet(watcher(state).run())
+
+        run(scene)
+
+    def test_a_restarted_triggerer_does_not_ring_twice_for_one_position(
+        self, hook: TubeMQHook
+    ) -> None:
+        produce(hook, 5)
+        state = State()
+
+        async def scene() -> None:
+            events = watcher(state).run()
+            await fired(events)
+            assert await quiet(events)
+            assert await quiet(watcher(state).run())
+            state["cursor"] = cursor({"1:0": 28})
+            assert (await fired(watcher(state).run()))["reason"] == "lag"
+
+        run(scene)
+
+    def test_a_log_shorter_than_the_position_rings(self, hook: TubeMQHook) -> None:
+        """The run says what has become of the log; nobody else would."""
+        produce(hook, 2)
+        state = State(cursor=cursor({"1:0": 2800, "1:1": 2800, "2:0": 0, "2:1": 0}))
+
+        async def scene() -> None:
+            assert (await fired(watcher(state).run()))["lag"] == 2
+
+        run(scene)
+
+    def test_outlives_brokers_masters_and_the_api_server(
+        self, hook: TubeMQHook, mq: EmbeddedTubeMQ, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        state = State()
+        state.away = True
+
+        async def scene() -> None:
+            events = watcher(state).run()
+            assert await quiet(events, 2.0)
+            state.away = False
+            mq.broker(1).crash()
+            mq.broker(2).crash()
+            later = watcher(state).run()
+            waiting = asyncio.ensure_future(anext(later))
+            await asyncio.sleep(2)
+            await asyncio.to_thread(mq.broker(1).restart)
+            await asyncio.to_thread(mq.broker(2).restart)
+            await asyncio.to_thread(produce, hook, 3)
+            assert (await waiting).payload["lag"] == 3
+
+        run(scene)
+        assert sum("not reachable" in record.message for record in caplog.records) <= 2
+
+    def test_waits_for_a_topic_that_does_not_exist_yet(
+        self, hook: TubeMQHook, mq: EmbeddedTubeMQ
+    ) -> None:
+        async def scene() -> None:
+            found = Watcher(topic="later", group="lake", cluster="test", poll_interval=1.0)
+            found.kept = State()
+            waiting = asyncio.ensure_future(anext(found.run()))
+            await asyncio.sleep(1)
+            assert not waiting.done()
+            mq.add_topic("later")
+            await asyncio.to_thread(list, hook.produce("later", [Record(b"x")]))
+            assert (await waiting).payload["topic"] == "later"
+
+        run(scene)
+
+    def test_reads_a_cursor_in_pieces_and_claims_of_the_ledger(self, hook: TubeMQHook) -> None:
+        produce(hook, 5)
+        read = {"1:0": 140, "1:1": 140, "2:0": 0, "2:1": 0}
+        whole = cursor(read | {f"{n}:0": 0 for n in range(3, 9000)})
+        head, pieces = split(whole)
+        assert pieces
+        state = State({"cursor": head} | {f"cursor~{k}": v for k, v in pieces.items()})
+        plan = {"plan": {"ranges": {"1:0": [56, 140]}}, "by": "a run", "at": ""}
+        claimed = cursor(read | {"1:0": 56}) | {"pending": {"c-2": plan}, "done": {}}
+        ledger = State(
+            {"tubemq-ledger/cursor": {"ledger": 1, "rev": 3, "doc": claimed}, "cursor": {}}
+        )
+
+        async def scene() -> None:
+            assert await quiet(watcher(state).run())
+            assert await quiet(watcher(ledger).run())
+
+        run(scene)
+
+    def test_a_hundred_watchers_share_one_connection_per_server(
+        self, hook: TubeMQHook, mq: EmbeddedTubeMQ
+    ) -> None:
+        produce(hook, 1)
+
+        async def scene() -> None:
+            events = [watcher(State()).run() for _ in range(100)]
+            await asyncio.gather(*(fired(each) for each in events))
+            assert _connections(mq) == [1, 1]
+            for each in events:
+                await each.aclose()
+            await asyncio.sleep(0.2)
+            assert _connections(mq) == [0, 0]
+
+        run(scene)
+
+    def test_wrong_arguments_are_all_named_when_the_dag_is_parsed(self) -> None:
+        with pytest.raises(ConfigError) as caught:
+            TubeMQLagTrigger(topic=TOPIC, group="lake", min_lag=0, max_wait=-1, poll_interval=0)
+        assert len(caught.value.problems) == 3
+
+    def test_its_arguments_say_no_secret_and_make_it_again(self) -> None:
+        found = TubeMQLagTrigger(topic=TOPIC, group="lake", cluster="test", min_lag=7)
+        path, arguments = found.serialize()
+        assert path == "tubemq_provider.triggers.lag.TubeMQLagTrigger"
+        assert TubeMQLagTrigger(**arguments).serialize() == (path, arguments)
+        assert isinstance(BaseEventTrigger.hash(path, arguments), int)
+
+
+class TestOffsets:
+    def test_fires_when_ends_reach_their_offsets(self, hook: TubeMQHook) -> None:
+        produce(hook, 2)
+
+        async def scene() -> None:
+            events = TubeMQOffsetTrigger(
+                topic=TOPIC, group="ready", until={"1:0": 84}, poll_interval=0.5
+            ).run()
+            waiting = asyncio.ensure_future(anext(events))
+            await asyncio.sleep(1.5)
+            assert not waiting.done()
+            await asyncio.to_thread(produce, hook, 1)
+            assert (await waiting).payload == {"status": "ready"}
+
+        run(scene)
+
+    def test_fires_for_lag_and_for_a_log_below_the_position(self, hook: TubeMQHook) -> None:
+        produce(hook, 5)
+
+        async def scene() -> None:
+            for positions, min_lag in (({"1:0": 28}, 4), ({"1:0": 2800}, 100)):
+                events = TubeMQOffsetTrigger(
+                    topic=TOPIC, group="lake", min_lag=min_lag, positions=positions
+                ).run()
+                assert await fired(events) == {"status": "ready"}
+
+        run(scene)
+
+    def test_waits_for_a_dead_broker(self, hook: TubeMQHook, mq: EmbeddedTubeMQ) -> None:
+        mq.broker(2).crash()
+
+        async def scene() -> None:
+            events = TubeMQOffsetTrigger(
+                topic=TOPIC, group="ready", partitions=["2:0"], poll_interval=0.5
+            ).run()
+            waiting = asyncio.ensure_future(anext(events))
+            await asyncio.sleep(2)
+            assert not waiting.done()
+            await asyncio.to_thread(mq.broker(2).restart)
+            assert (await waiting).payload == {"status": "ready"}
+
+        run(scene)
+
+    def test_what_no_waiting_cures_is_said(
+        self, hook: TubeMQHook, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        connection = {"conn_type": "tubemq", "host": "127.0.0.1:1", "extra": {"clustr": "x"}}
+        monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", json.dumps(connection))
+
+        async def scene() -> None:
+            events = TubeMQOffsetTrigger(topic=TOPIC, group="ready").run()
+            found = await fired(events)
+            assert found["status"] == "error"
+            assert "clustr" in found["message"]
+
+        run(scene)
+
+
+def _connections(mq: EmbeddedTubeMQ) -> list[int]:
+    """How many connections each broker has."""
+    return [mq.broker(broker_id).connections for broker_id in (1, 2)]

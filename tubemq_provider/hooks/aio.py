@@ -1,0 +1,153 @@
+"""`TubeMQAsyncHook`: an Airflow connection turned into answers on asyncio, for triggers.
+
+A triggerer runs hundreds of triggers in one event loop. All that speak to one cluster share one
+connection to each server: the first one opens it, the last one to leave closes it. Nothing here
+blocks the loop, and nothing secret is logged or shown by `repr`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from airflow.sdk import BaseHook
+
+from tubemq_client import errors
+from tubemq_client.aio import Metadata, Session
+from tubemq_provider.hooks.connection import ConnectionConfig
+from tubemq_provider.windows.lag import Lag, lag_between
+
+if TYPE_CHECKING:
+    from tubemq_client import ClientSettings, Partition, PartitionEnds, TopicMetadata
+
+__all__ = ["TubeMQAsyncHook"]
+
+
+class TubeMQAsyncHook:
+    """Reads the connection `tubemq_conn_id` and asks its cluster, without blocking.
+
+    Use one hook in one event loop. It reads the Airflow connection once; make a new one to follow
+    an edited connection. `TubeMQHook` is its blocking twin.
+
+    :param tubemq_conn_id: id of a connection of type ``tubemq``.
+    """
+
+    def __init__(self, tubemq_conn_id: str = "tubemq_default") -> None:
+        self.tubemq_conn_id = tubemq_conn_id
+        self._config: ConnectionConfig | None = None
+
+    def __repr__(self) -> str:
+        return f"TubeMQAsyncHook({self.tubemq_conn_id!r})"
+
+    async def config(self) -> ConnectionConfig:
+        """The validated connection. Raises `errors.ConfigError` that lists every problem."""
+        if self._config is None:
+            connection = await BaseHook.aget_connection(self.tubemq_conn_id)
+            self._config = ConnectionConfig.from_connection(connection)
+        return self._config
+
+    async def expect_cluster(self, cluster: str) -> None:
+        """Raise `errors.ConfigError` unless the connection's cluster alias is `cluster`."""
+        config = await self.config()
+        if config.cluster != cluster:
+            raise errors.ConfigError(
+                f"connection {self.tubemq_conn_id!r} says cluster {config.cluster!r}, the trigger "
+                f"says {cluster!r}: pass cluster={config.cluster!r}",
+                subject="cluster",
+            )
+
+    def connected(self) -> AbstractAsyncContextManager[Metadata]:
+        """A client for look-ups over connections that all hooks of this loop share per cluster."""
+        return _Connected(self)
+
+    async def topic(self, topic: str, group: str | None = None) -> TopicMetadata:
+        """Brokers and partitions of `topic`. Raises `errors.UnknownTopic` and network errors."""
+        config = await self.config()
+        async with self.connected() as client:
+            return await client.topic(topic, group or config.default_group)
+
+    async def ends(
+        self,
+        topic: str,
+        group: str | None = None,
+        partitions: Iterable[Partition] | None = None,
+        *,
+        stable: bool = True,
+    ) -> dict[Partition, PartitionEnds]:
+        """Minimum and end offsets; `stable` ends survive a broker crash. One look-up per store.
+
+        Raises `errors.ConfigError` if neither `group` nor the connection names a group.
+        """
+        name = group or (await self.config()).default_group
+        if name is None:
+            raise errors.ConfigError(
+                f"name a group, or set 'default_group' in connection {self.tubemq_conn_id!r}",
+                subject="group",
+            )
+        async with self.connected() as client:
+            return await client.ends(topic, name, partitions, stable=stable)
+
+    async def lag(
+        self,
+        topic: str,
+        positions: Mapping[Partition, int | None],
+        group: str | None = None,
+        *,
+        stable: bool = True,
+    ) -> Lag:
+        """Index entries between `positions` and the ends: an upper bound on records."""
+        return lag_between(await self.ends(topic, group, stable=stable), positions)
+
+
+@dataclass(slots=True)
+class _Shared:
+    settings: ClientSettings
+    session: Session
+    users: int = 0
+
+
+_open: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Shared]] = WeakKeyDictionary()
+"""The sessions of each loop, opened by their first user and closed by their last."""
+
+
+class _Connected:
+    """A client on the session that this loop has for the cluster.
+
+    A class and no `asynccontextmanager`: those cannot be left by closing an asynchronous generator
+    that is inside one, which is how triggers end (Python gives such a generator no exception back).
+    """
+
+    def __init__(self, hook: TubeMQAsyncHook) -> None:
+        self._hook = hook
+        self._shared: _Shared | None = None
+        self._client: Metadata | None = None
+
+    async def __aenter__(self) -> Metadata:
+        settings = (await self._hook.config()).settings()
+        sessions = _open.setdefault(asyncio.get_running_loop(), [])
+        shared = next((s for s in sessions if s.settings == settings), None)
+        if shared is None:
+            shared = _Shared(settings, Session(settings))
+            sessions.append(shared)
+        shared.users += 1
+        self._shared = shared
+        self._client = Metadata(shared.session)
+        return self._client
+
+    async def __aexit__(self, *_: object) -> None:
+        shared, client = self._shared, self._client
+        self._shared = self._client = None
+        if shared is None or client is None:
+            return
+        shared.users -= 1
+        if not shared.users:
+            _open[asyncio.get_running_loop()].remove(shared)
+        try:
+            await client.close()
+        finally:
+            if not shared.users:
+                await shared.session.close()

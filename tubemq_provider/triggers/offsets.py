@@ -1,0 +1,132 @@
+"""`TubeMQOffsetTrigger`: waits in the triggerer for what a deferred sensor waits for.
+
+It only says when looking again is worth a worker slot: the sensor then looks itself, with the
+position of that moment, and defers again if it was too early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from tubemq_client import errors
+from tubemq_client.model import Partition
+from tubemq_provider.hooks.aio import TubeMQAsyncHook
+from tubemq_provider.triggers._watch import Backoff, jittered
+from tubemq_provider.windows.lag import lag_between
+
+if TYPE_CHECKING:
+    from tubemq_client import PartitionEnds
+    from tubemq_client.aio import Metadata
+
+__all__ = ["TubeMQOffsetTrigger"]
+
+
+class TubeMQOffsetTrigger(BaseTrigger):
+    """Fire once when the ends of a topic are where a sensor wants them.
+
+    :param topic: topic to look at.
+    :param group: consumer group for the look-ups (``<group>.e`` is used).
+    :param until: offsets by partition key that ends must reach.
+    :param partitions: partition keys that must be subscribable; default those of `until`, or else
+        all that are announced, at least one.
+    :param min_lag: index entries that ends must be ahead of `positions`.
+    :param positions: offsets by partition key that lag counts from. An end below its position fires
+        as well: a log that was cut or made anew is nothing to wait for.
+    :param stable: look at ends on the brokers' disks, or in their memory.
+    :param poll_interval: seconds between looks, a fifth more or less.
+    :param tubemq_conn_id: the connection.
+
+    Brokers that do not answer are waited for. Fires ``{"status": "ready"}``, or ``{"status":
+    "error", "message"}`` for what no waiting cures.
+    """
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        group: str,
+        until: Mapping[str, int] | None = None,
+        partitions: Sequence[str] | None = None,
+        min_lag: int = 0,
+        positions: Mapping[str, int] | None = None,
+        stable: bool = True,
+        poll_interval: float = 30.0,
+        tubemq_conn_id: str = "tubemq_default",
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.topic = topic
+        self.group = group
+        self.until = dict(until or {})
+        self.partitions = list(partitions or ())
+        self.min_lag = min_lag
+        self.positions = dict(positions or {})
+        self.stable = stable
+        self.poll_interval = poll_interval
+        self.tubemq_conn_id = tubemq_conn_id
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """The class and its arguments."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            "topic": self.topic,
+            "group": self.group,
+            "until": self.until,
+            "partitions": self.partitions,
+            "min_lag": self.min_lag,
+            "positions": self.positions,
+            "stable": self.stable,
+            "poll_interval": self.poll_interval,
+            "tubemq_conn_id": self.tubemq_conn_id,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until there is something to say."""
+        backoff = Backoff()
+        hook = TubeMQAsyncHook(self.tubemq_conn_id)
+        while True:
+            pause = jittered(self.poll_interval)
+            verdict: dict[str, str] | None = None
+            try:
+                async with hook.connected() as client:
+                    if await self._is_ready(client):
+                        verdict = {"status": "ready"}
+                if backoff.worked():
+                    self.log.info("topic %s: reachable again", self.topic)
+            except errors.UnknownTopic as exc:
+                self.log.warning("not yet: %s", exc)
+            except errors.TubeMQError as exc:
+                if exc.fatal:
+                    verdict = {"status": "error", "message": f"{type(exc).__name__}: {exc}"}
+                else:
+                    pause = min(pause, backoff.failed())
+                    if backoff.failures == 1:
+                        self.log.warning("not yet: %s", exc)
+            if verdict is not None:
+                yield TriggerEvent(verdict)  # type: ignore[no-untyped-call]
+                return
+            await asyncio.sleep(pause)
+
+    async def _is_ready(self, client: Metadata) -> bool:
+        metadata = await client.topic(self.topic, self.group)
+        keys = {*self.partitions, *self.until} or {p.key for p in metadata.partitions}
+        wanted = sorted(Partition.from_key(self.topic, key) for key in keys)
+        if self.min_lag:
+            wanted = [p for p in wanted if metadata.partitions.get(p)]
+        if not wanted or any(not metadata.partitions.get(p) for p in wanted):
+            return False
+        ends = await client.ends(
+            self.topic, self.group, wanted, stable=self.stable, metadata=metadata
+        )
+        return self._reached(ends)
+
+    def _reached(self, ends: Mapping[Partition, PartitionEnds]) -> bool:
+        at = {partition.key: found.max_offset for partition, found in ends.items()}
+        if any(at[key] < offset for key, offset in self.positions.items() if key in at):
+            return True
+        if any(at.get(key, 0) < offset for key, offset in self.until.items()):
+            return False
+        positions = {Partition.from_key(self.topic, k): v for k, v in self.positions.items()}
+        return lag_between(ends, positions).total >= self.min_lag
