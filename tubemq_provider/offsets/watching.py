@@ -15,7 +15,7 @@ from tubemq_provider.offsets.ledger.wire import CURSOR, PIECE, PREFIX, Versioned
 from tubemq_provider.offsets.pieces import join, piece_names, read_whole
 from tubemq_provider.windows.protocols import Document
 
-__all__ = ["AsyncState", "Kept", "kept_position", "load_note", "store_note"]
+__all__ = ["Kept", "kept_position", "load_note", "store_note"]
 
 _CURSOR = "cursor"
 _NOTE = "ring"
