@@ -260,7 +260,9 @@ class ClientSettings:
     """What every shell runs on; `tubemq_client.config` builds it from validated options.
 
     Times are milliseconds. `masters` are tried in order until one is active. A connection without
-    traffic for `idle_connection_ms` is closed, and opened again when it is needed. An address that
+    traffic for `idle_connection_ms` is closed, and opened again when it is needed; one on which a
+    request was not answered, and nothing else came since it was sent, is replaced for the next
+    request. Names of masters are looked up again every `dns_refresh_ms`. An address that
     refused is tried again after `reconnect_pause_ms`, doubled up to `longest_reconnect_pause_ms`.
     After `max_heartbeat_failures` failures in a row heartbeats slow down to
     `heartbeat_period_after_failures_ms`. Registering at the master is tried `register_attempts`
@@ -285,6 +287,7 @@ class ClientSettings:
     preconnect: bool = False
     auth: Credentials | None = None
     tls: TlsSettings | None = None
+    dns_refresh_ms: int = 30_000
 
 
 @dataclass(frozen=True, slots=True)

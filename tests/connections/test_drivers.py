@@ -16,6 +16,7 @@ from tubemq_client._core.effects import Await, Call, Conversation, Deliver, Now,
 from tubemq_client._wire import envelope, methods
 from tubemq_client._wire.framing import Frame
 from tubemq_client.model import Address
+from tubemq_client.testing.proxy import FaultProxy
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -210,6 +211,69 @@ def test_a_peer_that_comes_back_is_found_again(make_driver: MakeDriver) -> None:
             driver.run(ask(address))
     with Peer(say_back, port=address[1]):
         assert driver.run(ask(address)) == "hello"
+
+
+def test_a_connection_that_answers_nothing_is_replaced_for_the_next_request(
+    make_driver: MakeDriver,
+) -> None:
+    """As when a firewall has forgotten it: what is sent arrives nowhere, and nobody says so."""
+    with Peer(say_back) as peer, FaultProxy(peer.address) as proxy:
+        driver = make_driver(rpc_timeout_ms=500, idle_connection_ms=600_000)
+        assert driver.run(ask(proxy.address)) == "hello"
+        assert proxy.swallow() == 1
+        with pytest.raises(errors.RpcTimeout):
+            driver.run(ask(proxy.address))
+        assert driver.run(ask(proxy.address)) == "hello"
+        assert proxy.connections == 2
+
+
+def test_what_is_under_way_on_a_connection_that_is_replaced_may_still_be_answered(
+    make_driver: MakeDriver,
+) -> None:
+    replaced = threading.Event()
+
+    def answer(frame: Frame) -> list[bytes]:
+        if b"given up" in frame.payload:
+            return []
+        if b"kept" in frame.payload:
+            replaced.wait(10)
+        else:
+            replaced.set()
+        return say_back(frame)
+
+    def talk() -> Conversation[list[str]]:
+        first = yield Post(peer.address, METHOD, request("given up"))
+        yield Sleep(500)
+        second = yield Post(peer.address, METHOD, request("kept"))
+        with pytest.raises(errors.RpcTimeout):
+            yield Await(first)
+        new = yield from ask(peer.address, "new")
+        return [new, str((yield Await(second)).errMsg)]
+
+    with Peer(answer) as peer:
+        driver = make_driver(rpc_timeout_ms=1_000)
+        assert driver.run(talk()) == ["new", "kept"]
+        assert peer.visits == 2
+        time.sleep(0.15)
+        driver.run(ask(peer.address))
+        assert peer.gone.acquire(timeout=5), "closed when nothing is owed"
+
+
+def test_a_slow_answer_to_another_request_keeps_a_connection(make_driver: MakeDriver) -> None:
+    def all_but_x(frame: Frame) -> list[bytes]:
+        return [] if b"unanswered" in frame.payload else say_back(frame)
+
+    def two() -> Conversation[str]:
+        first = yield Post(peer.address, METHOD, request("unanswered"))
+        answer = yield from ask(peer.address)
+        with pytest.raises(errors.RpcTimeout):
+            yield Await(first)
+        return answer
+
+    with Peer(all_but_x) as peer:
+        driver = make_driver(rpc_timeout_ms=300)
+        assert driver.run(two()) == driver.run(ask(peer.address)) == "hello"
+        assert peer.visits == 1
 
 
 # -- closing --------------------------------------------------------------------------------------

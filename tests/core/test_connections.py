@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tubemq_client._core.connections import ConnectionRules
+from tubemq_client._core.connections import ConnectionRules, NameRules
 
 HERE = ("127.0.0.1", 8123)
 THERE = ("127.0.0.1", 8124)
@@ -56,3 +56,21 @@ def test_a_connection_is_idle_after_its_time_unless_it_owes_a_reply() -> None:
 def test_idle_connections_are_looked_for_four_times_per_period() -> None:
     rules = ConnectionRules(idle_ms=1_000)
     assert sum(rules.sweep_due(now) for now in range(5_000)) == 20
+
+
+def test_a_connection_is_mute_when_nothing_came_since_the_request_was_sent() -> None:
+    for received_at, mute in ((0, True), (999, True), (1_000, False), (1_500, False)):
+        assert ConnectionRules.is_mute(received_at, deadline=3_000, patience=2_000) == mute
+
+
+def test_only_names_of_masters_are_looked_up_again_once_a_period() -> None:
+    named, literal = ("master.test", 8715), ("::1", 8715)
+    rules = NameRules(frozenset([named]), period_ms=1_000)
+    assert sum(rules.due(named, now) for now in range(0, 5_000, 10)) == 4
+    assert not any(rules.due(other, now) for other in (literal, THERE) for now in (0, 60_000))
+
+
+def test_stand_by_answers_in_a_row_do_not_look_names_up_faster() -> None:
+    rules = NameRules(frozenset(), period_ms=60_000)
+    assert sum(rules.worth_it(("master.test", 1), now) for now in range(0, 5_000, 10)) == 5
+    assert not rules.worth_it(("127.0.0.1", 1), 0)

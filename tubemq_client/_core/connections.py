@@ -1,20 +1,35 @@
-"""When to open a connection again after a failure, and when one has been idle too long.
+"""When to open a connection again after a failure, and when to replace one that is open.
 
-Both drivers ask here; they own the sockets, this owns the two decisions. A peer that refuses is
-tried again after a growing, jittered pause, so that a thousand clients of a restarted broker do not
+Both drivers ask here; they own the sockets, this owns the decisions. A peer that refuses is tried
+again after a growing, jittered pause, so that a thousand clients of a restarted broker do not
 return in step. A connection without traffic is replaced before its next use, because firewalls and
-load balancers drop silent ones without telling either end. Time and chance are arguments.
+load balancers drop silent ones without telling either end; one on which a request got no answer,
+and nothing else came since it was sent, is replaced for the next request. A master's name is looked
+up again now and then, as it may lead to another host. Time and chance are arguments.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tubemq_client.model import Address, ClientSettings
 
-__all__ = ["ConnectionRules"]
+__all__ = ["ConnectionRules", "NameRules", "is_host_name"]
+
+_LOOK_UP_PAUSE_MS = 1_000
+"""Masters that answer stand-by one request after the other do not have names looked up faster."""
+
+
+def is_host_name(host: str) -> bool:
+    """Whether `host` has to be looked up: it is no IP address."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return True
+    return False
 
 
 @dataclass(slots=True)
@@ -66,4 +81,45 @@ class ConnectionRules:
         if now < self._sweep_at:
             return False
         self._sweep_at = now + self.idle_ms // 4
+        return True
+
+    @staticmethod
+    def is_mute(received_at: float, deadline: float, patience: float) -> bool:
+        """Whether a connection answers nothing any more. A request had `patience` to be answered,
+        until `deadline`, and nothing at all was received since it was sent. All in one unit."""
+        return received_at < deadline - patience
+
+
+@dataclass(slots=True)
+class NameRules:
+    """When the names of `masters` are looked up again: every `period_ms` in which they are used."""
+
+    masters: frozenset[Address]
+    period_ms: int
+    _due_at: dict[Address, int] = field(default_factory=dict)
+    _looked_at: dict[Address, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: ClientSettings) -> NameRules:
+        """The rules that the options ask for."""
+        named = (address for address in settings.masters if is_host_name(address[0]))
+        return cls(frozenset(named), settings.dns_refresh_ms)
+
+    def due(self, address: Address, now: int) -> bool:
+        """Whether to look up this name now, beside the request that is about to be sent. The first
+        time counts from the first question, as a name is looked up to connect."""
+        if address not in self.masters:
+            return False
+        due_at = self._due_at.setdefault(address, now + self.period_ms)
+        if now < due_at:
+            return False
+        self._due_at[address] = now + self.period_ms
+        return True
+
+    def worth_it(self, address: Address, now: int) -> bool:
+        """Whether to look up this name now because its master does not answer as one."""
+        last = self._looked_at.get(address)
+        if not is_host_name(address[0]) or (last is not None and now - last < _LOOK_UP_PAUSE_MS):
+            return False
+        self._looked_at[address] = now
         return True

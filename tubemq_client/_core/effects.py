@@ -26,6 +26,7 @@ __all__ = [
     "Conversation",
     "Deliver",
     "Effect",
+    "LookUp",
     "Now",
     "Post",
     "PostAll",
@@ -101,6 +102,14 @@ class Connect:
 
 
 @dataclass(frozen=True, slots=True)
+class LookUp:
+    """Look up the name of a peer that is not the one it should be. Answered with whether it leads
+    to another host too: then the next request goes there, on a new connection."""
+
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
 class Sleep:
     """Wait `ms` milliseconds."""
 
@@ -125,7 +134,9 @@ class Deliver:
     value: Any
 
 
-Effect = Call | Post | PostAll | Await | AwaitAll | Connect | Sleep | Now | WallNow | Deliver
+Effect = (
+    Call | Post | PostAll | Await | AwaitAll | Connect | LookUp | Sleep | Now | WallNow | Deliver
+)
 Conversation = Generator[Effect, Any, T]
 
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tubemq_client import _pb, errors
-from tubemq_client._core.effects import Call, Connect, Now, Sleep
+from tubemq_client._core.connections import is_host_name
+from tubemq_client._core.effects import Call, Connect, LookUp, Now, Sleep
 from tubemq_client._core.registration import UNDEFINED
 from tubemq_client._core.security import Access
 from tubemq_client._wire import methods, strings
@@ -131,7 +132,7 @@ class MasterSession:
         for step in range(len(self.masters)):
             index = (self.active + step) % len(self.masters)
             try:
-                reply = yield Call(self.masters[index], method, request)
+                reply = yield from self._ask(self.masters[index], method, request)
             except (errors.NetworkError, errors.StandbyMaster) as error:
                 failure = error
                 problems.append(str(error))
@@ -151,6 +152,15 @@ class MasterSession:
         raise errors.ConnectError(
             "no active master answers; check the option 'masters':\n  " + "\n  ".join(problems)
         ) from failure
+
+    def _ask(self, address: Address, method: Method, request: Any) -> Conversation[Any]:
+        """Ask one master. A name that leads to a stand-by may lead to another host by now."""
+        try:
+            return (yield Call(address, method, request))
+        except errors.StandbyMaster:
+            if not is_host_name(address[0]) or not (yield LookUp(address)):
+                raise
+        return (yield Call(address, method, request))
 
     def notice_switch(self) -> Conversation[None]:
         """Another master may be active now, or the same one anew: it has forgotten somebody."""
@@ -181,6 +191,8 @@ class MasterSession:
                     return answer
             except errors.TubeMQError as error:
                 trouble = error
+                if isinstance(error, errors.NotRegistered):
+                    yield from self.notice_switch()  # it was registered a moment ago, elsewhere
             now = yield Now()
             deadline = now + self.fail_over_wait_ms if deadline is None else deadline
             passing = self.settling(now) if trouble is None else self.may_pass(trouble, now)

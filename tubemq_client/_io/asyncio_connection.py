@@ -11,10 +11,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import socket
 from typing import TYPE_CHECKING, cast
 
 from tubemq_client import errors
+from tubemq_client._core.connections import ConnectionRules
 from tubemq_client._io.replies import LATE_GRACE_S
+from tubemq_client._io.sockets import in_order, keep_alive
 from tubemq_client._io.tls import (
     is_tls_error,
     late,
@@ -38,18 +41,20 @@ _SERIAL_MASK = 0x7FFFFFFF
 
 
 async def connect(
-    address: Address, settings: ClientSettings, codec: Codec = TUBEMQ
+    address: Address,
+    settings: ClientSettings,
+    codec: Codec = TUBEMQ,
+    *,
+    avoid: str | None = None,
 ) -> AsyncConnection:
-    """Open a TCP connection within `connect_timeout_ms`, and make it TLS if asked to.
+    """Open a TCP connection within `connect_timeout_ms`, and make it TLS if asked to. Of the hosts
+    that a name leads to, `avoid` is tried last.
 
     Raises `errors.ConnectError`, or its subclass `errors.TlsError`."""
     name = address_text(address)
-    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(settings.connect_timeout_ms / 1000):
-            _, connection = await loop.create_connection(
-                lambda: AsyncConnection(name, codec.decoder(settings.max_frame_bytes)), *address
-            )
+            connection = await _open(address, settings, codec, avoid)
     except TimeoutError as error:
         raise errors.ConnectError(
             f"cannot connect to {name}: no answer within {settings.connect_timeout_ms} ms "
@@ -66,6 +71,27 @@ async def connect(
     return connection
 
 
+async def _open(
+    address: Address, settings: ClientSettings, codec: Codec, avoid: str | None
+) -> AsyncConnection:
+    loop, name = asyncio.get_running_loop(), address_text(address)
+    ends = [address]
+    if avoid is not None:
+        ends = in_order(await loop.getaddrinfo(*address, type=socket.SOCK_STREAM), avoid)
+    failure: OSError = OSError("the name leads nowhere")
+    for end in ends:
+        try:
+            _, connection = await loop.create_connection(
+                lambda: AsyncConnection(name, codec.decoder(settings.max_frame_bytes)), *end
+            )
+        except OSError as error:
+            failure = error
+        else:
+            connection.patience_s = settings.rpc_timeout_ms / 1000
+            return connection
+    raise failure
+
+
 def _reason(error: Exception) -> object:
     """The system's words for it. asyncio puts its own, longer ones in `strerror`."""
     number = getattr(error, "errno", None)
@@ -73,7 +99,11 @@ def _reason(error: Exception) -> object:
 
 
 class AsyncConnection(asyncio.Protocol):
-    """Frames over one transport. Belongs to the loop it was made on."""
+    """Frames over one transport. Belongs to the loop it was made on.
+
+    `host` is the IP address it leads to. `retired`: it is not to be given out any more, because it
+    answers nothing or leads to the wrong host; requests that are under way may still be answered.
+    """
 
     def __init__(self, name: str, decoder: Decoder) -> None:
         self.name = name
@@ -86,7 +116,9 @@ class AsyncConnection(asyncio.Protocol):
         self._gone = asyncio.Event()
         self._failure: errors.TubeMQError | None = None
         self._heard = self._secured = False
-        self.used_at = self._loop.time()
+        self.host, self.patience_s = "", float("inf")
+        self.retired = False
+        self.used_at = self.received_at = self._loop.time()
 
     def __repr__(self) -> str:
         state = "failed" if self._failure else "open"
@@ -172,6 +204,7 @@ class AsyncConnection(asyncio.Protocol):
             async with asyncio.timeout_at(deadline):
                 return await reply
         except TimeoutError:
+            self._judge(deadline)
             raise errors.RpcTimeout(f"{self.name}: no answer within the deadline") from None
         finally:
             self.forget(serial)
@@ -208,9 +241,14 @@ class AsyncConnection(asyncio.Protocol):
             async with asyncio.timeout(timeout_s):
                 await self._writable.wait()
         except TimeoutError:
+            self._judge(self._loop.time())
             raise errors.RpcTimeout(
                 f"{self.name}: the peer takes no more requests ({self.in_flight} in flight)"
             ) from None
+
+    def _judge(self, deadline: float) -> None:
+        if ConnectionRules.is_mute(self.received_at, deadline, self.patience_s):
+            self.retired = True
 
     def _fail(self, failure: errors.TubeMQError, cause: BaseException | None = None) -> None:
         if self._failure is None:
@@ -242,9 +280,13 @@ class AsyncConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._writable.set()
+        sock, peer = transport.get_extra_info("socket"), transport.get_extra_info("peername")
+        if sock is not None and peer is not None:
+            keep_alive(sock)
+            self.host = str(peer[0])
 
     def data_received(self, data: bytes) -> None:
-        self.used_at = self._loop.time()
+        self.used_at = self.received_at = self._loop.time()
         self._heard = True
         try:
             self._decoder.receive_data(data)

@@ -20,6 +20,7 @@ from tubemq_client._core.effects import (
     Call,
     Connect,
     Deliver,
+    LookUp,
     Now,
     Post,
     PostAll,
@@ -180,8 +181,8 @@ class AsyncDriver:
         if isinstance(effect, Call):
             flight = await self._post(effect.address, effect.method, effect.request)
             return await self._receive(flight, effect.method)
-        if isinstance(effect, Sleep | Connect):
-            return await self._sleep_or_connect(effect)
+        if isinstance(effect, Sleep | Connect | LookUp):
+            return await self._perform_rare(effect)
         if isinstance(effect, Now | WallNow):
             return _now_ms() if isinstance(effect, Now) else time.time_ns() // 1_000_000
         raise TypeError(f"unknown effect {effect!r}")
@@ -238,16 +239,19 @@ class AsyncDriver:
             raise explained(error, method, name, self._settings.rpc_timeout_ms) from error
         return self._codec.decode(payload, method, f"{method.name} at {name}")
 
-    async def _sleep_or_connect(self, effect: Sleep | Connect) -> None:
+    async def _perform_rare(self, effect: Sleep | Connect | LookUp) -> bool | None:
         """Closing the driver wakes whoever sleeps; its next request is refused."""
         if isinstance(effect, Connect):
             self._pool.prepare(effect.addresses)
-            return
+            return None
+        if isinstance(effect, LookUp):
+            return await self._pool.look_up(effect.address)
         try:
             async with asyncio.timeout(effect.ms / 1000):
                 await self._closed.wait()
         except TimeoutError:
             pass
+        return None
 
     async def _connection(self, address: Address) -> AsyncConnection:
         if self._closed.is_set():

@@ -20,7 +20,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, NoReturn
 
 from tubemq_client import errors
+from tubemq_client._core.connections import ConnectionRules
 from tubemq_client._io.replies import LATE_GRACE_S
+from tubemq_client._io.sockets import in_order, keep_alive
 from tubemq_client._io.tls import (
     TlsSocket,
     is_tls_error,
@@ -48,29 +50,56 @@ _HELD_BYTES = 64 * 1024
 
 
 def connect(
-    address: Address, settings: ClientSettings, codec: Codec = TUBEMQ
+    address: Address,
+    settings: ClientSettings,
+    codec: Codec = TUBEMQ,
+    *,
+    avoid: str | None = None,
 ) -> BlockingConnection:
-    """Open a TCP connection within `connect_timeout_ms`, and make it TLS if asked to.
+    """Open a TCP connection within `connect_timeout_ms`, and make it TLS if asked to. Of the hosts
+    that a name leads to, `avoid` is tried last.
 
     Raises `errors.ConnectError`, or its subclass `errors.TlsError`."""
     try:
-        sock = socket.create_connection(address, settings.connect_timeout_ms / 1000)
+        sock = _open(address, settings.connect_timeout_ms / 1000, avoid)
     except (OSError, UnicodeError) as error:  # the latter for a host that is no host name
         reason = getattr(error, "strerror", None) or error
         raise errors.ConnectError(f"cannot connect to {address_text(address)}: {reason}") from error
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        keep_alive(sock)
+        host = str(sock.getpeername()[0])
         channel = secure(sock, address, settings.tls) if settings.tls else sock
+    except OSError as error:  # the peer has gone again
+        sock.close()
+        raise errors.ConnectError(f"cannot connect to {address_text(address)}: {error}") from error
     except BaseException:
         sock.close()
         raise
-    return BlockingConnection(
-        channel, address_text(address), codec.decoder(settings.max_frame_bytes)
-    )
+    decoder = codec.decoder(settings.max_frame_bytes)
+    connection = BlockingConnection(channel, address_text(address), decoder)
+    connection.host, connection.patience_s = host, settings.rpc_timeout_ms / 1000
+    return connection
+
+
+def _open(address: Address, timeout_s: float, avoid: str | None) -> socket.socket:
+    if avoid is None:
+        return socket.create_connection(address, timeout_s)
+    failure: OSError = OSError("the name leads nowhere")
+    for end in in_order(socket.getaddrinfo(*address, type=socket.SOCK_STREAM), avoid):
+        try:
+            return socket.create_connection(end, timeout_s)
+        except OSError as error:
+            failure = error
+    raise failure
 
 
 class BlockingConnection:
-    """Frames over one socket. Safe to share between threads."""
+    """Frames over one socket. Safe to share between threads.
+
+    `host` is the IP address it leads to. `retired`: it is not to be given out any more, because it
+    answers nothing or leads to the wrong host; requests that are under way may still be answered.
+    """
 
     def __init__(self, sock: socket.socket | TlsSocket, name: str, decoder: Decoder) -> None:
         self.name = name
@@ -93,7 +122,9 @@ class BlockingConnection:
         self._sender: threading.Thread | None = None
         self._failure: errors.TubeMQError | None = None
         self._heard = False
-        self.used_at = time.monotonic()
+        self.host, self.patience_s = "", float("inf")
+        self.retired = False
+        self.used_at = self.received_at = time.monotonic()
 
     def __repr__(self) -> str:
         state = "failed" if self._failure else "open"
@@ -169,7 +200,7 @@ class BlockingConnection:
             with self._changed:
                 while self._reading and serial not in self._replies and self._failure is None:
                     if not self._changed.wait(max(0.0, deadline - time.monotonic())):
-                        raise self._timed_out(serial)
+                        raise self._timed_out(serial, deadline)
                 if serial in self._replies:
                     self._wanted.discard(serial)
                     return self._replies.pop(serial)
@@ -280,7 +311,7 @@ class BlockingConnection:
         # A caller may come late for a reply that arrived in time (it waited for the next record to
         # send, say): what has arrived by now counts, only waiting ends with the deadline.
         if not (self._is_decrypted() or self._readable.poll(_ms_until(deadline))):
-            raise self._timed_out(serial)
+            raise self._timed_out(serial, deadline)
         self._take_what_came()
 
     def _is_decrypted(self) -> bool:
@@ -303,7 +334,7 @@ class BlockingConnection:
         if count == 0:
             self._fail(errors.ConnectionLost(f"{self.name}: closed by the peer{self._hint()}"))
         self._heard = True
-        self.used_at = time.monotonic()
+        self.used_at = self.received_at = time.monotonic()
         try:
             self._decoder.receive_data(self._buffer[:count])
             frames = list(iter(self._decoder.next_frame, None))
@@ -327,8 +358,10 @@ class BlockingConnection:
     def _hint(self) -> str:
         return "" if self._heard else no_answer(secured=isinstance(self._sock, TlsSocket))
 
-    def _timed_out(self, serial: int) -> errors.RpcTimeout:
+    def _timed_out(self, serial: int, deadline: float) -> errors.RpcTimeout:
         self.forget(serial)
+        if ConnectionRules.is_mute(self.received_at, deadline, self.patience_s):
+            self.retired = True
         return errors.RpcTimeout(f"{self.name}: no answer within the deadline")
 
     def _fail(self, failure: errors.TubeMQError, cause: BaseException | None = None) -> NoReturn:

@@ -17,6 +17,7 @@ from tubemq_client._core.effects import (
     AwaitAll,
     Call,
     Connect,
+    LookUp,
     Now,
     Post,
     PostAll,
@@ -138,7 +139,7 @@ class BlockingDriver:
             )
         return self._perform_rare(effect)
 
-    def _perform_rare(self, effect: Effect) -> int | None:
+    def _perform_rare(self, effect: Effect) -> int | bool | None:
         if isinstance(effect, Sleep):
             # Closing the driver wakes whoever sleeps; its next request is refused.
             self._closed.wait(effect.ms / 1000)
@@ -146,6 +147,8 @@ class BlockingDriver:
         if isinstance(effect, Connect):
             self._pool.prepare(effect.addresses)
             return None
+        if isinstance(effect, LookUp):
+            return self._pool.look_up(effect.address)
         if isinstance(effect, WallNow):
             return time.time_ns() // 1_000_000
         raise TypeError(f"unknown effect {effect!r}")

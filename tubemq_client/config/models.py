@@ -114,6 +114,12 @@ class ClientConfig(CommonOptions):
     idle_connection_ms: int = Field(
         180_000, ge=15_000, le=3_600_000, description="a silent connection is closed after it, ms"
     )
+    dns_refresh_ms: int = Field(
+        30_000,
+        ge=1_000,
+        le=3_600_000,
+        description="names of masters are looked up again, ms",
+    )
     reconnect_pause_ms: int = Field(
         100, ge=10, le=60_000, description="pause after a connection was refused, ms; doubles"
     )

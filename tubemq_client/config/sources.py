@@ -36,6 +36,7 @@ _INI = {
     "heartbeat_period_ms": "heartbeat_period_ms",
     "max_heartbeat_retry_times": "max_heartbeat_failures",
     "heartbeat_period_afterfail_ms": "heartbeat_period_after_failures_ms",
+    "dns_xfs_period_ms": "dns_refresh_ms",
     "group_name": "group",
     "consume_position": "consume_position",
     "max_subinfo_report_intvl": "report_every_beats",
@@ -48,7 +49,6 @@ _INI = {
 # Switches, logs, threads and polling of that SDK, which have no counterpart here.
 _INI_IDLE = (
     "auth_enable",
-    "dns_xfs_period_ms",
     "is_rollback_if_confirm_timeout",
     "log_level",
     "log_num",

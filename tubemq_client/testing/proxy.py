@@ -1,9 +1,10 @@
-"""A loopback TCP proxy that misbehaves on request: cuts, splits, stalls, garbles.
+"""A loopback TCP proxy that misbehaves on request: cuts, splits, stalls, garbles, swallows.
 
 Put it between a client and a broker to show that nothing is lost or doubled when the network is
 bad. It copies bytes, and knows frames only to double them. Faults apply to what the *server* sends,
 because that is where records are; both directions end when one is cut. `cut()` ends what is open,
-wherever it is. Threads are daemons and end with `stop()`.
+wherever it is, and `swallow()` has it lead nowhere, both ways. Threads are daemons and end with
+`stop()`.
 """
 
 from __future__ import annotations
@@ -44,9 +45,16 @@ class Faults:
 
 
 class FaultProxy:
-    """Listens on a free loopback port and forwards to `target`; a context manager."""
+    """Listens on a loopback address, by default on a free port, and forwards to `target`; a context
+    manager."""
 
-    def __init__(self, target: Address, faults: Faults | None = None) -> None:
+    def __init__(
+        self,
+        target: Address,
+        faults: Faults | None = None,
+        *,
+        listen: Address = ("127.0.0.1", 0),
+    ) -> None:
         self.faults = faults or Faults()
         self.connections = 0
         self.cuts = 0
@@ -54,7 +62,8 @@ class FaultProxy:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
-        self._server = socket.create_server(("127.0.0.1", 0))
+        self._holes: set[socket.socket] = set()
+        self._server = socket.create_server(listen)
         self._server.settimeout(_POLL_S)
         self._acceptor = threading.Thread(target=self._accept, daemon=True)
 
@@ -79,11 +88,18 @@ class FaultProxy:
     def cut(self) -> int:
         """End every connection now, in both directions; returns how many there were."""
         with self._lock:
-            clients = list(self._open)
-            self.cuts += len(clients)
-        for client in clients:
-            _shut_down(client)
-        return len(clients)
+            ends = list(self._open)
+            self.cuts += len(ends) // 2
+        for end in ends:
+            _shut_down(end)
+        return len(ends) // 2
+
+    def swallow(self) -> int:
+        """Drop whatever comes on the connections that are open now, in both directions and without
+        a word, as a firewall does that forgot them; returns how many there are."""
+        with self._lock:
+            self._holes |= self._open
+            return len(self._open) // 2
 
     def stop(self) -> None:
         """Close everything."""
@@ -107,7 +123,7 @@ class FaultProxy:
             for end in (client, server):
                 end.settimeout(_POLL_S)
             with self._lock:
-                self._open.add(client)
+                self._open |= {client, server}
             for source, drain, faulty in ((client, server, False), (server, client, True)):
                 threading.Thread(
                     target=self._forward,
@@ -128,6 +144,8 @@ class FaultProxy:
                     pass
                 if not data:
                     break
+                if source in self._holes:
+                    continue
                 if faulty and self.faults.twice:
                     data = _doubled(frames, data)
                 if not self._pass_on(drain, data, position, faulty=faulty):
@@ -138,6 +156,7 @@ class FaultProxy:
         finally:
             with self._lock:
                 self._open -= {source, drain}
+                self._holes -= {source, drain}
             _close(source)
             _close(drain)
 

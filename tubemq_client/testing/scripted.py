@@ -17,6 +17,7 @@ from tubemq_client._core.effects import (
     Await,
     AwaitAll,
     Call,
+    LookUp,
     Now,
     Post,
     PostAll,
@@ -120,12 +121,17 @@ class ScriptedDriver:
             return _as_received(method, self._receive(effect.ticket.handle, method.name))
         if isinstance(effect, Call):
             return self._receive(self._post(effect), effect.method.name)
+        return self._perform_simple(effect)
+
+    def _perform_simple(self, effect: Effect) -> Any:
         if isinstance(effect, Sleep):
             self.trace.append(effect.ms)
             self.clock.advance(effect.ms)
             return None
         if isinstance(effect, Now | WallNow):
             return self.clock()
+        if isinstance(effect, LookUp):
+            return False  # every name leads where it always did
         raise TypeError(f"unknown effect {effect!r}")
 
     def _post(self, effect: Post | Call) -> _Posted:
