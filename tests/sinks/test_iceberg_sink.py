@@ -20,11 +20,13 @@ from tests.sinks.suite import Row, SinkSuite, written_by
 from tests.sinks.windows import COUNTS, OpenSink, plan_of, publish, stage
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.columns import RECORDS
+from tubemq_provider.sinks._tables import CommitUnclear
 from tubemq_provider.sinks.iceberg import IcebergSink
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.protocols import Sink
 
 NAME = "sales.orders"
+Trouble = Callable[[], None] | None
 
 
 def rows_at(root: Path) -> Counter[Row]:
@@ -101,6 +103,121 @@ def test_a_try_that_is_overtaken_inside_its_commit_loses(sink: IcebergSink, root
     assert not found.won
     assert found.marker.plan == other
     assert rows_at(root) == written_by("before") + written_by("fast")
+
+
+class TroubledCatalog(SqlCatalog):
+    """A catalog behind a bad network: `before` and `after` run around its first commit of a window,
+    and may raise."""
+
+    def __init__(self, root: Path, *, before: Trouble = None, after: Trouble = None) -> None:
+        known = iceberg_catalog(root)
+        super().__init__(known.name, **known.properties)
+        self._troubles = [(before, after)]
+
+    def commit_table(
+        self, table: Table, requirements: Any, updates: tuple[Any, ...]
+    ) -> CommitTableResponse:
+        adds = any(type(update).__name__ == "AddSnapshotUpdate" for update in updates)
+        before, after = self._troubles.pop() if adds and self._troubles else (None, None)
+        if before is not None:
+            before()
+        answer = super().commit_table(table, requirements, updates)
+        if after is not None:
+            after()
+        return answer
+
+
+def behind(root: Path, **troubles: Trouble) -> IcebergSink:
+    catalog = TroubledCatalog(root, **troubles)
+    return IcebergSink(NAME, catalog=catalog, staging_root=root / "staging")
+
+
+def garble() -> None:
+    """What pyiceberg's REST catalog does with a proxy's page in the place of an answer."""
+    CommitTableResponse.model_validate_json("<html>502 Bad Gateway</html>")
+
+
+def hang_up() -> None:
+    raise ConnectionResetError("the catalog hung up")
+
+
+def expire_all_but(root: Path, *kept: int) -> None:
+    """What a maintenance job does; the newest snapshot has to stay, so another comes first."""
+    columns = pa.schema([("partition", pa.string())])
+    table_at(root).append(pa.table({"partition": ["9:9"]}, schema=columns))
+    table = table_at(root)
+    newest = table.metadata.current_snapshot_id
+    expired = [found.snapshot_id for found in table.metadata.snapshots]
+    expired = [number for number in expired if number not in (newest, *kept)]
+    table.maintenance.expire_snapshots().by_ids(expired).commit()
+
+
+@pytest.mark.parametrize("trouble", [garble, hang_up])
+def test_a_commit_whose_answer_is_lost_stays_in_the_table(
+    root: Path, sink: IcebergSink, trouble: Callable[[], None]
+) -> None:
+    publish(sink, plan_of(sink, 5), "before")
+    plan = plan_of(sink)
+    assert publish(behind(root, after=trouble), plan, "a").won
+    assert rows_at(root) == written_by("before") + written_by("a")
+    assert not publish(iceberg(root), plan, "again").won
+    assert rows_at(root) == written_by("before") + written_by("a")
+
+
+@pytest.mark.parametrize("trouble", [garble, hang_up])
+def test_nothing_is_withdrawn_after_a_commit_of_which_nothing_is_known(
+    root: Path, sink: IcebergSink, trouble: Callable[[], None]
+) -> None:
+    publish(sink, plan_of(sink, 5), "before")
+    plan = plan_of(sink)
+    with pytest.raises(CommitUnclear) as unclear:
+        publish(behind(root, before=trouble), plan, "a")
+    assert unclear.value.retriable
+    files = list(sink.place.names(f"windows/{plan.window_id}"))
+    assert len(files) == 1  # the commit may still be on its way
+    assert publish(iceberg(root), plan, "retry").won
+    sink.tidy(plan.window_id)
+    assert len(list(sink.place.names(f"windows/{plan.window_id}"))) == 1
+    assert rows_at(root) == written_by("before") + written_by("retry")
+
+
+def test_a_snapshot_that_expires_right_after_the_commit_is_not_committed_again(
+    root: Path, sink: IcebergSink
+) -> None:
+    publish(sink, plan_of(sink, 5), "before")
+    expiring = behind(root, after=lambda: expire_all_but(root))
+    assert publish(expiring, plan_of(sink), "a").won
+    foreign: Counter[Row] = Counter({("9:9", None): 1})  # type: ignore[dict-item]
+    assert rows_at(root) == written_by("before") + written_by("a") + foreign
+
+
+@pytest.mark.parametrize("lost_answer", [True, False])
+def test_a_snapshot_that_expires_before_anybody_sealed_the_window_is_found_by_its_files(
+    root: Path, sink: IcebergSink, lost_answer: bool
+) -> None:
+    plan = plan_of(sink)
+    publish(sink, plan_of(sink, 5), "before")
+
+    def expire_and_hang_up() -> None:
+        expire_all_but(root)
+        if lost_answer:
+            hang_up()
+
+    def die(point: str) -> None:
+        if point == "committed":
+            raise KeyboardInterrupt
+
+    dying = behind(root, after=expire_and_hang_up)
+    staging = dying.begin(plan, "a")
+    stage(staging, "a")
+    with pytest.raises(KeyboardInterrupt):
+        dying.publish(staging, plan, COUNTS, die)
+    expected = rows_at(root)
+    again = publish(iceberg(root), plan, "again")
+    assert not again.won
+    assert again.marker.plan == plan
+    assert rows_at(root) == expected
+    assert sum(expected.values()) == 7
 
 
 def test_pyiceberg_by_itself_commits_after_it_was_overtaken(sink: IcebergSink, root: Path) -> None:

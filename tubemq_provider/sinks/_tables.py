@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -41,7 +41,15 @@ from tubemq_provider.windows.protocols import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CommitRefused", "TableFile", "TableSink", "TableWindow", "stub_schema"]
+__all__ = [
+    "CommitRefused",
+    "CommitUnclear",
+    "TableFile",
+    "TableSink",
+    "TableWindow",
+    "data_of",
+    "stub_schema",
+]
 
 _COMMITS: Final = 50
 """So often a commit that met another one is tried anew."""
@@ -49,6 +57,13 @@ _COMMITS: Final = 50
 
 class CommitRefused(WindowError):
     """The table changed between look and commit; nothing of the commit is in it."""
+
+    retriable = True
+
+
+class CommitUnclear(WindowError):
+    """A commit was sent and its answer got lost or cannot be read: it may be in the table, or come
+    to be. Nothing of it was withdrawn; a retry looks first."""
 
     retriable = True
 
@@ -108,7 +123,14 @@ class TableSink(ABC):
     @abstractmethod
     def _commit(self, window: TableWindow) -> None:
         """Add the window's files in one commit that names its token, from a state of the table
-        in which the window is not. Raises `CommitRefused` if it is, or if the state is outdated."""
+        in which the window is not. Raises `CommitRefused` if it is, or if the state is outdated;
+        `ConfigError` if the table cannot take the files, before anything was sent; and
+        `CommitUnclear` if it was sent and the answer says nothing."""
+
+    def _named_by_files(self, window_id: str, tokens: Collection[str]) -> str | None:  # noqa: ARG002
+        """Which of `tokens` brought in files that the table has now, where tables can forget a
+        commit that they keep the files of."""
+        return None
 
     # -- Sink -------------------------------------------------------------------------------------
 
@@ -163,7 +185,7 @@ class TableSink(ABC):
         if shelf is None or document is None:
             return
         winner = str(document["token"])
-        prefix = f"{_data_of(window_id)}/"
+        prefix = f"{data_of(window_id)}/"
         stray = [
             name
             for name in self.place.names(prefix.rstrip("/"))
@@ -184,7 +206,7 @@ class TableSink(ABC):
         token = _new_token()
         files = []
         for index, file in enumerate(staged):
-            name = f"{_data_of(plan.window_id)}/{token}-{index}-{_plain(file.path)}"
+            name = f"{data_of(plan.window_id)}/{token}-{index}-{_plain(file.path)}"
             size = (staging / file.path).stat().st_size
             self.place.bring(staging / file.path, name)
             files.append(TableFile(name, file.rows, size))
@@ -198,10 +220,24 @@ class TableSink(ABC):
     def _settle(self, window: TableWindow, progress: Progress) -> Publication:
         """Commit until the table has the window, by this try or by another."""
         window_id = window.plan.window_id
+        token = self._settled(window)
+        progress("committed")
+        document = self._sealed_by(window_id, token)
+        progress("sealed")
+        won = token == window.token
+        if not won:
+            self._withdraw(window)
+        return Publication(won, self._marker(window_id, document))
+
+    def _settled(self, window: TableWindow) -> str:
+        """The token of the try whose commit has the window."""
+        window_id = window.plan.window_id
+        others = {*self._existing_shelf().tokens(window_id)} - {window.token}
+        token = self._named_by_files(window_id, others) if others else None
         for _ in range(_COMMITS):
-            token = self._confirmed(window.plan)
+            token = token or self._confirmed(window.plan)
             if token is not None:
-                break
+                return token
             try:
                 self._commit(window)
             except CommitRefused:
@@ -209,18 +245,19 @@ class TableSink(ABC):
             except ConfigError:
                 self._withdraw(window)
                 raise
-            progress("committed")
-        else:
-            raise CommitRefused(
-                f"window {window_id} met another commit of {self.place.url} {_COMMITS} times; "
-                f"nothing is published, a retry writes it again"
-            )
-        document = self._sealed_by(window_id, token)
-        progress("sealed")
-        won = token == window.token
-        if not won:
-            self._withdraw(window)
-        return Publication(won, self._marker(window_id, document))
+            except CommitUnclear:
+                # What was sent may still arrive: only the table can tell, and nothing is withdrawn.
+                token = self._confirmed(window.plan)
+                token = token or self._named_by_files(window_id, [window.token])
+                if token is None:
+                    raise
+            else:
+                # Believed at once: others may expire its snapshot before the next look.
+                return self._confirmed(window.plan) or window.token
+        raise CommitRefused(
+            f"window {window_id} met another commit of {self.place.url} {_COMMITS} times; "
+            f"nothing is published, a retry writes it again"
+        )
 
     def _withdraw(self, window: TableWindow) -> None:
         """Remove what this try brought and no commit names."""
@@ -237,10 +274,12 @@ class TableSink(ABC):
         sealed = shelf.sealed(window_id)
         if sealed is not None:
             return sealed
-        for token in shelf.tokens(window_id):
+        tokens = shelf.tokens(window_id)
+        for token in tokens:
             laid = shelf.laid(window_id, token)
             if laid is not None:
                 confirmed = self._confirmed(self._marker(window_id, laid).plan)
+                confirmed = confirmed or self._named_by_files(window_id, tokens)
                 return None if confirmed is None else self._sealed_by(window_id, confirmed)
         return None
 
@@ -280,7 +319,8 @@ def stub_schema() -> pa.Schema:
     return pa.schema([("partition", pa.string())])
 
 
-def _data_of(window_id: str) -> str:
+def data_of(window_id: str) -> str:
+    """The directory of a window's files, relative to the table's location."""
     return f"windows/{window_id}"
 
 

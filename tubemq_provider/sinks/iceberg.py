@@ -9,14 +9,15 @@ swaps the metadata; if it fails, nothing is in the table and the try looks again
 so none can be left behind.
 
 It rests on a catalog whose commit is a real compare-and-swap: SQL, REST, Glue, Hive with locks;
-not on copies of a catalog that are merged later. Rolling the table back, or expiring a snapshot
-that no run has sealed yet (`_shelf`), takes the proof away. This module must not import airflow
+not on copies of a catalog that are merged later. Rolling the table back takes the proof away;
+expiring a snapshot that no run has sealed yet (`_shelf`) leaves the window's files, by which it is
+found as long as nothing has merged them. This module must not import airflow
 or pyspark, and leaves the order of steps to `_tables`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,7 +27,14 @@ from tubemq_provider.files.durable import fsync_path
 from tubemq_provider.files.staging import StagingArea
 from tubemq_provider.sinks._locating import place_at
 from tubemq_provider.sinks._places import LocalPlace, Place, PlaceBook
-from tubemq_provider.sinks._tables import CommitRefused, TableSink, TableWindow, stub_schema
+from tubemq_provider.sinks._tables import (
+    CommitRefused,
+    CommitUnclear,
+    TableSink,
+    TableWindow,
+    data_of,
+    stub_schema,
+)
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import BoundaryBook
@@ -188,13 +196,36 @@ class IcebergSink(TableSink):
             _TRY: window.token,
         }
         files = [f"{table.location().rstrip('/')}/{file.name}" for file in window.files]
+        change = table.transaction()
         try:
             # No other try has these names, so nobody has to look for them in all manifests.
-            table.add_files(files, snapshot_properties=said, check_duplicate_files=False)
+            change.add_files(files, snapshot_properties=said, check_duplicate_files=False)
+        except ValueError as exc:
+            # Files are judged and manifests written; the catalog has not been asked for anything.
+            raise ConfigError(str(exc), subject=f"Iceberg table {self._identifier}") from exc
+        try:
+            change.commit_transaction()
         except (CommitFailedException, ValidationException) as exc:
             raise CommitRefused(f"{self._identifier}: {exc}") from exc
-        except ValueError as exc:
-            raise ConfigError(str(exc), subject=f"Iceberg table {self._identifier}") from exc
+        except Exception as exc:
+            # Sent: a garbled or lost answer says nothing about what the catalog did.
+            raise CommitUnclear(f"{self._identifier}: {type(exc).__name__}: {exc}") from exc
+
+    def _named_by_files(self, window_id: str, tokens: Collection[str]) -> str | None:
+        """Reads the manifests of the current snapshot, for a commit whose own snapshot expired."""
+        table = self._existing_table()
+        snapshot = table.current_snapshot()
+        if snapshot is None:
+            return None
+        root = f"{table.location().rstrip('/')}/{data_of(window_id)}/"
+        for manifest in snapshot.manifests(table.io):
+            for entry in manifest.fetch_manifest_entry(table.io):
+                path = entry.data_file.file_path
+                if path.startswith(root):
+                    token = path.removeprefix(root).partition("-")[0]
+                    if token in tokens:
+                        return token
+        return None
 
     def _force_to_disk(self, table: Table, snapshot: Snapshot) -> None:
         """pyiceberg leaves local metadata to the operating system; who is told "written" may rely
