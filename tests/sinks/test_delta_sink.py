@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.sinks.suite import Row, SinkSuite, written_by
 from tests.sinks.windows import COUNTS, OpenSink, ignore, plan_of, publish, stage
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.columns import RECORDS
+from tubemq_provider.sinks._tables import TableChanged
 from tubemq_provider.sinks.delta import DeltaSink, application_id
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.protocols import Sink
@@ -187,6 +189,17 @@ def test_tidy_removes_files_that_no_commit_names(sink: DeltaSink) -> None:
     )
 
 
+def test_tries_that_make_the_table_at_once_make_one(tmp_path: Path) -> None:
+    """delta-rs lets two succeed, and the second gives the table another id."""
+    for number in range(5):
+        sinks = [delta(str(tmp_path / f"table-{number}")) for _ in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda sink: sink._prepare(None), sinks))
+        table = DeltaTable(sinks[0].place.url)
+        assert table.version() == 0
+        assert {sink._table_id() for sink in sinks} == {table.metadata().id}
+
+
 def test_a_table_that_does_not_fit_is_refused_with_every_reason(sink: DeltaSink) -> None:
     fields = [pa.field("value", pa.string()), pa.field("extra", pa.int64(), nullable=False)]
     schema = pa.schema([*fields, pa.field("day", pa.string())])
@@ -195,6 +208,132 @@ def test_a_table_that_does_not_fit_is_refused_with_every_reason(sink: DeltaSink)
         publish(sink, plan_of(sink))
     for reason in ("partitioned by day", "no column 'partition'", "'value' is", "'extra' must not"):
         assert reason in str(refused.value)
+
+
+def refusal_of(sink: DeltaSink) -> str:
+    """Why the table does not take a window; nothing of which is in it or beside it afterwards."""
+    before = rows_of(sink.place.url)
+    with pytest.raises(ConfigError) as refused:
+        publish(sink, plan_of(sink))
+    assert rows_of(sink.place.url) == before
+    assert list(sink.place.names("windows")) == []
+    return str(refused.value)
+
+
+def test_a_table_that_maps_column_names_is_refused(sink: DeltaSink, tmp_path: Path) -> None:
+    """Readers look for the names behind the mapping: they would find nulls in every column."""
+    mapped = {
+        "delta.columnMapping.mode": "name",
+        "delta.minReaderVersion": "2",
+        "delta.minWriterVersion": "5",
+    }
+    make_table(sink, RECORDS.arrow_schema(COLUMNS), configuration=mapped)
+    with pytest.raises(ConfigError, match="maps column names"):
+        publish(sink, plan_of(sink))
+    own = delta(str(tmp_path / "own"))
+    assert publish(own, plan_of(own)).won
+    assert rows_of(own.place.url) == written_by("a")
+
+
+def test_a_constraint_is_never_broken(sink: DeltaSink) -> None:
+    table = make_table(sink, RECORDS.arrow_schema(COLUMNS))
+    table.alter.add_constraint({"known": "partition = '9:9'"})
+    reason = refusal_of(delta(sink.place.url))
+    assert "CHECK constraint known (partition = '9:9')" in reason
+    assert "DROP CONSTRAINT known" in reason
+    DeltaTable(sink.place.url).alter.drop_constraint("known")
+    assert publish(delta(sink.place.url), plan_of(sink)).won
+    assert rows_of(sink.place.url) == written_by("a")
+
+
+def test_a_constraint_added_while_a_window_is_written_is_not_broken(sink: DeltaSink) -> None:
+    plan = plan_of(sink)
+    publish(sink, plan_of(sink, 5), "before")
+
+    def constrain(point: str) -> None:
+        if point == "marker laid":
+            DeltaTable(sink.place.url).alter.add_constraint({"early": "offset < 99"})
+
+    staging = sink.begin(plan, "a")
+    stage(staging, "a")
+    with pytest.raises(TableChanged) as changed:
+        sink.publish(staging, plan, COUNTS, constrain)
+    assert changed.value.retriable
+    assert rows_of(sink.place.url) == written_by("before")
+    with pytest.raises(ConfigError, match="CHECK constraint early"):
+        publish(sink, plan)
+    DeltaTable(sink.place.url).alter.drop_constraint("early")
+    assert publish(sink, plan, "b").won
+    assert rows_of(sink.place.url) == written_by("before") + written_by("b")
+
+
+def not_null(*names: str) -> pa.Schema:
+    fields = [
+        field.with_nullable(field.name not in names) for field in RECORDS.arrow_schema(COLUMNS)
+    ]
+    return pa.schema(fields)
+
+
+def test_not_null_is_obeyed(sink: DeltaSink, tmp_path: Path) -> None:
+    make_table(sink, not_null("partition", "offset", "value"))
+    assert publish(sink, plan_of(sink)).won
+    assert rows_of(sink.place.url) == written_by("a")
+    strict = delta(str(tmp_path / "strict"))
+    make_table(strict, not_null("partition", "attributes"))
+    reason = refusal_of(strict)
+    assert "column 'attributes' must not be null, and 2 records have none" in reason
+    assert "fill it in a transform" in reason
+    shutil.rmtree(strict.place.url)
+    make_table(strict, not_null("partition"))  # as after ALTER COLUMN … DROP NOT NULL
+    assert publish(delta(strict.place.url), plan_of(strict)).won
+
+
+def test_not_null_inside_a_value_is_refused(sink: DeltaSink) -> None:
+    inner = pa.field("value", pa.string(), nullable=False)
+    columns = RECORDS.arrow_schema(COLUMNS)
+    strict = columns.field("attributes").with_type(pa.map_(pa.string(), inner))
+    make_table(sink, columns.set(columns.get_field_index("attributes"), strict))
+    assert "the parts of which must not be null" in refusal_of(sink)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("delta.invariants", '{"expression": {"expression": "offset > 0"}}', "has an invariant"),
+        ("delta.generationExpression", "batch_offset", "is generated"),
+        ("CURRENT_DEFAULT", "0", "has a default"),
+    ],
+)
+def test_a_column_with_a_rule_that_is_not_kept_here_is_refused(
+    sink: DeltaSink, key: str, value: str, words: str
+) -> None:
+    extra = pa.field("ours", pa.int64(), metadata={key: value})
+    make_table(sink, RECORDS.arrow_schema(COLUMNS).append(extra))
+    assert words in refusal_of(sink)
+
+
+@pytest.mark.parametrize("feature", ["rowTracking", "icebergCompatV2", "tomorrowsIdea"])
+def test_a_table_with_a_feature_that_is_not_known_is_refused(
+    sink: DeltaSink, feature: str, tmp_path: Path
+) -> None:
+    make_table(sink, RECORDS.arrow_schema(COLUMNS))
+    known = ["appendOnly", "invariants"]
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [*known, feature]}
+    log = Path(sink.place.url) / "_delta_log" / f"{1:020}.json"
+    log.write_text(json.dumps({"protocol": protocol}))
+    with pytest.raises(ConfigError, match=f"DROP FEATURE {feature}"):
+        publish(delta(sink.place.url), plan_of(sink))
+    protocol["writerFeatures"] = known
+    log.with_name(f"{2:020}.json").write_text(json.dumps({"protocol": protocol}))
+    assert publish(delta(sink.place.url), plan_of(sink)).won
+    assert rows_of(sink.place.url) == written_by("a")
+
+
+def test_change_data_feed_and_deletion_vectors_do_no_harm(sink: DeltaSink) -> None:
+    rules = {"delta.enableChangeDataFeed": "true", "delta.appendOnly": "true"}
+    make_table(sink, RECORDS.arrow_schema(COLUMNS), configuration=rules)
+    assert publish(sink, plan_of(sink)).won
+    assert rows_of(sink.place.url) == written_by("a")
 
 
 def test_a_table_may_have_nullable_columns_of_its_own(sink: DeltaSink) -> None:

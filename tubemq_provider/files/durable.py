@@ -15,7 +15,14 @@ from uuid import uuid4
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.protocols import Document
 
-__all__ = ["create_document", "ensure_directory", "fsync_path", "read_document", "replace_document"]
+__all__ = [
+    "create_document",
+    "create_file",
+    "ensure_directory",
+    "fsync_path",
+    "read_document",
+    "replace_document",
+]
 
 
 def fsync_path(path: Path) -> None:
@@ -57,15 +64,20 @@ def read_document(path: Path) -> Document | None:
 def replace_document(path: Path, document: Document) -> None:
     """Put `document` in place of what `path` held, in one step."""
     ensure_directory(path.parent)
-    temporary = _write_beside(path, document)
+    temporary = _write_beside(path, _text_of(document))
     temporary.replace(path)
     fsync_path(path.parent)
 
 
 def create_document(path: Path, document: Document) -> bool:
     """Put `document` at `path` only if nothing is there; False if something is."""
+    return create_file(path, _text_of(document))
+
+
+def create_file(path: Path, data: bytes) -> bool:
+    """Put `data` at `path`, whole, only if nothing is there; False if something is."""
     ensure_directory(path.parent)
-    temporary = _write_beside(path, document)
+    temporary = _write_beside(path, data)
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -76,10 +88,14 @@ def create_document(path: Path, document: Document) -> bool:
     return True
 
 
-def _write_beside(path: Path, document: Document) -> Path:
+def _text_of(document: Document) -> bytes:
+    return json.dumps(document, indent=1).encode()
+
+
+def _write_beside(path: Path, data: bytes) -> Path:
     temporary = path.parent / f".{path.name}.{uuid4().hex}"
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(document, file, indent=1)
+    with temporary.open("wb") as file:
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
     return temporary

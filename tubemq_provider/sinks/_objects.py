@@ -75,8 +75,12 @@ class ObjectPlace:
 
     def create(self, name: str, document: Document) -> bool:
         """A conditional put. Raises `ConfigError` for stores that do not honour the condition."""
+        return self.create_file(name, json.dumps(document, indent=1).encode())
+
+    def create_file(self, name: str, data: bytes) -> bool:
+        """See `Place.create_file`, and `create`."""
         self._prove()
-        return self._put_new(name, json.dumps(document, indent=1).encode())
+        return self._put_new(name, data)
 
     def swap(self, name: str, old: Document, new: Document) -> bool:
         """A put on condition that the object is still the one that was read (If-Match). Raises

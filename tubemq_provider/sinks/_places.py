@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from tubemq_provider.files.durable import (
     create_document,
+    create_file,
     ensure_directory,
     fsync_path,
     read_document,
@@ -45,6 +46,9 @@ class Place(Protocol):
 
     def create(self, name: str, document: Document) -> bool:
         """Store `document` under `name` only if nothing is there, atomically; False if there is."""
+
+    def create_file(self, name: str, data: bytes) -> bool:
+        """Store `data` as `create` stores a document."""
 
     def swap(self, name: str, old: Document, new: Document) -> bool:
         """Put `new` in the place of `old`, atomically; False if something else is there by now."""
@@ -84,6 +88,10 @@ class LocalPlace:
     def create(self, name: str, document: Document) -> bool:
         """See `Place.create`."""
         return create_document(self.root / name, document)
+
+    def create_file(self, name: str, data: bytes) -> bool:
+        """See `Place.create_file`."""
+        return create_file(self.root / name, data)
 
     def swap(self, name: str, old: Document, new: Document) -> bool:
         """See `Place.swap`. Swaps of one directory wait for each other."""

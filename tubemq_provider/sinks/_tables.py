@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CommitRefused",
     "CommitUnclear",
+    "TableChanged",
     "TableFile",
     "TableSink",
     "TableWindow",
@@ -57,6 +58,13 @@ _COMMITS: Final = 50
 
 class CommitRefused(WindowError):
     """The table changed between look and commit; nothing of the commit is in it."""
+
+    retriable = True
+
+
+class TableChanged(WindowError):
+    """The table's columns or rules are others than those that files were held against. Nothing was
+    sent, and what the try brought is withdrawn."""
 
     retriable = True
 
@@ -110,8 +118,8 @@ class TableSink(ABC):
         """What tells this table from one that was at its place before; None if there is none."""
 
     @abstractmethod
-    def _prepare(self, schema: pa.Schema | None) -> None:
-        """Make the table for files of `schema` if there is none, else judge whether they fit.
+    def _prepare(self, schema: pa.Schema | None, files: Sequence[Path] = ()) -> None:
+        """Make the table for `files` of `schema` if there is none, else judge whether they fit.
 
         Raises `ConfigError` if they do not. None: the window is empty.
         """
@@ -124,8 +132,9 @@ class TableSink(ABC):
     def _commit(self, window: TableWindow) -> None:
         """Add the window's files in one commit that names its token, from a state of the table
         in which the window is not. Raises `CommitRefused` if it is, or if the state is outdated;
-        `ConfigError` if the table cannot take the files, before anything was sent; and
-        `CommitUnclear` if it was sent and the answer says nothing."""
+        `ConfigError` if the table cannot take the files, or `TableChanged` if it has to be judged
+        anew, before anything was sent; and `CommitUnclear` if it was sent and the answer says
+        nothing."""
 
     def _named_by_files(self, window_id: str, tokens: Collection[str]) -> str | None:  # noqa: ARG002
         """Which of `tokens` brought in files that the table has now, where tables can forget a
@@ -202,7 +211,7 @@ class TableSink(ABC):
         """Files and marker of this try, under names that no other try uses."""
         staged = verified_files(staging, plan, counts)
         progress("files verified")
-        self._prepare(_common_schema(staging, staged))
+        self._prepare(_common_schema(staging, staged), [staging / file.path for file in staged])
         token = _new_token()
         files = []
         for index, file in enumerate(staged):
@@ -242,7 +251,7 @@ class TableSink(ABC):
                 self._commit(window)
             except CommitRefused:
                 continue
-            except ConfigError:
+            except (ConfigError, TableChanged):
                 self._withdraw(window)
                 raise
             except CommitUnclear:

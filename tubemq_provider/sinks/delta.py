@@ -14,8 +14,9 @@ airflow or pyspark, and leaves the order of steps to `_tables`.
 from __future__ import annotations
 
 import json
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,10 +24,13 @@ from typing import TYPE_CHECKING, Any, Final
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.durable import fsync_path
 from tubemq_provider.files.staging import StagingArea
+from tubemq_provider.sinks._delta_rules import misfits, rules_of
 from tubemq_provider.sinks._locating import place_at
 from tubemq_provider.sinks._places import LocalPlace, Place
 from tubemq_provider.sinks._tables import (
     CommitRefused,
+    CommitUnclear,
+    TableChanged,
     TableFile,
     TableSink,
     TableWindow,
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["DeltaSink", "application_id"]
 
 _FORCED: Final = 100
-_NESTED_NULLS: Final = ("containsNull", "valueContainsNull", "nullable", "metadata")
+_FIRST_COMMIT: Final = f"_delta_log/{0:020}.json"
 
 
 def application_id(plan: WindowPlan) -> str:
@@ -55,7 +59,8 @@ class DeltaSink(TableSink):
     """Exactly-once windows in the Delta table at `url` (a path, ``s3://…``, ``gs://…``, ``az://…``).
 
     The table is made from the first window's columns if there is none. An existing one must have
-    their names and types and no partition columns; columns of its own must be nullable.
+    their names and types and no partition columns; columns of its own must be nullable. NOT NULL is
+    checked in the files; tables with rules that are not (`_delta_rules`) are refused.
 
     - `storage_options`: as for delta-rs; the same go to what is kept beside the table.
     - `staging_root`: where engines write before files are brought in. Default: inside the table's
@@ -76,6 +81,7 @@ class DeltaSink(TableSink):
         super().__init__()
         _delta()
         self._handle: DeltaTable | None = None
+        self._judged: object = None
         self._options = dict(storage_options or {})
         self._place = place_at(str(url), self._options)
         self.identity = identity or f"delta:{self._place.url}"
@@ -115,7 +121,7 @@ class DeltaSink(TableSink):
         table = self._table()
         return None if table is None else str(table.metadata().id)
 
-    def _prepare(self, schema: pa.Schema | None) -> None:
+    def _prepare(self, schema: pa.Schema | None, files: Sequence[Path] = ()) -> None:
         table = self._table()
         if table is None:
             self._create(schema if schema is not None else stub_schema())
@@ -124,9 +130,10 @@ class DeltaSink(TableSink):
             raise SinkDamaged(f"{self._place.url}: no Delta table, right after it was made")
         if schema is not None:
             table = self._grown(table, schema)
-            problems = _misfits(table, schema)
+            problems = misfits(table, schema, files)
             if problems:
                 raise ConfigError(problems, subject=f"Delta table {self._place.url}")
+        self._judged = rules_of(table)
 
     def _grown(self, table: DeltaTable, schema: pa.Schema) -> DeltaTable:
         """A table that was made for an empty window gets its columns from the first with records.
@@ -142,19 +149,17 @@ class DeltaSink(TableSink):
         return self._table() or table
 
     def _create(self, schema: pa.Schema) -> None:
-        """Make the table; another try may do so at the same time."""
-        from deltalake.exceptions import DeltaError
+        """Make the table; another try may do so at the same time.
 
+        Two that create a table through delta-rs can both succeed, the second with a commit that
+        gives it another id, under which no marker of the first is found. So its first commit is
+        made elsewhere and put here only if there is none.
+        """
         deltalake = _delta()
-        try:
-            deltalake.DeltaTable.create(
-                self._place.url,
-                schema=deltalake.Schema.from_arrow(schema),
-                storage_options=self._options,
-            )
-        except DeltaError:
-            if self._table() is None:
-                raise
+        with tempfile.TemporaryDirectory(prefix="tubemq-delta-") as scratch:
+            deltalake.DeltaTable.create(scratch, schema=deltalake.Schema.from_arrow(schema))
+            first = (Path(scratch) / _FIRST_COMMIT).read_bytes()
+        self._place.create_file(_FIRST_COMMIT, first)
 
     def _confirmed(self, plan: WindowPlan) -> str | None:
         table = self._table()
@@ -164,13 +169,19 @@ class DeltaSink(TableSink):
         return found
 
     def _commit(self, window: TableWindow) -> None:
-        from deltalake.exceptions import CommitFailedError
+        from deltalake.exceptions import CommitFailedError, DeltaError
 
         table = self._table()
         if table is None:
             raise SinkDamaged(f"{self._place.url}: the table is gone")
         if _token_in(table, window.plan) is not None:
             raise CommitRefused(f"window {window.plan.window_id} is in the table")
+        if window.files and rules_of(table) != self._judged:
+            raise TableChanged(
+                f"Delta table {self._place.url}: its columns or properties changed while window "
+                f"{window.plan.window_id} was written; nothing of it is in the table, a retry "
+                f"judges the table as it is then"
+            )
         try:
             table.create_write_transaction(
                 [_add_action(file) for file in window.files],
@@ -180,6 +191,9 @@ class DeltaSink(TableSink):
             )
         except CommitFailedError as exc:
             raise CommitRefused(f"{self._place.url}: {exc}") from exc
+        except (DeltaError, OSError) as exc:
+            # Hooks that run after the commit raise the same classes.
+            raise CommitUnclear(f"{self._place.url}: {type(exc).__name__}: {exc}") from exc
 
     def _force_to_disk(self, version: int) -> None:
         """delta-rs leaves local log files to the operating system; who is told "written" may rely
@@ -230,38 +244,3 @@ def _add_action(file: TableFile) -> Any:
     now_ms = time.time_ns() // 1_000_000
     stats = json.dumps({"numRecords": file.rows})
     return AddAction(file.name, file.size, {}, now_ms, True, stats)  # noqa: FBT003 (data change)
-
-
-def _misfits(table: DeltaTable, schema: pa.Schema) -> list[str]:
-    """Why files of `schema` cannot be added to the table."""
-    problems = []
-    partitioned = table.metadata().partition_columns
-    if partitioned:
-        problems.append(
-            f"it is partitioned by {', '.join(partitioned)}; windows go into tables without "
-            f"partition columns"
-        )
-    wanted = {field.name: field for field in table.schema().fields}
-    for field in _delta().Schema.from_arrow(schema).fields:
-        known = wanted.pop(field.name, None)
-        if known is None:
-            problems.append(f"it has no column {field.name!r}")
-        elif _type_of(known) != _type_of(field):
-            problems.append(f"column {field.name!r} is {known.type}, the files have {field.type}")
-    problems += [
-        f"its column {name!r} must not be null, and the files do not have it"
-        for name, field in wanted.items()
-        if not field.nullable
-    ]
-    return problems
-
-
-def _type_of(field: Any) -> object:
-    """A field's type without what says whether parts of it may be null."""
-    return _without_nulls(json.loads(field.to_json())["type"])
-
-
-def _without_nulls(found: Any) -> Any:
-    if isinstance(found, dict):
-        return {k: _without_nulls(v) for k, v in found.items() if k not in _NESTED_NULLS}
-    return [_without_nulls(item) for item in found] if isinstance(found, list) else found

@@ -17,7 +17,7 @@ or pyspark, and leaves the order of steps to `_tables`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -145,7 +145,7 @@ class IcebergSink(TableSink):
         table = self._table()
         return None if table is None else str(table.metadata.table_uuid)
 
-    def _prepare(self, schema: pa.Schema | None) -> None:
+    def _prepare(self, schema: pa.Schema | None, files: Sequence[Path] = ()) -> None:  # noqa: ARG002
         table = self._table()
         if table is None:
             self._create(schema if schema is not None else stub_schema())

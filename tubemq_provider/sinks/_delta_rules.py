@@ -1,0 +1,223 @@
+"""What a Delta table demands of its writers, and whether added files keep to it.
+
+delta-rs commits files as they are: it looks neither at constraints nor at names, so a table whose
+rules are not kept reads as nulls, or holds rows that its owner has forbidden. Rules that can be
+judged by looking at the files are judged; a table with any other rule is refused, with the way out.
+This module reads a loaded table and local files, and must not change either.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+__all__ = ["misfits", "rules_of"]
+
+_NESTED_NULLS: Final = ("containsNull", "valueContainsNull", "nullable", "metadata")
+_WRITER_VERSION: Final = 7
+_READER_VERSION: Final = 3
+_KNOWN: Final = frozenset(
+    {
+        "allowColumnDefaults",
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "generatedColumns",
+        "identityColumns",
+        "invariants",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantType",
+        "variantType-preview",
+    }
+)
+"""Table features that ask nothing of a writer who only adds files, or whose use `misfits` sees."""
+
+_TABLE_OF_OUR_OWN: Final = "or write windows into a table of their own and copy from there"
+_MAPS_NAMES: Final = (
+    "it maps column names (delta.columnMapping.mode), so files under their plain names would read "
+    "as nulls; drop the feature (ALTER TABLE … DROP FEATURE columnMapping)"
+)
+_TRACKS_ROWS: Final = (
+    "it tracks rows (delta.enableRowTracking), which is not done here; set it to false and drop "
+    "the feature rowTracking"
+)
+_WANTS_TIMES: Final = (
+    "it wants timestamps in its commits (delta.enableInCommitTimestamps), which are not written "
+    "here; set it to false and drop the feature inCommitTimestamp"
+)
+_PROPERTIES: Final = {
+    "delta.columnMapping.mode": ("none", _MAPS_NAMES),
+    "delta.enableRowTracking": ("false", _TRACKS_ROWS),
+    "delta.enableInCommitTimestamps": ("false", _WANTS_TIMES),
+}
+_COLUMN_RULES: Final = {
+    "delta.invariants": "has an invariant",
+    "delta.generationExpression": "is generated",
+    "delta.identity.start": "is an identity column",
+}
+
+
+def rules_of(table: DeltaTable) -> object:
+    """All that `misfits` goes by; two equal ones judge alike."""
+    found = table.metadata()
+    return (
+        str(found.id),
+        tuple(found.partition_columns),
+        tuple(sorted(found.configuration.items())),
+        json.dumps(json.loads(table.schema().to_json()), sort_keys=True),
+        repr(table.protocol()),
+    )
+
+
+def misfits(table: DeltaTable, schema: pa.Schema, files: Sequence[Path]) -> list[str]:
+    """Why `files`, all of `schema`, cannot be added to the table; empty if they can. Reads those
+    columns of the files that the table wants without nulls."""
+    return [
+        *_table_problems(table),
+        *_column_problems(table, schema),
+        *_null_problems(table, schema, files),
+    ]
+
+
+def _table_problems(table: DeltaTable) -> Iterator[str]:
+    found = table.metadata()
+    if found.partition_columns:
+        yield (
+            f"it is partitioned by {', '.join(found.partition_columns)}; windows go into tables "
+            f"without partition columns"
+        )
+    for name, (harmless, problem) in _PROPERTIES.items():
+        if found.configuration.get(name, harmless).lower() != harmless:
+            yield f"{problem}, {_TABLE_OF_OUR_OWN}"
+    prefix = "delta.constraints."
+    for name, rule in sorted(found.configuration.items()):
+        if name.lower().startswith(prefix):
+            short = name[len(prefix) :]
+            yield (
+                f"its CHECK constraint {short} ({rule}) is not checked here; drop it "
+                f"(ALTER TABLE … DROP CONSTRAINT {short}), {_TABLE_OF_OUR_OWN}"
+            )
+    yield from _protocol_problems(table)
+
+
+def _protocol_problems(table: DeltaTable) -> Iterator[str]:
+    protocol = table.protocol()
+    if protocol.min_writer_version > _WRITER_VERSION:
+        version = protocol.min_writer_version
+        yield f"it wants writers of version {version}; {_WRITER_VERSION} is known here"
+    if protocol.min_reader_version > _READER_VERSION:
+        version = protocol.min_reader_version
+        yield f"it wants readers of version {version}; {_READER_VERSION} is known here"
+    asked = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    # A feature whose property is on has been named with it.
+    for name in sorted(asked - _KNOWN):
+        yield (
+            f"it has the feature {name}, which asks of writers what is not done here; drop it "
+            f"(ALTER TABLE … DROP FEATURE {name}), {_TABLE_OF_OUR_OWN}"
+        )
+
+
+def _column_problems(table: DeltaTable, schema: pa.Schema) -> Iterator[str]:
+    wanted = {field.name: field for field in table.schema().fields}
+    for field in _delta_fields(schema):
+        known = wanted.pop(field.name, None)
+        if known is None:
+            yield f"it has no column {field.name!r}"
+            continue
+        if _type_of(known) != _type_of(field):
+            yield f"column {field.name!r} is {known.type}, the files have {field.type}"
+        yield from _rule_problems(known)
+    for name, field in wanted.items():
+        if not field.nullable:
+            yield f"its column {name!r} must not be null, and the files do not have it"
+        if "CURRENT_DEFAULT" in field.metadata:
+            yield (
+                f"its column {name!r} has a default, which files without the column do not get; "
+                f"drop the default, or fill the column in a transform"
+            )
+        yield from _rule_problems(field)
+
+
+def _rule_problems(field: Any) -> Iterator[str]:
+    for key, what in _COLUMN_RULES.items():
+        if key in field.metadata:
+            yield (
+                f"its column {field.name!r} {what}, which is not seen to here; drop that, "
+                f"{_TABLE_OF_OUR_OWN}"
+            )
+
+
+def _null_problems(table: DeltaTable, schema: pa.Schema, files: Sequence[Path]) -> Iterator[str]:
+    given = {field.name: field for field in _delta_fields(schema)}
+    for known in table.schema().fields:
+        field = given.get(known.name)
+        if field is None or _type_of(known) != _type_of(field):
+            continue
+        if field.nullable and not known.nullable and (nulls := _nulls(files, known.name)):
+            yield (
+                f"column {known.name!r} must not be null, and {nulls} records have none; drop "
+                f"NOT NULL from it, or fill it in a transform"
+            )
+        # Whether it is null *inside* a value cannot be counted cheaply, so what may be is refused.
+        if _looser(_parts(known), _parts(field)):
+            yield (
+                f"column {known.name!r} is {known.type}, the parts of which must not be null, and "
+                f"those of {field.type} may be; allow it, or cast it in a transform"
+            )
+
+
+def _nulls(files: Sequence[Path], name: str) -> int:
+    import pyarrow.parquet as pq
+
+    count = 0
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(columns=[name]):
+                count += batch.column(0).null_count
+    return count
+
+
+def _delta_fields(schema: pa.Schema) -> list[Any]:
+    from deltalake import Schema
+
+    return list(Schema.from_arrow(schema).fields)
+
+
+def _parts(field: Any) -> Any:
+    return json.loads(field.to_json())["type"]
+
+
+def _type_of(field: Any) -> object:
+    """A field's type without what says whether parts of it may be null."""
+    return _without_nulls(_parts(field))
+
+
+def _without_nulls(found: Any) -> Any:
+    if isinstance(found, dict):
+        return {k: _without_nulls(v) for k, v in found.items() if k not in _NESTED_NULLS}
+    return [_without_nulls(item) for item in found] if isinstance(found, list) else found
+
+
+def _looser(wanted: Any, given: Any) -> bool:
+    """Whether a part of `given` may be null where that of `wanted` must not. Of equal types."""
+    if isinstance(wanted, Mapping):
+        return any(
+            (value is False and given[key] is True) or _looser(value, given[key])
+            for key, value in wanted.items()
+            if key in given and key != "metadata"
+        )
+    if isinstance(wanted, list):
+        return any(_looser(*pair) for pair in zip(wanted, given, strict=True))
+    return False
