@@ -58,7 +58,7 @@ $(VENV)/.installed: pyproject.toml $(VENV)/.locked
 	@touch $@
 
 $(VENV)/.java: requirements-java.lock $(VENV)/.installed
-	@$(PY) -c 'from tubemq_client.testing.java import find_java; find_java()' 2>/dev/null || { \
+	@$(PY) -c 'from tubemq_provider.engines.java import find_java; find_java()' 2>/dev/null || { \
 	  echo "no Java >= 17 in JAVA_HOME or on PATH: installing a runtime into $(VENV)"; \
 	  $(PIP_INSTALL) --require-hashes --requirement requirements-java.lock; \
 	}
@@ -120,15 +120,15 @@ test-spark: setup ## The data source on a real Spark
 
 # The jars come over the network, the servers then run where there is only loopback.
 test-real: setup ## Against a genuine TubeMQ (needs mvn; skipped where it cannot run)
-	$(PY) -m tubemq_client.testing.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
+	$(PY) -m devkit.tubemq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
 	$(PY) -m tests.tdmsg.published || true
-	$(call bounded,real) $(PY) -m tubemq_client.testing.isolation -- \
+	$(call bounded,real) $(PY) -m devkit.isolation -- \
 	  $(PY) $(call pytest,real) -m "real and not soak"
 
 .PHONY: conformance
 conformance: setup ## What servers answer, table by table: embedded and genuine (some minutes)
-	$(PY) -m tubemq_client.testing.artifacts
-	$(call bounded,conformance) $(PY) -m tubemq_client.testing.isolation -- \
+	$(PY) -m devkit.tubemq.artifacts
+	$(call bounded,conformance) $(PY) -m devkit.isolation -- \
 	  $(PY) -m tests.conformance $(ARGS)
 
 # Without the dumps of all threads that a test of minutes would set off.
@@ -142,8 +142,8 @@ soak-embedded: setup ## Only those on the embedded server (about 20 minutes)
 	$(call bounded,soak) $(PY) $(call pytest,soak) $(SOAK) -m "soak and not real"
 
 soak-real: setup ## Only those on a genuine TubeMQ (about 40 minutes)
-	$(PY) -m tubemq_client.testing.artifacts
-	$(call bounded,soak) $(PY) -m tubemq_client.testing.isolation -- \
+	$(PY) -m devkit.tubemq.artifacts
+	$(call bounded,soak) $(PY) -m devkit.isolation -- \
 	  $(PY) $(call pytest,soak-real) $(SOAK) -m "soak and real"
 
 # --- Show -------------------------------------------------------------------------------------

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 from benchmarks import overhead
 from benchmarks.interleaved import Rate, interleave, print_table, timed
 from benchmarks.raw_fetch import raw_fetch
+from devkit.isolation import can_isolate, is_isolated, isolated_command
+from devkit.tubemq.artifacts import resolve_artifacts
+from devkit.tubemq.genuine import GenuineTubeMQ, TopicSpec
 from tubemq_client import ClientSettings, Metadata, OffsetRange, Producer, RangeReader, Record
-from tubemq_client.testing.artifacts import resolve_artifacts
-from tubemq_client.testing.genuine import GenuineTubeMQ, TopicSpec
-from tubemq_client.testing.isolation import can_isolate, is_isolated, isolated_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypedDict
 
 from benchmarks.interleaved import Rate
-from tubemq_client.testing.artifacts import CLIENT_VERSION, GenuineUnavailable
+from devkit.tubemq.artifacts import CLIENT_VERSION, GenuineUnavailable
 
 if TYPE_CHECKING:
-    from tubemq_client.testing.genuine import GenuineTubeMQ
+    from devkit.tubemq.genuine import GenuineTubeMQ
 
 __all__ = [
     "PRODUCER",

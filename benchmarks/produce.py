@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from tubemq_client.testing.genuine import GenuineTubeMQ
+    from devkit.tubemq.genuine import GenuineTubeMQ
 
 __all__ = ["JAVA", "produce_rows", "ways"]
 

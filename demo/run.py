@@ -35,9 +35,9 @@ from stage import (
     tubemq,
 )
 
+from devkit.airflow.api import AirflowApiError
+from devkit.airflow.stack import AirflowStack, running_airflow
 from tubemq_client.errors import TubeMQError
-from tubemq_provider._devkit.airflow_api import AirflowApiError
-from tubemq_provider._devkit.airflow_stack import AirflowStack, running_airflow
 
 DAG = "tubemq_time_windows"
 OFFSETS_ASSET = f"tubemq:tubemq_default/{TOPIC}/{GROUP}"

@@ -21,13 +21,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from devkit.reaper import Reaper
 from tubemq_client import Record
 from tubemq_client.config import ClientConfig
 from tubemq_client.embedded.persistence import DataDirectory
 from tubemq_client.errors import TubeMQError
 from tubemq_client.model import ClientSettings
 from tubemq_client.sync import Metadata, Producer
-from tubemq_provider._devkit.reaper import Reaper
 
 __all__ = ["ENTRY", "REPOSITORY", "TOPIC", "Log", "TubeMQ", "Writer", "read_log"]
 

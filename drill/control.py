@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from tubemq_provider._devkit.airflow_api import AirflowApi, AirflowApiError
+from devkit.airflow.api import AirflowApi, AirflowApiError
 
 __all__ = ["Control"]
 

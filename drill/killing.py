@@ -16,10 +16,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from devkit.airflow.stack import AirflowStack
 from drill.cluster import TubeMQ, Writer
 from drill.control import Control
 from drill.doom import KillLog
-from tubemq_provider._devkit.airflow_stack import AirflowStack
 
 __all__ = ["Killing"]
 

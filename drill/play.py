@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from devkit.airflow.stack import AirflowStack, running_airflow
+from devkit.reaper import Reaper
 from drill.audit import Audit, audit_lake, audit_writer, windows_in_events
 from drill.cluster import REPOSITORY, TOPIC, TubeMQ, Writer, read_log
 from drill.control import Control
@@ -26,8 +28,6 @@ from drill.killing import Killing
 from drill.tally import Round
 from drill.work import LANES, Boundaries, Work, quotas
 from tubemq_client.errors import TubeMQError
-from tubemq_provider._devkit.airflow_stack import AirflowStack, running_airflow
-from tubemq_provider._devkit.reaper import Reaper
 
 __all__ = ["Settings", "play"]
 

@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
-OTHER_CODE = ("benchmarks", "dags", "demo", "docs", "drill", "scripts")
+OTHER_CODE = ("benchmarks", "dags", "demo", "devkit", "docs", "drill", "scripts")
 LONGEST_FUNCTION = 40
 LONGEST_MODULE = 500
 SHORTEST_CHARTER = 3

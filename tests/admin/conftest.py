@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.behaviour.shells import LoopShell, OnLoop
 from tests.behaviour.sites import EMBEDDED_TOPICS, SINGLE
 from tests.behaviour.windows import settings_for
 from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record
 from tubemq_client.admin import AdminClient, AsyncAdminClient
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
-from tubemq_client.testing.genuine import GenuineTubeMQ
 
 _numbers = itertools.count(1)
 

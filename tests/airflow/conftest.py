@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from devkit.airflow.stack import AirflowStack, running_airflow
 from tubemq_client import Partition, Record
 from tubemq_client.config import ClientConfig
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.sync import Producer
-from tubemq_provider._devkit.airflow_stack import AirflowStack, running_airflow
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sinks.read import published_windows, read_windows
 

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from devkit.airflow.api import AirflowApiError
+from devkit.airflow.stack import AirflowStack, running_airflow
 from tests.airflow.conftest import Cluster, Lake
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
-from tubemq_provider._devkit.airflow_api import AirflowApiError
-from tubemq_provider._devkit.airflow_stack import AirflowStack, running_airflow
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(300)]
 

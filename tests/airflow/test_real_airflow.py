@@ -17,9 +17,9 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
+from devkit.airflow.api import AirflowApiError
+from devkit.airflow.stack import AirflowStack
 from tests.airflow.conftest import SECRET, Cluster, Lake
-from tubemq_provider._devkit.airflow_api import AirflowApiError
-from tubemq_provider._devkit.airflow_stack import AirflowStack
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from devkit.airflow.api import AirflowApiError
+from devkit.airflow.stack import AirflowStack
 from tests.airflow.conftest import Cluster, Lake
-from tubemq_provider._devkit.airflow_api import AirflowApiError
-from tubemq_provider._devkit.airflow_stack import AirflowStack
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pytest
 
+from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.behaviour.sites import LARGE, bodies, eventually, new_group
 from tests.behaviour.windows import settings_for
 from tubemq_client import (
@@ -28,7 +29,6 @@ from tubemq_client import (
 )
 from tubemq_client.admin import AdminClient
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
-from tubemq_client.testing.genuine import GenuineTubeMQ
 
 PARTITION = Partition(1, LARGE, 0)
 FITS, HIDDEN = 2**20 + 10 * 1024 - 52, 2**20 + 10 * 1024 - 51

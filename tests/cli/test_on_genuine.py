@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner
 
+from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.behaviour.sites import SINGLE, eventually
 from tests.cli.rows import Outcome
 from tubemq_client.cli.app import build_app
-from tubemq_client.testing.genuine import GenuineTubeMQ
 
 pytestmark = pytest.mark.real
 

@@ -16,11 +16,11 @@ from typing import Any
 import httpx
 import pytest
 
+from devkit.isolation import can_isolate, isolated_command
 from tests.certificates import make_certificates
 from tests.cli.conftest import Run
 from tubemq_client import Metadata, Partition, Producer, errors
 from tubemq_client.config import ClientConfig
-from tubemq_client.testing.isolation import can_isolate, isolated_command
 
 LOOPBACK = "0100007F"
 
@@ -176,6 +176,18 @@ def test_genuine_says_what_it_exposes_and_does_not_start_without_yes(run: Run) -
     outcome = run("serve", "--genuine", "--topic", "demo")
     assert outcome.code == 2
     for words in ("EVERY network interface", "without authentication", "--yes"):
+        assert words in outcome.err
+
+
+def test_genuine_outside_a_checkout_says_where_its_launcher_is(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "devkit.tubemq.genuine", None)
+
+    outcome = run("serve", "--genuine", "--yes")
+
+    assert outcome.code == 2
+    for words in ("source tree", "in a checkout", "embedded server"):
         assert words in outcome.err
 
 

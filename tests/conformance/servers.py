@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from devkit.tubemq.genuine import TopicSpec as GenuineTopic
 from tests.conformance.playing import Server
 from tests.conformance.tables import TOPIC_SHAPES
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.testing.clock import ManualClock
-from tubemq_client.testing.genuine import TopicSpec as GenuineTopic
 
 __all__ = ["GENUINE_TOPICS", "embedded_server", "genuine_server"]
 

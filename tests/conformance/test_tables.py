@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.conformance.playing import Difference, Server, compare, play
 from tests.conformance.rows import Row, answers
 from tests.conformance.servers import embedded_server, genuine_server
 from tests.conformance.tables import TABLES, explained, idle_explanations
-from tubemq_client.testing.genuine import GenuineTubeMQ
 
 ROWS = [pytest.param(table, row, id=row.name) for table, rows in TABLES.items() for row in rows]
 SHORT = [

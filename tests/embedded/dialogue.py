@@ -437,7 +437,7 @@ class Dialogue(Transcript):
 
 def main() -> None:
     """Record a genuine server. Run it inside a network namespace."""
-    from tubemq_client.testing.genuine import GenuineTubeMQ, TopicSpec
+    from devkit.tubemq.genuine import GenuineTubeMQ, TopicSpec
 
     topics = [TopicSpec(ONE, partitions=3), TopicSpec(TWO, stores=2, partitions=3)]
     with GenuineTubeMQ(topics=topics) as server:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from devkit.airflow.database import metadata_database
+from devkit.reaper import Reaper
 from tests.offsets.accessors import ASSET, Event, Inlet, LedgerState, State, ledger_store
 from tests.offsets.suite import BIG, ClaimStoreSuite, OpenTry, RunWorld
 from tubemq_client import errors
-from tubemq_provider._devkit.database import metadata_database
-from tubemq_provider._devkit.reaper import Reaper
 from tubemq_provider.offsets.ledger.store import LedgerStore, VersionedState
 from tubemq_provider.offsets.ledger.tables import LedgerTables, metadata
 from tubemq_provider.offsets.ledger.wire import CURSOR, Envelope

@@ -11,11 +11,11 @@ from typing import NoReturn
 
 import pytest
 
+from devkit.isolation import can_isolate, is_isolated
+from devkit.tubemq.artifacts import Artifacts, cached_artifacts
+from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.real import topics
-from tubemq_client.testing.artifacts import Artifacts, cached_artifacts
-from tubemq_client.testing.genuine import GenuineTubeMQ
-from tubemq_client.testing.isolation import can_isolate, is_isolated
-from tubemq_client.testing.java import JavaRuntime, JavaUnavailable, find_java
+from tubemq_provider.engines.java import JavaRuntime, JavaUnavailable, find_java
 
 
 def _unavailable(reason: str) -> NoReturn:
@@ -28,7 +28,7 @@ def require_genuine() -> tuple[Artifacts, JavaRuntime]:
     """What a genuine cluster needs; skips the test, or fails where it must not be skipped."""
     artifacts = cached_artifacts()
     if artifacts is None:
-        _unavailable("no TubeMQ jars; run: python -m tubemq_client.testing.artifacts")
+        _unavailable("no TubeMQ jars; run: python -m devkit.tubemq.artifacts")
     try:
         java = find_java()
     except JavaUnavailable as exc:
@@ -36,7 +36,7 @@ def require_genuine() -> tuple[Artifacts, JavaRuntime]:
     if not is_isolated() and can_isolate():
         _unavailable(
             "the servers bind every interface; run: "
-            "python -m tubemq_client.testing.isolation -- python -m pytest -m real"
+            "python -m devkit.isolation -- python -m pytest -m real"
         )
     return artifacts, java
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from devkit.tubemq.genuine import GenuineTubeMQ
 from tubemq_client.model import ClientSettings
-from tubemq_client.testing.genuine import GenuineTubeMQ
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import time
 
 import pytest
 
+from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.behaviour.windows import Feeder, Ledger, check_window, run_parallel, run_windows
 from tests.real import topics
 from tubemq_client import ClientSettings, Metadata, OffsetRange
-from tubemq_client.testing.genuine import GenuineTubeMQ
 
 pytestmark = pytest.mark.real
 

@@ -7,10 +7,10 @@ import urllib.request
 
 import pytest
 
+from devkit.tubemq.genuine import GenuineFailed, GenuineTubeMQ
 from tests.real import topics
 from tubemq_client.model import ClientSettings, OffsetRange, Partition
 from tubemq_client.sync import Metadata, Producer, RangeReader
-from tubemq_client.testing.genuine import GenuineFailed, GenuineTubeMQ
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.java_client import run_java, run_java_reader
+from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.real import topics
 from tubemq_client.model import ClientSettings, Message, OffsetRange
 from tubemq_client.sync import Metadata, Producer, RangeReader
-from tubemq_client.testing.genuine import GenuineTubeMQ
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.java_client import run_java
+from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.behaviour.sites import GROUP, eventually, new_group
 from tubemq_client import ClientSettings, Consumer, Producer, Record
 from tubemq_client.model import ConsumerSettings
-from tubemq_client.testing.genuine import GenuineTubeMQ
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(300)]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.java_client import run_java
+from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.behaviour.sites import eventually
 from tests.real import topics
 from tubemq_client import (
@@ -32,7 +33,6 @@ from tubemq_client import (
     errors,
 )
 from tubemq_client.admin import AdminClient
-from tubemq_client.testing.genuine import GenuineTubeMQ
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

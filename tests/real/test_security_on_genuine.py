@@ -14,6 +14,10 @@ from typing import Any
 
 import pytest
 
+from devkit.isolation import can_isolate, is_isolated
+from devkit.tubemq.artifacts import cached_artifacts
+from devkit.tubemq.genuine import TopicSpec
+from devkit.tubemq.guarded import GuardedTubeMQ, KeyStores, guarded_cluster
 from tests.behaviour.exchange import exchange
 from tests.behaviour.shells import BLOCKING, LoopShell, Shell
 from tests.certificates import STORE_PASSWORD, Certificates, make_certificates
@@ -22,10 +26,6 @@ from tubemq_client import ClientSettings, OffsetRange, Partition, errors
 from tubemq_client._core import security
 from tubemq_client._core.effects import WallNow
 from tubemq_client.model import Credentials, TlsSettings
-from tubemq_client.testing.artifacts import cached_artifacts
-from tubemq_client.testing.genuine import TopicSpec
-from tubemq_client.testing.guarded import GuardedTubeMQ, KeyStores, guarded_cluster
-from tubemq_client.testing.isolation import can_isolate, is_isolated
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -46,9 +46,9 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def cluster(certs: Certificates) -> Iterator[GuardedTubeMQ]:
     artifacts = cached_artifacts()
     if artifacts is None:
-        _unavailable("no TubeMQ jars; run: python -m tubemq_client.testing.artifacts")
+        _unavailable("no TubeMQ jars; run: python -m devkit.tubemq.artifacts")
     if not is_isolated() and can_isolate():
-        _unavailable("the servers bind every interface; run inside tubemq_client.testing.isolation")
+        _unavailable("the servers bind every interface; run inside devkit.isolation")
     stores = KeyStores(certs.key_store(), certs.trust_store(), STORE_PASSWORD)
     with guarded_cluster(stores, topics=[TopicSpec(TOPIC)], artifacts=artifacts) as made:
         made.wait_accepting()

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from devkit.tubemq.genuine import TopicSpec
+from devkit.tubemq.two_masters import TwoMasters
 from tests.real.cluster import require_genuine
 from tubemq_client import (
     AssignedConsumer,
@@ -24,8 +26,6 @@ from tubemq_client import (
     SendReceipt,
     errors,
 )
-from tubemq_client.testing.genuine import TopicSpec
-from tubemq_client.testing.two_masters import TwoMasters
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

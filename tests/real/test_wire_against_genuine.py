@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.embedded.rpc import Wire
 from tests.servers.suite import (
     LONE,
@@ -19,7 +20,6 @@ from tests.servers.suite import (
 )
 from tubemq_client import _pb
 from tubemq_client._wire import methods, strings
-from tubemq_client.testing.genuine import GenuineTubeMQ
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from devkit.airflow.stack import AirflowStack, running_airflow
 from tests.airflow.conftest import Cluster, Lake
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
-from tubemq_provider._devkit.airflow_stack import AirflowStack, running_airflow
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.coverage import Coverage, coverage
 

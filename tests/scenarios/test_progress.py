@@ -13,11 +13,11 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 import sqlalchemy as sa
 
+from devkit.airflow.api import AirflowApiError
 from tests.scenarios.conftest import FIRST, HOUR, Scene
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import TopicSpec
 from tubemq_client.sync import Producer
-from tubemq_provider._devkit.airflow_api import AirflowApiError
 from tubemq_provider.sinks.factory import sink_uri
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(240)]

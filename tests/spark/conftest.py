@@ -25,7 +25,7 @@ def world() -> Iterator[World]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session, started the way the engine starts one. Costs some seconds, once."""
     pytest.importorskip("pyspark")
-    from tubemq_client.testing.java import JavaUnavailable
+    from tubemq_provider.engines.java import JavaUnavailable
     from tubemq_provider.engines.spark_runtime import open_session
 
     conf = {

@@ -176,7 +176,7 @@ def test_the_zip_is_all_that_a_cluster_needs(
     (tmp_path / "job.py").write_text(SCRIPT)
     zipped = spark_artifacts(tmp_path)
     assert spark_artifacts(tmp_path) == zipped
-    from tubemq_client.testing.java import find_java
+    from tubemq_provider.engines.java import find_java
 
     environment = find_java().environment({"PATH": "/usr/bin:/bin", "SPARK_LOCAL_IP": "127.0.0.1"})
     (tmp_path / "sitecustomize.py").write_text(hide_installed())

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from devkit.tubemq.artifacts import cached_artifacts
 from tubemq_client import TDMsg
-from tubemq_client.testing.artifacts import cached_artifacts
-from tubemq_client.testing.cache import cache_root
-from tubemq_client.testing.java import JavaRuntime, JavaUnavailable, find_java
+from tubemq_provider.engines.cache import cache_root
+from tubemq_provider.engines.java import JavaRuntime, JavaUnavailable, find_java
 
 HERE = Path(__file__).parent
 PROGRAM = HERE / "java" / "PackedBodies.java"

@@ -7,12 +7,12 @@ from typing import NoReturn
 
 import pytest
 
+from devkit.tubemq.artifacts import cached_artifacts
 from tests.tdmsg import published
 from tests.tdmsg.published import comparable
 from tests.tdmsg.raw import CREATED
 from tubemq_client import TDMsgBuilder, TDMsgPacketBuilder, parse_tdmsg
-from tubemq_client.testing.artifacts import cached_artifacts
-from tubemq_client.testing.java import JavaRuntime, JavaUnavailable, find_java
+from tubemq_provider.engines.java import JavaRuntime, JavaUnavailable, find_java
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
@@ -31,7 +31,7 @@ def java() -> JavaRuntime:
             pytest.skip(reason)
         required("no jar; run: python -m tests.tdmsg.published")
     if cached_artifacts() is None:
-        required("no TubeMQ jars; run: python -m tubemq_client.testing.artifacts")
+        required("no TubeMQ jars; run: python -m devkit.tubemq.artifacts")
     try:
         return find_java()
     except JavaUnavailable as error:

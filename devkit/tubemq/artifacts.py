@@ -5,7 +5,7 @@ and the two jars it runs on are copied alone, and their third-party libraries co
 is generated here. Versions are fixed: this is the set that has been seen running. A stamp file
 written last marks a complete directory; everything else is thrown away and fetched again.
 
-Run as ``python -m tubemq_client.testing.artifacts`` it fills the cache and says where. Nothing here
+Run as ``python -m devkit.tubemq.artifacts`` it fills the cache and says where. Nothing here
 starts a server or knows a repository address: that is Maven's configuration.
 """
 
@@ -27,8 +27,8 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from tubemq_client.errors import LocalError
-from tubemq_client.testing.cache import cache_root
-from tubemq_client.testing.java import JavaRuntime, JavaUnavailable, find_java
+from tubemq_provider.engines.cache import cache_root
+from tubemq_provider.engines.java import JavaRuntime, JavaUnavailable, find_java
 
 __all__ = [
     "CLIENT_VERSION",

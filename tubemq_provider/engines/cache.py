@@ -1,4 +1,4 @@
-"""Where the test kit keeps what is expensive to get again: jars and a wrapped Java home.
+"""Where what is expensive to get again is kept: a wrapped Java home, and jars of servers.
 
 `TUBEMQ_CACHE` decides; without it a source checkout uses its own git-ignored `.cache/tubemq`, an
 installed package the user's cache directory. Deleting the directory is always safe: everything in

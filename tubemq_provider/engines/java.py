@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tubemq_client.errors import LocalError
-from tubemq_client.testing.cache import cache_root
+from tubemq_provider.engines.cache import cache_root
 
 __all__ = [
     "MINIMUM_VERSION",

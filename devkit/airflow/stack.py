@@ -18,10 +18,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from tubemq_provider._devkit.airflow_api import FINISHED, AirflowApi, AirflowApiError
-from tubemq_provider._devkit.airflow_home import AirflowHome
-from tubemq_provider._devkit.database import DatabaseKind, metadata_database
-from tubemq_provider._devkit.reaper import Reaper
+from devkit.airflow.api import FINISHED, AirflowApi, AirflowApiError
+from devkit.airflow.database import DatabaseKind, metadata_database
+from devkit.airflow.home import AirflowHome
+from devkit.reaper import Reaper
 
 __all__ = ["AirflowStack", "running_airflow"]
 

@@ -7,48 +7,15 @@ which order they run, is not known here.
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from devkit.reaper import Reaper
 from tubemq_client.model import Address
-from tubemq_client.testing import _reaper
 
-__all__ = ["Reaper", "ServerProcess", "listens", "tail"]
-
-
-class Reaper:
-    """A helper process that kills the processes it was told of when this one is gone."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-S", str(Path(_reaper.__file__))],
-            stdin=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def watch(self, pid: int) -> None:
-        self._tell(f"+{pid}\n")
-
-    def forget(self, pid: int) -> None:
-        self._tell(f"-{pid}\n")
-
-    def close(self) -> None:
-        """Ends the helper; what it still watches is killed."""
-        if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
-        self._process.wait(timeout=10)
-
-    def _tell(self, line: str) -> None:
-        if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.write(line)
-                self._process.stdin.flush()
+__all__ = ["ServerProcess", "listens", "tail"]
 
 
 class ServerProcess:

@@ -2,8 +2,8 @@
 
 `Reaper` hands group ids to a small program of its own (this file, run with `-S`) over a pipe. The
 pipe closes even if the starter is killed hard; the program then terminates what is still listed. So
-no scheduler and no database outlives the test run or the demo that wanted it. Imports nothing but
-the standard library.
+no server, scheduler or database outlives the test run or the demo that wanted it. Imports nothing
+but the standard library.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ class Reaper:
 
     def close(self) -> None:
         """End what is still watched, and the program. Safe to call twice."""
-        if self._program.stdin is not None and not self._program.stdin.closed:
-            self._program.stdin.close()
+        if self._program.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._program.stdin.close()
         self._program.wait(2 * _GRACE_SECONDS)
 
     def _tell(self, line: str) -> None:
         if self._program.stdin is not None:
-            self._program.stdin.write(line.encode("ascii"))
-            self._program.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):
+                self._program.stdin.write(line.encode("ascii"))
+                self._program.stdin.flush()
 
 
 def main() -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.testing import fake_servers
+from devkit.tubemq.artifacts import Artifacts
+from devkit.tubemq.genuine import GenuineFailed, GenuineTubeMQ, TopicSpec
+from tests.devkit import fake_servers
 from tubemq_client.errors import ServerError
-from tubemq_client.testing.artifacts import Artifacts
-from tubemq_client.testing.genuine import GenuineFailed, GenuineTubeMQ, TopicSpec
-from tubemq_client.testing.java import JavaRuntime
+from tubemq_provider.engines.java import JavaRuntime
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -151,9 +151,9 @@ def test_servers_die_with_a_launcher_that_is_killed(launcher: Launcher, tmp_path
     script = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from tubemq_client.testing.artifacts import Artifacts\n"
-        "from tubemq_client.testing.genuine import GenuineTubeMQ\n"
-        "from tubemq_client.testing.java import JavaRuntime\n"
+        "from devkit.tubemq.artifacts import Artifacts\n"
+        "from devkit.tubemq.genuine import GenuineTubeMQ\n"
+        "from tubemq_provider.engines.java import JavaRuntime\n"
         "base = Path(sys.argv[1])\n"
         "java = JavaRuntime(base / 'java', 17)\n"
         "GenuineTubeMQ(base / 'cluster', java=java, artifacts=Artifacts(base)).start()\n"

@@ -2,7 +2,7 @@
 
 The genuine TubeMQ servers listen on every interface without authentication and have no option
 against it; inside such a namespace "every interface" is loopback. Used as
-``python -m tubemq_client.testing.isolation -- <command> …``: the command replaces this process, so
+``python -m devkit.isolation -- <command> …``: the command replaces this process, so
 its exit code and signals are its own. Where the kernel refuses namespaces the command runs plainly
 after one warning line. Linux only; nothing here needs root or knows what it runs.
 """
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = words[inside:]
     if command[:1] != ["--"] or len(command) < 2:
         print(
-            "usage: python -m tubemq_client.testing.isolation -- COMMAND …",
+            "usage: python -m devkit.isolation -- COMMAND …",
             file=sys.stderr,
         )
         return 2
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _self(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "tubemq_client.testing.isolation", *arguments]
+    return [sys.executable, "-m", "devkit.isolation", *arguments]
 
 
 def _replace_process(command: Sequence[str]) -> int:

@@ -22,13 +22,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from devkit.processes import ServerProcess, listens, tail
+from devkit.tubemq._server_files import HOST
+from devkit.tubemq._servers import Setup, master_process
+from devkit.tubemq._webapi import WebApi, WebUnreachable
+from devkit.tubemq.genuine import GenuineFailed, GenuineTubeMQ, TopicSpec, free_ports
 from tubemq_client.errors import ServerError
 from tubemq_client.model import Address
-from tubemq_client.testing._process import ServerProcess, listens, tail
-from tubemq_client.testing._server_files import HOST
-from tubemq_client.testing._servers import Setup, master_process
-from tubemq_client.testing._webapi import WebApi, WebUnreachable
-from tubemq_client.testing.genuine import GenuineFailed, GenuineTubeMQ, TopicSpec, free_ports
 
 __all__ = ["TwoMasters"]
 

@@ -13,16 +13,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tubemq_client.testing._process import Reaper, ServerProcess
-from tubemq_client.testing._server_files import (
+from devkit.processes import ServerProcess
+from devkit.reaper import Reaper
+from devkit.tubemq._server_files import (
     Ports,
     Sections,
     write_broker,
     write_master,
     write_zookeeper,
 )
-from tubemq_client.testing.artifacts import Artifacts
-from tubemq_client.testing.java import JavaRuntime
+from devkit.tubemq.artifacts import Artifacts
+from tubemq_provider.engines.java import JavaRuntime
 
 __all__ = [
     "HeapSizes",

@@ -18,9 +18,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from devkit.tubemq._server_files import HOST
+from devkit.tubemq.genuine import GenuineTubeMQ, free_ports
 from tubemq_client.model import Address
-from tubemq_client.testing._server_files import HOST
-from tubemq_client.testing.genuine import GenuineTubeMQ, free_ports
 
 __all__ = ["GuardedTubeMQ", "KeyStores", "guarded_cluster"]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tubemq_client.testing.artifacts import (
+from devkit.tubemq.artifacts import (
     GenuineUnavailable,
     cached_artifacts,
     resolve_artifacts,
 )
-from tubemq_client.testing.cache import cache_root
+from tubemq_provider.engines.cache import cache_root
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -79,7 +79,7 @@ def test_a_hanging_maven_is_given_up(tmp_path: Path) -> None:
 
 def test_missing_maven_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "tubemq_client.testing.artifacts"],
+        [sys.executable, "-m", "devkit.tubemq.artifacts"],
         check=False,
         capture_output=True,
         text=True,

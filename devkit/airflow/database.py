@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from devkit.reaper import Reaper
 from tubemq_client.errors import MissingExtraError
-from tubemq_provider._devkit.reaper import Reaper
 
 __all__ = ["DatabaseKind", "metadata_database"]
 
