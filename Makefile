@@ -12,7 +12,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 REPORTS := build/reports
-TEST_PARTS := unit airflow spark real
+TEST_PARTS := unit pure airflow spark real
 
 # Handed to pytest, the demo and the benchmarks: make test-unit ARGS="-k framing -x"
 ARGS ?=
@@ -20,10 +20,12 @@ ARGS ?=
 # A part that hangs is interrupted after so many seconds, so that it cleans up and the parts after it
 # still run.
 LIMIT_unit ?= 900
+LIMIT_pure ?= 300
 LIMIT_airflow ?= 1100
 LIMIT_spark ?= 500
 LIMIT_real ?= 1100
 LIMIT_conformance ?= 1200
+LIMIT_fuzz ?= 3600
 LIMIT_soak ?= 7200
 bounded = $(if $(shell command -v timeout),timeout --signal=INT --kill-after=60 $(LIMIT_$(1)))
 
@@ -40,7 +42,7 @@ help: ## List the commands
 # --- Environment ------------------------------------------------------------------------------
 
 .PHONY: setup
-setup: $(VENV)/.installed $(VENV)/.java ## Make .venv with the locked packages and this project
+setup: $(VENV)/.installed $(VENV)/.native $(VENV)/.java ## Make .venv with the locked packages and this project
 
 $(VENV)/.python:
 	@python=$$(PYTHON="$(PYTHON)" scripts/find-python) && \
@@ -55,6 +57,11 @@ $(VENV)/.locked: requirements.lock $(VENV)/.python
 # The build backend is locked like everything else, hence no build isolation.
 $(VENV)/.installed: pyproject.toml $(VENV)/.locked
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# The compiled decoder is optional: without a toolchain everything works, more slowly, and says so.
+$(VENV)/.native: $(wildcard native/*.* native/src/*.rs) $(VENV)/.installed
+	@$(PY) native/build.py
 	@touch $@
 
 $(VENV)/.java: requirements-java.lock $(VENV)/.installed
@@ -103,7 +110,7 @@ format: $(VENV)/.installed ## Rewrite code and reference the way `check` wants t
 
 # --- Tests ------------------------------------------------------------------------------------
 
-.PHONY: test test-unit test-airflow test-spark test-real
+.PHONY: test test-unit test-pure test-airflow test-spark test-real
 test: setup ## The whole suite, the genuine TubeMQ included
 	@rm -rf $(REPORTS)
 	@for part in $(TEST_PARTS); do $(MAKE) test-$$part || true; done
@@ -111,6 +118,11 @@ test: setup ## The whole suite, the genuine TubeMQ included
 
 test-unit: setup ## Everything without Spark, Airflow or a genuine server
 	$(call bounded,unit) $(PY) $(call pytest,unit) -m "not (real or spark or airflow or soak)"
+
+# Only the rooms that decode; everything else sees no difference.
+test-pure: setup ## The decoder's rooms again, with the Python decoder
+	TUBEMQ_NATIVE=0 $(call bounded,pure) $(PY) $(call pytest,pure) tests/core tests/wire \
+	  -m "not (real or spark or airflow or soak)"
 
 test-airflow: setup ## Hooks, operators, sensors, Dags on a real Airflow
 	$(call bounded,airflow) $(PY) $(call pytest,airflow) -m "airflow and not (real or soak)"
@@ -124,6 +136,11 @@ test-real: setup ## Against a genuine TubeMQ (needs mvn; skipped where it cannot
 	$(PY) -m tests.tdmsg.published || true
 	$(call bounded,real) $(PY) -m devkit.isolation -- \
 	  $(PY) $(call pytest,real) -m "real and not soak"
+
+.PHONY: fuzz
+INPUTS ?= 1000000
+fuzz: setup ## Compare both decoders over a million random replies (about ten minutes)
+	$(call bounded,fuzz) $(PY) -m tests.core.decoding --inputs $(INPUTS) --seed $(SEED)
 
 .PHONY: conformance
 conformance: setup ## What servers answer, table by table: embedded and genuine (some minutes)

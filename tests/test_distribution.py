@@ -7,9 +7,11 @@ nothing is installed. What the packages do is tested elsewhere.
 from __future__ import annotations
 
 import email
+import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from email.message import Message
@@ -76,8 +78,47 @@ def test_wheel_carries_licence_and_entry_points(wheel: zipfile.ZipFile) -> None:
     assert "tubemq_provider.get_provider_info" in metadata(wheel, "entry_points.txt")
 
 
+def test_wheel_names_a_platform_exactly_if_it_holds_the_compiled_decoder(
+    wheel: zipfile.ZipFile,
+) -> None:
+    modules = [name for name in wheel.namelist() if "_native." in name]
+    tag = email.message_from_string(metadata(wheel, "WHEEL"))["Tag"]
+
+    assert modules in (
+        ["tubemq_client/_native.pyi"],
+        ["tubemq_client/_native.pyi", "tubemq_client/_native.abi3.so"],
+    )
+    assert tag.startswith("cp311-abi3-" if len(modules) == 2 else "py3-none-any")
+    assert not [name for name in wheel.namelist() if name.endswith((".rs", "Cargo.toml"))]
+
+
+def test_without_a_toolchain_the_wheel_is_pure_python(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(
+        command, cwd=ROOT, check=True, timeout=60, env=os.environ | {"TUBEMQ_NATIVE": "0"}
+    )
+    (built,) = tmp_path.glob("*-py3-none-any.whl")
+    assert "tubemq_client/_native.abi3.so" not in zipfile.ZipFile(built).namelist()
+
+
+def test_source_archive_holds_what_builds_the_compiled_decoder(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=60)
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {
+        "native/Cargo.toml",
+        "native/Cargo.lock",
+        "native/src/lib.rs",
+        "native/build.py",
+    } <= names
+    assert not [name for name in names if name.endswith(".so") or "target" in name]
+
+
 def test_version_is_stated_once_more_and_equal(project: dict[str, Any]) -> None:
-    assert project["project"]["version"] == tubemq_client.__version__
+    crate = tomllib.loads((ROOT / "native/Cargo.toml").read_text())
+    assert project["project"]["version"] == tubemq_client.__version__ == crate["package"]["version"]
 
 
 def test_readme_explains_every_extra(project: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tubemq_client import Message, MessageBatch, Partition, _pb, errors
 from tubemq_client._core.batch import CorruptEntry, DecodePolicy, RawBatch
+from tubemq_client._wire.fetching import FetchReply
 from tubemq_client._wire.payload import checksum, encode_payload
 
 PARTITION = Partition(1, "mixed", 0)
@@ -64,7 +65,8 @@ def batch_of(records: Sequence[Sent], count: int, policy: DecodePolicy) -> Messa
             payLoadData=sent.data,
             flag=sent.flag,
         )
-    raw = RawBatch(START, reply.messages)
+    reply.success, reply.errCode = True, errors.SUCCESS
+    raw = RawBatch(START, FetchReply(reply.SerializeToString()).parse().messages)
     return MessageBatch(PARTITION, raw, end=None, count=count, exact=True, policy=policy)
 
 
@@ -97,6 +99,14 @@ def test_a_record_that_is_not_sound_fails_the_batch_by_default(before: int) -> N
     batch = batch_of(records, before + 1, DecodePolicy())
     with pytest.raises(errors.CorruptRecord, match=f"record {before} of the batch"):
         batch.decode()
+
+
+def test_a_batch_of_which_nothing_is_left_has_every_column() -> None:
+    batch = batch_of([damaged(plain(b"bad"))], 1, DecodePolicy("drop"))
+    attributes = pa.field("attributes", pa.map_(pa.string(), pa.string()))
+    schema = pa.schema([attributes, pa.field("msg_time", pa.timestamp("us", "UTC"))])
+    found = batch.to_arrow(schema)
+    assert (found.num_rows, found.schema) == (0, schema)
 
 
 def arrow_column(batch: MessageBatch, name: str, type_: Any) -> list[Any]:

@@ -1,66 +1,37 @@
 """A fetched batch: a lazy view of one broker reply that becomes messages or Arrow columns.
 
-This is the hot path. Decoding is one loop over the reply that checks every checksum, strips the
-attribute prefix and keeps flat lists; from those, Arrow arrays are filled without an object per
-record. Attribute strings repeat heavily, so each distinct one is parsed once per reader and a
-prefix equal to the one before is not even looked into. Each field read of a protobuf message makes
-an object: what only some callers want (message ids) is read when they ask for it.
-pyarrow is imported only when Arrow is asked for.
+What to do with records that are not sound is decided here (`DecodePolicy`); how records are taken
+apart is `columns`' matter, or that of the compiled decoder (`_wire.native`), which hands over what
+it takes for odd. pyarrow is imported only when Arrow is asked for.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tubemq_client import errors
-from tubemq_client._wire.crc import crc32
-from tubemq_client._wire.payload import (
-    ParsedAttributes,
-    parse_attributes,
-    split_payload,
-)
-from tubemq_client.model import INDEX_ENTRY_BYTES, Message, message_minute
+from tubemq_client._core.attributes import NO_ATTRIBUTES, AttributeCache
+from tubemq_client._core.columns import COLUMNS, Columns, Place, native_types, split_records
+from tubemq_client._wire import native
+from tubemq_client.model import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
+    from tubemq_client._native import Decoded
     from tubemq_client.model import Partition
 
 __all__ = [
     "COLUMNS",
-    "AttributeCache",
     "CorruptEntry",
     "DecodePolicies",
     "DecodePolicy",
     "MessageBatch",
     "RawBatch",
 ]
-
-COLUMNS = (
-    "topic",
-    "partition",
-    "offset",
-    "batch_offset",
-    "message_id",
-    "msg_time",
-    "stream_id",
-    "attributes",
-    "value",
-)
-"""Column names a batch can fill, in their customary order."""
-
-_CHECKSUM_MASK = 0x7FFFFFFF
-_NO_ATTRIBUTES = ParsedAttributes({}, None, None)
-_CACHED_TEXT = 512
-"""Longest attribute text, in bytes, that is kept parsed: longer ones hardly repeat."""
-
-_CACHE_BYTES = 8 << 20
-_ENTRY_BYTES, _ITEM_BYTES = 600, 150
-"""About what a parsed text takes up besides its characters, and each of its items."""
 
 
 class RawBatch(NamedTuple):
@@ -78,35 +49,6 @@ class CorruptEntry(NamedTuple):
     position: int
     message_id: int
     data: bytes
-
-
-class AttributeCache:
-    """Parsed attribute strings by their bytes, of about 8 MiB at most; then it is emptied.
-
-    Producers choose how many texts there are and how long: what is kept is counted in bytes of
-    memory, and long texts are parsed whenever they are asked for.
-    """
-
-    def __init__(self) -> None:
-        self._parsed: dict[bytes, ParsedAttributes] = {}
-        self._bytes = 0
-
-    def __getitem__(self, raw: bytes | None) -> ParsedAttributes:
-        if raw is None:
-            return _NO_ATTRIBUTES
-        parsed = self._parsed.get(raw)
-        return self._parse(raw) if parsed is None else parsed
-
-    def _parse(self, raw: bytes) -> ParsedAttributes:
-        parsed = parse_attributes(raw)
-        if len(raw) <= _CACHED_TEXT:
-            self._bytes += _ENTRY_BYTES + 3 * len(raw) + _ITEM_BYTES * len(parsed.attributes)
-            if self._bytes > _CACHE_BYTES:
-                self._parsed.clear()
-                self._bytes = 0
-            else:
-                self._parsed[raw] = parsed
-        return parsed
 
 
 @dataclass(slots=True)
@@ -150,26 +92,6 @@ class DecodePolicies(dict[str, DecodePolicy]):
         return policy
 
 
-@dataclass(slots=True)
-class _Columns:
-    bodies: list[bytes] = field(default_factory=list)
-    attributes: list[bytes | None] = field(default_factory=list)
-    indexes: list[int] | None = None
-    """Positions in the reply, only when some record was dropped."""
-    distinct: list[bytes | None] | None = None
-    codes: list[int] | None = None
-    """Distinct attribute strings, and for each record which one it has; see `code`."""
-
-    def code(self) -> list[bytes | None]:
-        """Find the distinct attribute strings once, for all columns made from them."""
-        if self.distinct is None:
-            known: dict[bytes | None, int] = {}
-            if any(self.attributes):
-                self.codes = [known.setdefault(raw, len(known)) for raw in self.attributes]
-            self.distinct = list(known) or [None]
-        return self.distinct
-
-
 class MessageBatch:
     """Records `[start, end)` of one partition, as one broker reply held them.
 
@@ -179,7 +101,17 @@ class MessageBatch:
     Decoded on first use; checksum failures follow the reader's `corrupt_records` policy then.
     """
 
-    __slots__ = ("_columns", "_count", "_messages", "_policy", "end", "exact", "partition", "start")
+    __slots__ = (
+        "_columns",
+        "_count",
+        "_messages",
+        "_policy",
+        "_quick",
+        "end",
+        "exact",
+        "partition",
+        "start",
+    )
 
     def __init__(
         self,
@@ -198,10 +130,12 @@ class MessageBatch:
         self._messages = raw.messages
         self._count = count
         self._policy = policy
-        self._columns: _Columns | None = None
+        self._columns: Columns | None = None
+        self._quick: Decoded | None = None
 
     def __len__(self) -> int:
-        return len(self.decode().bodies)
+        self.decode()
+        return len(self._lists.bodies if self._quick is None else self._quick)
 
     def __repr__(self) -> str:
         return f"<MessageBatch {self.partition}[{self.start},{self.end}) of {self._count} records>"
@@ -209,22 +143,26 @@ class MessageBatch:
     @property
     def nbytes(self) -> int:
         """Bytes of all record bodies."""
-        return sum(map(len, self.decode().bodies))
+        self.decode()
+        return sum(map(len, self._lists.bodies)) if self._quick is None else self._quick.nbytes
 
-    def decode(self) -> _Columns:
-        """Check and split every record once; later calls answer from memory."""
-        if self._columns is None:
-            self._columns = self._decode()
-        return self._columns
+    def decode(self) -> None:
+        """Check and split every record once; whatever is asked later answers from memory."""
+        if self._columns is None and self._quick is None:
+            policy = self._policy
+            self._quick = native.decode(self._messages, self._count, policy.filters)
+            if self._quick is None:
+                self._columns = self._decode()
 
     def messages(self) -> Iterator[Message]:
         """The records as `Message` tuples, in offset order."""
-        columns = self.decode()
-        cache = self._policy.cache
-        offsets = self._offsets(columns)
-        last, parsed = None, _NO_ATTRIBUTES
+        self.decode()
+        columns, cache = self._lists, self._policy.cache
+        ids = columns.message_ids() if self._quick is None else self._quick.message_ids()
+        offsets = columns.offsets(self._place)
+        last, parsed = None, NO_ATTRIBUTES
         for body, raw, message_id, offset in zip(
-            columns.bodies, columns.attributes, self._message_ids(columns), offsets, strict=True
+            columns.bodies, columns.attributes, ids, offsets, strict=True
         ):
             if raw is not last:  # records with equal prefixes share the bytes object
                 last, parsed = raw, cache[raw]
@@ -245,114 +183,59 @@ class MessageBatch:
                 [f"unknown column {name!r}; known: {', '.join(COLUMNS)}" for name in unknown],
                 subject="columns",
             )
-        columns = self.decode()
-        arrays = [self._array(item.name, item.type, columns, pyarrow) for item in schema]
+        self.decode()
+        made = self._made_quickly(schema, pyarrow)
+        if made is not None and made.schema.equals(schema, check_metadata=True):
+            return made
+        known = {} if made is None else dict(zip(made.schema.names, made.columns, strict=True))
+        place = self._place
+        arrays = [
+            known[item.name]
+            if item.name in known
+            else self._lists.array(item.name, item.type, place, pyarrow)
+            for item in schema
+        ]
         return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _decode(self) -> _Columns:
-        bodies = self._plain()
-        plain = len(bodies)
-        columns = _Columns(bodies, [None] * plain)
-        add_body, add_attributes = bodies.append, columns.attributes.append
-        prefix, raw = b"", None  # of the last record that had one; the next is mostly alike
-        for index, record in enumerate(self._messages[plain : self._count], plain):
-            data = record.payLoadData
-            sound = crc32(data) & _CHECKSUM_MASK == record.checkSum
-            if sound and not record.flag & 1:
-                add_body(data)
-                add_attributes(None)
-            elif sound and prefix and data.startswith(prefix):
-                add_body(data[len(prefix) :])
-                add_attributes(raw)
-            elif sound and (found := _split(data, record.flag)):
-                raw, body = found
-                prefix = data[: len(data) - len(body)]
-                add_body(body)
-                add_attributes(raw)
-            else:
-                self._reject(columns, index, record, data)
-                continue
-            if columns.indexes is not None:
-                columns.indexes.append(index)
-        if self._policy.filters:
-            self._drop_hash_collisions(columns)
+    def _made_quickly(self, schema: pa.Schema, pyarrow: Any) -> pa.RecordBatch | None:
+        """The columns that the compiled decoder makes: those of their natural type."""
+        if self._quick is None:
+            return None
+        types = native_types()
+        names = [item.name for item in schema if item.type == types[item.name]]
+        found = self._quick.arrow(names, *self._place) if names else None
+        return None if found is None else pyarrow.record_batch(found)
+
+    @property
+    def _place(self) -> Place:
+        return Place(self.partition.topic, self.partition.key, self.start, self.exact)
+
+    @property
+    def _lists(self) -> Columns:
+        """The records as lists, made of what the compiled decoder found where it was at work."""
+        quick = self._quick
+        if self._columns is None and quick is not None:
+            self._columns = Columns(
+                self._messages,
+                quick.bodies(),
+                quick.attributes(),
+                quick.positions,
+                self._policy.cache,
+            )
+        if self._columns is None:
+            raise AssertionError("not decoded")
+        return self._columns
+
+    def _decode(self) -> Columns:
+        policy = self._policy
+
+        def aside(index: int, record: Any, data: bytes) -> None:
+            policy.reject(CorruptEntry(self.partition, self.start, index, record.messageId, data))
+
+        columns = split_records(self._messages, self._count, aside)
+        columns.cache = policy.cache
+        if policy.filters:
+            cache, wanted = policy.cache, policy.filters
+            raws = enumerate(columns.attributes)
+            columns.keep([row for row, raw in raws if cache[raw].stream_id in wanted])
         return columns
-
-    def _plain(self) -> list[bytes]:
-        """The bodies before the first record that has attributes or is not sound: mostly all."""
-        bodies: list[bytes] = []
-        add_body = bodies.append
-        for record in islice(self._messages, self._count):
-            data = record.payLoadData
-            if crc32(data) & _CHECKSUM_MASK != record.checkSum or record.flag & 1:
-                break
-            add_body(data)
-        return bodies
-
-    def _reject(self, columns: _Columns, index: int, record: Any, data: bytes) -> None:
-        self._policy.reject(CorruptEntry(self.partition, self.start, index, record.messageId, data))
-        if columns.indexes is None:
-            columns.indexes = list(range(index))
-
-    def _drop_hash_collisions(self, columns: _Columns) -> None:
-        cache, wanted = self._policy.cache, self._policy.filters
-        keep = [i for i, raw in enumerate(columns.attributes) if cache[raw].stream_id in wanted]
-        if len(keep) == len(columns.attributes):
-            return
-        columns.bodies = [columns.bodies[i] for i in keep]
-        columns.attributes = [columns.attributes[i] for i in keep]
-        positions = columns.indexes
-        columns.indexes = keep if positions is None else [positions[i] for i in keep]
-
-    def _message_ids(self, columns: _Columns) -> list[int]:
-        if columns.indexes is None:
-            return [record.messageId for record in islice(self._messages, self._count)]
-        return [self._messages[index].messageId for index in columns.indexes]
-
-    def _offsets(self, columns: _Columns) -> list[int] | list[None]:
-        if not self.exact:
-            return [None] * len(columns.bodies)
-        indexes = range(len(columns.bodies)) if columns.indexes is None else columns.indexes
-        return [self.start + INDEX_ENTRY_BYTES * i for i in indexes]
-
-    def _array(self, name: str, type_: Any, columns: _Columns, pa: Any) -> Any:
-        count = len(columns.bodies)
-        if name == "value":
-            return pa.array(columns.bodies, type_)
-        if name == "message_id":
-            return pa.array(self._message_ids(columns), type_)
-        if name == "offset":
-            return pa.array(self._offsets(columns), type_) if self.exact else pa.nulls(count, type_)
-        constants = {
-            "topic": self.partition.topic,
-            "partition": self.partition.key,
-            "batch_offset": self.start,
-        }
-        if name in constants:
-            return pa.repeat(pa.scalar(constants[name], type_), count)
-        return self._attribute_array(name, type_, columns, pa)
-
-    def _attribute_array(self, name: str, type_: Any, columns: _Columns, pa: Any) -> Any:
-        """Columns that come from the attribute string: build one value per distinct string."""
-        distinct = columns.code()
-        extract = _EXTRACT[name]
-        cache = self._policy.cache
-        values = pa.array([extract(cache[raw]) for raw in distinct], type_)
-        if len(distinct) == 1:
-            return pa.repeat(values[0], len(columns.bodies))
-        return values.take(pa.array(columns.codes, pa.int32()))
-
-
-def _split(data: bytes, flag: int) -> tuple[bytes | None, bytes] | None:
-    """As `split_payload`, but None when the prefix is malformed."""
-    try:
-        return split_payload(data, flag)
-    except ValueError:
-        return None
-
-
-_EXTRACT: dict[str, Callable[[ParsedAttributes], Any]] = {
-    "msg_time": lambda parsed: message_minute(parsed.msg_time),
-    "stream_id": lambda parsed: parsed.stream_id,
-    "attributes": lambda parsed: list(parsed.attributes.items()),
-}

@@ -30,10 +30,11 @@ from tubemq_client import errors
 from tubemq_client._core.batch import DecodePolicy, MessageBatch, RawBatch
 from tubemq_client._core.effects import Await, Deliver, Now, Sleep
 from tubemq_client._core.ends import look_up_ends
-from tubemq_client._core.fence import RecordIdentity, find_fence, identity
+from tubemq_client._core.fence import RecordIdentity, find_fence
 from tubemq_client._core.registration import Registration
 from tubemq_client._core.security import Access
 from tubemq_client._wire.fetching import size_if_delivering, whole
+from tubemq_client._wire.native import find
 from tubemq_client.model import INDEX_ENTRY_BYTES
 
 if TYPE_CHECKING:
@@ -362,11 +363,8 @@ class RangeRead:
         self._stats.fence_probes += 1
         fence = yield from self._fence(upto)
         yield from self._give_back_alive()
-        if fence is not None:
-            for index, record in enumerate(raw.messages):
-                if identity(record) == fence:
-                    return index
-        return len(raw.messages)
+        index = None if fence is None else find(raw.messages, *fence)
+        return len(raw.messages) if index is None else index
 
     def _fence(self, upto: int) -> Conversation[RecordIdentity | None]:
         """Ask in the first free slot of the pool, once: any trouble means reading the batch again.

@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 from google.protobuf.message import DecodeError
 
 from tubemq_client import _pb, errors
+from tubemq_client._wire import native
 
 __all__ = ["FetchReply", "size_if_delivering", "whole"]
 
@@ -49,8 +50,13 @@ class FetchReply:
         return len(self._data) if self._data[: len(_DELIVERING)] == _DELIVERING else 0
 
     def parse(self) -> Any:
-        """The protobuf message. Raises `errors.ProtocolViolation` if it cannot be read, lacks a
-        required field, or takes back what its first bytes said."""
+        """The protobuf message, or what the compiled decoder shows under the same names.
+
+        Raises `errors.ProtocolViolation` if it cannot be read, lacks a required field, or takes
+        back what its first bytes said.
+        """
+        if self.size_if_delivering and (scanned := native.scan(self._data)) is not None:
+            return scanned
         what = "reply to get messages (17)"
         try:
             message = _pb.GetMessageResponseB2C.FromString(self._data)
@@ -70,5 +76,5 @@ def size_if_delivering(reply: Any) -> int:
 
 
 def whole(reply: Any) -> Any:
-    """The protobuf message of a `FetchReply`, or the message that stands in its place."""
+    """The message in a `FetchReply`, or the one that stands in its place."""
     return reply.parse() if isinstance(reply, FetchReply) else reply

@@ -14,6 +14,7 @@ from tubemq_client._core.batch import DecodePolicy
 from tubemq_client._core.identity import ReaderPool
 from tubemq_client._core.master import fetch_topic_metadata
 from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats, broker_of
+from tubemq_client._wire.native import announce
 from tubemq_client.aio._base import AsyncClient
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class RangeReader(AsyncClient):
         self._pool = ReaderPool(group, pool_size, slot_seed)
         self._brokers = dict(brokers or {})
         self._topics: dict[str, TopicMetadata] = {}
+        announce()
         self._decode = DecodePolicy(corrupt_records, quarantine, frozenset(filters))
         self._gap_policy = gap_policy
         self._deadline_ms = deadline_ms

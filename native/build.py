@@ -1,0 +1,113 @@
+"""Builds the compiled decoder: `python native/build.py` in place, hatchling's hook for wheels.
+
+Without a Rust toolchain, or when building fails, the project works all the same, only slower; so
+both say in one line what happened and go on. `TUBEMQ_NATIVE=0` builds nothing, `TUBEMQ_NATIVE=1`
+makes a failure fatal. cargo downloads what Cargo.lock names only, and has `LIMIT_S` seconds.
+
+The file imports hatchling only when hatchling imports it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+LIMIT_S = 240
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+MODULE = "tubemq_client/_native.abi3.so"
+TARGET = ROOT / ".cache" / "native"
+LIBRARY = "libtubemq_native.dylib" if sys.platform == "darwin" else "libtubemq_native.so"
+
+
+class NotBuilt(Exception):
+    """Why there is no compiled module, in words for a line."""
+
+
+def build() -> Path:
+    """Compile, and answer with the library's path. Raises `NotBuilt`."""
+    if os.environ.get("TUBEMQ_NATIVE") == "0":
+        raise NotBuilt("TUBEMQ_NATIVE=0 asks for none")
+    if sys.implementation.name != "cpython" or os.name != "posix":
+        raise NotBuilt("it is made for CPython on POSIX systems")
+    cargo = shutil.which("cargo") or shutil.which("cargo", path=str(Path.home() / ".cargo/bin"))
+    if cargo is None:
+        raise NotBuilt("no Rust toolchain (cargo) was found")
+    command = [cargo, "build", "--release", "--locked", "--quiet"]
+    environment = os.environ | {"CARGO_TARGET_DIR": str(TARGET), "PYO3_PYTHON": sys.executable}
+    try:
+        subprocess.run(
+            command, cwd=HERE, env=environment, check=True, timeout=LIMIT_S, capture_output=True
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NotBuilt(f"cargo took more than {LIMIT_S} s") from error
+    except subprocess.CalledProcessError as error:
+        lines = error.stderr.decode(errors="replace").strip().splitlines() or ["cargo failed"]
+        first = next((line for line in lines if line.startswith("error")), lines[0])
+        raise NotBuilt(first) from error
+    except OSError as error:
+        raise NotBuilt(str(error)) from error
+    return TARGET / "release" / LIBRARY
+
+
+def put_in_place(library: Path) -> None:
+    """Beside the client's modules. Processes that have the old one open keep it."""
+    target = ROOT / MODULE
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".native-")
+    os.close(handle)
+    shutil.copyfile(library, name)
+    Path(name).chmod(0o755)
+    Path(name).replace(target)
+
+
+def wheel_tag() -> str:
+    """Every CPython from 3.11 on, on this platform."""
+    system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    if sys.platform == "linux" and (glibc := platform.libc_ver()[1]):
+        # What it was linked against is what it needs at most; auditwheel may find less.
+        system = f"manylinux_{glibc.replace('.', '_')}_{platform.machine()}"
+    return f"cp311-abi3-{system}"
+
+
+def main() -> int:
+    """Build in place; 1 only where `TUBEMQ_NATIVE=1` insists."""
+    try:
+        put_in_place(build())
+    except NotBuilt as why:
+        (ROOT / MODULE).unlink(missing_ok=True)
+        print(f"decoder: pure Python ({why})")
+        return int(os.environ.get("TUBEMQ_NATIVE") == "1")
+    print("decoder: compiled (tubemq_client._native); TUBEMQ_NATIVE=0 turns it off")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface  # noqa: E402
+
+
+class NativeHook(BuildHookInterface[Any]):
+    """Puts the compiled module into a wheel and names the platform, where it can be built."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """An editable install gets its module from `make`, not from here."""
+        if version == "editable":
+            return
+        try:
+            library = build()
+        except NotBuilt as why:
+            if os.environ.get("TUBEMQ_NATIVE") == "1":
+                raise
+            self.app.display_warning(f"the wheel is pure Python: {why}")
+            return
+        build_data["force_include"][str(library)] = MODULE
+        build_data["pure_python"] = False
+        build_data["tag"] = wheel_tag()

@@ -1,0 +1,165 @@
+"""What attribute texts say, for many records at once: the columns that come from them.
+
+Texts of real producers differ from record to record (a time, an id), but have the same keys in the
+same order. So for each sequence of keys it is worked out once where stream id, time and the user's
+own items are, and a record costs a few operations that Python does in C. A text with anything
+unusual is read by `parse_attributes`, which is the reference.
+
+What is kept between batches is bounded in bytes, because producers choose the texts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tubemq_client._wire.payload import (
+    MSG_TIME_KEY,
+    STREAM_ID_KEY,
+    ParsedAttributes,
+    parse_attributes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["NO_ATTRIBUTES", "AttributeCache", "AttributeColumns"]
+
+NO_ATTRIBUTES: Final = ParsedAttributes({}, None, None)
+
+_CACHED_TEXT: Final = 512
+"""Longest attribute text, in bytes, that is kept parsed: longer ones hardly repeat."""
+
+_CACHE_BYTES: Final = 8 << 20
+_ENTRY_BYTES, _ITEM_BYTES = 600, 150
+"""About what a parsed text takes up besides its characters, and each of its items."""
+
+_SHAPES, _KEYS = 256, 64
+"""Sequences of keys that are kept at a time, and the longest such sequence."""
+
+_SYSTEM: Final = "$msgT"
+"""What both reserved keys begin with."""
+
+
+class AttributeCache:
+    """Parsed attribute strings by their bytes, of about 8 MiB at most; then it is emptied.
+
+    Producers choose how many texts there are and how long: what is kept is counted in bytes of
+    memory, and long texts are parsed whenever they are asked for.
+    """
+
+    def __init__(self) -> None:
+        self._parsed: dict[bytes, ParsedAttributes] = {}
+        self._bytes = 0
+        self.shapes: dict[tuple[str, ...], _Shape | None] = {}
+
+    def __getitem__(self, raw: bytes | None) -> ParsedAttributes:
+        if raw is None:
+            return NO_ATTRIBUTES
+        parsed = self._parsed.get(raw)
+        return self._parse(raw) if parsed is None else parsed
+
+    def _parse(self, raw: bytes) -> ParsedAttributes:
+        parsed = parse_attributes(raw)
+        if len(raw) <= _CACHED_TEXT:
+            self._bytes += _ENTRY_BYTES + 3 * len(raw) + _ITEM_BYTES * len(parsed.attributes)
+            if self._bytes > _CACHE_BYTES:
+                self._parsed.clear()
+                self._bytes = 0
+            else:
+                self._parsed[raw] = parsed
+        return parsed
+
+
+class _Shape(NamedTuple):
+    """Where the items of a sequence of keys are. Positions of the system items (-1: none), the
+    user's own as a slice with their keys, and how often `_SYSTEM` occurs in the keys."""
+
+    stream_id: int
+    msg_time: int
+    first: int
+    last: int
+    keys: tuple[str, ...]
+    system: int
+
+
+def _shape(keys: tuple[str, ...]) -> _Shape | None:
+    """None where only `parse_attributes` will do: repeated, blank or interleaved keys."""
+    streams = [at for at, key in enumerate(keys) if STREAM_ID_KEY in key]
+    times = [at for at, key in enumerate(keys) if MSG_TIME_KEY in key and at not in streams]
+    own = [at for at in range(len(keys)) if at not in streams and at not in times]
+    first, last = (own[0], own[-1] + 1) if own else (0, 0)
+    own_keys = keys[first:last]
+    if (
+        len(streams) > 1
+        or len(times) > 1
+        or len(own) != len(own_keys)
+        or len(set(own_keys)) != len(own_keys)
+        or not all(key.strip() for key in own_keys)
+    ):
+        return None
+    return _Shape(
+        streams[0] if streams else -1,
+        times[0] if times else -1,
+        first,
+        last,
+        own_keys,
+        sum(key.count(_SYSTEM) for key in keys),
+    )
+
+
+@dataclass(slots=True)
+class AttributeColumns:
+    """Columns over attribute texts, a row each; `ends` has one number more than there are rows:
+    where in `keys` and `values` the items of each begin and end."""
+
+    stream_ids: list[str | None] = field(default_factory=list)
+    msg_times: list[str | None] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    values: list[str] = field(default_factory=list)
+    ends: list[int] = field(default_factory=lambda: [0])
+
+    def fill(self, texts: Iterable[bytes | None], cache: AttributeCache) -> None:
+        """Add a row for each of `texts`, parsed with what `cache` knows."""
+        add_stream, add_time = self.stream_ids.append, self.msg_times.append
+        add_keys, add_values = self.keys.extend, self.values.extend
+        add_end, keys, shapes = self.ends.append, self.keys, cache.shapes
+        for raw in texts:
+            if raw is not None and len(raw) <= _CACHED_TEXT:
+                text = raw.decode("utf-8", "replace")
+                names, _, values = zip(*[i.partition("=") for i in text.split(",")], strict=True)
+                try:
+                    shape = shapes[names]
+                except KeyError:
+                    shape = _learn(shapes, names)
+                if shape is not None and text.count(_SYSTEM) == shape.system:
+                    at = shape.stream_id
+                    add_stream((_system(values[at]) or None) if at >= 0 else None)
+                    at = shape.msg_time
+                    add_time((_system(values[at]) or None) if at >= 0 else None)
+                    add_keys(shape.keys)
+                    add_values(values[shape.first : shape.last])
+                    add_end(len(keys))
+                    continue
+            self._add(cache[raw])
+
+    def _add(self, parsed: ParsedAttributes) -> None:
+        self.stream_ids.append(parsed.stream_id)
+        self.msg_times.append(parsed.msg_time)
+        self.keys += parsed.attributes
+        self.values += parsed.attributes.values()
+        self.ends.append(len(self.keys))
+
+
+def _learn(shapes: dict[tuple[str, ...], _Shape | None], names: tuple[str, ...]) -> _Shape | None:
+    if len(names) > _KEYS:
+        return None
+    if len(shapes) >= _SHAPES:
+        shapes.clear()
+    shape = shapes[names] = _shape(names)
+    return shape
+
+
+def _system(value: str) -> str:
+    """The value of a system item ends at the next ``=``."""
+    return value.partition("=")[0]

@@ -1,0 +1,245 @@
+"""Records taken apart into flat lists, and Arrow arrays filled from those.
+
+This is the reference for the compiled decoder (`_wire.native`), which must give the same in every
+bit. One loop checks every checksum and finds attributes and body; each field read of a protobuf
+message makes an object, so what only some callers want (message ids) is read when they ask for it,
+and an attribute prefix equal to the one before is not even looked into. Whether a record that is
+not sound fails the batch or is set aside is the caller's to say.
+
+pyarrow comes as an argument: only what makes Arrow imports it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property, lru_cache
+from itertools import islice, pairwise
+from typing import Any, Final, NamedTuple
+
+from tubemq_client._core.attributes import AttributeCache, AttributeColumns
+from tubemq_client._wire.crc import crc32
+from tubemq_client.model import INDEX_ENTRY_BYTES, message_minute
+
+__all__ = ["COLUMNS", "Columns", "Place", "native_types", "split_records"]
+
+COLUMNS = (
+    "topic",
+    "partition",
+    "offset",
+    "batch_offset",
+    "message_id",
+    "msg_time",
+    "stream_id",
+    "attributes",
+    "value",
+)
+"""Column names a batch can fill, in their customary order."""
+
+_CHECKSUM_MASK: Final = 0x7FFFFFFF
+_LENGTH = struct.Struct(">i")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Place(NamedTuple):
+    """Where records come from. `exact`: record *i* of the reply sits at `start + 28 * i`."""
+
+    topic: str
+    partition: str
+    start: int
+    exact: bool
+
+
+@dataclass
+class Columns:
+    """Bodies and attribute bytes of records, `indexes` their positions in the reply (None: all)."""
+
+    messages: Sequence[Any]
+    bodies: list[bytes]
+    attributes: list[bytes | None]
+    indexes: list[int] | None = None
+    cache: AttributeCache = field(default_factory=AttributeCache)
+
+    def keep(self, rows: list[int]) -> None:
+        """Leave out all but these rows, given in their order."""
+        if len(rows) == len(self.bodies):
+            return
+        self.bodies = [self.bodies[i] for i in rows]
+        self.attributes = [self.attributes[i] for i in rows]
+        positions = self.indexes
+        self.indexes = rows if positions is None else [positions[i] for i in rows]
+
+    def message_ids(self) -> list[int]:
+        """The broker's number of each record."""
+        if self.indexes is None:
+            return [record.messageId for record in islice(self.messages, len(self.bodies))]
+        return [self.messages[index].messageId for index in self.indexes]
+
+    def offsets(self, place: Place) -> list[int] | list[None]:
+        """Where each record sits, or None for all where that is unknown."""
+        if not place.exact:
+            return [None] * len(self.bodies)
+        indexes = range(len(self.bodies)) if self.indexes is None else self.indexes
+        return [place.start + INDEX_ENTRY_BYTES * i for i in indexes]
+
+    def array(self, name: str, type_: Any, place: Place, pa: Any) -> Any:
+        """The column `name` as an Arrow array of `type_`."""
+        count = len(self.bodies)
+        if name == "value":
+            return pa.array(self.bodies, type_)
+        if name == "message_id":
+            return pa.array(self.message_ids(), type_)
+        if name == "offset":
+            return pa.array(self.offsets(place), type_) if place.exact else pa.nulls(count, type_)
+        constants = {
+            "topic": place.topic,
+            "partition": place.partition,
+            "batch_offset": place.start,
+        }
+        if name in constants:
+            return pa.repeat(pa.scalar(constants[name], type_), count)
+        return self._from_texts(name, type_, pa)
+
+    def _from_texts(self, name: str, type_: Any, pa: Any) -> Any:
+        """Columns that come from the attribute texts: built of distinct ones, then spread."""
+        if not self.bodies:
+            return pa.array([], type_)  # Arrow repeats no map zero times
+        distinct, codes = self._coded
+        values = _MAKE[name](self._texts, type_, pa)
+        if len(distinct) == len(self.bodies):  # then they are in the order of the records
+            return values
+        if len(distinct) == 1:
+            return pa.repeat(values[0], len(self.bodies))
+        return values.take(pa.array(codes, pa.int32()))
+
+    @cached_property
+    def _coded(self) -> tuple[list[bytes | None], list[int]]:
+        """Distinct attribute texts in order, and for each record which of them it has."""
+        if not any(self.attributes):
+            return [None], []
+        known: dict[bytes | None, int] = {}
+        codes = [known.setdefault(raw, len(known)) for raw in self.attributes]
+        return list(known), codes
+
+    @cached_property
+    def _texts(self) -> AttributeColumns:
+        """What the distinct texts say, read once for all columns made from them."""
+        found = AttributeColumns()
+        found.fill(self._coded[0], self.cache)
+        return found
+
+
+def split_records(
+    messages: Sequence[Any], count: int, aside: Callable[[int, Any, bytes], None]
+) -> Columns:
+    """The first `count` of `messages`. Those that are not sound go `aside` (position, record, data
+    bytes), which may raise."""
+    bodies = _plain(messages, count)
+    plain = len(bodies)
+    columns = Columns(messages, bodies, [None] * plain)
+    add_body, add_attributes = bodies.append, columns.attributes.append
+    indexes: list[int] | None = None
+    prefix, raw = b"", None  # of the last record that had one; the next is mostly alike
+    for index, record in enumerate(islice(messages, plain, count), plain):
+        data = record.payLoadData
+        start = -1
+        if crc32(data) & _CHECKSUM_MASK == record.checkSum:
+            if not record.flag & 1:
+                add_body(data)
+                add_attributes(None)
+                if indexes is not None:
+                    indexes.append(index)
+                continue
+            if prefix and data.startswith(prefix):
+                start = len(prefix)
+            elif (start := _attributes_end(data)) >= 0:
+                prefix, raw = data[:start], data[4:start] or None
+        if start < 0:
+            aside(index, record, data)
+            if indexes is None:
+                indexes = columns.indexes = list(range(index))
+            continue
+        add_body(data[start:])
+        add_attributes(raw)
+        if indexes is not None:
+            indexes.append(index)
+    return columns
+
+
+def _plain(messages: Sequence[Any], count: int) -> list[bytes]:
+    """The bodies before the first record that has attributes or is not sound: often all."""
+    bodies: list[bytes] = []
+    add_body = bodies.append
+    for record in islice(messages, count):
+        data = record.payLoadData
+        if record.flag & 1 or crc32(data) & _CHECKSUM_MASK != record.checkSum:
+            break
+        add_body(data)
+    return bodies
+
+
+def _attributes_end(data: bytes) -> int:
+    """Where the body begins behind an attribute prefix; -1 where there cannot be one
+    (`_wire.payload.split_payload` has the rule and its words)."""
+    if len(data) < _LENGTH.size:
+        return -1
+    (size,) = _LENGTH.unpack_from(data)
+    end: int = _LENGTH.size + size
+    return end if _LENGTH.size <= end <= len(data) else -1
+
+
+@lru_cache(maxsize=1)
+def native_types() -> dict[str, Any]:
+    """Arrow types the columns have by nature; the compiled decoder makes these and no others."""
+    import pyarrow as pa
+
+    return {
+        "topic": pa.string(),
+        "partition": pa.string(),
+        "offset": pa.int64(),
+        "batch_offset": pa.int64(),
+        "message_id": pa.int64(),
+        "msg_time": pa.timestamp("us", tz="UTC"),
+        "stream_id": pa.string(),
+        "attributes": pa.map_(pa.string(), pa.string()),
+        "value": pa.binary(),
+    }
+
+
+def _msg_times(texts: AttributeColumns, type_: Any, pa: Any) -> Any:
+    if type_ != native_types()["msg_time"]:
+        return pa.array([message_minute(text) for text in texts.msg_times], type_)
+    known: dict[str | None, int | None] = {}
+    for text in texts.msg_times:
+        if text not in known:
+            known[text] = _micros(text)
+    return pa.array([known[text] for text in texts.msg_times], pa.int64()).cast(type_)
+
+
+def _micros(text: str | None) -> int | None:
+    minute = message_minute(text)
+    return None if minute is None else (minute - _EPOCH) // _MICROSECOND
+
+
+def _stream_ids(texts: AttributeColumns, type_: Any, pa: Any) -> Any:
+    return pa.array(texts.stream_ids, type_)
+
+
+def _maps(texts: AttributeColumns, type_: Any, pa: Any) -> Any:
+    if type_ == native_types()["attributes"]:
+        ends = pa.array(texts.ends, pa.int32())
+        keys, values = pa.array(texts.keys, pa.string()), pa.array(texts.values, pa.string())
+        return pa.MapArray.from_arrays(ends, keys, values)
+    pairs, ends = list(zip(texts.keys, texts.values, strict=True)), texts.ends
+    rows = [pairs[start:end] for start, end in pairwise(ends)]
+    return pa.array(rows, type_)
+
+
+_MAKE: dict[str, Callable[[AttributeColumns, Any, Any], Any]] = {
+    "msg_time": _msg_times,
+    "stream_id": _stream_ids,
+    "attributes": _maps,
+}

@@ -1,0 +1,55 @@
+# The compiled decoder of replies, built from `native/`; optional. Its names are protobuf's where it
+# stands in for a protobuf message. Only `_wire.native` may import it; what it must agree with is
+# `_core.columns`.
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+VERSION: str
+
+class Record:
+    messageId: int
+    checkSum: int
+    payLoadData: bytes
+    flag: int
+
+class ArrowStruct:
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
+
+class Decoded:
+    def __len__(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def positions(self) -> list[int] | None: ...
+    def bodies(self) -> list[bytes]: ...
+    def attributes(self) -> list[bytes | None]: ...
+    def message_ids(self) -> list[int]: ...
+    def arrow(
+        self, names: Sequence[str], topic: str, partition: str, start: int, exact: bool
+    ) -> ArrowStruct | None: ...
+
+class Records:
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> Record: ...
+    def __iter__(self) -> Iterator[Record]: ...
+    @property
+    def nbytes(self) -> int: ...
+    def find(self, message_id: int, checksum: int) -> int | None: ...
+    def decode(self, count: int, wanted: AbstractSet[str]) -> Decoded | None: ...
+
+class Reply:
+    success: bool
+    errCode: int
+    errMsg: str
+    messages: Records
+    currOffset: int
+    minLimitTime: int
+    escFlowCtrl: bool
+    currDataDlt: int
+    requireSlow: bool
+    maxOffset: int
+    def HasField(self, name: str) -> bool: ...
+
+def scan(data: Any) -> Reply | None: ...
