@@ -21,7 +21,7 @@ from tubemq_client.model import Message, OffsetRange, Partition, PartitionEnds
 from tubemq_client.sync import Producer, RangeReader
 from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.errors import WindowNotReady
-from tubemq_provider.windows.planning.resolve import Resolved
+from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.time.history import (
     HISTORY_GROUP,

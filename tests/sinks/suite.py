@@ -245,3 +245,19 @@ class SinkSuite:
         assert other is not None
         assert other.fix(key, {"v": 2}) == {"v": 1}
         assert other.read(key) == {"v": 1}
+
+    def test_boundaries_are_listed_and_can_be_taken_back(self, open_sink: OpenSink) -> None:
+        book = open_sink().boundaries
+        if book is None:
+            pytest.skip("this sink has no place for boundaries")
+        assert list(book.listing()) == []
+        keys = {"20261121T120000Z-0123456789", "turn-1-0123456789", "retired-3-0123456789"}
+        for key in keys:
+            book.fix(key, {"v": 1})
+        other = open_sink().boundaries
+        assert other is not None
+        assert set(other.listing()) == keys
+        other.take_back("turn-1-0123456789")
+        other.take_back("turn-1-0123456789")
+        assert set(book.listing()) == keys - {"turn-1-0123456789"}
+        assert book.read("turn-1-0123456789") is None

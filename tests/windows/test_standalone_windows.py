@@ -12,9 +12,15 @@ import pytest
 from tests.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
 from tubemq_client.errors import ConfigError, DataLoss
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
-from tubemq_provider.windows.errors import DocumentError, MarkerConflict, WindowNotReady
+from tubemq_provider.windows.errors import (
+    BoundaryConflict,
+    DocumentError,
+    MarkerConflict,
+    WindowNotReady,
+)
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.planning.resolve import ExplicitPlanner, TimePlanner, TimeResolver
+from tubemq_provider.windows.planning.instants import TimeResolver
+from tubemq_provider.windows.planning.resolve import ExplicitPlanner, TimePlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.run.steps import StandalonePlanner, StepPoint, WindowRun
@@ -199,7 +205,7 @@ def test_a_partition_that_appears_between_boundaries_is_read_from_its_start(worl
 
 def test_boundaries_that_run_backwards_or_forget_a_partition_are_refused(world: World) -> None:
     mapping = MAPPING | {hour(2): {TOPIC: {"1:0": 0, "1:1": 84}}}
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(BoundaryConflict) as caught:
         run(world, time_planner(world, 1, Boundaries(mapping, TOPIC)))
     assert len(caught.value.problems) == 2
 

@@ -16,7 +16,8 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import Message, OffsetRange, Partition, PartitionEnds
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.errors import DocumentError, WindowNotReady
-from tubemq_provider.windows.planning.resolve import TimePlanner, TimeResolver
+from tubemq_provider.windows.planning.instants import TimeResolver
+from tubemq_provider.windows.planning.resolve import TimePlanner
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.run.steps import WindowRun
 from tubemq_provider.windows.time.history import (
@@ -460,7 +461,7 @@ def test_a_boundary_that_forgets_a_partition_is_not_fixed() -> None:
     for _ in range(2):
         with pytest.raises(WindowNotReady, match="2:0"):
             run_windows(world, Partial(), [0, 1], [0])
-    assert len(book.fixed) == 1
+    assert len(book.boundaries) == 1
 
 
 def test_the_boundary_keeps_what_it_rests_on() -> None:
@@ -471,7 +472,7 @@ def test_the_boundary_keeps_what_it_rests_on() -> None:
     world.log.append("2:0", 1)
     planner = TimePlanner(world.scope, at(1), at(12), resolver, world.log.ends, book)
     planner.plan()
-    (_, fixed) = sorted(book.fixed.items())
+    (_, fixed) = book.boundaries.items()
     assert fixed[1]["resolver"] == "timeline"
     assert fixed[1]["evidence"]["until"] == "2026-11-21T12:20:00Z"
 

@@ -155,6 +155,17 @@ class MemoryBook:
 
     fixed: dict[str, Document] = field(default_factory=dict)
 
+    @property
+    def boundaries(self) -> dict[str, Document]:
+        """The boundaries alone, in order of their instants."""
+        return {key: self.fixed[key] for key in sorted(self.fixed) if key[0].isdigit()}
+
+    def listing(self) -> Iterable[str]:
+        return list(self.fixed)
+
+    def take_back(self, key: str) -> None:
+        self.fixed.pop(key, None)
+
     def read(self, key: str) -> Document | None:
         return self.fixed.get(key)
 

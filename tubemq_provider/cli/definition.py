@@ -41,6 +41,14 @@ _DROP = _arg(
     help="forget claims that nobody has written; only while no task of the group runs",
     action="store_true",
 )
+_BROKER = _arg(
+    ("--broker",), help="id of a broker; may be repeated", action="append", type=int, required=True
+)
+_INSTANT = _arg(("--instant",), help="the boundary's instant, RFC 3339", required=True)
+_FILTER = _arg(
+    ("--filter",), help="a stream id of the operator's filters; may be repeated", action="append"
+)
+_EPOCH = _arg(("--epoch",), help="the operator's epoch, if it has one", default="")
 _START = _arg(("--start",), help="first instant that counts, RFC 3339")
 _END = _arg(("--end",), help="first instant after, RFC 3339")
 
@@ -67,6 +75,18 @@ _OFFSETS_COMMANDS = (
         "Make the position anew from events and the sink's markers",
         "offsets.rebuild",
         *(_ASSET, _SINK, _DROP, _YES),
+    ),
+    _action(
+        "retire",
+        "Give up a broker that will not come back: windows of time no longer wait for it",
+        "boundaries.retire",
+        *(_ASSET, _NEEDED_SINK, _BROKER, _FILTER, _EPOCH, _YES),
+    ),
+    _action(
+        "unfix",
+        "Take back the boundary of an instant that no published window touches",
+        "boundaries.unfix",
+        *(_ASSET, _NEEDED_SINK, _INSTANT, _FILTER, _EPOCH, _YES),
     ),
 )
 

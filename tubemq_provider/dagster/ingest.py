@@ -24,7 +24,8 @@ from tubemq_provider.sinks.factory import sink_for, sink_uri
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.planning.resolve import TimePlanner, TimeResolver
+from tubemq_provider.windows.planning.instants import TimeResolver
+from tubemq_provider.windows.planning.resolve import TimePlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.run.result import WindowResult

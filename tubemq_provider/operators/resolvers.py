@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tubemq_client import Message, OffsetRange, Partition, PartitionEnds
     from tubemq_provider.hooks.tubemq import TubeMQHook
     from tubemq_provider.operators.arguments import IngestArguments
-    from tubemq_provider.windows.planning.resolve import TimeResolver
+    from tubemq_provider.windows.planning.instants import TimeResolver
     from tubemq_provider.windows.probing import ReadRange
     from tubemq_provider.windows.protocols import Document
 

@@ -143,24 +143,37 @@ class LocalPlace:
 
 
 class PlaceBook:
-    """A `BoundaryBook` of one document per boundary in a place."""
+    """A `BoundaryBook` of one document per key in a place."""
 
     def __init__(self, place: Place, directory: str) -> None:
         self._place = place
         self._directory = directory
 
+    def listing(self) -> Iterable[str]:
+        """One listing of the directory."""
+        prefix = f"{self._directory}/"
+        for name in self._place.names(self._directory):
+            yield name.removeprefix(prefix).removesuffix(".json")
+
     def read(self, key: str) -> Document | None:
-        """The boundary fixed under `key`, or None."""
-        return self._place.read(f"{self._directory}/{key}.json")
+        """The document fixed under `key`, or None."""
+        return self._place.read(self._name(key))
 
     def fix(self, key: str, document: Document) -> Document:
         """Store it if nothing is there; what is there now."""
-        name = f"{self._directory}/{key}.json"
+        name = self._name(key)
         self._place.create(name, document)
         found = self._place.read(name)
         if found is None:
             raise SinkDamaged(f"{self._place.url}/{name} vanished right after it was written")
         return found
+
+    def take_back(self, key: str) -> None:
+        """Remove the document."""
+        self._place.remove([self._name(key)])
+
+    def _name(self, key: str) -> str:
+        return f"{self._directory}/{key}.json"
 
 
 def scheme_of(url: str) -> str:

@@ -163,13 +163,17 @@ class JdbcSink:
     @plain_errors
     def window_ids(self) -> Iterable[str]:
         """Ids of the window rows of this target."""
-        windows = self.windows
-        if not self._exists(windows.name):
+        return self.ids(self.windows)
+
+    @plain_errors
+    def ids(self, table: sa.Table) -> list[str]:
+        """Ids of the rows that `table` has of this target."""
+        if not self._exists(table.name):
             return []
         with self._engine.connect() as connection:
-            mine = windows.c.target == self._target
+            mine = table.c.target == self._target
             return list(
-                connection.scalars(windows.select().with_only_columns(windows.c.id).where(mine))
+                connection.scalars(table.select().with_only_columns(table.c.id).where(mine))
             )
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
@@ -357,6 +361,13 @@ class JdbcSink:
                 raise
 
     @plain_errors
+    def remove(self, table: sa.Table, key: str) -> None:
+        """Remove the row under `key`, if there is one."""
+        if self._exists(table.name):
+            with self._engine.begin() as connection:
+                connection.execute(table.delete().where(table.c.id == key))
+
+    @plain_errors
     def make(self, table: sa.Table) -> None:
         """Create a table if there is none; another try may do so at the same time."""
         from sqlalchemy.exc import DBAPIError
@@ -387,10 +398,13 @@ class _Overtaken(Exception):
 
 
 class _TableBook:
-    """A `BoundaryBook` of one row per boundary."""
+    """A `BoundaryBook` of one row per document."""
 
     def __init__(self, sink: JdbcSink) -> None:
         self._sink = sink
+
+    def listing(self) -> Iterable[str]:
+        return self._sink.ids(self._sink.fixed)
 
     def read(self, key: str) -> Document | None:
         return self._sink.read(self._sink.fixed, key)
@@ -401,6 +415,9 @@ class _TableBook:
         if found is None:
             raise SinkDamaged(f"boundary {key} vanished right after it was written")
         return found
+
+    def take_back(self, key: str) -> None:
+        self._sink.remove(self._sink.fixed, key)
 
 
 def _parse(url: str) -> tuple[Any, str]:

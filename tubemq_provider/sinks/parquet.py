@@ -27,7 +27,6 @@ from typing import Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import (
-    create_document,
     fsync_path,
     read_document,
     replace_document,
@@ -35,6 +34,7 @@ from tubemq_provider.files.durable import (
 from tubemq_provider.files.parquet import count_rows
 from tubemq_provider.files.staging import StagingArea, verified_files
 from tubemq_provider.sinks._markers import marker_document, read_marker
+from tubemq_provider.sinks._places import LocalPlace, PlaceBook
 from tubemq_provider.windows.errors import CountMismatch, DocumentError, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
@@ -95,7 +95,7 @@ class ParquetSink:
     @property
     def boundaries(self) -> BoundaryBook:
         """Boundaries fixed beside the data."""
-        return _DirectoryBook(self.root / "_boundaries")
+        return PlaceBook(LocalPlace(self.root), "_boundaries")
 
     def marker(self, window_id: str) -> Marker | None:
         """The marker of a published window, or None.
@@ -188,24 +188,6 @@ class ParquetSink:
 
     def _place(self, window_id: str) -> Path:
         return self.root / f"{_PREFIX}{window_id}"
-
-
-class _DirectoryBook:
-    """A `BoundaryBook` of one file per boundary."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-
-    def read(self, key: str) -> Document | None:
-        return read_document(self._directory / f"{key}.json")
-
-    def fix(self, key: str, document: Document) -> Document:
-        path = self._directory / f"{key}.json"
-        create_document(path, document)
-        found = read_document(path)
-        if found is None:
-            raise SinkDamaged(f"{path} vanished right after it was written")
-        return found
 
 
 def _read_document(place: Path) -> Document | None:

@@ -12,7 +12,14 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-__all__ = ["basic_instant", "canonical_json", "parse_instant", "rfc3339", "sha256_hex"]
+__all__ = [
+    "basic_instant",
+    "canonical_json",
+    "parse_basic_instant",
+    "parse_instant",
+    "rfc3339",
+    "sha256_hex",
+]
 
 
 def canonical_json(value: object) -> str:
@@ -65,6 +72,14 @@ def basic_instant(instant: datetime) -> str:
     _require_aware(instant)
     text = instant.astimezone(UTC).replace(tzinfo=None).isoformat()
     return text.replace("-", "").replace(":", "") + "Z"
+
+
+def parse_basic_instant(text: str) -> datetime:
+    """The instant of a `basic_instant`, in UTC. Raises `ValueError` for other text."""
+    instant = datetime.fromisoformat(text)
+    if basic_instant(instant) != text:
+        raise ValueError(f"{text!r} is not spelled as instants in names are")
+    return instant.astimezone(UTC)
 
 
 def _require_aware(instant: datetime) -> None:

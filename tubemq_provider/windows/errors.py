@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 from tubemq_client.errors import TubeMQError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tubemq_provider.windows.plan import WindowPlan, WindowScope
 
 __all__ = [
+    "BoundaryConflict",
     "CountMismatch",
     "DatabaseError",
     "DocumentError",
@@ -68,6 +71,19 @@ class OtherScopeFound(WindowError):
         self.scope = scope
         self.found = found
         super().__init__(message)
+
+
+class BoundaryConflict(WindowError):
+    """An instant is given offsets that contradict boundaries which are fixed, at it or beside it,
+    or a window would overlap one that is there. Nothing was fixed, read or written. `problems`
+    lists what contradicts."""
+
+    fatal = True
+
+    def __init__(self, subject: str, problems: Sequence[str], hints: Sequence[str]) -> None:
+        self.problems = list(problems)
+        lines = "".join(f"\n  - {problem}" for problem in self.problems)
+        super().__init__(f"{subject}:{lines}\n" + "\n".join(hints))
 
 
 class MarkerConflict(WindowError):

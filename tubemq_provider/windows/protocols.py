@@ -127,13 +127,21 @@ class Publication:
 
 @runtime_checkable
 class BoundaryBook(Protocol):
-    """Where a boundary between time windows is fixed once, outside anything Airflow can wipe."""
+    """Where boundaries between time windows are fixed once, outside anything Airflow can wipe.
+
+    What belongs under which key is the business of `windows.planning.book`."""
+
+    def listing(self) -> Iterable[str]:
+        """All keys, in no particular order; each that was fixed before the call is among them."""
 
     def read(self, key: str) -> Document | None:
-        """The boundary fixed under `key` (``<instant>-<h>``), or None."""
+        """The document fixed under `key` (``<instant>-<h>``), or None."""
 
     def fix(self, key: str, document: Document) -> Document:
         """Store `document` under `key` only if nothing is there; returns what is there now."""
+
+    def take_back(self, key: str) -> None:
+        """Remove what is fixed under `key`, if anything. For operators only: runs never do."""
 
 
 @runtime_checkable

@@ -7,17 +7,19 @@ later. Neither kind of window touches the cursor. This module must not import ai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple, Protocol, runtime_checkable
+from functools import partial
+from typing import Protocol
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import PartitionEnds
-from tubemq_provider.windows._plan_document import offset_problem, valid_key
-from tubemq_provider.windows.canonical import basic_instant, rfc3339
-from tubemq_provider.windows.errors import DocumentError, WindowNotReady
-from tubemq_provider.windows.plan import WindowPlan, WindowScope, key_order, time_window_id
+from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.errors import WindowNotReady
+from tubemq_provider.windows.plan import WindowPlan, WindowScope, time_window_id
+from tubemq_provider.windows.planning.book import ScopeBook
+from tubemq_provider.windows.planning.instants import TimeResolver, ask
 from tubemq_provider.windows.planning.retention import (
     EndsLookup,
     by_key,
@@ -25,143 +27,13 @@ from tubemq_provider.windows.planning.retention import (
     lost_starts,
 )
 from tubemq_provider.windows.policies import EARLIEST, LATEST, NewPartitionPosition, Policies
-from tubemq_provider.windows.protocols import BoundaryBook, Document
+from tubemq_provider.windows.protocols import BoundaryBook
 
-__all__ = [
-    "EvidentResolver",
-    "ExplicitPlanner",
-    "Resolved",
-    "StandalonePlanner",
-    "TimePlanner",
-    "TimeResolver",
-    "fixed_boundary",
-]
+__all__ = ["ExplicitPlanner", "StandalonePlanner", "TimePlanner"]
 
+Interval = tuple[datetime, datetime]
 Range = tuple[int, int]
 Words = Mapping[str, int | str]
-
-
-@runtime_checkable
-class TimeResolver(Protocol):
-    """Turns an instant into one offset per partition."""
-
-    @property
-    def name(self) -> str:
-        """The word users choose it by: ``boundaries``."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether it gives the same answer for ever. Others need a place to fix their answer."""
-
-    def offsets_at(self, instant: datetime) -> Mapping[str, int]:
-        """Offset by partition key; records before it belong to earlier windows. Raises
-        `ConfigError` if the instant cannot be resolved, `WindowNotReady` if it cannot yet."""
-
-
-class Resolved(NamedTuple):
-    """Offsets by partition key, and what they rest on: strings, integers, lists and objects."""
-
-    offsets: Mapping[str, int]
-    evidence: Document
-
-
-@runtime_checkable
-class EvidentResolver(TimeResolver, Protocol):
-    """A resolver that says how good its answer is; the boundary's document keeps it."""
-
-    def resolve(self, instant: datetime) -> Resolved:
-        """What `offsets_at` gives, with the evidence. Raises the same."""
-
-
-def fixed_boundary(
-    resolver: TimeResolver,
-    instant: datetime,
-    scope: WindowScope,
-    book: BoundaryBook | None,
-    *,
-    floor: Mapping[str, int] | None = None,
-    ceiling: Mapping[str, int] | None = None,
-) -> dict[str, int]:
-    """The one boundary at `instant`: what the book has, else what the resolver says, fixed now.
-
-    A resolver that may answer differently later could contradict a neighbour that is fixed: its
-    answer is kept between `floor`, the boundary before, and `ceiling`, the one after. One that
-    forgets a partition of `floor` is refused before it is fixed: the partition would join again
-    later, and its records come twice.
-    """
-    if book is None:
-        if not resolver.exact:
-            raise ConfigError(
-                f"resolver {resolver.name!r} may answer differently later, and this sink has no "
-                f"place to fix a boundary; use the 'boundaries' resolver, or a sink that keeps "
-                f"boundaries, such as Parquet",
-                subject="time window",
-            )
-        return dict(resolver.offsets_at(instant))
-    key = _boundary_key(instant, scope)
-    found = book.read(key)
-    if found is None:
-        offsets, evidence = _ask(resolver, instant)
-        if not resolver.exact:
-            _refuse_forgotten(offsets, floor or {}, instant)
-            offsets = _between(offsets, floor or {}, ceiling or {})
-        document: Document = {
-            "v": 1,
-            "instant": rfc3339(instant),
-            "topic": scope.topic,
-            "h": scope.h,
-            "resolver": resolver.name,
-            "offsets": dict(sorted(offsets.items(), key=key_order)),
-        }
-        found = book.fix(key, document | ({"evidence": evidence} if evidence else {}))
-    return _boundary_offsets(found, key, scope)
-
-
-def _boundary_key(instant: datetime, scope: WindowScope) -> str:
-    return f"{basic_instant(instant)}-{scope.h}"
-
-
-def _ask(resolver: TimeResolver, instant: datetime) -> Resolved:
-    if isinstance(resolver, EvidentResolver):
-        return resolver.resolve(instant)
-    return Resolved(resolver.offsets_at(instant), {})
-
-
-def _refuse_forgotten(
-    offsets: Mapping[str, int], floor: Mapping[str, int], instant: datetime
-) -> None:
-    if missing := sorted(floor.keys() - offsets, key=key_order):
-        raise WindowNotReady(
-            f"partitions {', '.join(missing)} are known at the start of the window, but nothing "
-            f"tells where they were at {rfc3339(instant)}; is their broker away?"
-        )
-
-
-def _between(
-    offsets: Mapping[str, int], floor: Mapping[str, int], ceiling: Mapping[str, int]
-) -> dict[str, int]:
-    raised = {key: max(offset, floor.get(key, 0)) for key, offset in offsets.items()}
-    return {key: min(offset, ceiling.get(key, offset)) for key, offset in raised.items()}
-
-
-def _boundary_offsets(document: Document, key: str, scope: WindowScope) -> dict[str, int]:
-    problems = []
-    if document.get("v") != 1:
-        problems.append(f"version {document.get('v')!r} is unknown here; this release reads 1")
-    if document.get("h") != scope.h:
-        problems.append(f"h {document.get('h')!r} is not {scope.h!r}")
-    offsets = document.get("offsets")
-    if not isinstance(offsets, dict) or not offsets:
-        problems.append("offsets are missing")
-        offsets = {}
-    for partition, offset in offsets.items():
-        if not valid_key(partition):
-            problems.append(f"{partition!r} is not '<broker id>:<partition id>'")
-        elif bad := offset_problem(offset):
-            problems.append(f"{partition}: {bad}")
-    if problems:
-        raise DocumentError(f"boundary {key}", problems)
-    return dict(offsets)
 
 
 class StandalonePlanner(Protocol):
@@ -174,8 +46,18 @@ class StandalonePlanner(Protocol):
     def window_id(self) -> str | None:
         """The id, if it is known before planning."""
 
+    @property
+    def interval(self) -> Interval | None:
+        """The instants that the window lies between, if it is one of time."""
+
     def has_neighbour(self) -> bool:
         """Whether a window beside this one is known to have been planned in the same scope."""
+
+    def confirm(self) -> None:
+        """Raise `WindowError` if what is asked for contradicts what is fixed."""
+
+    def stands(self, plan: WindowPlan) -> bool:
+        """Whether a plan that was stored, and never published, may still be used."""
 
     def plan(self) -> WindowPlan:
         """The plan; the same question may be answered differently later."""
@@ -205,44 +87,83 @@ class TimePlanner:
         """Known before planning: it names the interval."""
         return time_window_id(self.start, self.end, self.scope.h)
 
+    @property
+    def interval(self) -> Interval:
+        """The instants that the window lies between."""
+        return self.start, self.end
+
     def has_neighbour(self) -> bool:
         """Whether one of the boundaries is fixed already."""
-        if self.book is None:
-            return False
-        keys = (_boundary_key(instant, self.scope) for instant in (self.start, self.end))
-        return any(self.book.read(key) is not None for key in keys)
+        book = self._scope_book()
+        return book is not None and (book.has(self.start) or book.has(self.end))
+
+    def stands(self, plan: WindowPlan) -> bool:
+        """Whether `plan`, stored by an earlier try and never published, lies between the boundaries
+        as they are fixed now: they may have been taken back since."""
+        try:
+            before, after = self._boundaries(self._scope_book())
+        except ConfigError:
+            if self.book is None:
+                return True  # nothing but the plan remembers them
+            raise
+        starts = {key: start for key, (start, _) in plan.ranges.items() if key not in plan.joined}
+        return plan.ends == after and starts == before
+
+    def confirm(self) -> None:
+        """Raise `BoundaryConflict` if what the user gives for an instant is not what is fixed."""
+        if self.book is not None and self.resolver.exact:
+            book = ScopeBook(self.book, self.scope)
+            for at in (self.start, self.end):
+                book.confirm(at, partial(ask, self.resolver, at))
 
     def plan(self) -> WindowPlan:
         """Fix both boundaries and plan what lies between, even if that is nothing.
 
         Raises `WindowNotReady` while a boundary lies beyond what brokers have on disk, and
-        `DataLoss` as `gap_policy` says.
+        `DataLoss` as `gap_policy` says. What a retired broker has taken with it is a gap.
         """
-        before = fixed_boundary(
-            self.resolver, self.start, self.scope, self.book, ceiling=self._fixed_end()
-        )
-        after = fixed_boundary(self.resolver, self.end, self.scope, self.book, floor=before)
-        known = by_key(self.scope.topic, self.ends())
-        ranges, joined = self._ranges(before, after, known)
-        check_reachable(self.scope.topic, ranges, known)
-        gaps = lost_starts(self.scope.topic, ranges, known, self.policies.gap_policy)
+        book = self._scope_book()
+        before, after = self._boundaries(book)
+        topic, known = self.scope.topic, by_key(self.scope.topic, self.ends())
+        gone = {key for key in after if key not in known and book and book.is_retired(key)}
+        ranges, joined = self._ranges(before, after, known, gone)
+        here = {key: range_ for key, range_ in ranges.items() if key not in gone}
+        check_reachable(topic, here, known)
+        gaps = lost_starts(topic, here, known, self.policies.gap_policy)
+        gaps |= {key: (ranges[key],) for key in gone if ranges[key][0] < ranges[key][1]}
+        absent = tuple(key for key in ranges if key not in known)
         return WindowPlan.for_time(
-            self.scope, self.start, self.end, ranges, gaps=gaps, joined=joined
+            self.scope, self.start, self.end, ranges, gaps=gaps, joined=joined, absent=absent
         )
 
-    def _fixed_end(self) -> dict[str, int]:
-        """The boundary at the end if a neighbour has fixed it, and it matters for the start."""
-        if self.book is None or self.resolver.exact:
-            return {}
-        key = _boundary_key(self.end, self.scope)
-        found = self.book.read(key)
-        return _boundary_offsets(found, key, self.scope) if found else {}
+    def _scope_book(self) -> ScopeBook | None:
+        return None if self.book is None else ScopeBook(self.book, self.scope)
+
+    def _boundaries(self, book: ScopeBook | None) -> tuple[dict[str, int], dict[str, int]]:
+        """Both boundaries, fixed where the sink has a place to fix them."""
+        resolver, instants = self.resolver, (self.start, self.end)
+        if book is None and not resolver.exact:
+            raise ConfigError(
+                f"resolver {resolver.name!r} may answer differently later, and this sink has no "
+                f"place to fix a boundary; use the 'boundaries' resolver, or a sink that keeps "
+                f"boundaries, such as Parquet",
+                subject="time window",
+            )
+        if book is None:
+            before, after = (dict(resolver.offsets_at(instant)) for instant in instants)
+        else:
+            before, after = (
+                book.fix(at, resolver.name, partial(ask, resolver, at), exact=resolver.exact)
+                for at in instants
+            )
+        return before, after
 
     def _ranges(
         self,
         before: Mapping[str, int],
         after: Mapping[str, int],
         known: Mapping[str, PartitionEnds],
+        gone: Collection[str],
     ) -> tuple[dict[str, Range], tuple[str, ...]]:
         problems = [
             f"partition {key} is known at {rfc3339(self.start)} but not at {rfc3339(self.end)}"
@@ -252,7 +173,12 @@ class TimePlanner:
         joined = tuple(key for key in after if key not in before)
         ranges = {}
         for key, end in after.items():
-            start = before.get(key, self._joining(known.get(key), end))
+            if key in before:
+                start = before[key]
+            elif key in gone:
+                start = end
+            else:
+                start = self._joining(key, known.get(key), end)
             if start > end:
                 problems.append(f"partition {key}: start {start} is beyond end {end}")
             ranges[key] = (start, end)
@@ -260,10 +186,16 @@ class TimePlanner:
             raise ConfigError(problems, subject=f"boundaries of window {self.window_id}")
         return ranges, joined
 
-    def _joining(self, known: PartitionEnds | None, end: int) -> int:
+    def _joining(self, key: str, known: PartitionEnds | None, end: int) -> int:
         """Where a partition begins that no earlier boundary knows."""
-        latest = self.policies.new_partition_position is NewPartitionPosition.LATEST
-        return end if latest or known is None else min(known.min_offset, end)
+        if self.policies.new_partition_position is NewPartitionPosition.LATEST:
+            return end
+        if known is None:
+            raise WindowNotReady(
+                f"partition {key} joins with window {self.window_id}, and no broker offers it now: "
+                f"where it begins cannot be told"
+            )
+        return min(known.min_offset, end)
 
 
 @dataclass
@@ -294,9 +226,21 @@ class ExplicitPlanner:
         """Only known once planned: the id is the hash of the ranges."""
         return
 
+    @property
+    def interval(self) -> None:
+        """None: such windows have no time."""
+        return
+
     def has_neighbour(self) -> bool:
         """Never known: such windows have no order."""
         return False
+
+    def confirm(self) -> None:
+        """Nothing is fixed for such windows."""
+
+    def stands(self, plan: WindowPlan) -> bool:  # noqa: ARG002
+        """Always: its offsets are its own."""
+        return True
 
     def plan(self) -> WindowPlan:
         """The plan of these ranges. Raises `WindowNotReady` and `DataLoss` like a time window."""

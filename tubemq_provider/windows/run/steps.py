@@ -24,6 +24,7 @@ from tubemq_provider.windows.cursor import Cursor, Position, position_of_event
 from tubemq_provider.windows.errors import DocumentError, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.overlaps import refuse_overlaps
 from tubemq_provider.windows.planning.resolve import StandalonePlanner
 from tubemq_provider.windows.planning.scopes import refuse_other_scopes
 from tubemq_provider.windows.policies import OnClear, OnOtherScope
@@ -212,11 +213,20 @@ class WindowRun:
         if self._planner.policies.on_other_scope is OnOtherScope.FAIL:
             yield from refuse_other_scopes(self._sink, self._scope)
 
+    def _refuse_overlaps(self) -> Iterator[str]:
+        """A time window that reaches into published ones would store their records again."""
+        if not isinstance(self._planner, CursorPlanner) and (interval := self._planner.interval):
+            refuse_overlaps(self._sink.window_ids(), interval, self._scope.h)
+            yield "intervals compared"
+
     # -- 2 plan -------------------------------------------------------------------------------
 
     def _plan(self) -> Iterator[str]:
         """Task plan, stored plan, marker, and only then a new plan; copied into the task plan."""
         now = self._now
+        if not isinstance(self._planner, CursorPlanner):
+            self._planner.confirm()
+            yield "confirmed"
         task_plan = self._read_plan(self._store.load_task_plan(), "task plan")
         yield "task plan read"
         if task_plan is not None and self._ours(task_plan):
@@ -247,9 +257,9 @@ class WindowRun:
         """Whether an unpublished plan can still be read, as far as a policy asks for more than an
         error."""
         planner = self._planner
-        if not isinstance(planner, CursorPlanner) or (plan.seq or 0) <= self._position().seq:
-            return True
-        return planner.readable(plan)
+        if not isinstance(planner, CursorPlanner):
+            return planner.stands(plan)
+        return (plan.seq or 0) <= self._position().seq or planner.readable(plan)
 
     def _find_plan(self, window_id: str) -> Iterator[str]:
         stored = self._stored_plan(window_id)
@@ -269,6 +279,7 @@ class WindowRun:
         else:
             if not self._planner.has_neighbour():
                 yield from self._refuse_other_scopes()
+            yield from self._refuse_overlaps()
             created = self._planner.plan()
         yield "plan created"
         if created is None:
@@ -391,8 +402,11 @@ class WindowRun:
         yield "tidied"
 
     def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:
-        """A try that slept for long may find its window published and its marker gone again."""
+        """A try that slept for long may find its window published and its marker gone again, or
+        another interval published over its own."""
         if not is_cursor(plan):
+            if self._now.replacing is None:
+                yield from self._refuse_overlaps()
             return
         cursor = self._read_cursor()
         yield "cursor read again"

@@ -21,7 +21,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import INDEX_ENTRY_BYTES, Message, OffsetRange, Partition, PartitionEnds
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import DocumentError
-from tubemq_provider.windows.planning.resolve import Resolved
+from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.retention import EndsLookup
 from tubemq_provider.windows.probing import ReadRange, crossing, first_in
 from tubemq_provider.windows.time.samples import Sample, by_partition, cover, instant_of, ms_of

@@ -27,7 +27,7 @@ from tubemq_client.model import (
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import key_order
-from tubemq_provider.windows.planning.resolve import Resolved
+from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.retention import EndsLookup, by_key
 from tubemq_provider.windows.probing import ReadRange, crossing, first_in
 from tubemq_provider.windows.time.samples import store_of

@@ -21,7 +21,7 @@ from tubemq_client.model import Partition
 from tubemq_provider.windows._plan_document import offset_problem
 from tubemq_provider.windows.canonical import canonical_json, rfc3339
 from tubemq_provider.windows.errors import DocumentError
-from tubemq_provider.windows.planning.resolve import Resolved
+from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.retention import EndsLookup
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.time.samples import (

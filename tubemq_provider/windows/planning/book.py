@@ -1,0 +1,353 @@
+"""The boundaries of one scope as one monotone sequence, fixed by many runs at once.
+
+A boundary is never looked at alone. It lies between the nearest fixed ones on both sides, whatever
+a resolver says and in whatever order windows are planned; it names every partition that an earlier
+boundary names, and none that a later one has left out. So windows tile each partition's log:
+
+- A partition that joins does so at one boundary, and the window that ends there takes it from its
+  beginning. Older windows that are planned afterwards leave it out.
+- A partition that nothing can tell of now keeps its place only if its broker is *retired*; else the
+  boundary waits.
+
+Two runs that fix different instants could contradict each other without seeing it. So boundaries
+are fixed in turns: ``turn-<n>-<h>`` can be written once, by a run that has seen all turns before,
+and holds the whole boundary; the document under the instant is its copy, which the next run makes
+if the first one died in between.
+
+Goes through a `BoundaryBook` and does nothing else: no clock, no look-up of ends.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.windows._plan_document import offset_problem, valid_key
+from tubemq_provider.windows.canonical import basic_instant, parse_basic_instant, rfc3339
+from tubemq_provider.windows.errors import BoundaryConflict, DocumentError, WindowNotReady
+from tubemq_provider.windows.plan import WindowScope, key_order
+from tubemq_provider.windows.planning.budgets import store_name
+from tubemq_provider.windows.planning.instants import Resolved
+from tubemq_provider.windows.protocols import BoundaryBook, Document
+
+__all__ = ["ScopeBook", "retired_key"]
+
+_TURNS: Final = 200
+"""How often a run tries to get a turn before it lets the scheduler try again."""
+
+_OLD_LOOKS: Final = 200
+"""Boundaries of releases that compared a boundary with two others only: so many are read back from
+one of them, to find the partitions and offsets that it should have known."""
+
+_KEY = re.compile(r"(turn|retired)-(\d+)")
+
+
+def retired_key(broker_id: int, scope: WindowScope) -> str:
+    """Under which a book says that a broker will not come back."""
+    return f"retired-{broker_id}-{scope.h}"
+
+
+class _Sides(NamedTuple):
+    """What is fixed around an instant; `above` is None if nothing is fixed after it."""
+
+    below: Mapping[str, int]
+    above: Mapping[str, int] | None
+
+
+class ScopeBook:
+    """The boundaries of `scope` in `book`. Make one per plan: it keeps what it has read."""
+
+    def __init__(self, book: BoundaryBook, scope: WindowScope) -> None:
+        self._book = book
+        self._scope = scope
+        self._read: dict[datetime, Document] = {}
+        self._instants: list[datetime] = []
+        self._turn = 0
+
+    def has(self, instant: datetime) -> bool:
+        """Whether the boundary at `instant` is fixed."""
+        return self._document(instant) is not None
+
+    def instants(self) -> list[datetime]:
+        """All instants that are fixed, the earliest first."""
+        self._look()
+        return list(self._instants)
+
+    def at(self, instant: datetime) -> dict[str, int]:
+        """The boundary fixed at `instant`, with what earlier ones say of partitions that it does
+        not name. Raises `KeyError` if none is fixed."""
+        self._look()
+        return self._effective(instant)
+
+    @cached_property
+    def retired(self) -> frozenset[int]:
+        """Ids of brokers that an operator has retired."""
+        found = (self._parsed(key) for key in self._book.listing())
+        return frozenset(number for kind, number in filter(None, found) if kind == "retired")
+
+    def is_retired(self, name: str) -> bool:
+        """Whether the broker of a partition (``"1:0"``) or store (``"1/0"``) is retired."""
+        return _numbers(name)[0] in self.retired
+
+    def fix(
+        self, instant: datetime, name: str, resolve: Callable[[], Resolved], *, exact: bool
+    ) -> dict[str, int]:
+        """The one boundary at `instant`: what is fixed, else the answer of the resolver called
+        `name`, fitted between its neighbours and fixed now.
+
+        An `exact` answer means what it says: one that contradicts what is fixed, here or beside it,
+        raises `BoundaryConflict` instead of being fitted. Raises `WindowNotReady` while a partition
+        cannot be told.
+        """
+        answer: Resolved | None = None
+        for _ in range(_TURNS):
+            self._look()
+            if self.has(instant):
+                if exact:
+                    self.confirm(instant, resolve)
+                return self._effective(instant)
+            if answer is None:
+                # Takes its time: others may fix boundaries meanwhile.
+                answer = resolve()
+                self._look()
+            document = self._fitted(instant, name, answer, exact=exact)
+            turn = {"v": 1, "turn": self._turn + 1, "boundary": document}
+            if self._book.fix(self._turn_key(self._turn + 1), turn) == turn:
+                self._read[instant] = self._book.fix(self._key(instant), document)
+                return self._effective(instant)
+        raise WindowNotReady(f"others fix boundaries of group {self._scope.group!r} all the time")
+
+    def confirm(self, instant: datetime, resolve: Callable[[], Resolved]) -> None:
+        """Raise `BoundaryConflict` if `instant` is fixed at other offsets than an exact resolver
+        gives for it: they have been corrected since, and what lies between may be in a window. What
+        is not given any more stays as it is."""
+        self._look()
+        if not self.has(instant):
+            return
+        try:
+            answer = resolve()
+        except ConfigError:
+            return
+        fixed, by = self._effective(instant), self._read[instant].get("resolver")
+        given = {
+            key: offset
+            for key, offset in answer.offsets.items()
+            if fixed.get(key, offset) != offset
+        }
+        if given:
+            fits = {key: fixed[key] for key in given}
+            raise _contradiction(self._scope, instant, _Clash(fits, given, {}), f"by {by!r}")
+
+    def retire(self, broker_id: int) -> None:
+        """Give up what the broker has and never delivered: boundaries no longer wait for it. If it
+        comes back, its partitions go on where they were. Safe beside runs."""
+        key = retired_key(broker_id, self._scope)
+        self._book.fix(key, {"v": 1, "broker": broker_id, "h": self._scope.h})
+
+    def take_back(self, instant: datetime) -> None:
+        """Forget the boundary at `instant`, as if it had never been fixed. Only while no run plans,
+        and only if no published window begins, ends or lies there: callers see to both."""
+        self._look()
+        self._book.fix(
+            self._turn_key(self._turn + 1),
+            {"v": 1, "turn": self._turn + 1, "taken_back": rfc3339(instant)},
+        )
+        self._book.take_back(self._key(instant))
+        self._read.pop(instant, None)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """List the book, and finish the last turn for a run that died in it."""
+        instants, turn = [], 0
+        for key in self._book.listing():
+            if not key.endswith(f"-{self._scope.h}"):
+                continue
+            parsed = self._parsed(key)
+            if parsed is None:
+                instants.append(parse_basic_instant(key.rpartition("-")[0]))
+            elif parsed[0] == "turn":
+                turn = max(turn, parsed[1])
+        self._instants, self._turn = sorted(instants), turn
+        last = self._book.read(self._turn_key(turn)) if turn else None
+        if last is not None and "boundary" in last:
+            document = last["boundary"]
+            instant = datetime.fromisoformat(document["instant"])
+            if instant not in self._instants:
+                self._book.fix(self._key(instant), document)
+                insort(self._instants, instant)
+
+    def _parsed(self, key: str) -> tuple[str, int] | None:
+        """Kind and number of a key that is no boundary's; None for a boundary's."""
+        found = _KEY.match(key) if key.endswith(f"-{self._scope.h}") else None
+        return (found[1], int(found[2])) if found else None
+
+    def _key(self, instant: datetime) -> str:
+        return f"{basic_instant(instant)}-{self._scope.h}"
+
+    def _turn_key(self, number: int) -> str:
+        return f"turn-{number}-{self._scope.h}"
+
+    def _document(self, instant: datetime) -> Document | None:
+        if instant not in self._read:
+            found = self._book.read(self._key(instant))
+            if found is None:
+                return None
+            _check(found, self._key(instant), self._scope)
+            self._read[instant] = found
+        return self._read[instant]
+
+    def _effective(self, instant: datetime) -> dict[str, int]:
+        """The offsets at a fixed instant. A document that is not *whole* was made by a release that
+        did not compare it with all others: earlier ones complete and raise it."""
+        offsets: dict[str, int] = {}
+        place = bisect_left(self._instants, instant)
+        earlier = reversed(self._instants[max(0, place - _OLD_LOOKS) : place])
+        for known in [instant, *earlier]:
+            document = self._document(known)
+            if document is None:
+                raise KeyError(known)
+            for key, offset in document["offsets"].items():
+                offsets[key] = max(offset, offsets.get(key, 0))
+            if document.get("whole"):
+                break
+        return dict(sorted(offsets.items(), key=key_order))
+
+    def _sides(self, instant: datetime) -> _Sides:
+        place = bisect_left(self._instants, instant)
+        below = self._effective(self._instants[place - 1]) if place else {}
+        above = None
+        if place < len(self._instants):
+            above = self._effective(self._instants[place])
+        return _Sides(below, above)
+
+    # -- fitting ------------------------------------------------------------------------------
+
+    def _fitted(self, instant: datetime, name: str, answer: Resolved, *, exact: bool) -> Document:
+        """The document that fixes `answer`: between its sides, and with all that is below it."""
+        sides = self._sides(instant)
+        missing = self._missing(answer, sides)
+        if missing and not exact:
+            raise WindowNotReady(_not_told(instant, missing, self._scope))
+        offsets = dict(sides.below)
+        moved: dict[str, int] = {}
+        for key, offset in answer.offsets.items():
+            if sides.above is not None and key not in sides.above:
+                # It joins later, and is read from its beginning there.
+                continue
+            offsets[key] = max(offset, sides.below.get(key, 0))
+            if sides.above is not None:
+                offsets[key] = min(offsets[key], sides.above[key])
+            if offsets[key] != offset:
+                moved[key] = offset
+        if exact and (missing or moved):
+            fits = {key: offsets[key] for key in moved}
+            raise _contradiction(self._scope, instant, _Clash(fits, moved, missing), "beside it")
+        document: Document = {
+            "v": 1,
+            "instant": rfc3339(instant),
+            "topic": self._scope.topic,
+            "h": self._scope.h,
+            "resolver": name,
+            "offsets": dict(sorted(offsets.items(), key=key_order)),
+            "whole": 1,
+        }
+        notes = {"evidence": answer.evidence, "moved": moved}
+        return document | {key: note for key, note in notes.items() if note}
+
+    def _missing(self, answer: Resolved, sides: _Sides) -> dict[str, str]:
+        """What an answer leaves out though it has to be told, each with the reason: it would join
+        again later and be read twice. What is retired keeps its place instead."""
+        missing = dict(answer.unknown)
+        for key in sides.below.keys() - answer.offsets:
+            if key not in missing and store_name(key) not in missing:
+                missing[key] = "an earlier boundary has it, and nothing tells where it was"
+        if sides.above is not None:
+            known = {*sides.above, *(store_name(key) for key in sides.above)}
+            missing = {key: reason for key, reason in missing.items() if key in known}
+        return {key: reason for key, reason in missing.items() if not self.is_retired(key)}
+
+
+def _not_told(instant: datetime, missing: Mapping[str, str], scope: WindowScope) -> str:
+    lines = "".join(f"\n  - {key}: {missing[key]}" for key in sorted(missing, key=_numbers))
+    return (
+        f"the boundary at {rfc3339(instant)} cannot be told yet:{lines}\nis a broker away? The "
+        f"window waits for it; one that will never come back is given up with "
+        f"{_command('retire', scope, _brokers(missing))}"
+    )
+
+
+class _Clash(NamedTuple):
+    """Offsets that would fit, those that were given instead, and partitions that are missing."""
+
+    fits: Mapping[str, int]
+    given: Mapping[str, int]
+    missing: Mapping[str, str]
+
+
+def _contradiction(
+    scope: WindowScope, instant: datetime, clash: _Clash, where: str
+) -> BoundaryConflict:
+    text = rfc3339(instant)
+    problems = [
+        f"partition {key}: {clash.given[key]} is given, {offset} fits"
+        for key, offset in sorted(clash.fits.items(), key=key_order)
+    ]
+    problems += [
+        f"partition {key}: not given, {reason}" for key, reason in sorted(clash.missing.items())
+    ]
+    hints = []
+    if clash.fits:
+        hints.append(
+            f"give the offsets that fit; or, while no window that touches the fixed instant is "
+            f"published, take it back: {_command('unfix', scope, '--instant ' + text)}"
+        )
+    if clash.missing:
+        hints.append(
+            f"name partitions that had nothing new with their last offset, or retire their "
+            f"broker: {_command('retire', scope, _brokers(clash.missing))}"
+        )
+    subject = f"the boundary given for {text} contradicts what is fixed {where}"
+    return BoundaryConflict(subject, problems, hints)
+
+
+def _command(name: str, scope: WindowScope, options: str) -> str:
+    """A command as an operator types it, but for the sink, which has many spellings."""
+    more = "".join(f" --filter {item}" for item in scope.filters)
+    more += f" --epoch {scope.epoch}" if scope.epoch else ""
+    asset = f"{scope.cluster}/{scope.topic}/{scope.group}"
+    return f"'airflow tubemq offsets {name} {asset} --sink SINK{more} {options}'"
+
+
+def _brokers(names: Iterable[str]) -> str:
+    ids = sorted({_numbers(name)[0] for name in names})
+    return " ".join(f"--broker {broker}" for broker in ids)
+
+
+def _numbers(name: str) -> tuple[int, ...]:
+    """The numbers in the name of a partition or store, the broker's first."""
+    return tuple(int(part) for part in re.split("[:/]", name))
+
+
+def _check(document: Document, key: str, scope: WindowScope) -> None:
+    problems = []
+    if document.get("v") != 1:
+        problems.append(f"version {document.get('v')!r} is unknown here; this release reads 1")
+    if document.get("h") != scope.h:
+        problems.append(f"h {document.get('h')!r} is not {scope.h!r}")
+    offsets = document.get("offsets")
+    if not isinstance(offsets, dict) or not offsets:
+        problems.append("offsets are missing")
+        offsets = {}
+    for partition, offset in offsets.items():
+        if not valid_key(partition):
+            problems.append(f"{partition!r} is not '<broker id>:<partition id>'")
+        elif bad := offset_problem(offset):
+            problems.append(f"{partition}: {bad}")
+    if problems:
+        raise DocumentError(f"boundary {key}", problems)
