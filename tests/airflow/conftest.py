@@ -116,7 +116,7 @@ def airflow(
     (lakes / "sinks").mkdir()
     catalog = {"type": "sql", "uri": f"sqlite:///{lakes}/sinks/cat.db", "note": SECRET}
     catalog["warehouse"] = f"file://{lakes}/sinks/iceberg"
-    for topic in (TOPIC, "drill", "kills", "sense", "sinks", "deferred"):
+    for topic in (TOPIC, "drill", "kills", "sense", "sinks", "deferred", "told"):
         cluster.add_topic(topic)
     connection = {
         "conn_type": "tubemq",

@@ -59,7 +59,10 @@ def airflow(
     ledger = "tubemq_provider.offsets.ledger"
     with running_airflow(
         dags,
-        connections={"tubemq_default": connection},
+        connections={
+            "tubemq_default": connection,
+            "elsewhere": connection | {"extra": {"cluster": "other"}},
+        },
         environment={
             "TUBEMQ_LEDGER_LAKES": str(lakes),
             "AIRFLOW__STATE_STORE__BACKEND": f"{ledger}.backend.TubeMQStateBackend",
@@ -155,9 +158,13 @@ class TestCommands:
             airflow, "windows", "verify", "--sink", str(lakes / "ledger"), "--asset", GROUP
         )
         assert found == {"windows": 3, "accepted": 3, "problems": []}
+        # Without an asset, windows of other groups in other sinks are nobody's problem here.
+        assert tubemq(airflow, "windows", "verify", "--sink", str(lakes / "ledger")) == found
 
     def test_lag_and_check(self, airflow: AirflowStack, lakes: Path) -> None:
         assert tubemq(airflow, "lag", GROUP)["lag"] == 1
+        with pytest.raises(AirflowApiError, match="name a connection to that cluster"):
+            tubemq(airflow, "lag", GROUP, "--conn-id", "elsewhere")
         checks = tubemq(airflow, "check", "--sink", str(lakes / "ledger"))
         assert {row["check"]: row["result"] for row in checks} == dict.fromkeys(
             ["connection", "cluster", "state backend", "ledger tables", "sink"], "ok"

@@ -28,7 +28,7 @@ _BACKEND = "tubemq_provider.offsets.ledger.backend.TubeMQStateBackend"
 def lag(args: Any) -> None:
     """Index entries between a group's position and the stable ends: an upper bound on records."""
     with open_group(args.asset) as group:
-        _, topic, name = group.parts
+        cluster, topic, name = group.parts
         _, cursor = group.cursor()
         event = group.newest_position()
     known = [cursor, event["position"] if event else None]
@@ -38,6 +38,12 @@ def lag(args: Any) -> None:
         for key, offset in (newest or {"next": {}})["next"].items()
     }
     hook = TubeMQHook(args.conn_id or TubeMQHook.default_conn_name)
+    if hook.cluster != cluster:
+        raise errors.ConfigError(
+            f"connection {hook.tubemq_conn_id!r} is of cluster {hook.cluster!r}, the asset of "
+            f"{cluster!r}: name a connection to that cluster with --conn-id",
+            subject="connection",
+        )
     ends = hook.ends(topic, name, stable=True)
     found = lag_between(ends, positions)
     rows = [

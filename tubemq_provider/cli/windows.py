@@ -16,7 +16,7 @@ from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.coverage import coverage, report
-from tubemq_provider.windows.protocols import Document, Marker
+from tubemq_provider.windows.protocols import Document, Marker, Sink
 
 __all__ = ["list_windows", "show", "show_coverage", "verify"]
 
@@ -74,12 +74,15 @@ def show(args: Any) -> None:
 def verify(args: Any) -> int:
     """Each marker against the accepted windows, and cursor windows against each other. Status 1 if
     something is wrong."""
-    markers = published_windows(sink_for(args.sink))
+    sink = sink_for(args.sink)
+    markers = published_windows(sink)
+    written = {marker.plan.h for marker in markers}
     with groups() as every:
         accepted = {
             key: event
             for group in _chosen(every, args.asset)
             for key, event in _accepted(group).items()
+            if _is_of(sink, written, key, event)
         }
     problems = [*_disagreements(markers, accepted), *_breaks(markers)]
     rows = [{"problem": problem} for problem in problems]
@@ -113,6 +116,16 @@ def _chosen(every: list[Group], label: str | None) -> list[Group]:
 def _accepted(group: Group) -> dict[str, Document]:
     """Commit events by window, the oldest first; the newest of several counts."""
     return {event["window_id"]: event for event in reversed(group.events()) if "window_id" in event}
+
+
+def _is_of(sink: Sink, written: set[str], window_id: str, event: Document) -> bool:
+    """Whether an accepted window went to this sink: it is of a scope that the sink has windows of,
+    or was published at this sink's place."""
+    if window_id.rpartition("-")[2] in written:
+        return True
+    told = event.get("sink", {})
+    place = sink.identity.partition(":")[2]
+    return told.get("kind") == sink.kind and str(told.get("ref", "")).startswith(place)
 
 
 def _of_event(group: Group, event: Mapping[str, Any]) -> dict[str, object]:

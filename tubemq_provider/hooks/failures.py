@@ -18,10 +18,13 @@ __all__ = ["fatal_errors_fail_the_task"]
 
 @contextmanager
 def fatal_errors_fail_the_task() -> Iterator[None]:
-    """Turn fatal errors into `AirflowFailException`, which is never retried; let others pass."""
+    """Turn fatal errors into `AirflowFailException`, which is never retried; let others pass.
+
+    What speaks another protocol is fatal here: no retry makes a TubeMQ of it.
+    """
     try:
         yield
     except errors.TubeMQError as exc:
-        if not exc.fatal:
+        if not exc.fatal and not isinstance(exc, errors.ProtocolViolation):
             raise
         raise AirflowFailException(f"{type(exc).__name__}: {exc}") from exc

@@ -190,15 +190,35 @@ class TubeMQHook(BaseHook):
         }
 
     def test_connection(self) -> tuple[bool, str]:
-        """Ask the masters for a topic that need not exist; any answer of theirs is success."""
+        """Ask a master for a topic, and the administration, if an address is given; what was tried
+        is said. A cluster without authentication accepts any user."""
         try:
+            masters = ",".join(map(address_text, self.config.masters))
             with self.get_conn() as client:
                 client.topic(_PROBE_TOPIC)
-        except (errors.UnknownTopic, errors.Forbidden, errors.BadRequest):
-            pass
+        except (errors.UnknownTopic, errors.Forbidden, errors.BadRequest) as exc:
+            said = [f"a master of {masters} answered"]
+            if self.config.auth:
+                refused = "refused" if isinstance(exc, errors.Forbidden) else "not refused"
+                said.append(f"user {self.config.auth.username!r} was {refused}")
         except errors.TubeMQError as exc:
             return False, str(exc)
-        return True, f"a master of {self.cluster} answered"
+        else:
+            said = [f"a master of {masters} answered"]
+        return self._test_administration(said)
+
+    def _test_administration(self, said: list[str]) -> tuple[bool, str]:
+        if not self.config.admin_url:
+            return True, "; ".join([*said, "administration (HTTP) not tried: no address is given"])
+        from tubemq_client.admin import AdminClient
+
+        config = self.config
+        try:
+            with AdminClient(config.admin_urls(), timeout_ms=config.rpc_timeout_ms) as client:
+                client.master_group()
+        except errors.TubeMQError as exc:
+            return False, "; ".join([*said, f"administration at {config.admin_url}: {exc}"])
+        return True, "; ".join([*said, f"administration at {config.admin_url} answered"])
 
     def _group(self, group: str | None) -> str:
         name = group or self.config.default_group

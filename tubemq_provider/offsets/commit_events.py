@@ -21,6 +21,7 @@ __all__ = [
     "OutletEvent",
     "commit_event",
     "give_event",
+    "is_accepted",
     "newest_position",
     "writer_of",
 ]
@@ -30,6 +31,7 @@ EVENT_KEY = "tubemq"
 
 _FIRST_PAGE = 20
 _PAGE_GROWTH = 10
+_LOOKED_THROUGH = 2000
 
 
 class OutletEvent(Protocol):
@@ -129,6 +131,18 @@ def newest_position(inlet_events: Any) -> Document | None:
         if document is not None and document.get("position") is not None:
             return document
     return None
+
+
+def is_accepted(inlet_events: Any, window_id: str) -> bool:
+    """Whether a commit event tells of this window. Looks at some thousand of the newest events, so
+    an older one may be overlooked."""
+    for seen, extra in enumerate(_newest_first(inlet_events)):
+        document = commit_event(extra)
+        if document is not None and document.get("window_id") == window_id:
+            return True
+        if seen >= _LOOKED_THROUGH:
+            return False
+    return False
 
 
 def _newest_first(inlet_events: Any) -> Iterable[Mapping[str, Any] | None]:

@@ -105,7 +105,7 @@ def _of_path(path: str | None) -> str | None:
 _FILE_SINKS = ("parquet", "s3", "gs", "az")
 
 
-Bytes = Annotated[int | None, BeforeValidator(_blank_is_none)]
+Count = Annotated[int | None, BeforeValidator(_blank_is_none)]
 
 GivenBoundaries = Annotated[dict[str, Any] | str, BeforeValidator(from_json)]
 """A mapping (or its JSON), or where to find one: `windows.boundaries` judges it."""
@@ -145,7 +145,7 @@ class IngestArguments(TaskArguments):
     engine: Literal["session", "inline"] = "session"
     spark_conf: SparkConf = Field(default_factory=dict)
     landing: Literal["auto", "on", "off"] = "auto"
-    target_file_bytes: Bytes = Field(None, ge=1)
+    target_file_bytes: Count = Field(None, ge=1)
     filters: Filters = ()
 
     start: Instant = None
@@ -160,8 +160,8 @@ class IngestArguments(TaskArguments):
     ending_offsets: GivenOffsets | None = None
 
     initial_position: InitialPosition = None
-    max_records: int | None = Field(None, ge=1)
-    max_bytes: Bytes = Field(None, ge=1)
+    max_records: Count = Field(None, ge=1)
+    max_bytes: Count = Field(None, ge=1)
     max_duration: Duration = None
     on_offset_regression: Literal["fail", "reset_to_end", "reset_to_start"] = "fail"
 
@@ -172,6 +172,8 @@ class IngestArguments(TaskArguments):
     on_other_scope: Literal["fail", "start_anew"] = "fail"
     commit_to_broker: bool = False
     offset_store: StoreName = "asset_state"
+    skip_if_empty: bool = False
+    emit_replayed: bool = False
 
     def between(self, unknown: frozenset[str]) -> list[str]:
         """What does not go together, or would have no effect."""

@@ -11,12 +11,15 @@ import json
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowSkipException
+
 from tubemq_client import errors
 from tubemq_provider.arguments import check_literals, is_mapped, is_template, parse
 from tubemq_provider.assets import offsets_asset, sink_asset
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.choose import TaskStore, store_for
+from tubemq_provider.operators.announce import announce
 from tubemq_provider.operators.arguments import IngestArguments, begins_at_latest
 from tubemq_provider.operators.intervals import refuse_interval, run_interval
 from tubemq_provider.operators.job import IngestJob
@@ -47,14 +50,16 @@ class TubeMQSparkIngestOperator(OutputArguments):
     offsets asset ``tubemq:<cluster>/<topic>/<group>``, which becomes inlet and outlet of the task;
     the sink's own asset becomes an outlet where its address is known when the Dag is parsed.
 
+    What a template may fill in is every argument but `topic`, `group`, `cluster`, `mode`,
+    `offset_store` and the switches; a template anywhere else is refused when the Dag is parsed.
+
     :param topic: topic to read. Names an asset, so no template; so do `group` and `cluster`.
     :param group: whose progress this is. One group serves one sink and one set of filters.
     :param path: directory of a Parquet sink, absolute or ``file://``; short for `sink`.
-        Templated.
     :param sink: where the records go, as `tubemq_provider.sinks.factory.sink_for` takes it:
         ``/lake/orders``, ``s3://lake/orders``, ``delta:/lake/orders``,
         ``iceberg:<catalog>/sales.orders``, ``postgresql://host/db?table=orders``,
-        ``append:/lake/orders``. Without credentials: it is shown in the UI. Templated.
+        ``append:/lake/orders``. Without credentials: it is shown in the UI.
     :param sink_conn_id: Airflow connection with the credentials of `sink`, read in the running
         task. A database's login and password (its host, if set, must be the sink's); an object
         store's key and secret as login and password, endpoint and region in the extra; an Iceberg
@@ -62,45 +67,45 @@ class TubeMQSparkIngestOperator(OutputArguments):
     :param exactly_once: False only, and always, for ``append:…``, which promises no more than
         at-least-once.
     :param staging_root: where engines write before a remote sink takes the files; Spark on several
-        machines needs one that all share. Templated.
+        machines needs one that all share.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
     :param mode: ``cursor``: from where the group's last window ended to the stable end; one task at
         a time (``max_active_tis_per_dag=1``). ``time``: a window of time or of explicit offsets;
         windows are independent, and so can be backfilled.
-    :param start: first instant of a time window, RFC 3339 or datetime. Templated. Default: what the
+    :param start: first instant of a time window, RFC 3339 or datetime. Default: what the
         run says, in this order: ``{"tubemq_window": {"start": …, "end": …}}`` in its conf or
         params, its data interval, its partition date with `granularity`.
-    :param end: first instant after it. Templated.
+    :param end: first instant after it.
     :param granularity: length of the window of a partitioned run: timedelta, seconds or ``PT1H``.
     :param resolver: how a time window gets its offsets. ``boundaries`` (default) looks instants up
         in `boundaries`; ``timeline`` in the samples of `TubeMQSampleEndsOperator`; ``history`` in
         what the brokers record of themselves; ``message_time`` looks for the producers' times;
         ``explicit`` takes `starting_offsets` and `ending_offsets`.
     :param boundaries: ``{"2026-01-01T00:00:00Z": {"<topic>": {"1:0": 2800}}}``, or path or URL of
-        such a JSON file. Templated.
+        such a JSON file.
     :param late_allowance: how long after an instant records may still come in that belong before
         it: timedelta, seconds or ``PT5M``. For ``timeline``, ``history`` and ``message_time``.
     :param history_group: group whose records ``history`` reads: one that has, or had, a position on
         the topic. Default: the look-up group of `group`.
     :param message_zone: time zone of the producers' minutes, for ``message_time``. Default: UTC.
-    :param starting_offsets: ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` or JSON. Templated.
-    :param ending_offsets: the same with ``latest``, which is the stable end. Templated.
+    :param starting_offsets: ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` or JSON.
+    :param ending_offsets: the same with ``latest``, which is the stable end.
     :param engine: ``session``: Spark in the task's process. ``inline``: no JVM; for small windows.
     :param spark_conf: Spark configuration of a new session; ``spark.master`` defaults to
-        ``local[2]``. Templated.
+        ``local[2]``.
     :param landing: ``auto`` (as ``on``): Spark tasks write the files themselves. ``off``: records
         go through Spark's own writer, which costs more.
     :param target_file_bytes: size of data files; default is a file per partition (``inline``) or
-        task (``session``). A file takes several small partitions, a large one is cut. Templated.
+        task (``session``). A file takes several small partitions, a large one is cut.
     :param filters: stream ids to read; none means all.
     :param initial_position: where a group without progress begins: ``earliest``, ``latest`` or
-        offsets. Cursor mode; there is no default, a first run without it fails. Templated.
+        offsets. Cursor mode; there is no default, a first run without it fails.
     :param max_records: a cursor window has no more records than this. Counted in index entries, one
         per record: with filters, or other partitions in the store, it has fewer. The least of the
         caps counts; the result's `has_more` says that one did.
     :param max_bytes: a cursor window has about so many bytes of bodies: an estimate from a sample
-        of its first records, no bound. Templated.
+        of its first records, no bound.
     :param max_duration: a cursor window takes about so long to read and publish: an estimate from
         the pace of the last one (10 000 index entries a second before the first), no bound, and
         never less than a thousand entries. timedelta, seconds or ``PT10M``.
@@ -122,6 +127,14 @@ class TubeMQSparkIngestOperator(OutputArguments):
     :param offset_store: where progress is kept: ``asset_state``; ``ledger``, if the deployment has
         it, where cursor windows of a group may run side by side; ``events``.
 
+    :param skip_if_empty: a run that finds nothing to read is skipped instead of a success, and so
+        is what comes after it. A window of time that is empty is then written, and shows in the
+        sink's coverage, without a commit event.
+    :param emit_replayed: also tell the sink's asset of a window that an earlier success told of.
+
+    Events of the sink's asset: one for each window with records, with ``extra["tubemq"]``: topic,
+    group, window_id, interval, ranges, records, bytes, place; none for an empty window.
+
     XCom: the result as a mapping: window_id, hash, ranges, records, total, empty, replayed,
     has_more, position, recovered, gaps, sink_ref, warnings …
     """
@@ -138,8 +151,25 @@ class TubeMQSparkIngestOperator(OutputArguments):
         "initial_position",
         "filters",
         "spark_conf",
+        "max_records",
         "max_bytes",
+        "max_duration",
         "target_file_bytes",
+        "granularity",
+        "resolver",
+        "late_allowance",
+        "history_group",
+        "message_zone",
+        "gap_policy",
+        "on_offset_regression",
+        "new_partition_position",
+        "corrupt_records",
+        "on_clear",
+        "on_other_scope",
+        "engine",
+        "landing",
+        "tubemq_conn_id",
+        "sink_conn_id",
     )
     template_fields_renderers = {"spark_conf": "json"}  # noqa: RUF012 - Airflow's declaration
     ui_color = "#bfe0d4"
@@ -172,7 +202,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
         ending_offsets: Mapping[str, Any] | str | None = None,
         filters: Sequence[str] = (),
         initial_position: Mapping[str, Any] | str | None = None,
-        max_records: int | None = None,
+        max_records: int | str | None = None,
         max_bytes: int | str | None = None,
         max_duration: timedelta | float | str | None = None,
         gap_policy: str = "fail",
@@ -183,6 +213,8 @@ class TubeMQSparkIngestOperator(OutputArguments):
         on_other_scope: str = "fail",
         commit_to_broker: bool = False,
         offset_store: str = "asset_state",
+        skip_if_empty: bool = False,
+        emit_replayed: bool = False,
         **kwargs: Any,
     ) -> None:
         cluster = cluster or tubemq_conn_id
@@ -217,6 +249,15 @@ class TubeMQSparkIngestOperator(OutputArguments):
                 cleared=getattr(context.get("dag_run"), "clear_number", 0) > 0,
             )
         self._report(result, context)
+        announce(
+            context,
+            sink_asset(arguments.destination),
+            self.offsets_asset,
+            result,
+            emit_replayed=arguments.emit_replayed,
+        )
+        if arguments.skip_if_empty and result.empty and not result.recovered:
+            raise AirflowSkipException("there was nothing to read")
         return result.to_document()
 
     def on_kill(self) -> None:
@@ -236,7 +277,9 @@ class TubeMQSparkIngestOperator(OutputArguments):
         unsafe = []
         if not is_mapped(self) and not self._serialised and begins_at_latest(given):
             unsafe = ["initial_position 'latest' needs max_active_tis_per_dag=1: runs would race"]
-        check_literals(IngestArguments, self._arguments(), static=_STATIC, problems=unsafe)
+        fixed = IngestArguments.model_fields.keys() - set(self.template_fields)
+        static = dict.fromkeys(fixed, "as it decides how the task is set up") | _STATIC
+        check_literals(IngestArguments, self._arguments(), static=static, problems=unsafe)
 
     @property
     def _serialised(self) -> bool:

@@ -100,9 +100,6 @@ class TubeMQSensor(BaseSensorOperator):
         try:
             with fatal_errors_fail_the_task():
                 return self._look_or_wait(context)
-        except errors.ProtocolViolation as exc:
-            # What listens there is no TubeMQ, or one that no waiting makes readable.
-            raise AirflowFailException(f"{type(exc).__name__}: {exc}") from exc
         except errors.TubeMQError as exc:
             self.log.warning("not yet: %s", exc)
             return PokeReturnValue(is_done=False)

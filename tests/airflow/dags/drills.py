@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, Context
 
-from tubemq_provider.assets import offsets_asset
+from tubemq_provider.assets import offsets_asset, sink_asset
 from tubemq_provider.offsets.asset_state import AssetStateOffsetStore
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.sensors.lag import TubeMQLagSensor
@@ -191,3 +191,26 @@ with dag("deferred_sense") as deferred:
         poke_interval=1,
         timeout=120,
     )
+
+
+class Hear(BaseOperator):
+    """Writes down what the sink's asset has told this run."""
+
+    def execute(self, context: Context) -> list[Any]:
+        return [
+            dict(event.extra)
+            for events in context["triggering_asset_events"].values()
+            for event in events
+        ]
+
+
+with dag("tell"):
+    cap = "{{ dag_run.conf.get('max_records', 1000) }}"
+    StoppingIngest(stop_at="publish:published", **ingest("tell", "told", max_records=cap))
+with DAG(
+    "hear",
+    schedule=[sink_asset(str(LAKES / "tell"))],
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+):
+    Hear(task_id="hear")

@@ -37,10 +37,13 @@ def outcome(
     if now.plan is None or now.marker is None:
         return replace(common, empty=True)
     counts = now.marker.counts
+    start, end = now.plan.time or (None, None)
     return replace(
         common,
         window_id=now.plan.window_id,
         hash=now.plan.hash,
+        start=start,
+        end=end,
         ranges=now.plan.ranges,
         records=counts.records,
         bytes=counts.bytes,

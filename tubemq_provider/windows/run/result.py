@@ -27,6 +27,7 @@ class WindowResult:
 
     - `window_id`, `hash`, `ranges`: the window, as the sink has it; None and {} for an empty cursor
       run, which leaves no window.
+    - `start`, `end`: the interval of a time window, RFC 3339; None for other kinds.
     - `records`, `bytes`: by partition key, and body bytes in all; from the marker when `replayed`.
     - `corrupt`: records that failed their checksum and were left out.
     - `empty`: there was nothing to read. `replayed`: the window was already written, by an earlier
@@ -43,6 +44,8 @@ class WindowResult:
     group: str
     window_id: str | None = None
     hash: str | None = None
+    start: str | None = None
+    end: str | None = None
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     records: Mapping[str, int] = field(default_factory=dict)
     bytes: int = 0
@@ -74,6 +77,8 @@ class WindowResult:
             "group": self.group,
             "window_id": self.window_id,
             "hash": self.hash,
+            "start": self.start,
+            "end": self.end,
             "ranges": {key: list(value) for key, value in self.ranges.items()},
             "records": dict(self.records),
             "total": self.total,
