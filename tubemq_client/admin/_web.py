@@ -27,6 +27,7 @@ MOST_ITEMS = 100
 """Servers refuse longer comma lists (upstream's `WebParameterUtils.java`)."""
 
 _LONGEST_QUERY = 2_000
+_LONGEST_REASON = 2_000
 _DONE = frozenset({0, 200, 201, 403})
 """Item codes of modifications that leave nothing to do: done, done unchanged, not changed
 (upstream's `DataOpErrCode.java`)."""
@@ -177,14 +178,19 @@ def _decoded(answer: Answer, where: str) -> dict[str, Any]:
         raise errors.ProtocolViolation(f"{where}: HTTP status {answer.status}")
     try:
         body = json.loads(answer.text)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise errors.ProtocolViolation(f"{where}: the answer is not JSON") from exc
     if not isinstance(body, dict) or "result" not in body:
         raise errors.ProtocolViolation(f"{where}: no result in the answer")
     if not body["result"]:
         code = _number(body.get("errCode"), 500)
-        raise errors.for_code(code, str(body.get("errMsg", "")), where=where)
+        raise errors.for_code(code, _said(body.get("errMsg", "")), where=where)
     return body
+
+
+def _said(text: object) -> str:
+    """What a server says of a refusal, as far as anybody would read."""
+    return str(text)[:_LONGEST_REASON]
 
 
 def _number(value: object, default: int) -> int:
@@ -210,7 +216,7 @@ def _refuse_failed_items(body: Mapping[str, Any], method: str) -> None:
         if code in _DONE:
             done.append(name)
         else:
-            failed.append(errors.ItemFailure(name, code, str(row.get("errInfo", ""))))
+            failed.append(errors.ItemFailure(name, code, _said(row.get("errInfo", ""))))
     if failed:
         raise errors.AdminError(failed, done=done, where=method)
 
@@ -219,8 +225,8 @@ def parsed(build: Callable[[*Ts], T], where: str, *values: *Ts) -> T:
     """What `build` makes of an answer; a missing or odd field is `errors.ProtocolViolation`."""
     try:
         return build(*values)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as exc:
-        problem = f"{type(exc).__name__}: {exc}"
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError) as exc:
+        problem = _said(f"{type(exc).__name__}: {exc}")
         raise errors.ProtocolViolation(f"{where}: unexpected answer ({problem})") from exc
 
 

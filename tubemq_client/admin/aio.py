@@ -5,14 +5,23 @@ Every method is one of the conversations in this package, run over httpx. Nothin
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from tubemq_client import errors
 from tubemq_client.admin import _brokers, _groups, _offsets, _topics
+from tubemq_client.admin._http import (
+    MAX_ANSWER_BYTES,
+    Body,
+    network_error,
+    request_of,
+    trust,
+)
 from tubemq_client.admin._web import Answer, Conversation, Exchange, Web
-from tubemq_client.admin.client import network_error, new_web, signed, trust
+from tubemq_client.admin.client import new_web, signed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,12 +61,15 @@ class AsyncAdminClient:
         token: SecretStr | str | None = None,
         user: str = "tubemq_client",
         timeout_ms: int = 10_000,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         try:
             import httpx
         except ImportError as exc:
             raise errors.require_extra("admin", exc) from exc
         self.web = new_web(urls, token, user)
+        self._max_answer_bytes = max_answer_bytes
+        self._timeout_s = timeout_ms / 1000
         self._http = httpx.AsyncClient(
             timeout=timeout_ms / 1000, follow_redirects=False, verify=trust(self.web)
         )
@@ -142,10 +154,14 @@ class AsyncAdminClient:
         import httpx
 
         try:
-            if wanted.post:
-                reply = await self._http.post(wanted.url, data=dict(wanted.fields))
-            else:
-                reply = await self._http.get(wanted.url, params=dict(wanted.fields))
-        except httpx.TransportError as exc:
+            async with asyncio.timeout(self._timeout_s):
+                reply = await self._http.send(request_of(self._http, wanted, {}), stream=True)
+                async with aclosing(reply):
+                    body = Body(reply, wanted, self._max_answer_bytes)
+                    async for piece in reply.aiter_raw():
+                        body.add(piece)
+                    return body.answer()
+        except TimeoutError as exc:
+            raise network_error(exc, wanted, over=True) from exc
+        except httpx.HTTPError as exc:
             raise network_error(exc, wanted) from exc
-        return Answer(reply.status_code, reply.text, reply.headers.get("location", ""))

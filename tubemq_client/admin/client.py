@@ -7,13 +7,21 @@ lists the same names in the same order (`tests/admin/test_shells.py`). Nothing i
 from __future__ import annotations
 
 import inspect
-import ssl
 from collections.abc import Callable
+from contextlib import closing
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from tubemq_client import errors
 from tubemq_client.admin import _brokers, _groups, _offsets, _topics
+from tubemq_client.admin._http import (
+    MAX_ANSWER_BYTES,
+    Body,
+    Cutter,
+    network_error,
+    request_of,
+    trust,
+)
 from tubemq_client.admin._web import Answer, Conversation, Exchange, Web
 
 if TYPE_CHECKING:
@@ -22,7 +30,7 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-__all__ = ["AdminClient", "network_error", "new_web", "signed", "trust"]
+__all__ = ["AdminClient", "new_web", "signed"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,14 +42,6 @@ def new_web(urls: Sequence[str] | str, token: SecretStr | str | None, user: str)
 
     secret = SecretStr(token) if isinstance(token, str) else token
     return Web(urls, secret, user)
-
-
-def trust(web: Web) -> bool | ssl.SSLContext:
-    """httpx's own trust if an address has TLS. Loading it takes longer than most requests, so
-    elsewhere it is a context that trusts nobody, and is never asked."""
-    if any(url.startswith("https:") for url in web.urls):
-        return True
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _blocking(
@@ -72,7 +72,9 @@ class AdminClient:
     `urls` are HTTP addresses of the masters (``http://host:8080``, or ``host:8080``): each is tried
     until one is active, because a stand-by's redirect may lead nowhere. `token` is the masters'
     `confModAuthToken`, needed for changes that go to a master; `user` is written into changed
-    records. `timeout_ms` bounds one exchange.
+    records. `timeout_ms` bounds one exchange, from the connection to the last byte of the answer
+    (each address of a name is tried so long), `max_answer_bytes` the memory that an answer takes
+    before it is read.
 
     Raises `errors.ConnectError` when nobody answers, `errors.StandbyMaster` when only stand-bys do,
     `errors.ServerError` when a request is refused, `errors.AdminError` when items of a change are,
@@ -87,12 +89,15 @@ class AdminClient:
         token: SecretStr | str | None = None,
         user: str = "tubemq_client",
         timeout_ms: int = 10_000,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         try:
             import httpx
         except ImportError as exc:
             raise errors.require_extra("admin", exc) from exc
         self.web = new_web(urls, token, user)
+        self._max_answer_bytes = max_answer_bytes
+        self._cutter = Cutter(timeout_ms)
         self._http = httpx.Client(
             timeout=timeout_ms / 1000, follow_redirects=False, verify=trust(self.web)
         )
@@ -177,22 +182,13 @@ class AdminClient:
         import httpx
 
         try:
-            if wanted.post:
-                reply = self._http.post(wanted.url, data=dict(wanted.fields))
-            else:
-                reply = self._http.get(wanted.url, params=dict(wanted.fields))
-        except httpx.TransportError as exc:
-            raise network_error(exc, wanted) from exc
-        return Answer(reply.status_code, reply.text, reply.headers.get("location", ""))
-
-
-def network_error(error: Exception, wanted: Exchange) -> errors.NetworkError:
-    """What an error of httpx means to a caller: whether the request can have arrived."""
-    import httpx
-
-    what = f"{wanted.fields['method']} at {wanted.url}: {str(error) or type(error).__name__}"
-    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
-        return errors.ConnectError(what)
-    if isinstance(error, httpx.TimeoutException):
-        return errors.RpcTimeout(f"{what} (timeout_ms)")
-    return errors.ConnectionLost(what)
+            with self._cutter as cutter:
+                request = request_of(self._http, wanted, {"trace": cutter.trace})
+                reply = self._http.send(request, stream=True)
+                with closing(reply):
+                    body = Body(reply, wanted, self._max_answer_bytes)
+                    for piece in reply.iter_raw():
+                        body.add(piece)
+                    return body.answer()
+        except httpx.HTTPError as exc:
+            raise network_error(exc, wanted, over=self._cutter.over) from exc
