@@ -83,7 +83,7 @@ def from_json(value: object) -> object:
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
         try:
             return json.loads(value)
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             raise ValueError(f"not valid JSON ({exc})") from None
     return value
 

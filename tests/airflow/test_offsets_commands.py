@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,8 +39,8 @@ class Here(Group):
         self.state, self.ledger = state, ledger
         self.accepted: list[Document] = []
 
-    def events(self) -> list[Document]:
-        return self.accepted
+    def events(self) -> Generator[Document]:
+        yield from self.accepted
 
     def _ledgers(self) -> bool:
         return self.ledger
@@ -79,7 +79,7 @@ def ask(command: Callable[[Any], None], **arguments: Any) -> None:
 
 
 def rebuild(directory: Path, *, drop_claims: bool = False) -> None:
-    ask(offsets.rebuild, sink=str(directory / "sink"), drop_claims=drop_claims)
+    ask(offsets.rebuild, sink=str(directory / "sink"), sink_conn_id=None, drop_claims=drop_claims)
 
 
 def event(seq: int, end: int) -> Document:

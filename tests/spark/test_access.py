@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,7 @@ import pytest
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import ClientSettings, Credentials, TlsSettings
-from tubemq_provider.spark.access import access_file
+from tubemq_provider.spark.access import access_file, settings_from
 from tubemq_provider.spark.options import parse_options
 from tubemq_provider.spark.session import spark_options
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
@@ -108,3 +112,60 @@ def test_the_file_is_read_once_a_load(tmp_path: Path) -> None:
         file.unlink()
         reader = source.reader(StructType([StructField("partition", StringType())]))
     assert [range_.partition.key for range_ in reader.planned_ranges] == ["1:0"]
+
+
+KILLED = """
+import os, signal
+from tests.spark.test_access import SETTINGS
+from tubemq_provider.spark.access import access_file, settings_from
+with access_file(SETTINGS) as path:
+    print(open(path).read().count("auth"), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux has files in memory")
+def test_a_killed_process_leaves_no_password_behind(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED],
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "1\n"), done.stderr
+    left = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [text for text in left if "password" in text]
+
+
+READING = """
+import sys
+from tubemq_provider.spark.access import settings_from
+print(settings_from(sys.argv[1], masters="m1:1").auth.username)
+"""
+
+
+def test_another_process_of_this_user_can_read_it(tmp_path: Path) -> None:
+    """Spark plans a read in a process of its own."""
+    with access_file(SETTINGS) as path:
+        done = subprocess.run(
+            [sys.executable, "-c", READING, str(path)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    assert done.stdout == "etl\n"
+
+
+def test_without_files_in_memory_it_is_on_disk_for_as_long_as_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    with access_file(SETTINGS) as path:
+        assert path is not None
+        assert not Path(path).is_symlink()
+        assert Path(path).stat().st_mode & 0o077 == 0
+        assert settings_from(path, masters="m1:1").auth == SETTINGS.auth
+    assert not Path(path).parent.exists()

@@ -200,6 +200,9 @@ def _number(value: object, default: int) -> int:
         return default
 
 
+_ODD = (
+    *(KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError, RecursionError),
+)
 _KEYS = ("brokerId", "topicName", "groupName")
 
 
@@ -225,7 +228,7 @@ def parsed(build: Callable[[*Ts], T], where: str, *values: *Ts) -> T:
     """What `build` makes of an answer; a missing or odd field is `errors.ProtocolViolation`."""
     try:
         return build(*values)
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError) as exc:
+    except _ODD as exc:
         problem = _said(f"{type(exc).__name__}: {exc}")
         raise errors.ProtocolViolation(f"{where}: unexpected answer ({problem})") from exc
 

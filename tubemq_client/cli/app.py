@@ -6,6 +6,7 @@ declared once in `options`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 from typing import Annotated, ParamSpec
@@ -26,6 +27,7 @@ from tubemq_client.cli import (
     topics,
 )
 from tubemq_client.cli.options import use_config
+from tubemq_client.terminal import VisibleFormatter, visible
 
 __all__ = ["build_app"]
 
@@ -87,7 +89,14 @@ def _options_before_commands(
     ] = None,
 ) -> None:
     del version  # its callback has done the work
+    _log_visibly()
     _reporting(use_config)(context, config)
+
+
+def _log_visibly() -> None:
+    """Warnings of the library on standard error, with what servers say in them made visible."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(VisibleFormatter("tubemq: %(message)s"))
 
 
 def _reporting(command: Callable[P, None]) -> Callable[P, None]:
@@ -98,7 +107,7 @@ def _reporting(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except errors.TubeMQError as error:
-            typer.echo(f"tubemq: {_one_line(error)}", err=True)
+            typer.echo(f"tubemq: {visible(_one_line(error), lines=True)}", err=True)
             theirs = isinstance(error, errors.LocalError)
             raise typer.Exit(_CALLERS_FAULT if theirs else _CLUSTERS_FAULT) from None
 

@@ -170,7 +170,7 @@ def _load(path: Path) -> Document:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         well_formed = _well_formed(document)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise errors.ConfigError(f"{path.name}: {error}", subject="boundaries") from None
     if not well_formed:
         raise errors.ConfigError(

@@ -36,6 +36,7 @@ from tubemq_client.model import (
     address_text,
 )
 from tubemq_client.sync.metadata import TopicMetadata
+from tubemq_client.terminal import visible
 
 __all__ = ["EXIT_CODES", "doctor"]
 
@@ -130,9 +131,11 @@ def _print(finding: Finding, *, as_json: bool) -> None:
         return
     console = Console(highlight=False)
     console.print(_MARKS[finding.state], f"{finding.step:9}", end=" ")
-    console.print(f"{finding.target}: {finding.detail}", markup=False, soft_wrap=True)
+    told = visible(f"{finding.target}: {finding.detail}", lines=True)
+    console.print(told, markup=False, soft_wrap=True)
     if finding.hint:
-        console.print(f"            → {finding.hint}", markup=False, soft_wrap=True)
+        hint = visible(finding.hint, lines=True)
+        console.print(f"            → {hint}", markup=False, soft_wrap=True)
 
 
 def _findings(patient: _Patient, admin: str | None, timeout_ms: int) -> Iterator[Finding]:

@@ -187,7 +187,7 @@ def _rules(file: Path | None) -> list[dict[str, Any]] | None:
         return None
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise errors.ConfigError(f"--flow-rules {file}: {error}") from None
     if not isinstance(found, list):
         raise errors.ConfigError(f"--flow-rules {file}: it is not a JSON list")

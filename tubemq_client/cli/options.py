@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tubemq_client import errors
 from tubemq_client.admin import AdminClient
@@ -27,6 +28,7 @@ from tubemq_client.config import (
     with_environment,
 )
 from tubemq_client.model import ClientSettings
+from tubemq_client.terminal import visible, visible_json
 
 __all__ = [
     "Admin",
@@ -160,12 +162,12 @@ def _for_every_command(command: Any, defaults: dict[str, Any]) -> dict[str, Any]
 
 def note(text: str) -> None:
     """A line for the person at the terminal, on standard error."""
-    status_console.print(text, markup=False, soft_wrap=True)
+    status_console.print(visible(text, lines=True), markup=False, soft_wrap=True)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on one line of standard output."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.write(visible_json(json.dumps(value, ensure_ascii=False)) + "\n")
 
 
 def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str) -> None:
@@ -182,7 +184,7 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str) -> Non
 
 def table_of(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     """Rows with equal keys as a table. Numbers are never broken into lines, their headings are."""
-    table = Table(title=title)
+    table = Table(title=Text(visible(title, lines=True)))
     for name in rows[0] if rows else ("none",):
         numbers = all(type(row[name]) in (int, float, type(None)) for row in rows)
         heading = name.replace("_", " ")
@@ -190,10 +192,10 @@ def table_of(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
             longest = max(_SHORTEST_HEADING, *(len(_cell(row[name])) for row in rows))
             heading = "\n".join(textwrap.wrap(heading, longest, break_long_words=False))
         table.add_column(
-            heading, justify="right" if numbers else "left", overflow="fold", no_wrap=numbers
+            Text(heading), justify="right" if numbers else "left", overflow="fold", no_wrap=numbers
         )
     for row in rows:
-        table.add_row(*map(_cell, row.values()))
+        table.add_row(*(Text(_cell(value)) for value in row.values()))
     return table
 
 
@@ -205,7 +207,7 @@ def agreed(question: str, *, yes: bool, dry_run: bool = False) -> bool:
     if dry_run or yes:
         return not dry_run
     try:
-        if typer.confirm(question, err=True):
+        if typer.confirm(visible(question), err=True):
             return True
     except typer.Abort:
         pass
@@ -216,5 +218,5 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "-"
-    return "-" if value is None else str(value)
+        return visible(", ".join(map(str, value))) or "-"
+    return "-" if value is None else visible(str(value))

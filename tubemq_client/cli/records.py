@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import IO, TYPE_CHECKING, Any
 
 from tubemq_client.tdmsg import parse_tdmsg
+from tubemq_client.terminal import visible, visible_json
 
 if TYPE_CHECKING:
     from tubemq_client.model import Message, Partition
@@ -20,8 +21,9 @@ __all__ = ["Format", "write_record"]
 
 
 class Format(StrEnum):
-    """How records are printed: JSON lines (base64 body if it is not UTF-8), bodies as lines, bodies
-    in hexadecimal, or the records of InLong's packed bodies as JSON lines."""
+    """How records are printed: JSON lines (base64 body if it is not UTF-8), bodies as lines (byte
+    by byte, but on a terminal without what steers it), bodies in hexadecimal, or the records of
+    InLong's packed bodies as JSON lines."""
 
     JSON = "json"
     RAW = "raw"
@@ -34,7 +36,7 @@ def write_record(
 ) -> None:
     """Write one record. Raises `errors.UnreadableTDMsg` for a body that is not packed."""
     if output is Format.RAW:
-        out.write(message.body + b"\n")
+        out.write(_shown(out, message.body) + b"\n")
     elif output is Format.HEX:
         out.write(message.body.hex().encode() + b"\n")
     elif output is Format.TDMSG:
@@ -56,6 +58,13 @@ def write_record(
         _line(out, row)
 
 
+def _shown(out: IO[bytes], body: bytes) -> bytes:
+    """The body as it is, for a file or a pipe; on a terminal nothing that would steer it."""
+    if not out.isatty():
+        return body
+    return visible(body.decode("utf-8", "backslashreplace"), lines=True).encode()
+
+
 def _place(message: Message, partition: Partition | None) -> dict[str, Any]:
     where = {} if partition is None else {"partition": partition.key}
     return {**where, "offset": message.offset}
@@ -69,4 +78,4 @@ def _value(body: bytes) -> dict[str, str]:
 
 
 def _line(out: IO[bytes], row: dict[str, Any]) -> None:
-    out.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    out.write(visible_json(json.dumps(row, ensure_ascii=False)).encode() + b"\n")

@@ -169,7 +169,7 @@ def _json_lines(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
             continue
         try:
             fields = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise errors.ConfigError(f"row {number}: {error}", subject="rows") from None
         if not isinstance(fields, dict):
             raise errors.ConfigError(f"row {number} is not a JSON object", subject="rows")

@@ -7,8 +7,8 @@ that the deployment has, exactly where a task's store looks for them. It decides
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ __all__ = ["Group", "groups", "has_ledger", "open_group", "state_backend"]
 
 _PREFIX = "tubemq:"
 _EVENTS = 1_000
+_EVENTS_AT_ONCE = 5
 
 
 def state_backend() -> str:
@@ -60,16 +61,22 @@ class Group:
         cluster, topic, group = self.label.split("/", 2)
         return cluster, topic, group
 
-    def events(self) -> list[Document]:
-        """Commit events of successful runs, the newest first; at most a thousand."""
-        statement = select(AssetEvent).where(AssetEvent.asset_id == self.asset_id)
+    def events(self) -> Generator[Document]:
+        """Commit events of successful runs, the newest first; at most a thousand, of which a few
+        are in memory at a time: one of ten thousand partitions has about a megabyte."""
+        statement = select(AssetEvent.extra).where(AssetEvent.asset_id == self.asset_id)
         newest = statement.order_by(AssetEvent.timestamp.desc(), AssetEvent.id.desc())
-        found = (commit_event(row.extra) for row in self.session.scalars(newest.limit(_EVENTS)))
-        return [document for document in found if document is not None]
+        streamed = newest.limit(_EVENTS).execution_options(yield_per=_EVENTS_AT_ONCE)
+        with closing(self.session.scalars(streamed)) as extras:
+            for extra in extras:
+                document = commit_event(extra)
+                if document is not None:
+                    yield document
 
     def newest_position(self) -> Document | None:
         """The newest commit event that has a position, or None."""
-        return next((event for event in self.events() if event.get("position")), None)
+        with closing(self.events()) as events:
+            return next((event for event in events if event.get("position")), None)
 
     def cursor(self, *, of_ledger: bool = False) -> tuple[str, Document | None]:
         """Which store has the cursor (``ledger`` or ``asset_state``), and the cursor.

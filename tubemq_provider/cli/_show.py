@@ -16,6 +16,7 @@ from airflow.utils.cli import suppress_logs_and_warning
 from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 
 from tubemq_client import errors
+from tubemq_client.terminal import visible, visible_json
 
 __all__ = ["changed", "command", "confirm", "say", "table"]
 
@@ -33,7 +34,7 @@ def command(function: Callable[[Any], int | None]) -> Callable[[Any], None]:
         try:
             status = function(args)
         except (errors.TubeMQError, AirflowException) as exc:
-            raise SystemExit(f"error: {exc}") from exc
+            raise SystemExit(f"error: {visible(str(exc), lines=True)}") from exc
         if status:
             raise SystemExit(status)
 
@@ -43,9 +44,14 @@ def command(function: Callable[[Any], int | None]) -> Callable[[Any], None]:
 def say(args: Any, rows: Sequence[Row], document: object = None) -> None:
     """`rows` as a table, or as JSON (then `document` stands for them where it is given)."""
     if args.output == "json":
-        print(json.dumps(list(rows) if document is None else document, indent=1, default=str))
+        _show_json(list(rows) if document is None else document)
     else:
         print(table(rows))
+
+
+def _show_json(document: object) -> None:
+    """A document as JSON."""
+    print(visible_json(json.dumps(document, indent=1, default=str)))
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -53,7 +59,7 @@ def table(rows: Sequence[Row]) -> str:
     if not rows:
         return "nothing found"
     names = list(rows[0])
-    cells = [names, *([str(row.get(name, "")) for name in names] for row in rows)]
+    cells = [names, *([visible(str(row.get(name, ""))) for name in names] for row in rows)]
     widths = [max(len(line[index]) for line in cells) for index in range(len(names))]
     lines = ("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) for line in cells)
     return "\n".join(line.rstrip() for line in lines)
@@ -62,9 +68,10 @@ def table(rows: Sequence[Row]) -> str:
 def changed(args: Any, before: object, after: object) -> None:
     """What is there and what will be."""
     if args.output == "json":
-        print(json.dumps({"before": before, "after": after}, indent=1, default=str))
+        _show_json({"before": before, "after": after})
         return
-    print(f"before: {json.dumps(before, default=str)}\nafter:  {json.dumps(after, default=str)}")
+    for name, value in (("before: ", before), ("after:  ", after)):
+        print(name + visible_json(json.dumps(value, default=str)))
 
 
 def confirm(args: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tubemq_client import errors
 from tubemq_provider.cli._show import changed, command, confirm
-from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.windows.canonical import parse_instant, rfc3339
 from tubemq_provider.windows.errors import BoundaryConflict
 from tubemq_provider.windows.plan import WindowScope, time_window_id
@@ -69,7 +69,9 @@ def _opened(args: Any) -> tuple[Sink, WindowScope, ScopeBook]:
         raise errors.ConfigError(
             f"{args.asset!r} is not <cluster>/<topic>/<group>", subject="asset"
         )
-    sink = sink_for(args.sink)
+    sink = sink_of(args)
+    if sink is None:
+        raise errors.ConfigError("name the sink with --sink", subject="sink")
     scope = WindowScope(cluster, topic, group, sink.identity, tuple(args.filter or ()), args.epoch)
     if sink.boundaries is None:
         raise errors.ConfigError(f"{sink.identity} has no place for boundaries", subject="sink")

@@ -15,9 +15,10 @@ from tubemq_client import errors
 from tubemq_client.model import Partition
 from tubemq_provider.cli._metadata import groups, has_ledger, open_group, state_backend
 from tubemq_provider.cli._show import command, say
+from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.windows.lag import lag_between
+from tubemq_provider.windows.protocols import Sink
 
 __all__ = ["check", "lag"]
 
@@ -70,8 +71,8 @@ def check(args: Any) -> int:
         ("state backend", _backend),
         ("ledger tables", _tables),
     ]
-    if args.sink is not None:
-        steps.append(("sink", lambda: _sink(args.sink)))
+    if args.sink is not None or args.sink_conn_id is not None:
+        steps.append(("sink", lambda: _sink(sink_of(args))))
     rows = [_tried(name, step) for name, step in steps]
     say(args, rows)
     return 1 if any(row["result"] == "failed" for row in rows) else 0
@@ -122,6 +123,7 @@ def _tables() -> str:
         return f"present; {sum(group.cursor()[0] == 'ledger' for group in every)} groups"
 
 
-def _sink(spec: str) -> str:
-    sink = sink_for(spec)
+def _sink(sink: Sink | None) -> str:
+    if sink is None:
+        return "none"
     return f"{sink.identity}: {len(list(sink.window_ids()))} windows"

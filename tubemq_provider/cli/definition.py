@@ -29,6 +29,7 @@ _ONE_ASSET = _arg(("--asset",), help="only this offsets asset: <cluster>/<topic>
 _CONN = _arg(("--conn-id",), help="the connection (default: tubemq_default)")
 _SINK = _arg(("--sink",), help="the sink as the operator's path: its markers say what is written")
 _NEEDED_SINK = _arg(("--sink",), help="the sink as the operator's path", required=True)
+_SINK_CONN = _arg(("--sink-conn-id",), help="the connection with the sink's credentials")
 _WINDOW = _arg(("window_id",), help="id of the window")
 _OFFSETS = _arg(
     ("--offsets",),
@@ -74,36 +75,46 @@ _OFFSETS_COMMANDS = (
         "rebuild",
         "Make the position anew from events and the sink's markers",
         "offsets.rebuild",
-        *(_ASSET, _SINK, _DROP, _YES),
+        *(_ASSET, _SINK, _SINK_CONN, _DROP, _YES),
     ),
     _action(
         "retire",
         "Give up a broker that will not come back: windows of time no longer wait for it",
         "boundaries.retire",
-        *(_ASSET, _NEEDED_SINK, _BROKER, _FILTER, _EPOCH, _YES),
+        *(_ASSET, _NEEDED_SINK, _SINK_CONN, _BROKER, _FILTER, _EPOCH, _YES),
     ),
     _action(
         "unfix",
         "Take back the boundary of an instant that no published window touches",
         "boundaries.unfix",
-        *(_ASSET, _NEEDED_SINK, _INSTANT, _FILTER, _EPOCH, _YES),
+        *(_ASSET, _NEEDED_SINK, _SINK_CONN, _INSTANT, _FILTER, _EPOCH, _YES),
     ),
 )
 
 _WINDOW_COMMANDS = (
-    _action("list", "Windows, from events or a sink", "windows.list_windows", _ONE_ASSET, _SINK),
-    _action("show", "All that is known of a window", "windows.show", _WINDOW, _ONE_ASSET, _SINK),
+    _action(
+        "list",
+        "Windows, from events or a sink",
+        "windows.list_windows",
+        *(_ONE_ASSET, _SINK, _SINK_CONN),
+    ),
+    _action(
+        "show",
+        "All that is known of a window",
+        "windows.show",
+        *(_WINDOW, _ONE_ASSET, _SINK, _SINK_CONN),
+    ),
     _action(
         "verify",
         "Compare a sink's markers with the accepted windows",
         "windows.verify",
-        *(_NEEDED_SINK, _ONE_ASSET),
+        *(_NEEDED_SINK, _SINK_CONN, _ONE_ASSET),
     ),
     _action(
         "coverage",
         "Which intervals and offsets a sink has, misses, or has twice",
         "windows.show_coverage",
-        *(_NEEDED_SINK, _START, _END),
+        *(_NEEDED_SINK, _SINK_CONN, _START, _END),
     ),
 )
 
@@ -119,7 +130,10 @@ def get_tubemq_commands() -> list[GroupCommand]:
                 GroupCommand("windows", "Windows that were written", _WINDOW_COMMANDS),
                 _action("lag", "How far a group is behind", "checks.lag", _ASSET, _CONN),
                 _action(
-                    "check", "Try configuration, cluster and sink", "checks.check", _CONN, _SINK
+                    "check",
+                    "Try configuration, cluster and sink",
+                    "checks.check",
+                    *(_CONN, _SINK, _SINK_CONN),
                 ),
             ),
         )

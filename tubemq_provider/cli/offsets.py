@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tubemq_client import errors
+from tubemq_client.terminal import visible
 from tubemq_provider.cli._metadata import Group, groups, open_group
 from tubemq_provider.cli._show import changed, command, confirm, say
-from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows._plan_document import offset_problem, valid_key
 from tubemq_provider.windows.canonical import rfc3339
@@ -22,7 +23,7 @@ from tubemq_provider.windows.cursor import CURSOR_VERSION, Position
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.plan import WindowPlan, key_order
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
-from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.protocols import Document, Sink
 
 __all__ = ["adopt", "list_groups", "rebuild", "set_position", "show"]
 
@@ -53,7 +54,7 @@ def show(args: Any) -> None:
             {"partition": key, "next": offset} for key, offset in _next(cursor, event).items()
         ]
         if args.output == "table":
-            print(_headline(group, store, cursor, event))
+            print(visible(_headline(group, store, cursor, event)))
         say(args, rows, found)
         if args.output == "table" and cursor and cursor.get("pending"):
             print()
@@ -113,7 +114,7 @@ def rebuild(args: Any) -> None:
                 "pass --sink: without its markers, windows beyond the position would be forgotten",
                 subject="rebuild",
             )
-        plans = _plans(args.sink, event or cursor)
+        plans = _plans(sink_of(args), event or cursor)
         book, about = _rebuilt(event, plans)
         if not args.drop_claims:
             book = book.keeping(_claims(cursor))
@@ -197,7 +198,7 @@ def _offsets(text: str, known: Iterable[str]) -> dict[str, int]:
     problem."""
     try:
         given = json.loads(text)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise DocumentError("--offsets", [f"it is not JSON: {exc}"]) from exc
     if not isinstance(given, dict) or not given:
         raise DocumentError("--offsets", ["it is not an object of offsets by partition"])
@@ -231,11 +232,11 @@ def _base(about: Mapping[str, Any], position: Position) -> Document:
     return {"v": CURSOR_VERSION, **names, **position.to_document(h)}
 
 
-def _plans(sink: str | None, about: Document | None) -> list[WindowPlan]:
+def _plans(sink: Sink | None, about: Document | None) -> list[WindowPlan]:
     """Cursor windows of this group that a sink has, in order."""
     if sink is None:
         return []
-    markers = [marker.plan for marker in published_windows(sink_for(sink))]
+    markers = [marker.plan for marker in published_windows(sink)]
     h = ((about or {}).get("position") or about or {}).get("h")
     plans = [plan for plan in markers if plan.seq and h in (None, plan.h)]
     if len({plan.h for plan in plans}) > 1:

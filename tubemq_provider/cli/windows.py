@@ -6,17 +6,20 @@ changes anything.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from contextlib import closing
+from typing import Any, NamedTuple
 
 from tubemq_client import errors
+from tubemq_client.terminal import visible
 from tubemq_provider.cli._metadata import Group, groups
 from tubemq_provider.cli._show import command, say
-from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.sinks.read import published_windows
-from tubemq_provider.windows.canonical import parse_instant
+from tubemq_provider.windows.canonical import parse_instant, sha256_hex
 from tubemq_provider.windows.coverage import coverage, report
-from tubemq_provider.windows.protocols import Document, Marker, Sink
+from tubemq_provider.windows.protocols import Marker, Sink
 
 __all__ = ["list_windows", "show", "show_coverage", "verify"]
 
@@ -24,13 +27,14 @@ __all__ = ["list_windows", "show", "show_coverage", "verify"]
 @command
 def list_windows(args: Any) -> None:
     """A row per window: from the sink if one is named, else from commit events and ledger."""
-    if args.sink is not None:
-        say(args, [_of_marker(marker) for marker in published_windows(sink_for(args.sink))])
+    sink = sink_of(args)
+    if sink is not None:
+        say(args, [_of_marker(marker) for marker in published_windows(sink)])
         return
     rows = []
     with groups() as every:
         for group in _chosen(every, args.asset):
-            rows += [_of_event(group, event) for event in _accepted(group).values()]
+            rows += [_of_event(group, key, event) for key, event in _accepted(group).items()]
             seen = {row["window"] for row in rows}
             rows += [
                 {
@@ -52,14 +56,16 @@ def show(args: Any) -> None:
     found: dict[str, object] = {}
     with groups() as every:
         for group in _chosen(every, args.asset):
-            event = _accepted(group).get(args.window_id)
+            with closing(group.events()) as events:
+                event = next((e for e in events if e.get("window_id") == args.window_id), None)
             if event is not None:
                 found |= {"asset": group.label, "event": event}
             for row in group.windows():
                 if row.window_id == args.window_id:
                     found |= {"asset": group.label, "ledger": row.state, "plan": row.plan}
-    if args.sink is not None:
-        marker = sink_for(args.sink).marker(args.window_id)
+    sink = sink_of(args)
+    if sink is not None:
+        marker = sink.marker(args.window_id)
         found["marker"] = (
             {"plan": marker.plan.to_document(), "ref": marker.ref, **_counts(marker)}
             if marker
@@ -74,7 +80,7 @@ def show(args: Any) -> None:
 def verify(args: Any) -> int:
     """Each marker against the accepted windows, and cursor windows against each other. Status 1 if
     something is wrong."""
-    sink = sink_for(args.sink)
+    sink = _named(args)
     markers = published_windows(sink)
     written = {marker.plan.h for marker in markers}
     with groups() as every:
@@ -98,12 +104,19 @@ def verify(args: Any) -> int:
 def show_coverage(args: Any) -> int:
     """The coverage of each group in a sink, with a calendar. Status 1 if it is not complete."""
     start, end = (parse_instant(text) if text else None for text in (args.start, args.end))
-    found = coverage(published_windows(sink_for(args.sink)), start=start, end=end)
+    found = coverage(published_windows(_named(args)), start=start, end=end)
     if args.output == "json":
         say(args, [], [item.to_document() for item in found])
     else:
-        print("\n\n".join(map(report, found)) or "nothing found")
+        print(visible("\n\n".join(map(report, found)), lines=True) or "nothing found")
     return 0 if found and all(item.complete for item in found) else 1
+
+
+def _named(args: Any) -> Sink:
+    sink = sink_of(args)
+    if sink is None:
+        raise errors.ConfigError("name the sink with --sink", subject="sink")
+    return sink
 
 
 def _chosen(every: list[Group], label: str | None) -> list[Group]:
@@ -113,28 +126,50 @@ def _chosen(every: list[Group], label: str | None) -> list[Group]:
     return found
 
 
-def _accepted(group: Group) -> dict[str, Document]:
+class _Accepted(NamedTuple):
+    """What is compared of a commit event, without what each partition has in it."""
+
+    hash: str
+    records: int
+    counts: str
+    sink_kind: str
+    ref: str
+
+
+def _accepted(group: Group) -> dict[str, _Accepted]:
     """Commit events by window, the oldest first; the newest of several counts."""
-    return {event["window_id"]: event for event in reversed(group.events()) if "window_id" in event}
+    found: dict[str, _Accepted] = {}
+    for event in group.events():
+        if "window_id" in event and event["window_id"] not in found:
+            records = event.get("records", {})
+            total = sum(records.values())
+            told = event.get("sink", {})
+            where = str(told.get("kind", "")), str(told.get("ref", ""))
+            digest = _Accepted(str(event.get("hash", "")), total, _digest(records), *where)
+            found[event["window_id"]] = digest
+    return dict(reversed(found.items()))
 
 
-def _is_of(sink: Sink, written: set[str], window_id: str, event: Document) -> bool:
+def _is_of(sink: Sink, written: set[str], window_id: str, event: _Accepted) -> bool:
     """Whether an accepted window went to this sink: it is of a scope that the sink has windows of,
     or was published at this sink's place."""
     if window_id.rpartition("-")[2] in written:
         return True
-    told = event.get("sink", {})
     place = sink.identity.partition(":")[2]
-    return told.get("kind") == sink.kind and str(told.get("ref", "")).startswith(place)
+    return event.sink_kind == sink.kind and event.ref.startswith(place)
 
 
-def _of_event(group: Group, event: Mapping[str, Any]) -> dict[str, object]:
+def _digest(records: Mapping[str, int]) -> str:
+    return sha256_hex(json.dumps(dict(records), sort_keys=True))
+
+
+def _of_event(group: Group, window_id: str, event: _Accepted) -> dict[str, object]:
     return {
-        "window": event["window_id"],
+        "window": window_id,
         "group": group.label,
         "state": "accepted",
-        "records": sum(event.get("records", {}).values()),
-        "hash": str(event.get("hash", ""))[:12],
+        "records": event.records,
+        "hash": event.hash[:12],
     }
 
 
@@ -153,15 +188,15 @@ def _counts(marker: Marker) -> dict[str, object]:
     return {"records": dict(marker.counts.records), "bytes": marker.counts.bytes}
 
 
-def _disagreements(markers: list[Marker], accepted: Mapping[str, Document]) -> Iterator[str]:
+def _disagreements(markers: list[Marker], accepted: Mapping[str, _Accepted]) -> Iterator[str]:
     written = {marker.plan.window_id: marker for marker in markers}
     for window_id, event in accepted.items():
         marker = written.get(window_id)
         if marker is None:
             yield f"{window_id} was accepted, but the sink has no marker of it"
-        elif marker.plan.hash != event.get("hash"):
+        elif marker.plan.hash != event.hash:
             yield f"{window_id} was accepted with other ranges than the sink has"
-        elif dict(marker.counts.records) != event.get("records"):
+        elif _digest(marker.counts.records) != event.counts:
             yield f"{window_id} was accepted with other counts than the sink has"
 
 

@@ -54,7 +54,7 @@ def read_document(path: Path) -> Document | None:
         return None
     try:
         document = json.loads(text)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise DocumentError(path.name, [f"it is not JSON: {exc}"]) from exc
     if not isinstance(document, dict):
         raise DocumentError(path.name, [f"it is {type(document).__name__}, not an object"])

@@ -186,7 +186,7 @@ def as_document(name: str, data: bytes) -> Document:
     """The JSON object in `data`. Raises `DocumentError`."""
     try:
         document = json.loads(data)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise DocumentError(name, [f"it is not JSON: {exc}"]) from exc
     if not isinstance(document, dict):
         raise DocumentError(name, [f"it is {type(document).__name__}, not an object"])

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from tubemq_client.errors import ConfigError
 
@@ -50,17 +50,43 @@ _OPTIONS = frozenset({"masters", "auth", "tls", "connect_timeout_ms", "rpc_timeo
 @contextmanager
 def access_file(settings: ClientSettings) -> Iterator[str | None]:
     """A file for the option `configFile` that lasts as long as the `with`, readable by its owner
-    only; None where there is nothing to say."""
+    only; None where there is nothing to say.
+
+    On Linux the file is in the memory of this process, and on disk there is only a link to it: a
+    process that is killed leaves no password behind. Elsewhere a killed process leaves the file.
+    """
     if not needs_access(settings):
         yield None
         return
-    descriptor, name = tempfile.mkstemp(prefix="tubemq-", suffix=".toml")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+    with tempfile.TemporaryDirectory(prefix="tubemq-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "access.toml"
+        with _in_memory(path) or _on_disk(path) as file:
             file.write(_toml(settings))
-        yield name
-    finally:
-        Path(name).unlink(missing_ok=True)
+            file.flush()
+            yield str(path)
+
+
+def _in_memory(path: Path) -> IO[str] | None:
+    """A file of this process's memory, and `path` a link to it; None where there is no such."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    try:
+        descriptor = os.memfd_create("tubemq-access")
+    except OSError:
+        return None
+    os.fchmod(descriptor, 0o600)
+    path.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
+    if not path.exists():  # no /proc, or one that hides processes
+        os.close(descriptor)
+        path.unlink()
+        return None
+    return os.fdopen(descriptor, "w", encoding="utf-8")
+
+
+def _on_disk(path: Path) -> IO[str]:
+    return os.fdopen(
+        os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8"
+    )
 
 
 def _toml(settings: ClientSettings) -> str:

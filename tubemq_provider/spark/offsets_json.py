@@ -49,7 +49,7 @@ def parse_bounds(option: str, text: str, topic: str | None, report: Report) -> B
         return _word(option, text, "", report) or {}
     try:
         document = json.loads(text, object_pairs_hook=_unique)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         example = '{"<topic>": {"1:0": 2800}}'
         report(f"{option}: not valid JSON ({error}); write {example} or a word such as 'earliest'")
         return {}

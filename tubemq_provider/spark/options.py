@@ -160,7 +160,7 @@ def _window(values: OptionValues) -> WindowPlan | None:
         return WindowPlan.from_document(json.loads(text))
     except DocumentError as error:
         values.problems.extend(f"window: {problem}" for problem in error.problems)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         values.problems.append(f"window: not valid JSON ({error}); give the JSON of a window plan")
     return None
 

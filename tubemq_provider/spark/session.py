@@ -7,6 +7,9 @@ record. pyspark is imported inside functions.
 from __future__ import annotations
 
 import hashlib
+import io
+import os
+import stat
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -96,8 +99,9 @@ def spark_artifacts(directory: str | Path | None = None) -> Path:
     """A zip of what the source needs, for ``--py-files`` or ``addArtifacts(…, pyfile=True)``.
 
     Executors need protobuf and pyarrow installed besides; call `register` after adding it. The name
-    carries a hash of the content, so an existing file is reused. A wheel would not do: Spark does
-    not put wheels on the path.
+    carries a hash of the content; an existing file is reused if it has that content and only this
+    user, or root, can change it, else replaced. A wheel would not do: Spark does not put wheels on
+    the path. Raises `ConfigError` if `directory` does not let it be replaced.
     """
     files = dict(_sources())
     digest = hashlib.sha256()
@@ -106,9 +110,40 @@ def spark_artifacts(directory: str | Path | None = None) -> Path:
     folder = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="tubemq-"))
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"tubemq-spark-{digest.hexdigest()[:12]}.zip"
-    if not target.exists():
-        _write_zip(target, files)
+    content = _zip(files)
+    if not _is_mine(target, content):
+        _put(target, content)
     return target
+
+
+def _is_mine(target: Path, content: bytes) -> bool:
+    """Whether `target` has just this content, and nobody else can change it afterwards. A name
+    that everybody can work out proves nothing about code that executors will run."""
+    try:
+        found = target.lstat()
+        unchanging = found.st_uid in (os.geteuid(), 0) and not found.st_mode & 0o022
+        return stat.S_ISREG(found.st_mode) and unchanging and target.read_bytes() == content
+    except OSError:
+        return False
+
+
+def _put(target: Path, content: bytes) -> None:
+    """All or nothing, in the place of whatever is there."""
+    draft = ""
+    try:
+        descriptor, draft = tempfile.mkstemp(prefix=".tubemq-spark-", dir=target.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(draft).chmod(0o644)
+        Path(draft).replace(target)
+    except OSError as error:
+        if draft:
+            Path(draft).unlink(missing_ok=True)
+        raise ConfigError(
+            f"{target} cannot be written ({error.strerror}), and what is there is not what this "
+            "release would write; give another directory, one that belongs to this user",
+            subject="artifacts",
+        ) from error
 
 
 def _sources() -> Iterator[tuple[str, bytes]]:
@@ -124,10 +159,10 @@ def _sources() -> Iterator[tuple[str, bytes]]:
             yield str(path.relative_to(root.parent)), path.read_bytes()
 
 
-def _write_zip(target: Path, files: Mapping[str, bytes]) -> None:
-    """All or nothing, and the same bytes for the same sources."""
-    draft = target.with_suffix(".draft")
-    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+def _zip(files: Mapping[str, bytes]) -> bytes:
+    """The same bytes for the same sources."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
-    draft.replace(target)
+    return made.getvalue()

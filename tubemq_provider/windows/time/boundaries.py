@@ -8,6 +8,7 @@ in it. It never rounds and never interpolates. fsspec is imported only for URLs.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from importlib import import_module
@@ -52,17 +53,24 @@ class Boundaries:
     def load(cls, source: Mapping[str, Any] | str | PathLike[str], topic: str) -> Boundaries:
         """From a mapping, a path of a JSON file, or a URL (needs fsspec).
 
-        The file is read now, once; call it again to see what was added.
+        The file is read now, once; call it again to see what was added. Errors show neither login
+        nor parameters of a URL.
         """
         if isinstance(source, Mapping):
             return cls(source, topic)
+        text = str(source)
         try:
-            mapping = json.loads(_read(source))
-        except (OSError, ValueError) as exc:
-            raise ConfigError(f"{source} cannot be read: {exc}", subject="boundaries") from exc
-        if not isinstance(mapping, dict):
-            raise ConfigError(f"{source} holds no JSON object", subject="boundaries")
-        return cls(mapping, topic)
+            mapping = json.loads(_read(text))
+        except ConfigError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - drivers of fsspec raise what they like
+            problem = f"{_shown(text)} cannot be read: {_reason(text, exc)}"
+        else:
+            if isinstance(mapping, dict):
+                return cls(mapping, topic)
+            problem = f"{_shown(text)} holds no JSON object"
+        # Outside of `except`: what is chained is shown too, and drivers repeat the URL.
+        raise ConfigError(problem, subject="boundaries")
 
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
         """The offsets given for exactly `instant`; else `ConfigError` with the nearest known."""
@@ -90,15 +98,38 @@ class Boundaries:
             raise ValueError(f"{text}: the same instant is given twice with different offsets")
 
 
-def _read(source: str | PathLike[str]) -> str:
-    text = str(source)
-    if "://" not in text or text.startswith("file://"):
+def _is_url(text: str) -> bool:
+    return "://" in text and not text.startswith("file://")
+
+
+def _shown(text: str) -> str:
+    """A URL without user, password and parameters, which may be a signature."""
+    if not _is_url(text):
+        return text
+    scheme, _, rest = text.partition("://")
+    return f"{scheme}://{re.split('[?#]', rest.rpartition('@')[2])[0]}"
+
+
+def _reason(text: str, error: Exception) -> str:
+    if not _is_url(text) or isinstance(error, json.JSONDecodeError):
+        return str(error)
+    told = getattr(error, "strerror", None) or ""
+    status = getattr(error, "status", None)
+    known = [str(status)] if isinstance(status, int) else []
+    return ", ".join([type(error).__name__, *known, *([told] if "://" not in told else [])]).strip(
+        ", "
+    )
+
+
+def _read(text: str) -> str:
+    if not _is_url(text):
         return Path(text.removeprefix("file://")).read_text(encoding="utf-8")
     try:
         fsspec: Any = import_module("fsspec")
     except ImportError as exc:
         raise ConfigError(
-            f"{text} is a URL; install fsspec (and its driver) to read it, or give a local path",
+            f"{_shown(text)} is a URL; install fsspec (and its driver) to read it, or give a local "
+            "path",
             subject="boundaries",
         ) from exc
     with fsspec.open(text, "rt", encoding="utf-8") as file:

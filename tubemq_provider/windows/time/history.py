@@ -73,7 +73,7 @@ def history_sample(body: bytes, group: str, topic: str) -> Sample | None:
             for store in record["offsets"]
         }
         return Sample(int(document["dt"]), ends) if ends else None
-    except (ValueError, TypeError, KeyError) as exc:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as exc:
         if isinstance(exc, DocumentError):
             raise
         raise DocumentError(

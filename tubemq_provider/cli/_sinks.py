@@ -1,0 +1,25 @@
+"""The sink that a command names with ``--sink``, and the connection that has its credentials.
+
+As the operator's `sink` and `sink_conn_id`: a password belongs into neither a command line, which
+every user of the machine can list, nor a shell's history. Opens nothing itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tubemq_client import errors
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.operators.destination import open_sink
+from tubemq_provider.windows.protocols import Sink
+
+__all__ = ["sink_of"]
+
+
+def sink_of(args: Any) -> Sink | None:
+    """The sink, or None if none is named. Raises `errors.ConfigError`, which repeats no secret."""
+    if args.sink is None:
+        if args.sink_conn_id is not None:
+            raise errors.ConfigError("--sink-conn-id has no effect without --sink", subject="sink")
+        return None
+    return open_sink(args.sink, args.sink_conn_id, TubeMQHook.get_connection)
