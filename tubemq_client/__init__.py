@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tubemq_client._core.publishing import Record
     from tubemq_client._core.range_read import Gap, ReadStats
     from tubemq_client.model import (
+        Anchor,
         BrokerNode,
         ClientSettings,
         ConsumerSettings,
@@ -55,6 +56,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "COLUMNS",
+    "Anchor",
     "AssignedConsumer",
     "BoundStart",
     "BrokerNode",
@@ -101,6 +103,7 @@ _HOMES = {
     "tubemq_client._core.publishing": ("Record",),
     "tubemq_client._core.range_read": ("Gap", "ReadStats"),
     "tubemq_client.model": (
+        "Anchor",
         "BrokerNode",
         "ClientSettings",
         "ConsumerSettings",

@@ -30,7 +30,9 @@ The tree says whose fault it is; each class carries data that callers may act on
     │   └── StandbyMaster          this master is not the active one: try the next
     └── RangeError                 an exact range cannot be delivered
         ├── DataLoss               retention has removed part of the range
-        ├── LogTruncated           the broker's log is shorter than the range
+        ├── LogRegression          the log is not the one that was read before
+        │   ├── LogTruncated       it is shorter than the range
+        │   └── LogReplaced        it has other records where they were read
         ├── CorruptRecord          a record's checksum or attribute prefix is wrong
         └── RangeStalled           no progress within the deadline
 
@@ -64,6 +66,8 @@ __all__ = [
     "GroupInconsistent",
     "ItemFailure",
     "LocalError",
+    "LogRegression",
+    "LogReplaced",
     "LogTruncated",
     "MissingExtraError",
     "NetworkError",
@@ -434,10 +438,19 @@ class DataLoss(RangeError):
         super().__init__(message)
 
 
-class LogTruncated(RangeError):
-    """The broker's log ends before the range does: records were lost, or the topic rebuilt."""
+class LogRegression(RangeError):
+    """The log is not, or not wholly, the one in which an offset was taken: a topic was made anew, a
+    disk was lost or restored from a backup. Base of what can be seen of that."""
 
     fatal = True
+
+
+class LogTruncated(LogRegression):
+    """The broker's log ends before the range does: records were lost, or the topic rebuilt."""
+
+
+class LogReplaced(LogRegression):
+    """The log is as long as it was, but has other records where some were read before."""
 
 
 class CorruptRecord(RangeError):

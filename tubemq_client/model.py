@@ -15,6 +15,7 @@ __all__ = [
     "INDEX_ENTRY_BYTES",
     "PARTITIONS_PER_STORE",
     "Address",
+    "Anchor",
     "BrokerNode",
     "ClientSettings",
     "ConsumerSettings",
@@ -160,6 +161,19 @@ class OffsetRange:
 
     def __str__(self) -> str:
         return f"{self.partition}[{self.start},{self.end})"
+
+
+class Anchor(NamedTuple):
+    """A record by which a log is known again: reading its partition from `offset`, it is met.
+
+    `message_id` (64 bits, unique in a store, never used twice, no order) and `checksum` (CRC-32)
+    are the broker's. A log that no longer has the record where it was is another one, or a part of
+    it is. `offset` may lie some records before it, where the reader could not tell it exactly.
+    """
+
+    offset: int
+    message_id: int
+    checksum: int
 
 
 @dataclass(frozen=True, slots=True)

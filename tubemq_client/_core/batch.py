@@ -14,7 +14,7 @@ from tubemq_client import errors
 from tubemq_client._core.attributes import NO_ATTRIBUTES, AttributeCache
 from tubemq_client._core.columns import COLUMNS, Columns, Place, native_types, split_records
 from tubemq_client._wire import native
-from tubemq_client.model import Message
+from tubemq_client.model import INDEX_ENTRY_BYTES, Anchor, Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -145,6 +145,29 @@ class MessageBatch:
         """Bytes of all record bodies."""
         self.decode()
         return sum(map(len, self._lists.bodies)) if self._quick is None else self._quick.nbytes
+
+    def first(self) -> Anchor | None:
+        """The first record as the broker has it, whatever becomes of it when it is decoded."""
+        if not self._count:
+            return None
+        record = self._messages[0]
+        return Anchor(self.start, record.messageId, record.checkSum)
+
+    def last(self) -> Anchor | None:
+        """The last record as the broker has it; its own offset in an `exact` batch, else `start`."""
+        if not self._count:
+            return None
+        record = self._messages[self._count - 1]
+        offset = self.start + INDEX_ENTRY_BYTES * (self._count - 1) if self.exact else self.start
+        return Anchor(offset, record.messageId, record.checkSum)
+
+    def has(self, anchor: Anchor) -> bool:
+        """Whether the anchor's record is here."""
+        wanted = (anchor.message_id, anchor.checksum)
+        return any(
+            (record.messageId, record.checkSum) == wanted
+            for record in islice(self._messages, self._count)
+        )
 
     def decode(self) -> None:
         """Check and split every record once; whatever is asked later answers from memory."""

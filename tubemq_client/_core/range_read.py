@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation, Ticket
     from tubemq_client._core.identity import ClientIds, ReaderPool
     from tubemq_client._core.master import TopicMetadata
-    from tubemq_client.model import BrokerNode, OffsetRange
+    from tubemq_client.model import Anchor, BrokerNode, OffsetRange
 
 __all__ = ["Gap", "RangeRead", "ReadPolicy", "ReadStats", "broker_of"]
 
@@ -80,7 +80,8 @@ class Gap:
 
 @dataclass(slots=True)
 class ReadStats:
-    """What one reader did. `records` and `bytes` count what was delivered, after any filter."""
+    """What one reader did. `records` and `bytes` count what was delivered, after any filter;
+    `last` is the last record of each partition (by its key), be it delivered or dropped."""
 
     records: int = 0
     bytes: int = 0
@@ -91,9 +92,12 @@ class ReadStats:
     fence_probes: int = 0
     corrupt: int = 0
     gaps: list[Gap] = field(default_factory=list)
+    last: dict[str, Anchor] = field(default_factory=dict)
 
     def count(self, batch: MessageBatch, policy: DecodePolicy) -> None:
         """Count a batch that is about to be delivered, decoding it. `policy` is the reader's."""
+        if (last := batch.last()) is not None:
+            self.last[batch.partition.key] = last
         self.batches += 1
         self.records += len(batch)
         self.bytes += batch.nbytes

@@ -10,19 +10,21 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Literal
 
+from tubemq_client import errors
 from tubemq_client._core.batch import DecodePolicy
 from tubemq_client._core.identity import ReaderPool
 from tubemq_client._core.master import fetch_topic_metadata
 from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats, broker_of
 from tubemq_client._wire.native import announce
 from tubemq_client.aio._base import AsyncClient
+from tubemq_client.model import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from tubemq_client._core.batch import CorruptEntry, MessageBatch
     from tubemq_client._core.master import TopicMetadata
-    from tubemq_client.model import BrokerNode, ClientSettings, OffsetRange
+    from tubemq_client.model import Anchor, BrokerNode, ClientSettings, Partition
 
 __all__ = ["RangeReader"]
 
@@ -70,9 +72,62 @@ class RangeReader(AsyncClient):
         `contextlib.aclosing` to stop early at a known moment; cancelling the task and leaving the
         `async with` of the reader give the partition back too.
         """
+        read = self._range_read(range_, await self._broker(range_))
+        async with aclosing(self._driver.stream(read.conversation(), read.release())) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def first_record(self, range_: OffsetRange) -> Anchor | None:
+        """The first record of `range_` (after the broker's filter), or None if there is none.
+
+        One short read, given back at once; counts in no `stats`. Raises like `read`.
+        """
+        async with aclosing(self._look(range_)) as batches:
+            async for batch in batches:
+                if (found := batch.first()) is not None:
+                    return found
+        return None
+
+    async def holds(self, partition: Partition, anchor: Anchor, upto: int) -> bool | None:
+        """Whether the log still has the anchor's record where it was, below the offset `upto`.
+
+        False is proof that the log, or this part of it, is another than the one the anchor was
+        taken in; None that retention has removed the place. One short read (a register, a fetch or
+        two, an unregister) with the filters of this reader, which must be those that the anchor was
+        taken with. Raises like `read` if the broker does not answer.
+        """
+        try:
+            async with aclosing(self._look(OffsetRange(partition, anchor.offset, upto))) as batches:
+                async for batch in batches:
+                    if batch.has(anchor):
+                        return True
+        except errors.DataLoss:
+            return None
+        except errors.LogRegression:
+            pass
+        return False
+
+    async def _look(self, range_: OffsetRange) -> AsyncGenerator[MessageBatch, None]:
+        """A read for the records' identities alone: their contents may be anything."""
+        decode = DecodePolicy("drop", None, self._decode.filters)
         read = RangeRead(
             range_,
             await self._broker(range_),
+            pool=self._pool,
+            ids=self._ids,
+            decode=decode,
+            policy=ReadPolicy("fail", self._deadline_ms),
+            stats=ReadStats(),
+            access=self._session.access,
+        )
+        async with aclosing(self._driver.stream(read.conversation(), read.release())) as batches:
+            async for batch in batches:
+                yield batch
+
+    def _range_read(self, range_: OffsetRange, broker: BrokerNode) -> RangeRead:
+        return RangeRead(
+            range_,
+            broker,
             pool=self._pool,
             ids=self._ids,
             decode=self._decode,
@@ -80,9 +135,6 @@ class RangeReader(AsyncClient):
             stats=self.stats,
             access=self._session.access,
         )
-        async with aclosing(self._driver.stream(read.conversation(), read.release())) as batches:
-            async for batch in batches:
-                yield batch
 
     async def _broker(self, range_: OffsetRange) -> BrokerNode:
         partition = range_.partition

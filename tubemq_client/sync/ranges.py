@@ -7,21 +7,24 @@ master is asked only when no broker addresses are given). The rules are `_core.r
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Literal
 
+from tubemq_client import errors
 from tubemq_client._core.batch import DecodePolicy
 from tubemq_client._core.identity import ReaderPool
 from tubemq_client._core.master import fetch_topic_metadata
 from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats, broker_of
 from tubemq_client._wire.native import announce
+from tubemq_client.model import OffsetRange
 from tubemq_client.sync._base import BlockingClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from tubemq_client._core.batch import CorruptEntry, MessageBatch
     from tubemq_client._core.master import TopicMetadata
-    from tubemq_client.model import BrokerNode, ClientSettings, OffsetRange
+    from tubemq_client.model import Anchor, BrokerNode, ClientSettings, Partition
 
 __all__ = ["RangeReader"]
 
@@ -68,9 +71,58 @@ class RangeReader(BlockingClient):
         when the range cannot be delivered whole; never delivers part of it silently. Leaving the
         `with` of the reader gives the partition back too.
         """
+        read = self._range_read(range_, self._broker(range_))
+        yield from self._driver.stream(read.conversation(), read.release())
+
+    def first_record(self, range_: OffsetRange) -> Anchor | None:
+        """The first record of `range_` (after the broker's filter), or None if there is none.
+
+        One short read, given back at once; counts in no `stats`. Raises like `read`.
+        """
+        with closing(self._look(range_)) as batches:
+            for batch in batches:
+                if (found := batch.first()) is not None:
+                    return found
+        return None
+
+    def holds(self, partition: Partition, anchor: Anchor, upto: int) -> bool | None:
+        """Whether the log still has the anchor's record where it was, below the offset `upto`.
+
+        False is proof that the log, or this part of it, is another than the one the anchor was
+        taken in; None that retention has removed the place. One short read (a register, a fetch or
+        two, an unregister) with the filters of this reader, which must be those that the anchor was
+        taken with. Raises like `read` if the broker does not answer.
+        """
+        try:
+            with closing(self._look(OffsetRange(partition, anchor.offset, upto))) as batches:
+                for batch in batches:
+                    if batch.has(anchor):
+                        return True
+        except errors.DataLoss:
+            return None
+        except errors.LogRegression:
+            pass
+        return False
+
+    def _look(self, range_: OffsetRange) -> Generator[MessageBatch, None, None]:
+        """A read for the records' identities alone: their contents may be anything."""
+        decode = DecodePolicy("drop", None, self._decode.filters)
         read = RangeRead(
             range_,
             self._broker(range_),
+            pool=self._pool,
+            ids=self._ids,
+            decode=decode,
+            policy=ReadPolicy("fail", self._deadline_ms),
+            stats=ReadStats(),
+            access=self._session.access,
+        )
+        yield from self._driver.stream(read.conversation(), read.release())
+
+    def _range_read(self, range_: OffsetRange, broker: BrokerNode) -> RangeRead:
+        return RangeRead(
+            range_,
+            broker,
             pool=self._pool,
             ids=self._ids,
             decode=self._decode,
@@ -78,7 +130,6 @@ class RangeReader(BlockingClient):
             stats=self.stats,
             access=self._session.access,
         )
-        yield from self._driver.stream(read.conversation(), read.release())
 
     def _broker(self, range_: OffsetRange) -> BrokerNode:
         partition = range_.partition
