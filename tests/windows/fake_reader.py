@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tubemq_client.model import INDEX_ENTRY_BYTES, OffsetRange, Partition, PartitionEnds
+from tubemq_client.model import INDEX_ENTRY_BYTES, Anchor, OffsetRange, Partition, PartitionEnds
 from tubemq_provider.windows.plan import WindowPlan
 
 TOPIC = "orders"
@@ -50,6 +50,7 @@ def ends_of(ends: dict[str, int]) -> dict[Partition, PartitionEnds]:
 class FakeStats:
     corrupt: int = 0
     gaps: list[Any] = field(default_factory=list)
+    last: dict[str, Anchor] = field(default_factory=dict)
 
 
 @dataclass

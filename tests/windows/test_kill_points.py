@@ -48,6 +48,7 @@ INSIDE: dict[str, list[str]] = {
         "staging ready",
         *["row group written"] * 2,
         *["range written"] * 4,
+        "records written",
         "ingested",
     ],
     "publish": [

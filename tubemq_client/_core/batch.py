@@ -163,11 +163,8 @@ class MessageBatch:
 
     def has(self, anchor: Anchor) -> bool:
         """Whether the anchor's record is here."""
-        wanted = (anchor.message_id, anchor.checksum)
-        return any(
-            (record.messageId, record.checkSum) == wanted
-            for record in islice(self._messages, self._count)
-        )
+        position = native.find(self._messages, anchor.message_id, anchor.checksum)
+        return position is not None and position < self._count
 
     def decode(self) -> None:
         """Check and split every record once; whatever is asked later answers from memory."""

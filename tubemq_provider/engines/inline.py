@@ -26,7 +26,7 @@ from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tubemq_client.model import BrokerNode, ClientSettings, OffsetRange
+    from tubemq_client.model import Anchor, BrokerNode, ClientSettings, OffsetRange
 
 __all__ = ["InlineEngine", "RecordBatches", "RecordReader"]
 
@@ -43,10 +43,11 @@ class RecordBatches(Protocol):
 
 
 class ReaderStats(Protocol):
-    """What a reader counts over its life."""
+    """What a reader counts over its life, and the last record of each partition."""
 
     corrupt: int
     gaps: list[Any]
+    last: dict[str, Anchor]
 
 
 class RecordReader(Protocol):
@@ -147,9 +148,9 @@ class InlineEngine:
                 if found:
                     counted.gaps.setdefault(range_.partition.key, []).extend(found)
                 progress("range written")
-            corrupt = reader.stats.corrupt
+            corrupt, last = reader.stats.corrupt, dict(reader.stats.last)
         return IngestCounts(
-            counted.records, counted.bytes, counted.gaps, corrupt, pieces=counted.pieces
+            counted.records, counted.bytes, counted.gaps, corrupt, pieces=counted.pieces, last=last
         )
 
     def cancel(self) -> None:

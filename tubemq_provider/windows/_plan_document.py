@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from tubemq_client.model import INDEX_ENTRY_BYTES
+from tubemq_provider.windows.anchors import read_anchors
 from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.versions import VERSIONS, brought_up
@@ -199,6 +200,8 @@ _MEMBERS: Final[Mapping[str, tuple[str, Any]]] = {
     "resets": ("resets", _offsets),
     "joined": ("joined", _texts),
     "absent": ("absent", _texts),
+    "before": ("before", read_anchors),
+    "upto": ("upto", read_anchors),
     "has_more": ("more", lambda value: _integer(value) != 0),
 }
 """Constructor argument to document member and its reading."""

@@ -8,11 +8,12 @@ markers. This module must not do I/O; who stores a cursor, and when, is `run`'s 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 from tubemq_provider.windows._plan_document import offset_problem, valid_key
+from tubemq_provider.windows.anchors import Anchors, anchors_document, read_anchors
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import DocumentError, IdentityMismatch
 from tubemq_provider.windows.plan import WindowScope, key_order
@@ -26,15 +27,23 @@ CURSOR_VERSION: Final = VERSIONS["cursor"]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`seq` of the last published cursor window (0: none yet) and where every partition goes on."""
+    """`seq` of the last published cursor window (0: none yet) and where every partition goes on.
+
+    `last` are records before `next`, by which the logs are known again; documents of earlier
+    releases have none. They do not make it another position.
+    """
 
     seq: int
     next: Mapping[str, int]
+    last: Anchors = field(default_factory=dict, compare=False)
 
     def to_document(self, h: str) -> dict[str, Any]:
         """What a commit event carries under ``position``."""
         ordered = dict(sorted(self.next.items(), key=key_order))
-        return {"h": h, "seq": self.seq, "next": ordered}
+        document: dict[str, Any] = {"h": h, "seq": self.seq, "next": ordered}
+        if self.last:
+            document["last"] = anchors_document(dict(sorted(self.last.items(), key=key_order)))
+        return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +107,8 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
             f"(h {document['h']} instead of {scope.h}); progress of one group cannot serve two: "
             f"give this pipeline its own group, or set the offsets of this one anew"
         )
-    return Position(document["seq"], dict(document["next"]))
+    last = read_anchors(document.get("last", {}))
+    return Position(document["seq"], dict(document["next"]), last)
 
 
 def _problems(document: Mapping[str, Any]) -> list[str]:
@@ -116,4 +126,8 @@ def _problems(document: Mapping[str, Any]) -> list[str]:
             problems.append(f"next: key {key!r} is not '<broker id>:<partition id>'")
         if bad := offset_problem(offset):
             problems.append(f"next of {key}: {bad}")
+    try:
+        read_anchors(document.get("last", {}))
+    except (TypeError, ValueError) as exc:
+        problems.append(f"last: {exc}")
     return problems

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from tubemq_client.model import OffsetRange, Partition
+from tubemq_client.model import Anchor, OffsetRange, Partition
 from tubemq_provider.windows._plan_document import (
     PLAN_VERSION,
     Range,
@@ -22,6 +22,7 @@ from tubemq_provider.windows._plan_document import (
     read_members,
     valid_key,
 )
+from tubemq_provider.windows.anchors import Anchors, anchors_document
 from tubemq_provider.windows.canonical import (
     basic_instant,
     canonical_json,
@@ -95,6 +96,9 @@ class WindowPlan:
     - `joined`: partitions that the position before this window did not know.
     - `absent`: partitions of the position that no broker offers now; their range is empty.
     - `has_more`: a cap cut the window short.
+    - `before`: by which records the logs are known that the window was planned for, by partition: a
+      record shortly before its range or the first in it, at least one a store where there is any.
+    - `upto`: the last records up to the end of the ranges, once they were read.
     - `time`: the interval, `seq`: the number in the chain; each only for its kind.
 
     `hash` covers id, topic, group, filters, epoch and ranges, nothing else: equal hashes mean the
@@ -117,6 +121,8 @@ class WindowPlan:
     joined: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     has_more: bool = False
+    before: Anchors = field(default_factory=dict)
+    upto: Anchors = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         ordered = dict(sorted(self.ranges.items(), key=key_order))
@@ -217,6 +223,11 @@ class WindowPlan:
         """Index entries over all ranges (gaps not counted): an upper bound on records."""
         return sum(range_.entries for range_ in self.reads())
 
+    @property
+    def anchors(self) -> dict[str, Anchor]:
+        """By which records the logs are known where this window ends."""
+        return {**self.before, **self.upto}
+
     def scope_in(self, sink: str) -> WindowScope:
         """What this window would belong to in a sink of that identity."""
         return WindowScope(self.cluster, self.topic, self.group, sink, self.filters, self.epoch)
@@ -257,6 +268,8 @@ class WindowPlan:
             "joined": list(self.joined),
             "absent": list(self.absent),
             "more": 1 if self.has_more else 0,
+            "before": anchors_document(self.before),
+            "upto": anchors_document(self.upto),
         }
         document.update({name: value for name, value in optional.items() if value})
         return document

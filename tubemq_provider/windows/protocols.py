@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from tubemq_provider.windows.anchors import Anchors
     from tubemq_provider.windows.plan import WindowPlan
 
 __all__ = [
@@ -85,7 +86,8 @@ class IngestCounts:
     counts message bodies. `gaps` are offset ranges per partition key that retention took while
     reading under ``gap_policy="skip"``; `corrupt` counts records left out under
     ``corrupt_records="drop"``. `pieces` are the sub-ranges actually read per key, if
-    the engine knows them: the run checks that they tile the plan.
+    the engine knows them: the run checks that they tile the plan. `last` is the last record read of
+    each partition that had any.
     """
 
     records: Mapping[str, int]
@@ -93,6 +95,7 @@ class IngestCounts:
     gaps: Mapping[str, list[list[int]]] = field(default_factory=dict)
     corrupt: int = 0
     pieces: Mapping[str, list[list[int]]] | None = None
+    last: Anchors = field(default_factory=dict)
 
     @property
     def total(self) -> int:

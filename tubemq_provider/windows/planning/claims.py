@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from tubemq_client.model import Anchor
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.cursor import Cursor, Position
 from tubemq_provider.windows.errors import DocumentError, MarkerConflict, SinkHistoryLost
@@ -27,6 +28,8 @@ _NO_NOTES: dict[str, Any] = {
     "joined": (),
     "absent": (),
     "has_more": False,
+    "before": {},
+    "upto": {},
 }
 
 
@@ -53,7 +56,7 @@ class ClaimBook:
         """Where the next window begins: behind all windows, published or claimed."""
         plans = [*(claim.plan for claim in self.pending.values()), *self.done.values()]
         last = max(plans, key=lambda plan: plan.seq or 0, default=None)
-        return Position(last.seq or 0, last.ends) if last else self.position
+        return Position(last.seq or 0, last.ends, last.anchors) if last else self.position
 
     def knows(self, window_id: str) -> bool:
         """Whether a window beyond the position is claimed or published."""
@@ -130,7 +133,7 @@ class ClaimBook:
                 return replace(self, position=position, done=done)
             plan = min(following, key=lambda plan: plan.seq or 0)
             del done[plan.window_id]
-            position = Position(plan.seq or 0, plan.ends)
+            position = Position(plan.seq or 0, plan.ends, _anchors(position, plan))
 
     # -- documents ----------------------------------------------------------------------------
 
@@ -168,6 +171,13 @@ class ClaimBook:
         return cls(cursor.position, claims, published, cursor.rev)
 
 
+def _anchors(position: Position, plan: WindowPlan) -> dict[str, Anchor]:
+    """By which records the logs are known after `plan`. It may have been planned long before the
+    windows up to `position` were written, and so know less of the logs, but for those it reset."""
+    kept = {key: anchor for key, anchor in position.last.items() if key not in plan.resets}
+    return {**plan.before, **kept, **plan.upto}
+
+
 def rebuilt(position: Position, published: Iterable[WindowPlan]) -> ClaimBook:
     """A lost book, from a position that is known and the windows that the sink has beyond it.
 
@@ -187,7 +197,7 @@ def rebuilt(position: Position, published: Iterable[WindowPlan]) -> ClaimBook:
             hole = _hole(reached, plan)
             pending[hole.window_id] = Claim(hole, "", "")
         done[plan.window_id] = plan
-        reached = Position(plan.seq or 0, plan.ends)
+        reached = Position(plan.seq or 0, plan.ends, _anchors(reached, plan))
     return ClaimBook(position, pending, done).folded()
 
 

@@ -25,6 +25,7 @@ from tubemq_provider.windows.planning.budgets import (
     entries_by_store,
     store_name,
 )
+from tubemq_provider.windows.planning.lives import LogLife, LogWitness
 from tubemq_provider.windows.planning.retention import EndsLookup, by_key, lost_starts, truncated
 from tubemq_provider.windows.policies import (
     EARLIEST,
@@ -50,6 +51,8 @@ class CursorPlanner:
       or ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` for all partitions. There is no default.
     - `max_entries` caps a window, in index entries over all stores: an upper bound on records.
     - `byte_budget` and `max_duration` cap it by estimates, see `budgets`; the least cap counts.
+    - `witness` tells whether the logs are still those in which the position was taken; without one
+      only logs that are shorter than the position are noticed.
     - `serialised` says that runs of this group never overlap; ``latest`` needs that, as two
       first runs would resolve it differently and lose what lies between.
     """
@@ -62,6 +65,7 @@ class CursorPlanner:
     serialised: bool = True
     byte_budget: Budget | None = None
     max_duration: timedelta | None = None
+    witness: LogWitness | None = None
     pace: Pace | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -104,7 +108,7 @@ class CursorPlanner:
 
         Raises `DataLoss` or `LogTruncated` where the policies say so.
         """
-        starts, resets, joined = self._starts(position.next)
+        starts, resets, joined = self._starts(position)
         absent = tuple(key for key in starts if key not in self._known)
         full = {
             key: (start, self._known[key].max_offset if key in self._known else start)
@@ -118,10 +122,12 @@ class CursorPlanner:
         )
         if not fixes and all(start == end for start, end in ranges.values()):
             return None
+        kept = {key: anchor for key, anchor in position.last.items() if key not in resets}
         return WindowPlan.cursor(
             self.scope,
             position.seq + 1,
             ranges,
+            before=self._life.taken(ranges, kept, self._known),
             gaps={key: lost for key, lost in _clipped(gaps, ranges).items() if lost},
             resets=resets,
             joined=joined,
@@ -132,15 +138,26 @@ class CursorPlanner:
     def readable(self, plan: WindowPlan) -> bool:
         """Whether a plan made earlier may still be read whole.
 
-        Asked only where a regression is not an error: a plan beyond the end of a truncated log is
-        then made anew instead of failing for ever.
+        What it was made for may be gone: where a policy asks for more than an error, it is then
+        made anew instead of failing for ever. Raises `LogReplaced` where none does.
         """
         if self.policies.on_offset_regression is RegressionPolicy.FAIL:
+            self.recognise(plan)
             return True
+        if self._life.replaced(plan.ends, plan.before, self._known):
+            return False
         known = self._known
         return all(
             end <= known[key].max_offset for key, (_, end) in plan.ranges.items() if key in known
         )
+
+    def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
+        """Raise `LogReplaced` unless the logs are still those that the plan was made for; `again`
+        asks the brokers anew. What was read before such a look is of the right log."""
+        if again:
+            self._life.forget()
+        if self.witness is not None:
+            self._life.recognise(plan, self._known)
 
     def forget_ends(self) -> None:
         """Look ends up again when they are needed next."""
@@ -164,6 +181,10 @@ class CursorPlanner:
     @cached_property
     def _known(self) -> dict[str, PartitionEnds]:
         return by_key(self.scope.topic, self.ends())
+
+    @cached_property
+    def _life(self) -> LogLife:
+        return LogLife(self.scope, self.witness)
 
     def _initial_words(self) -> set[object]:
         wanted = self.initial_position
@@ -190,25 +211,40 @@ class CursorPlanner:
             return self._known[key].max_offset
         return int(offset)
 
-    def _starts(
-        self, position: Mapping[str, int]
-    ) -> tuple[dict[str, int], dict[str, int], tuple[str, ...]]:
+    def _starts(self, position: Position) -> tuple[dict[str, int], dict[str, int], tuple[str, ...]]:
         """Range starts, positions that a reset replaced, and partitions that join."""
-        starts = dict(position)
+        starts = dict(position.next)
         resets: dict[str, int] = {}
-        policy = self.policies.on_offset_regression
-        error = truncated(self.scope.topic, position, self._known)
-        if error and policy is RegressionPolicy.FAIL:
-            raise error
-        joined = tuple(key for key in self._known if key not in position)
+        regressed = self._regressed(position)
+        joined = tuple(key for key in self._known if key not in position.next)
         for key, known in self._known.items():
             if key in joined:
                 starts[key] = self._resolve(key, self.policies.new_partition_position)
-            elif known.max_offset < position[key]:
-                to_end = policy is RegressionPolicy.RESET_TO_END
+            elif key in regressed:
+                to_end = self.policies.on_offset_regression is RegressionPolicy.RESET_TO_END
                 starts[key] = known.max_offset if to_end else known.min_offset
-                resets[key] = position[key]
+                resets[key] = position.next[key]
         return starts, resets, joined
+
+    def _regressed(self, position: Position) -> set[str]:
+        """Partitions whose log is not the one of the position. Raises `LogRegression` if that is
+        an error. Asked only where there is something to read."""
+        fails = self.policies.on_offset_regression is RegressionPolicy.FAIL
+        error = truncated(self.scope, position.next, self._known)
+        if error and fails:
+            raise error
+        moved = any(
+            known.max_offset > position.next.get(key, 0) for key, known in self._known.items()
+        )
+        replaced = self._life.replaced(position.next, position.last, self._known) if moved else []
+        if fails:
+            self._life.refuse(replaced, position.last)
+        shorter = {
+            key
+            for key, known in self._known.items()
+            if known.max_offset < position.next.get(key, 0)
+        }
+        return shorter | set(replaced) & self._known.keys()
 
 
 def _capped(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol
 
 from tubemq_client.errors import ConfigError
@@ -20,6 +20,7 @@ from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowPlan, WindowScope, time_window_id
 from tubemq_provider.windows.planning.book import ScopeBook
 from tubemq_provider.windows.planning.instants import TimeResolver, ask
+from tubemq_provider.windows.planning.lives import LogLife, LogWitness
 from tubemq_provider.windows.planning.retention import (
     EndsLookup,
     by_key,
@@ -62,9 +63,37 @@ class StandalonePlanner(Protocol):
     def plan(self) -> WindowPlan:
         """The plan; the same question may be answered differently later."""
 
+    def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
+        """Raise `LogReplaced` unless the logs are those that the plan was made for; `again` asks
+        the brokers anew."""
+
+
+class _Standalone:
+    """What planners of such windows share: they compare a plan with the logs as they are now."""
+
+    scope: WindowScope
+    ends: EndsLookup
+    witness: LogWitness | None
+
+    def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
+        """Raise `LogReplaced` unless the logs are those that the plan was made for; `again` asks
+        the brokers anew. What was read before such a look is of the right log."""
+        if again:
+            self._life.forget()
+        if self.witness is not None:
+            self._life.recognise(plan, self._known)
+
+    @cached_property
+    def _known(self) -> dict[str, PartitionEnds]:
+        return by_key(self.scope.topic, self.ends())
+
+    @cached_property
+    def _life(self) -> LogLife:
+        return LogLife(self.scope, self.witness)
+
 
 @dataclass
-class TimePlanner:
+class TimePlanner(_Standalone):
     """Plans the window `[start, end)` of time. Independent of other windows and of the cursor."""
 
     scope: WindowScope
@@ -74,6 +103,7 @@ class TimePlanner:
     ends: EndsLookup
     book: BoundaryBook | None = None
     policies: Policies = field(default_factory=Policies)
+    witness: LogWitness | None = None
 
     def __post_init__(self) -> None:
         if not self.start < self.end:
@@ -124,16 +154,22 @@ class TimePlanner:
         """
         book = self._scope_book()
         before, after = self._boundaries(book)
-        topic, known = self.scope.topic, by_key(self.scope.topic, self.ends())
+        topic, known = self.scope.topic, self._known
         gone = {key for key in after if key not in known and book and book.is_retired(key)}
         ranges, joined = self._ranges(before, after, known, gone)
         here = {key: range_ for key, range_ in ranges.items() if key not in gone}
         check_reachable(topic, here, known)
         gaps = lost_starts(topic, here, known, self.policies.gap_policy)
         gaps |= {key: (ranges[key],) for key in gone if ranges[key][0] < ranges[key][1]}
-        absent = tuple(key for key in ranges if key not in known)
         return WindowPlan.for_time(
-            self.scope, self.start, self.end, ranges, gaps=gaps, joined=joined, absent=absent
+            self.scope,
+            self.start,
+            self.end,
+            ranges,
+            gaps=gaps,
+            joined=joined,
+            absent=tuple(key for key in ranges if key not in known),
+            before=self._life.taken(here, {}, known),
         )
 
     def _scope_book(self) -> ScopeBook | None:
@@ -199,7 +235,7 @@ class TimePlanner:
 
 
 @dataclass
-class ExplicitPlanner:
+class ExplicitPlanner(_Standalone):
     """Plans ranges given by hand: `starting` and `ending` by partition key, offsets or words.
 
     Offsets are taken as they are; ``"earliest"`` and ``"latest"`` are resolved when planned.
@@ -210,6 +246,7 @@ class ExplicitPlanner:
     ending: Words
     ends: EndsLookup
     policies: Policies = field(default_factory=Policies)
+    witness: LogWitness | None = None
 
     def __post_init__(self) -> None:
         problems = [f"partition {key} has no start" for key in self.ending.keys() - self.starting]
@@ -244,7 +281,7 @@ class ExplicitPlanner:
 
     def plan(self) -> WindowPlan:
         """The plan of these ranges. Raises `WindowNotReady` and `DataLoss` like a time window."""
-        known = by_key(self.scope.topic, self.ends())
+        known = self._known
         unknown = [key for key in self.starting if key not in known]
         if unknown:
             raise ConfigError(
@@ -257,7 +294,8 @@ class ExplicitPlanner:
         }
         check_reachable(self.scope.topic, ranges, known)
         gaps = lost_starts(self.scope.topic, ranges, known, self.policies.gap_policy)
-        return WindowPlan.explicit(self.scope, ranges, gaps=gaps)
+        before = self._life.taken(ranges, {}, known)
+        return WindowPlan.explicit(self.scope, ranges, gaps=gaps, before=before)
 
 
 def _offset(value: int | str, known: PartitionEnds) -> int:

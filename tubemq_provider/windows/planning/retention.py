@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from tubemq_client.errors import ConfigError, DataLoss, LogTruncated
 from tubemq_client.model import Partition, PartitionEnds
 from tubemq_provider.windows.errors import WindowNotReady
-from tubemq_provider.windows.plan import key_order
+from tubemq_provider.windows.plan import WindowScope, key_order
+from tubemq_provider.windows.planning.lives import new_life_advice
 from tubemq_provider.windows.policies import GapPolicy
 
 __all__ = ["EndsLookup", "by_key", "check_reachable", "lost_starts", "truncated"]
@@ -86,7 +87,7 @@ def check_reachable(
 
 
 def truncated(
-    topic: str, position: Mapping[str, int], ends: Mapping[str, PartitionEnds]
+    scope: WindowScope, position: Mapping[str, int], ends: Mapping[str, PartitionEnds]
 ) -> LogTruncated | None:
     """The error for partitions whose log ends before the position, or None if there are none."""
     lines = "".join(
@@ -97,8 +98,8 @@ def truncated(
     if not lines:
         return None
     return LogTruncated(
-        f"topic {topic!r} has less data than was read already; a broker lost records or the topic "
-        f"was made anew:{lines}\n"
+        f"topic {scope.topic!r} has less data than was read already; a broker lost records or the "
+        f"topic was made anew:{lines}\n"
         f"set on_offset_regression='reset_to_end' (skip what is there) or 'reset_to_start' (read "
-        f"all of it, records may come twice) to go on"
+        f"all of it, records may come twice) to go on; {new_life_advice(scope)}"
     )

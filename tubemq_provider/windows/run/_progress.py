@@ -86,7 +86,7 @@ class RunProgress:
                 f"but windows up to {position.seq} end at {dict(position.next)}; offsets were set "
                 f"by hand, or data was moved: set the position to the end of that window"
             )
-        self.reach(Position(seq, plan.ends))
+        self.reach(Position(seq, plan.ends, plan.anchors))
 
     def usable(self, plan: WindowPlan) -> bool:
         """Whether a stored cursor plan may be used without asking the sink: it begins at the

@@ -352,12 +352,17 @@ class WindowRun:
         now.began = self._clock()
         try:
             if now.plan.entries:
+                self._planner.recognise(now.plan)
                 now.counts = self._engine.ingest(
                     now.plan, now.staging, lambda point: self._observe(Step.INGEST, point)
                 )
+                yield "records written"
+                # Asked after the read: a log that is the right one now was so all the time.
+                self._planner.recognise(now.plan, again=True)
             else:
                 now.counts = IngestCounts(dict.fromkeys(now.plan.ranges, 0))
             check_counts(now.plan, now.counts, replaces=now.replacing)
+            now.plan = replace(now.plan, upto=now.counts.last)
         except Exception as exc:  # noqa: BLE001 (raised again unless the window is written)
             self._sink.discard(now.staging)
             yield from self._pardon(now.plan, exc)

@@ -1,0 +1,157 @@
+"""Whether a log is still the one in which a position was taken.
+
+Compares what documents remember of a log (`anchors`) with what the brokers hold: one short read a
+store, since its partitions share one log, and the anchor nearest to the position tells most. What
+was asked is remembered for a run. An anchor that retention has removed proves nothing any more.
+Also takes new anchors where a position has none. The brokers are asked through `LogWitness`; this
+module must not open connections, and decides nothing about what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tubemq_client.errors import LogReplaced
+from tubemq_client.model import INDEX_ENTRY_BYTES, Anchor, OffsetRange, Partition, PartitionEnds
+from tubemq_provider.windows.anchors import Anchors
+from tubemq_provider.windows.plan import WindowPlan, WindowScope, key_order
+
+__all__ = ["LogLife", "LogWitness", "new_life_advice"]
+
+_LOOKS_BACK = (1, 4096)
+"""How many index entries before a position are searched for a record to take as its anchor: the
+entry before it, then as many as a partition of a busy store may have to share."""
+
+Range = tuple[int, int]
+
+
+class LogWitness(Protocol):
+    """What the brokers say of single records; `RangeReader` has both. Raises network errors."""
+
+    def first_record(self, range_: OffsetRange) -> Anchor | None:
+        """The first record of a range."""
+
+    def holds(self, partition: Partition, anchor: Anchor, upto: int) -> bool | None:
+        """Whether the anchor's record is where it was; None if retention has removed the place."""
+
+
+@dataclass
+class LogLife:
+    """Asks about the logs of one topic. Without a witness nothing is known and nothing refused."""
+
+    scope: WindowScope
+    witness: LogWitness | None = None
+    _answers: dict[tuple[str, Anchor], bool | None] = field(default_factory=dict)
+
+    def replaced(
+        self, upto: Mapping[str, int], anchors: Anchors, known: Mapping[str, PartitionEnds]
+    ) -> list[str]:
+        """The partitions, in key order, whose log is proven to be another one: all those of a store
+        that no longer has the anchor nearest to its position, looked for below `upto`. A log that
+        ends before is not looked at: that it is shorter is plain."""
+        if self.witness is None:
+            return []
+        found: list[str] = []
+        for keys in self._stores(upto):
+            usable = [
+                key
+                for key in keys
+                if key in anchors
+                and key in known
+                and known[key].min_offset <= anchors[key].offset < upto[key]
+                and upto[key] <= known[key].max_offset
+            ]
+            best = max(usable, key=lambda key: anchors[key].offset, default=None)
+            if best is not None and self._holds(best, anchors[best], upto[best]) is False:
+                found += keys
+        return sorted(found, key=key_order)
+
+    def refuse(self, keys: list[str], anchors: Anchors) -> None:
+        """Raise `LogReplaced` if there are such partitions."""
+        if keys:
+            raise LogReplaced(_message(self.scope, keys, anchors))
+
+    def recognise(self, plan: WindowPlan, known: Mapping[str, PartitionEnds]) -> None:
+        """Raise `LogReplaced` unless the logs of `plan` are those it was made for."""
+        self.refuse(self.replaced(plan.ends, plan.before, known), plan.before)
+
+    def forget(self) -> None:
+        """Ask anew from here on: what was read since is only as good as a later answer."""
+        self._answers.clear()
+
+    def taken(
+        self, ranges: Mapping[str, Range], anchors: Anchors, known: Mapping[str, PartitionEnds]
+    ) -> dict[str, Anchor]:
+        """`anchors`, and a new one for each store whose anchors are none or out of reach: a record
+        shortly before the ranges, or else their first one."""
+        found = dict(anchors)
+        if self.witness is None:
+            return found
+        for keys in self._stores(ranges):
+            here = [key for key in keys if key in known]
+            if any(key in anchors and anchors[key].offset >= known[key].min_offset for key in here):
+                continue
+            for range_ in self._places({key: ranges[key] for key in here}, known):
+                if (anchor := self.witness.first_record(range_)) is not None:
+                    found[range_.partition.key] = anchor
+                    self._answers[(range_.partition.key, anchor)] = True
+                    break
+        return found
+
+    def _places(
+        self, ranges: Mapping[str, Range], known: Mapping[str, PartitionEnds]
+    ) -> Iterator[OffsetRange]:
+        """Where a record of a store may be that tells its log, the most telling place first."""
+        topic = self.scope.topic
+        key = max(ranges, key=lambda key: ranges[key][0], default=None)
+        if key is not None:
+            start, least = ranges[key][0], known[key].min_offset
+            for entries in _LOOKS_BACK:
+                low = max(least, start - entries * INDEX_ENTRY_BYTES)
+                if low < start <= known[key].max_offset:
+                    yield OffsetRange(Partition.from_key(topic, key), low, start)
+        for name, (start, end) in ranges.items():
+            low = max(start, known[name].min_offset)
+            if low < end <= known[name].max_offset:
+                yield OffsetRange(Partition.from_key(topic, name), low, end)
+
+    def _holds(self, key: str, anchor: Anchor, upto: int) -> bool | None:
+        asked = (key, anchor)
+        if asked not in self._answers and self.witness is not None:
+            partition = Partition.from_key(self.scope.topic, key)
+            self._answers[asked] = self.witness.holds(partition, anchor, upto)
+        return self._answers[asked]
+
+    def _stores(self, keys: Mapping[str, object]) -> list[list[str]]:
+        stores: dict[tuple[int, int], list[str]] = {}
+        for key in keys:
+            partition = Partition.from_key(self.scope.topic, key)
+            stores.setdefault(partition.store_key, []).append(key)
+        return list(stores.values())
+
+
+def new_life_advice(scope: WindowScope) -> str:
+    """How a group goes on when its topic has begun anew."""
+    asset = f"{scope.cluster}/{scope.topic}/{scope.group}"
+    return (
+        f"to read a topic that was made anew from its beginning, as a new life of the group: "
+        f"airflow tubemq offsets epoch {asset} <name>, or pass epoch='<name>' to the task"
+    )
+
+
+def _message(scope: WindowScope, keys: list[str], anchors: Anchors) -> str:
+    lines = "".join(
+        f"\n  - partition {key}: the record {anchors[key].message_id} is not at "
+        f"{anchors[key].offset} any more"
+        if key in anchors
+        else f"\n  - partition {key}: its store has other records"
+        for key in keys
+    )
+    return (
+        f"topic {scope.topic!r} has other records than those that were read; it was made anew, or "
+        f"a broker's disk was replaced or restored:{lines}\n{new_life_advice(scope)}; in cursor "
+        f"mode on_offset_regression='reset_to_end' (skip what is there) or 'reset_to_start' (read "
+        f"all of it, records may come twice) goes on as well"
+    )
