@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.windows.kill_child import Killer, Point
 from tubemq_client.config import ClientConfig
-from tubemq_client.sync import Metadata
+from tubemq_client.sync import Metadata, RangeReader
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
@@ -33,12 +33,13 @@ def run_window(
     chosen = Policies.of(**(policies or {}))
     sink = ParquetSink(Path(root) / "lake")
     scope = WindowScope("test", TOPIC, GROUP, sink.identity)
-    with Metadata(settings) as metadata:
+    with Metadata(settings) as metadata, RangeReader(settings, group=GROUP) as witness:
         planner = CursorPlanner(
             scope,
             lambda: metadata.ends(TOPIC, GROUP),
             initial_position="earliest",
             policies=chosen,
+            witness=witness,
         )
         return WindowRun(
             planner,

@@ -60,6 +60,11 @@ class Cluster:
         task = task or f"task-{self.runs}"
         return run_window(self.server.masters, str(self.root), task, policies=policies)
 
+    def bodies(self) -> list[bytes]:
+        """Every record in the sink."""
+        table = read_windows(self.root / "lake").to_table().to_pylist()
+        return [row["value"] for row in table]
+
     def check(self, bodies: Iterable[bytes]) -> None:
         """The sink holds `bodies`, each in the window and partition its receipt says."""
         table = read_windows(self.root / "lake").to_table().to_pylist()

@@ -154,7 +154,7 @@ class MessageBatch:
         return Anchor(self.start, record.messageId, record.checkSum)
 
     def last(self) -> Anchor | None:
-        """The last record as the broker has it; its own offset in an `exact` batch, else `start`."""
+        """The last record as the broker has it; at its offset in an `exact` batch, else `start`."""
         if not self._count:
             return None
         record = self._messages[self._count - 1]

@@ -16,6 +16,7 @@ import dagster as dg
 
 from tubemq_client import errors
 from tubemq_client.errors import ConfigError
+from tubemq_client.sync import RangeReader
 from tubemq_provider.dagster.resource import TubeMQResource
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.file import FileOffsetStore
@@ -29,7 +30,7 @@ from tubemq_provider.windows.planning.resolve import TimePlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.run.steps import StandalonePlanner, WindowRun
+from tubemq_provider.windows.run.steps import WindowRun
 from tubemq_provider.windows.time.boundaries import Boundaries
 from tubemq_provider.windows.time.timeline import TimelineResolver
 
@@ -97,14 +98,16 @@ class _Ingest:
     def _run(
         self,
         resource: TubeMQResource,
-        planner: CursorPlanner | StandalonePlanner,
+        planner: CursorPlanner | TimePlanner,
         *,
         task: str,
         attempt: str,
     ) -> WindowResult:
         store = FileOffsetStore(resource.directory(self.topic, self.group), task=task)
-        engine = InlineEngine.for_cluster(resource.settings(), policies=self.policies)
-        return WindowRun(planner, store, self.sink, engine, attempt=attempt).run()
+        settings = resource.settings()
+        engine = InlineEngine.for_cluster(settings, policies=self.policies)
+        with RangeReader(settings, group=self.group, filters=self.filters) as planner.witness:
+            return WindowRun(planner, store, self.sink, engine, attempt=attempt).run()
 
     def _scope(self, resource: TubeMQResource) -> WindowScope:
         return WindowScope(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.quarantine import CORRUPT
 from tubemq_provider.spark.landing import OPTION, LandingOrder, ManifestRow, TubeMQLandingSource
+from tubemq_provider.spark.reports import last_records
 from tubemq_provider.windows.protocols import IngestCounts
 
 if TYPE_CHECKING:
@@ -96,4 +97,5 @@ def _counts(plan: WindowPlan, manifest: Sequence[ManifestRow]) -> IngestCounts:
         gaps={key: sorted(found) for key, found in gaps.items()},
         corrupt=sum(row.corrupt for row in manifest),
         pieces={key: sorted(found) for key, found in pieces.items()},
+        last=last_records((row.partition, row.start, json.loads(row.last)) for row in manifest),
     )

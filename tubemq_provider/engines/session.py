@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 from tubemq_client.errors import ConfigError, from_text
 from tubemq_provider.engines.spark_runtime import job_group, open_session, temporary_conf
 from tubemq_provider.spark.access import access_file
-from tubemq_provider.spark.reports import SplitReport, load_reports
+from tubemq_provider.spark.reports import SplitReport, last_records, load_reports
 from tubemq_provider.spark.session import register, spark_options
 from tubemq_provider.windows.errors import CountMismatch, WindowError
 from tubemq_provider.windows.protocols import IngestCounts
@@ -271,6 +271,7 @@ class SessionEngine:
             gaps={key: sorted(lost) for key, lost in gaps.items() if lost},
             corrupt=sum(report.corrupt for report in reports),
             pieces={key: sorted(found) for key, found in pieces.items()},
+            last=last_records((item.partition, item.start, item.last) for item in reports),
         )
 
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tubemq_client.model import Partition
+from tubemq_client.sync import RangeReader
 from tubemq_provider.arguments import of_topic
 from tubemq_provider.operators.arguments import IngestArguments
 from tubemq_provider.operators.destination import open_sink
@@ -81,6 +82,10 @@ class IngestJob:
             on_clear=arguments.on_clear,
             on_other_scope=arguments.on_other_scope,
         )
+        # Connects when it is asked something.
+        self._witness = stack.enter_context(
+            RangeReader(hook.get_settings(), group=arguments.group, filters=arguments.filters)
+        )
         self._engine = self._make_engine(stack)
 
     def run(
@@ -124,16 +129,7 @@ class IngestJob:
             arguments.filters,
         )
         if arguments.mode == "cursor":
-            return CursorPlanner(
-                scope,
-                self._ends,
-                self._initial_position(),
-                arguments.max_records,
-                self._policies,
-                serialised,
-                self._byte_budget(),
-                arguments.max_duration,
-            )
+            return self._cursor_planner(scope, serialised=serialised)
         if arguments.by == "explicit":
             return ExplicitPlanner(
                 scope,
@@ -141,11 +137,32 @@ class IngestJob:
                 of_topic(arguments.ending_offsets or {}, arguments.topic, "", words=True),
                 self._ends,
                 self._policies,
+                self._witness,
             )
         start, end = self._window()
         resolver = self._resolvers.make()
         return TimePlanner(
-            scope, start, end, resolver, self._ends, self._sink.boundaries, self._policies
+            scope,
+            start,
+            end,
+            resolver,
+            self._ends,
+            self._sink.boundaries,
+            self._policies,
+            self._witness,
+        )
+
+    def _cursor_planner(self, scope: WindowScope, *, serialised: bool) -> CursorPlanner:
+        return CursorPlanner(
+            scope,
+            self._ends,
+            self._initial_position(),
+            self._arguments.max_records,
+            self._policies,
+            serialised,
+            self._byte_budget(),
+            self._arguments.max_duration,
+            self._witness,
         )
 
     def _ends(self) -> Mapping[Partition, PartitionEnds]:

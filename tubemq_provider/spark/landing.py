@@ -59,13 +59,14 @@ class LandingOrder:
 class ManifestRow(FilePiece):
     """A piece of a file, as the task that wrote it says; `path` is a name in the landing directory.
 
-    `corrupt`, `gaps` (JSON, `[[start, end], …]`) and `set_aside` (a file of corrupt
-    records) stand in the last piece of each split.
+    `corrupt`, `gaps` (JSON, `[[start, end], …]`), `set_aside` (a file of corrupt records) and
+    `last` (JSON, the anchor of the last record) stand in the last piece of each split.
     """
 
     corrupt: int = 0
     gaps: str = "[]"
     set_aside: str = ""
+    last: str = "[]"
 
     @classmethod
     def ddl(cls) -> str:
@@ -177,7 +178,8 @@ def _rows(
     report_read(split, reader.stats, None)
     gaps = json.dumps([[gap.start, gap.end] for gap in reader.stats.gaps])
     found = [ManifestRow(**asdict(piece)) for piece in pieces]
-    last = replace(found[-1], corrupt=reader.stats.corrupt, gaps=gaps, set_aside=aside)
+    anchor = json.dumps(reader.stats.last.get(split.range.partition.key, ()))
+    last = replace(found[-1], corrupt=reader.stats.corrupt, gaps=gaps, set_aside=aside, last=anchor)
     return [*found[:-1], last]
 
 

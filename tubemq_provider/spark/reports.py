@@ -10,17 +10,19 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from tubemq_client.model import Anchor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tubemq_provider.spark.splits import Split
 
-__all__ = ["SplitReport", "load_reports", "report_read"]
+__all__ = ["SplitReport", "last_records", "load_reports", "report_read"]
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +40,15 @@ class Stats(Protocol):
     def gaps(self) -> Sequence[Any]:
         """Each has `start` and `end`."""
 
+    @property
+    def last(self) -> Mapping[str, Anchor]:
+        """The last record by partition key."""
+
 
 @dataclass(frozen=True, slots=True)
 class SplitReport:
-    """One finished split: its sub-range, and what came out of it. `bytes` counts bodies."""
+    """One finished split: its sub-range, and what came out of it. `bytes` counts bodies; `last` is
+    the anchor of its last record, if it had any."""
 
     index: int
     partition: str
@@ -51,6 +58,17 @@ class SplitReport:
     bytes: int
     corrupt: int
     gaps: list[list[int]]
+    last: list[int] = field(default_factory=list)
+
+
+def last_records(found: Iterable[tuple[str, int, Sequence[int]]]) -> dict[str, Anchor]:
+    """The last record of each partition, from `(partition, start, last)` of its splits; `last` is
+    empty where a split had no record."""
+    last: dict[str, Anchor] = {}
+    for partition, _, anchor in sorted(found, key=lambda item: item[1]):
+        if anchor:
+            last[partition] = Anchor(*anchor)
+    return last
 
 
 def report_read(split: Split, stats: Stats, directory: str | None) -> None:
@@ -67,6 +85,7 @@ def report_read(split: Split, stats: Stats, directory: str | None) -> None:
         bytes=stats.bytes,
         corrupt=stats.corrupt,
         gaps=[[gap.start, gap.end] for gap in stats.gaps],
+        last=list(stats.last.get(split.range.partition.key, ())),
     )
     text = json.dumps(asdict(report))
     odd = report.gaps or report.corrupt
