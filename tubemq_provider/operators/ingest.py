@@ -20,7 +20,7 @@ from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.choose import TaskStore, store_for
 from tubemq_provider.operators.announce import announce
-from tubemq_provider.operators.arguments import IngestArguments, begins_at_latest
+from tubemq_provider.operators.arguments import IngestArguments, begins_at_latest, place_problems
 from tubemq_provider.operators.intervals import refuse_interval, run_interval
 from tubemq_provider.operators.job import IngestJob
 from tubemq_provider.operators.output import OutputArguments
@@ -56,6 +56,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
     :param topic: topic to read. Names an asset, so no template; so do `group` and `cluster`.
     :param group: whose progress this is. One group serves one sink and one set of filters.
     :param path: directory of a Parquet sink, absolute or ``file://``; short for `sink`.
+        Not another one for each run where the resolver is inexact: boundaries live in the sink.
     :param sink: where the records go, as `tubemq_provider.sinks.factory.sink_for` takes it:
         ``/lake/orders``, ``s3://lake/orders``, ``delta:/lake/orders``,
         ``iceberg:<catalog>/sales.orders``, ``postgresql://host/db?table=orders``,
@@ -77,7 +78,9 @@ class TubeMQSparkIngestOperator(OutputArguments):
         run says, in this order: ``{"tubemq_window": {"start": …, "end": …}}`` in its conf or
         params, its data interval, its partition date with `granularity`.
     :param end: first instant after it.
-    :param granularity: length of the window of a partitioned run: timedelta, seconds or ``PT1H``.
+    :param granularity: length of the window of a partitioned run: timedelta, seconds or ``PT1H``;
+        less than a day. Not needed with `CronPartitionTimetable`, whose partitions end where the
+        next begins, also days and months.
     :param resolver: how a time window gets its offsets. ``boundaries`` (default) looks instants up
         in `boundaries`; ``timeline`` in the samples of `TubeMQSampleEndsOperator`; ``history`` in
         what the brokers record of themselves; ``message_time`` looks for the producers' times;
@@ -274,9 +277,11 @@ class TubeMQSparkIngestOperator(OutputArguments):
         """Keep the arguments as attributes, which Airflow renders, and judge what is literal."""
         for name, value in given.items():
             setattr(self, name, value)
-        unsafe = []
+        unsafe = place_problems(self._arguments())
         if not is_mapped(self) and not self._serialised and begins_at_latest(given):
-            unsafe = ["initial_position 'latest' needs max_active_tis_per_dag=1: runs would race"]
+            unsafe.append(
+                "initial_position 'latest' needs max_active_tis_per_dag=1: runs would race"
+            )
         fixed = IngestArguments.model_fields.keys() - set(self.template_fields)
         static = dict.fromkeys(fixed, "as it decides how the task is set up") | _STATIC
         check_literals(IngestArguments, self._arguments(), static=static, problems=unsafe)
