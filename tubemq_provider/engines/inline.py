@@ -42,12 +42,32 @@ class RecordBatches(Protocol):
         """The records with exactly `schema`."""
 
 
+class MissingRange(Protocol):
+    """Offsets `[start, end)` that retention took; the client calls it `Gap`."""
+
+    @property
+    def start(self) -> int:
+        """The first of them."""
+
+    @property
+    def end(self) -> int:
+        """The first after them."""
+
+
 class ReaderStats(Protocol):
     """What a reader counts over its life, and the last record of each partition."""
 
-    corrupt: int
-    gaps: list[Any]
-    last: dict[str, Anchor]
+    @property
+    def corrupt(self) -> int:
+        """Records that failed their checksum."""
+
+    @property
+    def gaps(self) -> Sequence[MissingRange]:
+        """In the order in which they were met."""
+
+    @property
+    def last(self) -> Mapping[str, Anchor]:
+        """The last record that was met, by partition."""
 
 
 class RecordReader(Protocol):
@@ -144,7 +164,7 @@ class InlineEngine:
             for range_ in plan.reads():
                 known_gaps = len(reader.stats.gaps)
                 self._write(reader, range_, writer, counted, progress)
-                found = [[low, high] for low, high in reader.stats.gaps[known_gaps:]]
+                found = [[gap.start, gap.end] for gap in reader.stats.gaps[known_gaps:]]
                 if found:
                     counted.gaps.setdefault(range_.partition.key, []).extend(found)
                 progress("range written")
