@@ -223,7 +223,7 @@ def test_the_outlet_is_the_sinks_place(spec: str, uri: str) -> None:
         ({"sink": f"mssql+pyodbc://?odbc_connect=PWD%3D{SECRET}&table=t"}, "do not belong here"),
         ({"sink": f"mssql://db/l?table=t&driver=x%7D;PWD%3D{SECRET}"}, "do not belong here"),
         ({"sink": f"oracle://db/l?table=t&wallet_password={SECRET}"}, "do not belong here"),
-        ({"sink": f"mysql://db/l?table=t&ssl_key_password={SECRET}"}, "do not belong here"),
+        ({"sink": f"mysql://db/l?table=t&ssl_key_password={SECRET}"}, "use a table of PostgreSQL"),
         ({"sink": "postgresql://db/l?table=t&hostaddr=10.0.0.1"}, "these lead nowhere else"),
         ({"sink": "postgresql://db/l?table=t&host=elsewhere"}, "these lead nowhere else"),
         ({"sink": "/lake", "sink_conn_id": "x"}, "sink_conn_id has no effect"),

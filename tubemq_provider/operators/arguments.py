@@ -374,7 +374,7 @@ def _varying(spec: object) -> str | None:
     return ", ".join(sorted(names - _SAME_FOR_ALL_RUNS)) or None
 
 
-_REWRITING = ("s3", "gs", "az", "postgresql", "sqlite", "mysql", "mariadb", "oracle", "mssql")
+_REWRITING = ("s3", "gs", "az", "postgresql", "sqlite", "oracle", "mssql")
 
 
 def _no_rewrite(word: str) -> list[str]:
