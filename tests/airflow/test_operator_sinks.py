@@ -170,7 +170,7 @@ def test_corrupt_records_are_kept_beside_the_window(scene: Scene) -> None:
     scene.produce(b"a", b"b", b"c")
     scene.mq.broker(1).corrupt_next(1)
     found = scene.run("first", sink=f"{scene.root}/lake", corrupt_records="quarantine")
-    (aside,) = (scene.root / "lake").glob("window_id=*/_corrupt/*.parquet")
+    (aside,) = (scene.root / "lake").glob("window_id=*/_corrupt/*.corrupt")
     assert found.corrupt == pq.read_metadata(aside).num_rows > 0
     assert found.total + found.corrupt == 3
     assert scene.run("first", cleared=True, sink=f"{scene.root}/lake").replayed

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.columns import RECORDS
-from tubemq_provider.files.quarantine import CORRUPT, CorruptFile
+from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, CorruptFile
 from tubemq_provider.files.writer import ROW_GROUP_BYTES, StagedWriter
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
@@ -157,7 +157,7 @@ class InlineEngine:
         counted = _Counted(dict.fromkeys(plan.ranges, 0))
         directory = Path(staging.path)
         with (
-            self._corrupt.into(directory / CORRUPT / "records.parquet"),
+            self._corrupt.into(directory / CORRUPT / f"records{CORRUPT_SUFFIX}"),
             self._open_reader(plan) as reader,
             self._writer(directory) as writer,
         ):

@@ -229,8 +229,6 @@ class IngestArguments(TaskArguments):
         word = sink_word(spec)
         if self.sink_conn_id and (needless := needless_connection(spec)):
             problems.append(needless)
-        if self.staging_root and word == "parquet":
-            problems.append("staging_root has no effect: the sink stages in its own directory")
         if self.on_clear == "rewrite":
             problems += _no_rewrite(word)
         if self.corrupt_records == "quarantine" and word not in _FILE_SINKS:

@@ -67,7 +67,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
         catalog's properties in the extra.
     :param exactly_once: False only, and always, for ``append:…``, which promises no more than
         at-least-once.
-    :param staging_root: where engines write before a remote sink takes the files; Spark on several
+    :param staging_root: where engines write before the sink takes the files; Spark on several
         machines needs one that all share.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.

@@ -184,8 +184,8 @@ class _Options(NamedTuple):
 def _parquet(_: str, path: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.parquet import ParquetSink
 
-    options.refuse("parquet sink", "storage_options", "staging_root")
-    return ParquetSink(path)
+    options.refuse("parquet sink", "storage_options")
+    return ParquetSink(path, staging_root=options.staging_root)
 
 
 def _object_store(word: str, rest: str, options: _Options) -> Sink:
