@@ -55,10 +55,10 @@ class Cluster:
         for broker in (1, 2):
             self.server.broker(broker).flush()
 
-    def run(self, task: str | None = None, **policies: str) -> WindowResult:
+    def run(self, task: str | None = None, *, epoch: str = "", **policies: str) -> WindowResult:
         self.runs += 1
-        task = task or f"task-{self.runs}"
-        return run_window(self.server.masters, str(self.root), task, policies=policies)
+        task, masters = task or f"task-{self.runs}", self.server.masters
+        return run_window(masters, str(self.root), task, policies=policies, epoch=epoch)
 
     def bodies(self) -> list[bytes]:
         """Every record in the sink."""

@@ -163,6 +163,7 @@ class IngestArguments(TaskArguments):
     landing: Literal["auto", "on", "off"] = "auto"
     target_file_bytes: Count = Field(None, ge=1)
     filters: Filters = ()
+    epoch: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,64}$")] | None = None
 
     start: Instant = None
     end: Instant = None

@@ -102,6 +102,10 @@ class TubeMQSparkIngestOperator(OutputArguments):
     :param target_file_bytes: size of data files; default is a file per partition (``inline``) or
         task (``session``). A file takes several small partitions, a large one is cut.
     :param filters: stream ids to read; none means all.
+    :param epoch: name of the life of the topic that the group follows. Default: the present one, as
+        ``airflow tubemq offsets epoch`` began it, at first "". A name that was not used before
+        begins a new life: windows of their own, from the beginning of the logs. For topics that
+        were made anew.
     :param initial_position: where a group without progress begins: ``earliest``, ``latest`` or
         offsets. Cursor mode; there is no default, a first run without it fails.
     :param max_records: a cursor window has no more records than this. Counted in index entries, one
@@ -204,6 +208,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
         starting_offsets: Mapping[str, Any] | str | None = None,
         ending_offsets: Mapping[str, Any] | str | None = None,
         filters: Sequence[str] = (),
+        epoch: str | None = None,
         initial_position: Mapping[str, Any] | str | None = None,
         max_records: int | str | None = None,
         max_bytes: int | str | None = None,

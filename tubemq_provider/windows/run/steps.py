@@ -20,7 +20,14 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.windows.cursor import Cursor, Position, position_of_event
+from tubemq_provider.windows.cursor import (
+    Cursor,
+    Position,
+    earlier_life,
+    epoch_of,
+    past_epochs,
+    position_of_event,
+)
 from tubemq_provider.windows.errors import DocumentError, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
@@ -161,7 +168,7 @@ class WindowRun:
         yield "event read"
         self._planner.observe(event)
         now.cursor_missing = cursor is None
-        accepted = position_of_event(event, self._scope) if event else None
+        accepted = self._accepted(event)
         if accepted is not None:
             now.announced = accepted.seq
             now.reach(accepted)
@@ -438,7 +445,9 @@ class WindowRun:
         yield "cursor read"
         if not now.may_advance(cursor):
             return
-        advanced = Cursor(self._position(), (cursor.rev if cursor else 0) + 1, self._store.writer)
+        advanced = Cursor(
+            self._position(), (cursor.rev if cursor else 0) + 1, self._store.writer, now.past
+        )
         self._store.store_cursor(advanced.to_document(self._scope, self._clock()))
         yield "cursor stored"
         old = advanced.seq - PLANS_KEPT
@@ -451,7 +460,7 @@ class WindowRun:
     def _commit(self) -> Iterator[str]:
         """Say what was done, in the event that becomes visible with the task's success."""
         self._result = outcome(self._planner, self._sink, self._engine, self._now)
-        self._store.emit(event_document(self._scope, self._result))
+        self._store.emit(event_document(self._scope, self._result, self._now.past))
         yield "event emitted"
 
     def _mirror(self) -> Iterator[str]:
@@ -479,7 +488,29 @@ class WindowRun:
 
     def _read_cursor(self) -> Cursor | None:
         document = self._store.load_cursor()
-        return None if document is None else Cursor.from_document(document, self._scope)
+        if document is None or self._is_earlier(document):
+            return None
+        cursor = Cursor.from_document(document, self._scope)
+        self._now.past = cursor.past
+        return cursor
+
+    def _accepted(self, event: Document | None) -> Position | None:
+        """The position of the newest event, if it is of this epoch."""
+        if event is None or epoch_of(event) in self._now.past or self._is_earlier(event):
+            return None
+        self._now.past = self._now.past or past_epochs(event)
+        return position_of_event(event, self._scope)
+
+    def _is_earlier(self, document: Document) -> bool:
+        """Whether a cursor or event is of an epoch before this one, which then begins."""
+        earlier = earlier_life(document, self._scope)
+        if earlier is None:
+            return False
+        if not self._now.past:  # what was read first is what counts
+            self._now.past = earlier.past
+            if isinstance(self._planner, CursorPlanner):
+                self._planner.begin_life(earlier)
+        return True
 
     def _read_plan(self, document: Document | None, where: str) -> WindowPlan | None:
         return None if document is None else WindowPlan.from_document(document, where=where)
