@@ -24,7 +24,8 @@ from tubemq_provider.windows.protocols import (
     Publication,
     Staging,
 )
-from tubemq_provider.windows.run.steps import Mirror, WindowRun
+from tubemq_provider.windows.run._base import Mirror
+from tubemq_provider.windows.run.steps import WindowRun
 from tubemq_provider.windows.verify import check_staged
 
 TOPIC = "orders"
