@@ -131,8 +131,9 @@ test-spark: setup ## The data source on a real Spark
 	$(call bounded,spark) $(PY) $(call pytest,spark) -m "spark and not (airflow or real or soak)"
 
 # The jars come over the network, the servers then run where there is only loopback.
-test-real: setup ## Against a genuine TubeMQ (needs mvn; skipped where it cannot run)
+test-real: setup ## Against genuine TubeMQ and RocketMQ (needs mvn; skipped where they cannot run)
 	$(PY) -m devkit.tubemq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
+	$(PY) -m devkit.rocketmq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
 	$(PY) -m tests.tdmsg.published || true
 	$(call bounded,real) $(PY) -m devkit.isolation -- \
 	  $(PY) $(call pytest,real) -m "real and not soak"

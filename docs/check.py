@@ -28,7 +28,7 @@ from markdown_it.token import Token
 
 ROOT = Path(__file__).resolve().parent.parent
 INDEX = ROOT / "docs" / "index.md"
-OWN_PACKAGES = ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
+OWN_PACKAGES = ("tubemq_client", "rocketmq_client", "tubemq_provider", "pyspark_tubemq")
 _PUNCTUATION = re.compile(r"[^\w\- ]")
 _MAKE = re.compile(r"^(?:\$ )?make((?: +[a-z][a-z-]*)+)", re.MULTILINE)
 

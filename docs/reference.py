@@ -35,6 +35,17 @@ ROOMS = {
         "Servers and tools for tests",
         ("tubemq_client.embedded", "tubemq_client.testing.*"),
     ),
+    "rocketmq": (
+        "The RocketMQ client",
+        (
+            "rocketmq_client",
+            "rocketmq_client.aio",
+            "rocketmq_client.model",
+            "rocketmq_client.errors",
+            "rocketmq_client.config",
+            "rocketmq_client.embedded",
+        ),
+    ),
     "airflow": (
         "Airflow",
         (

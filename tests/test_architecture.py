@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
+PACKAGES = ("tubemq_client", "rocketmq_client", "tubemq_provider", "pyspark_tubemq")
 OTHER_CODE = ("benchmarks", "dags", "demo", "devkit", "docs", "drill", "scripts")
 LONGEST_FUNCTION = 40
 LONGEST_MODULE = 500
@@ -115,6 +115,9 @@ HEAVY = ("airflow", "asyncio", "httpx", "pyarrow", "pydantic", "pyspark", "rich"
         ("import tubemq_client.aio", tuple(name for name in HEAVY if name != "asyncio")),
         ("import tubemq_client.tdmsg", (*HEAVY, "google.protobuf", "socket")),
         ("import tubemq_client.config", ("airflow", "httpx", "pyarrow", "pyspark")),
+        ("import rocketmq_client", (*HEAVY, "google.protobuf", "socket")),
+        ("from rocketmq_client import RangeReader, QueueRange", HEAVY),
+        ("import rocketmq_client.aio", tuple(name for name in HEAVY if name != "asyncio")),
         ("import tubemq_provider", HEAVY),
         ("import tubemq_provider.get_provider_info", HEAVY),
         ("import tubemq_provider.windows.run.steps", ("airflow", "pyarrow", "pyspark")),

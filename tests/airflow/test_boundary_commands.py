@@ -80,12 +80,7 @@ class Setup:
         return WindowRun(planner, store, sink, Nothing(), attempt=str(number)).run()
 
     def ask(self, command: Any, **options: Any) -> None:
-        given = {
-            "asset": f"c1/{TOPIC}/g1",
-            "sink": str(self.root),
-            "output": "table",
-            "sink_conn_id": None,
-        }
+        given = {"asset": f"c1/{TOPIC}/g1", "sink": str(self.root), "output": "table"}
         rest = {"yes": True, "filter": None, "epoch": ""}
         inspect.unwrap(command)(SimpleNamespace(**{**given, **rest, **options}))
 

@@ -16,7 +16,6 @@ MODULES = pytest.mark.parametrize(
     [
         "_base",
         "_member",
-        "_parallel",
         "_turns",
         "balanced",
         "consumer",

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from tubemq_client import errors
 
 if TYPE_CHECKING:
-    from tubemq_client._wire.methods import Method
     from tubemq_client.model import Address
 
 __all__ = [
@@ -27,6 +26,7 @@ __all__ = [
     "Deliver",
     "Effect",
     "LookUp",
+    "Method",
     "Now",
     "Post",
     "PostAll",
@@ -38,6 +38,13 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+
+class Method(Protocol):
+    """What is asked of a server, as the codec of the protocol knows it."""
+
+    @property
+    def name(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

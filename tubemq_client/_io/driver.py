@@ -34,10 +34,9 @@ from tubemq_client._wire.codec import TUBEMQ
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from tubemq_client._core.effects import Conversation, Effect
+    from tubemq_client._core.effects import Conversation, Effect, Method
     from tubemq_client._io.blocking import BlockingConnection
     from tubemq_client._io.codec import Codec
-    from tubemq_client._wire.methods import Method
     from tubemq_client.model import Address, ClientSettings
 
 __all__ = ["BlockingDriver"]

@@ -12,8 +12,8 @@ from tubemq_client import errors
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tubemq_client._core.effects import Method
     from tubemq_client._io.codec import Codec
-    from tubemq_client._wire.methods import Method
 
 __all__ = ["LATE_GRACE_S", "explained", "read_replies"]
 

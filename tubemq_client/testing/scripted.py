@@ -32,7 +32,6 @@ from tubemq_client.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation, Effect
-    from tubemq_client._wire.methods import Method
     from tubemq_client.model import Address
 
 __all__ = ["Asked", "ScriptedDriver"]
@@ -175,7 +174,7 @@ class ScriptedDriver:
         return posted.reply
 
 
-def _as_received(method: Method, reply: Any) -> Any:
+def _as_received(method: Any, reply: Any) -> Any:
     """The reply in the form in which a connection would hand it over."""
     if method.response is FetchReply:
         return FetchReply(reply.SerializePartialToString())

@@ -25,7 +25,6 @@ from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.resolve import ExplicitPlanner, TimePlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.run.claimed import window_run
-from tubemq_provider.windows.run.epochs import stored_epoch
 from tubemq_provider.windows.run.steps import StandalonePlanner
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ class IngestJob:
         """All eight steps. `attempt` names this try; `serialised` says no other run overlaps,
         `cleared` that somebody asked for a run that was done to be done again."""
         return window_run(
-            self._planner(self._scope(store), serialised=serialised),
+            self._planner(serialised=serialised),
             store,
             self._sink,
             self._engine,
@@ -120,22 +119,15 @@ class IngestJob:
         """Logs steps through `log`, and ends a cancelled run."""
         return _Watch(log, self._cancelled)
 
-    def _scope(self, store: OffsetStore) -> WindowScope:
-        """What the window belongs to, in the group's present epoch unless the task names one."""
+    def _planner(self, *, serialised: bool) -> CursorPlanner | StandalonePlanner:
         arguments = self._arguments
-        return WindowScope(
+        scope = WindowScope(
             self._hook.cluster,
             arguments.topic,
             arguments.group,
             self._sink.identity,
             arguments.filters,
-            stored_epoch(store) if arguments.epoch is None else arguments.epoch,
         )
-
-    def _planner(
-        self, scope: WindowScope, *, serialised: bool
-    ) -> CursorPlanner | StandalonePlanner:
-        arguments = self._arguments
         if arguments.mode == "cursor":
             return self._cursor_planner(scope, serialised=serialised)
         if arguments.by == "explicit":

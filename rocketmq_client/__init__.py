@@ -1,0 +1,102 @@
+"""A client for Apache RocketMQ, in plain Python: exact ranges, pulls, sends, administration.
+
+The top level has the blocking classes and the values; `rocketmq_client.aio` has the same classes
+for event loops, `rocketmq_client.config` validated options, `rocketmq_client.embedded` a server for
+tests. Importing this is light: names are loaded when they are first used. Sockets, threads and
+deadlines are `tubemq_client._io`'s, which speaks whatever codec it is handed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rocketmq_client._core.batch import COLUMNS, CorruptEntry, RecordBatch
+    from rocketmq_client._core.read_policy import Gap, ReadStats
+    from rocketmq_client._wire.bodies import (
+        BrokerData,
+        ClusterInfo,
+        RuntimeInfo,
+        Subscription,
+        TopicRoute,
+    )
+    from rocketmq_client.model import (
+        ClientSettings,
+        Credentials,
+        Message,
+        OutgoingMessage,
+        ProducerSettings,
+        PullResult,
+        Queue,
+        QueueEnds,
+        QueueRange,
+        SendReceipt,
+        TlsSettings,
+    )
+    from rocketmq_client.sync.admin import Admin
+    from rocketmq_client.sync.metadata import Metadata
+    from rocketmq_client.sync.producer import Producer
+    from rocketmq_client.sync.pulling import PullConsumer
+    from rocketmq_client.sync.ranges import RangeReader
+    from rocketmq_client.sync.session import Session
+
+_HOMES = {
+    "_core.batch": ("COLUMNS", "CorruptEntry", "RecordBatch"),
+    "_core.read_policy": ("Gap", "ReadStats"),
+    "_wire.bodies": ("BrokerData", "ClusterInfo", "RuntimeInfo", "Subscription", "TopicRoute"),
+    "model": (
+        *("ClientSettings", "Credentials", "Message", "OutgoingMessage", "ProducerSettings"),
+        *("PullResult", "Queue", "QueueEnds", "QueueRange", "SendReceipt", "TlsSettings"),
+    ),
+    "sync.admin": ("Admin",),
+    "sync.metadata": ("Metadata",),
+    "sync.producer": ("Producer",),
+    "sync.pulling": ("PullConsumer",),
+    "sync.ranges": ("RangeReader",),
+    "sync.session": ("Session",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "COLUMNS",
+    "Admin",
+    "BrokerData",
+    "ClientSettings",
+    "ClusterInfo",
+    "CorruptEntry",
+    "Credentials",
+    "Gap",
+    "Message",
+    "Metadata",
+    "OutgoingMessage",
+    "Producer",
+    "ProducerSettings",
+    "PullConsumer",
+    "PullResult",
+    "Queue",
+    "QueueEnds",
+    "QueueRange",
+    "RangeReader",
+    "ReadStats",
+    "RecordBatch",
+    "RuntimeInfo",
+    "SendReceipt",
+    "Session",
+    "Subscription",
+    "TlsSettings",
+    "TopicRoute",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,55 @@
+"""Where a range's broker is: as the caller said, or as the route says now.
+
+An executor is given addresses with its split and asks no name server. Everybody else follows the
+route, which a broker leaves the moment it dies: during a restart a topic may look unknown, and a
+reader that knew it before waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketmq_client import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rocketmq_client._core.cluster import Cluster
+    from rocketmq_client.model import Address, Queue
+    from tubemq_client._core.effects import Conversation
+
+__all__ = ["AddressFinder"]
+
+
+class AddressFinder:
+    """Finds the master of one queue's broker; one per read."""
+
+    def __init__(self, cluster: Cluster, queue: Queue, fixed: Mapping[str, Address]) -> None:
+        self._cluster = cluster
+        self._queue = queue
+        self._fixed = fixed.get(queue.broker)
+        self._last: Address | None = None
+
+    def find(self, fresh: bool) -> Conversation[Address]:  # noqa: FBT001 - the reader's callback
+        """The address. Raises `errors.UnknownTopic` at the first look-up only, and
+        `errors.ConnectError` while the broker is away."""
+        if self._fixed is not None:
+            return self._fixed
+        topic = self._queue.topic
+        try:
+            route = yield from self._cluster.route(topic, fresh=fresh)
+        except errors.UnknownTopic as error:
+            if self._last is None and not fresh:
+                raise
+            raise errors.ConnectError(f"no broker of topic {topic!r} is there now") from error
+        except errors.NetworkError:
+            if self._last is None:
+                raise
+            return self._last  # no name server answers: the broker may be where it was
+        found = route.address(self._queue.broker)
+        if found is None:
+            raise errors.ConnectError(
+                f"broker {self._queue.broker!r} of topic {topic!r} is not there now"
+            )
+        self._last = found
+        return found

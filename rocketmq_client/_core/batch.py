@@ -1,0 +1,207 @@
+"""A delivered batch: records of one queue as columns, which become messages or Arrow arrays.
+
+The hot path keeps flat lists; property texts are read only if a column or a filter asks for them.
+What is corrupt or not asked for has been taken out before a batch is delivered. pyarrow is imported
+only when Arrow is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rocketmq_client import errors
+from rocketmq_client._core.pulling import message_of
+from rocketmq_client._wire.properties import (
+    KEYS,
+    TAGS,
+    UNIQ_KEY,
+    decode_properties,
+    find_property,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from rocketmq_client._wire.records import RecordColumns
+    from rocketmq_client.model import Message, Queue
+
+__all__ = ["COLUMNS", "CorruptEntry", "DecodePolicy", "RecordBatch"]
+
+COLUMNS = (
+    "topic",
+    "partition",
+    "offset",
+    "store_time",
+    "born_time",
+    "message_id",
+    "tags",
+    "keys",
+    "reconsume_times",
+    "flag",
+    "properties",
+    "value",
+)
+"""Column names a batch can fill, in their customary order."""
+
+_OWN_COLUMNS = frozenset({TAGS, KEYS, UNIQ_KEY})
+
+
+class CorruptEntry(NamedTuple):
+    """A record whose checksum is wrong or whose body cannot be unpacked. `data` is as stored."""
+
+    queue: Queue
+    offset: int
+    message_id: str | None
+    data: bytes
+
+    @property
+    def partition(self) -> Queue:
+        """The queue, by the word that both sources share."""
+        return self.queue
+
+
+@dataclass(slots=True)
+class DecodePolicy:
+    """What to do with corrupt records ("fail", "drop" or "quarantine": call back), and which tags
+    were asked for (none: all). Either way the offset is consumed."""
+
+    corrupt_records: str = "fail"
+    quarantine: Callable[[CorruptEntry], None] | None = None
+    tags: frozenset[bytes] = frozenset()
+    corrupt: int = 0
+
+    def apply(self, queue: Queue, columns: RecordColumns) -> None:
+        """Take out what is corrupt or not asked for. Raises `errors.CorruptRecord`."""
+        if columns.corrupt:
+            for index in columns.corrupt:
+                self._reject(queue, columns, index)
+            damaged = set(columns.corrupt)
+            columns.keep([i for i in range(len(columns)) if i not in damaged])
+        if self.tags:
+            wanted, name = self.tags, TAGS.encode()
+            keep = [
+                index
+                for index, raw in enumerate(columns.properties)
+                if find_property(raw, name) in wanted
+            ]
+            if len(keep) != len(columns):
+                columns.keep(keep)
+
+    def _reject(self, queue: Queue, columns: RecordColumns, index: int) -> None:
+        self.corrupt += 1
+        offset = columns.offsets[index]
+        unique = find_property(columns.properties[index], UNIQ_KEY.encode())
+        name = unique.decode("utf-8", "replace") if unique else None
+        if self.corrupt_records == "fail":
+            raise errors.CorruptRecord(
+                f"the record at offset {offset} of {queue} (message id {name}) fails its checksum "
+                "or cannot be unpacked; set corrupt_records to 'drop' or 'quarantine' "
+                "(Spark: corruptRecords=drop) to go on without it"
+            )
+        if self.corrupt_records == "quarantine" and self.quarantine is not None:
+            self.quarantine(CorruptEntry(queue, offset, name, columns.bodies[index]))
+
+
+@dataclass(slots=True, repr=False)
+class RecordBatch:
+    """Records of `[start, end)` of one queue, in offset order. Fewer than `end - start` only if
+    some were filtered, corrupt or (under `gap_policy` "skip") gone."""
+
+    queue: Queue
+    start: int
+    end: int
+    columns: RecordColumns
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __repr__(self) -> str:
+        return f"<RecordBatch {self.queue}[{self.start},{self.end}) of {len(self)} records>"
+
+    @property
+    def partition(self) -> Queue:
+        """The queue, by the word that both sources share."""
+        return self.queue
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all record bodies, unpacked."""
+        return sum(map(len, self.columns.bodies))
+
+    def messages(self) -> Iterator[Message]:
+        """The records as `Message` tuples, in offset order."""
+        for index, body in enumerate(self.columns.bodies):
+            yield message_of(self.queue, self.columns.stored(index), body)
+
+    def to_arrow(self, schema: pa.Schema) -> pa.RecordBatch:
+        """A record batch with exactly `schema`: any of `COLUMNS`, in any order.
+
+        Raises `errors.ConfigError` for a column a batch does not have.
+        """
+        import pyarrow
+
+        unknown = [name for name in schema.names if name not in COLUMNS]
+        if unknown:
+            raise errors.ConfigError(
+                [f"unknown column {name!r}; known: {', '.join(COLUMNS)}" for name in unknown],
+                subject="columns",
+            )
+        arrays = [self._array(item.name, item.type, pyarrow) for item in schema]
+        return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _array(self, name: str, type_: Any, pa: Any) -> Any:
+        columns = self.columns
+        if name in _CONSTANTS:
+            return pa.repeat(pa.scalar(_CONSTANTS[name](self.queue), type_), len(self))
+        if name in _LISTS:
+            return pa.array(_LISTS[name](columns), type_)
+        if name in _TIMES:
+            return _times(_TIMES[name](columns), type_, pa)
+        if name in _SINGLE:
+            found = (find_property(raw, _SINGLE[name]) for raw in columns.properties)
+            return pa.array([raw and raw.decode("utf-8", "replace") for raw in found], type_)
+        return pa.array([self._rest(raw) for raw in columns.properties], type_)
+
+    @staticmethod
+    def _rest(raw: bytes) -> list[tuple[str, str]]:
+        return [item for item in decode_properties(raw).items() if item[0] not in _OWN_COLUMNS]
+
+
+_CONSTANTS: dict[str, Callable[[Queue], str]] = {
+    "topic": lambda queue: queue.topic,
+    "partition": lambda queue: queue.key,
+}
+_LISTS: dict[str, Callable[[RecordColumns], Any]] = {
+    "offset": lambda columns: columns.offsets,
+    "reconsume_times": lambda columns: columns.reconsume_times,
+    "flag": lambda columns: columns.flags,
+    "value": lambda columns: columns.bodies,
+}
+_TIMES: dict[str, Callable[[RecordColumns], list[int]]] = {
+    "store_time": lambda columns: columns.store_ms,
+    "born_time": lambda columns: columns.born_ms,
+}
+_SINGLE: dict[str, bytes] = {
+    "message_id": UNIQ_KEY.encode(),
+    "tags": TAGS.encode(),
+    "keys": KEYS.encode(),
+}
+
+
+def _times(values: list[int], type_: Any, pa: Any) -> Any:
+    """Milliseconds as timestamps of any unit; a producer's absurd clock gives null, not an end."""
+    try:
+        return pa.array(values, pa.timestamp("ms", "UTC")).cast(type_)
+    except pa.ArrowInvalid:
+        return pa.array([_datetime(value) for value in values], type_)
+
+
+def _datetime(value: int) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(value / 1000, UTC)
+    except (OverflowError, OSError, ValueError):
+        return None

@@ -1,0 +1,123 @@
+"""How far queues reach: their first offset, their readable end, and the end that is on disk.
+
+Brokers answer 0 for queues they do not have, so the route decides which exist. The stable end is
+derived: from one runtime info comes a lower bound of the fsynced position, and a record counts if
+it ends at or before it. Ends are asked first, so nothing appended in between is taken for stable.
+It is the stable end of one broker's disk; a replica may lack what it has
+(`docs/rocketmq-protocol/exact-ranges.md`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketmq_client import errors
+from rocketmq_client._core.pulling import number, pull_one
+from rocketmq_client._wire import codes
+from rocketmq_client.model import QueueEnds
+from tubemq_client._core.effects import Await, Post
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rocketmq_client._core.cluster import Cluster
+    from rocketmq_client._wire.bodies import TopicRoute
+    from rocketmq_client._wire.codes import Method
+    from rocketmq_client.model import Address, Queue
+    from tubemq_client._core.effects import Conversation
+
+__all__ = ["queue_ends", "require_address", "select_queues"]
+
+
+def select_queues(route: TopicRoute, queues: Iterable[Queue] | None) -> list[Queue]:
+    """`queues`, or all that can be read. Raises `errors.ConfigError` for any that the route lacks:
+    a broker would answer 0 for it."""
+    known = route.readable()
+    if queues is None:
+        return known
+    chosen = list(queues)
+    missing = [queue for queue in chosen if queue not in set(known)]
+    if missing:
+        raise errors.ConfigError(
+            [
+                f"{queue.key} is no queue of topic {route.topic!r} that can be read now; known: "
+                f"{', '.join(found.key for found in known) or 'none'}"
+                for queue in missing
+            ],
+            subject="queues",
+        )
+    return chosen
+
+
+def require_address(route: TopicRoute, broker: str) -> Address:
+    """The broker's master. Raises `errors.ConnectError` while it is away."""
+    address = route.address(broker)
+    if address is None:
+        raise errors.ConnectError(
+            f"broker {broker!r} is not in the route of topic {route.topic!r} now"
+        )
+    return address
+
+
+def queue_ends(
+    cluster: Cluster, route: TopicRoute, queues: Sequence[Queue], group: str, *, stable: bool
+) -> Conversation[dict[Queue, QueueEnds]]:
+    """Minimum and end of each queue; requests of one kind are on their way together."""
+    firsts = yield from _offsets(cluster, route, queues, codes.GET_MIN_OFFSET)
+    lasts = yield from _offsets(cluster, route, queues, codes.GET_MAX_OFFSET)
+    ends = dict(lasts)
+    if stable:
+        for broker in sorted({queue.broker for queue in queues}):
+            address = require_address(route, broker)
+            info = yield from cluster.runtime_info(address)
+            for queue in queues:
+                if queue.broker == broker:
+                    bounds = firsts[queue], lasts[queue]
+                    ends[queue] = yield from _stable_end(
+                        cluster, address, queue, group, bounds, info.flushed_bytes
+                    )
+    return {
+        queue: QueueEnds(queue, min(firsts[queue], lasts[queue]), ends[queue], stable, lasts[queue])
+        for queue in queues
+    }
+
+
+def _offsets(
+    cluster: Cluster, route: TopicRoute, queues: Sequence[Queue], method: Method
+) -> Conversation[dict[Queue, int]]:
+    asked = []
+    for queue in queues:
+        fields = {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker}
+        address, request = require_address(route, queue.broker), cluster.request(fields)
+        asked.append((queue, address, request, (yield Post(address, method, request))))
+    found: dict[Queue, int] = {}
+    for queue, address, request, ticket in asked:
+        try:
+            answer = yield Await(ticket)
+        except errors.ConnectionLost:
+            answer = yield from cluster.ask(address, method, request)
+        found[queue] = number(answer, "offset")
+    return found
+
+
+def _stable_end(
+    cluster: Cluster,
+    address: Address,
+    queue: Queue,
+    group: str,
+    bounds: tuple[int, int],
+    flushed: int,
+) -> Conversation[int]:
+    """The largest end whose last record lies below `flushed` (bytes) in the log: mostly the last,
+    else by bisection, for physical offsets grow with queue offsets. A record that retention has
+    removed was flushed long ago."""
+    low, high = bounds
+    probe = high
+    while low < high:
+        record = yield from pull_one(cluster, address, queue, group, probe - 1)
+        if record is None or record.physical_offset + record.size <= flushed:
+            low = probe
+        else:
+            high = probe - 1
+        probe = (low + high + 1) // 2
+    return high

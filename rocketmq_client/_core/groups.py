@@ -1,0 +1,107 @@
+"""What brokers keep of a consumer group: offsets, members, and the heartbeats that make members.
+
+Progress of windows lives elsewhere; committing here is for groups that other tools watch. A broker
+takes any offset, also backwards and beyond the end; 4.x takes it for groups and topics that do not
+exist, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketmq_client import errors
+from rocketmq_client._core.ends import require_address
+from rocketmq_client._core.pulling import number
+from rocketmq_client._wire import codes
+from rocketmq_client._wire.bodies import heartbeat_body, parse_members
+from tubemq_client._core.effects import WallNow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rocketmq_client._core.cluster import Cluster
+    from rocketmq_client._wire.bodies import Subscription, TopicRoute
+    from rocketmq_client.model import Address, Queue
+    from tubemq_client._core.effects import Conversation
+
+__all__ = ["commit_offset", "committed_offset", "heartbeat", "members", "unregister"]
+
+
+def committed_offset(
+    cluster: Cluster, route: TopicRoute, queue: Queue, group: str
+) -> Conversation[int | None]:
+    """The offset that the group committed, None if it never did. A 4.x broker answers 0 for that on
+    a queue that still begins at 0."""
+    fields = {
+        "consumerGroup": group,
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "setZeroIfNotFound": "false",
+        "bname": queue.broker,
+    }
+    address = require_address(route, queue.broker)
+    answer = yield from cluster.call(address, codes.QUERY_CONSUMER_OFFSET, fields)
+    return None if answer.code == codes.QUERY_NOT_FOUND else number(answer, "offset")
+
+
+def commit_offset(
+    cluster: Cluster, route: TopicRoute, queue: Queue, group: str, offset: int
+) -> Conversation[None]:
+    """Tell the broker that the group goes on at `offset`."""
+    fields = {
+        "consumerGroup": group,
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "commitOffset": str(offset),
+        "bname": queue.broker,
+    }
+    address = require_address(route, queue.broker)
+    yield from cluster.call(address, codes.UPDATE_CONSUMER_OFFSET, fields)
+
+
+def heartbeat(
+    cluster: Cluster,
+    addresses: Iterable[Address],
+    client_id: str,
+    *,
+    producers: Sequence[str] = (),
+    consumers: Mapping[str, Sequence[Subscription]] | None = None,
+) -> Conversation[list[Address]]:
+    """Tell brokers that the groups have this member: it counts for 120 s, on this connection. Gives
+    the brokers that heard it. Raises the last failure if none did."""
+    now = yield WallNow()
+    body = heartbeat_body(client_id, producers, consumers or {}, now)
+    heard: list[Address] = []
+    failure: errors.RocketMQError | None = None
+    for address in addresses:
+        try:
+            yield from cluster.call(address, codes.HEART_BEAT, {}, body)
+            heard.append(address)
+        except (errors.NetworkError, errors.Busy) as error:
+            failure = error
+    if failure is not None and not heard:
+        raise failure
+    return heard
+
+
+def unregister(
+    cluster: Cluster, addresses: Iterable[Address], client_id: str, group: str
+) -> Conversation[None]:
+    """Leave the group at these brokers. One that cannot be reached forgets the member by itself."""
+    fields = {"clientID": client_id, "consumerGroup": group}
+    for address in addresses:
+        try:
+            yield from cluster.call(address, codes.UNREGISTER_CLIENT, fields)
+        except (errors.NetworkError, errors.ServerError):
+            pass  # its channel is gone with the connection, and with it the member
+
+
+def members(cluster: Cluster, address: Address, group: str) -> Conversation[list[str]]:
+    """Client ids of the group's members that this broker knows; none is no error."""
+    try:
+        answer = yield from cluster.call(
+            address, codes.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}
+        )
+    except errors.BrokerFailure:
+        return []  # code 1: no member
+    return parse_members(answer.body)

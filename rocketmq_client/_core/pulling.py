@@ -1,0 +1,228 @@
+"""One pull: its header, and what its answer says before anybody decides what that means.
+
+A pull with the subscription in its header needs neither membership nor heartbeats
+(`docs/rocketmq-protocol/exact-ranges.md`). Brokers take the group's name and may create it; nothing
+is committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from rocketmq_client import errors
+from rocketmq_client._wire import codes
+from rocketmq_client._wire.batches import decode_batch
+from rocketmq_client._wire.bodies import Subscription
+from rocketmq_client._wire.compression import decompress
+from rocketmq_client._wire.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
+from rocketmq_client._wire.records import INNER_BATCH, StoredRecord, offset_id, parse_records
+from rocketmq_client.model import Message, PullResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rocketmq_client._core.cluster import Cluster
+    from rocketmq_client._wire.codec import Request
+    from rocketmq_client._wire.commands import Command
+    from rocketmq_client.model import Address, Queue
+    from tubemq_client._core.effects import Conversation
+
+__all__ = [
+    "PullAnswer",
+    "message_of",
+    "messages_of",
+    "number",
+    "pull",
+    "pull_one",
+    "pull_request",
+    "subscription_of",
+]
+
+_MAY_WAIT: Final = 2
+_HAS_SUBSCRIPTION: Final = 4
+
+
+class PullAnswer(NamedTuple):
+    """`code` is one of 0, 19, 20, 21; `remark` the broker's word for its store's state."""
+
+    code: int
+    remark: str
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    body: bytes
+
+    @classmethod
+    def of(cls, answer: Command) -> PullAnswer:
+        """Raises `errors.ProtocolViolation` for an answer without offsets."""
+        return cls(
+            answer.code,
+            answer.remark or "",
+            number(answer, "nextBeginOffset"),
+            number(answer, "minOffset"),
+            number(answer, "maxOffset"),
+            answer.body,
+        )
+
+
+def number(answer: Command, name: str) -> int:
+    """A header field as a number. Raises `errors.ProtocolViolation`."""
+    text = answer.fields.get(name, "")
+    try:
+        return int(text)
+    except ValueError:
+        raise errors.ProtocolViolation(f"an answer's {name} is {text[:40]!r}") from None
+
+
+def pull_request(
+    cluster: Cluster,
+    queue: Queue,
+    group: str,
+    offset: int,
+    count: int,
+    *,
+    subscription: Subscription | None = None,
+    wait_ms: int = 0,
+) -> Request:
+    """A pull of up to `count` records from `offset`. With `wait_ms` the broker may hold it so long
+    at the end of the queue (and up to 5 s longer)."""
+    fields = {
+        "consumerGroup": group,
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "queueOffset": str(offset),
+        "maxMsgNums": str(count),
+        "sysFlag": str(_HAS_SUBSCRIPTION | (_MAY_WAIT if wait_ms else 0)),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": str(wait_ms),
+        "subVersion": "0",
+        "subscription": subscription.expression if subscription else "*",
+        "expressionType": subscription.kind if subscription else "TAG",
+        "bname": queue.broker,
+    }
+    return cluster.request(fields, wait_ms=wait_ms)
+
+
+def pull(
+    cluster: Cluster,
+    address: Address,
+    queue: Queue,
+    group: str,
+    offset: int,
+    count: int,
+    *,
+    subscription: Subscription | None = None,
+    wait_ms: int = 0,
+) -> Conversation[PullResult]:
+    """One pull as the user sees it. Tags are compared again here: brokers compare hashes."""
+    request = pull_request(
+        cluster, queue, group, offset, count, subscription=subscription, wait_ms=wait_ms
+    )
+    answer = PullAnswer.of((yield from cluster.ask(address, codes.PULL_MESSAGE, request)))
+    wanted = _wanted_tags(subscription)
+    messages = tuple(
+        message
+        for message in messages_of(queue, answer.body)
+        if wanted is None or message.tags in wanted
+    )
+    return PullResult(
+        _status(answer, offset, empty=not messages),
+        messages,
+        answer.next_offset,
+        answer.min_offset,
+        answer.max_offset,
+    )
+
+
+def subscription_of(topic: str, tags: Sequence[str], sql: str | None) -> Subscription:
+    """What a pull asks for. Raises `errors.ConfigError` for both kinds at once."""
+    if tags and sql is not None:
+        raise errors.ConfigError("tags, sql: give one of them", subject="pull")
+    if sql is not None:
+        return Subscription(topic, sql, "SQL92")
+    return Subscription(topic, " || ".join(tags) or "*")
+
+
+def _wanted_tags(subscription: Subscription | None) -> set[str] | None:
+    if subscription is None or subscription.kind != "TAG" or subscription.expression == "*":
+        return None
+    return {tag.strip() for tag in subscription.expression.split("||")}
+
+
+def _status(
+    answer: PullAnswer, offset: int, *, empty: bool
+) -> Literal["found", "nothing", "filtered", "moved"]:
+    if answer.code == codes.SUCCESS:
+        return "filtered" if empty else "found"
+    if answer.code == codes.PULL_OFFSET_MOVED:
+        return "moved"
+    if answer.code == codes.PULL_RETRY or offset < answer.max_offset:
+        return "filtered"
+    return "nothing"
+
+
+def pull_one(
+    cluster: Cluster, address: Address, queue: Queue, group: str, offset: int
+) -> Conversation[StoredRecord | None]:
+    """The record at `offset`, or None if it is not there (any more)."""
+    request = pull_request(cluster, queue, group, offset, 1)
+    answer = PullAnswer.of((yield from cluster.ask(address, codes.PULL_MESSAGE, request)))
+    if answer.code != codes.SUCCESS:
+        return None
+    found = parse_records(answer.body)
+    return found[0] if found and found[0].queue_offset == offset else None
+
+
+def messages_of(queue: Queue, body: bytes) -> Iterator[Message]:
+    """The messages of an answer; those of an inner batch one by one."""
+    for record in parse_records(body):
+        if record.sys_flag & INNER_BATCH:
+            yield from _inner_messages(queue, record)
+        else:
+            yield message_of(queue, record, _plain(record, queue))
+
+
+def _plain(record: StoredRecord, queue: Queue) -> bytes:
+    if record.is_sound:
+        try:
+            return decompress(record.body, record.sys_flag)
+        except ValueError:
+            pass
+    raise errors.CorruptRecord(
+        f"the record at offset {record.queue_offset} of {queue} fails its checksum or cannot be "
+        "unpacked"
+    )
+
+
+def _inner_messages(queue: Queue, record: StoredRecord) -> Iterator[Message]:
+    for place, element in enumerate(decode_batch(_plain(record, queue))):
+        inner = record._replace(
+            queue_offset=record.queue_offset + place,
+            flag=element.flag,
+            properties=element.properties,
+        )
+        yield message_of(queue, inner, element.body)
+
+
+def message_of(queue: Queue, record: StoredRecord, body: bytes) -> Message:
+    """A stored record as users see it, with its unpacked body."""
+    properties = decode_properties(record.properties)
+    return Message(
+        queue,
+        record.queue_offset,
+        body,
+        properties,
+        properties.get(TAGS),
+        tuple(properties.get(KEYS, "").split()),
+        properties.get(UNIQ_KEY),
+        offset_id(record.store_host, record.physical_offset),
+        record.store_ms,
+        record.born_ms,
+        record.store_host,
+        record.born_host,
+        record.reconsume_times,
+        record.flag,
+        record.sys_flag,
+        record.physical_offset,
+        record.prepared_offset,
+    )

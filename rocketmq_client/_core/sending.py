@@ -1,0 +1,215 @@
+"""Sending: where a record goes, what is sent, and what may be sent again.
+
+A record that was certainly not stored (no connection, a refusal for load) is sent again, to another
+broker if there is one. One whose fate is unknown (no answer) is not, unless the producer asks for
+at-least-once. The answers 10, 11 and 12 mean stored. `docs/rocketmq-protocol/wire.md` has the
+header's one-letter names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from rocketmq_client import errors
+from rocketmq_client._core.pulling import number
+from rocketmq_client._wire import codes
+from rocketmq_client._wire.batches import BatchElement, encode_batch
+from rocketmq_client._wire.compression import compress, compression_flags
+from rocketmq_client._wire.properties import KEYS, TAGS, UNIQ_KEY, WAIT, encode_properties
+from rocketmq_client.model import SendReceipt
+from tubemq_client._core.effects import Call, Post, Sleep, WallNow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rocketmq_client._core.cluster import Cluster
+    from rocketmq_client._wire.bodies import TopicRoute
+    from rocketmq_client._wire.codes import Method
+    from rocketmq_client._wire.commands import Command
+    from rocketmq_client.model import OutgoingMessage, ProducerSettings, Queue
+    from tubemq_client._core.effects import Conversation
+
+__all__ = ["Sending"]
+
+_RESERVED = frozenset({KEYS, TAGS, UNIQ_KEY, WAIT})
+_NOT_STORED = (errors.ConnectError, errors.Busy, errors.NotLeader)
+_UNKNOWN = (errors.ConnectionLost, errors.RpcTimeout, errors.BrokerFailure)
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    """A send before its queue is chosen."""
+
+    method: Method
+    topic: str
+    body: bytes
+    properties: str
+    sys_flag: int
+    flag: int
+    message_ids: list[str]
+
+
+@dataclass(slots=True)
+class Sending:
+    """The sends of one producer. `next_id` makes unique message ids."""
+
+    cluster: Cluster
+    settings: ProducerSettings
+    group: str
+    next_id: Callable[[], str]
+    _turns: dict[str, int] = field(default_factory=dict)
+
+    def send(
+        self, topic: str, message: OutgoingMessage, queue: Queue | None
+    ) -> Conversation[SendReceipt]:
+        """Send one record and wait for its receipt."""
+        receipts = yield from self._send(self._single(topic, message), queue)
+        return receipts[0]
+
+    def send_batch(
+        self, topic: str, messages: Sequence[OutgoingMessage], queue: Queue | None
+    ) -> Conversation[list[SendReceipt]]:
+        """Send records together: they are stored one after another in one queue, all or none."""
+        if not messages:
+            return []
+        return (yield from self._send(self._batch(topic, messages), queue))
+
+    def send_one_way(
+        self, topic: str, message: OutgoingMessage, queue: Queue | None
+    ) -> Conversation[None]:
+        """Send one record and ask for no answer: nothing tells whether it was stored."""
+        outgoing = self._single(topic, message)
+        route = yield from self.cluster.route(topic)
+        chosen = self._choose(route, queue, frozenset())
+        fields = yield from self._fields(outgoing, chosen)
+        address = route.brokers[chosen.broker].master
+        assert address is not None, "writable queues have a master"
+        request = self.cluster.request(fields, outgoing.body, one_way=True)
+        yield Post(address, outgoing.method, request)
+
+    def _single(self, topic: str, message: OutgoingMessage) -> _Outgoing:
+        body, sys_flag = self._packed(message.body)
+        message_id = self.next_id()
+        properties = encode_properties(_properties(message, message_id))
+        return _Outgoing(
+            codes.SEND_MESSAGE_V2, topic, body, properties, sys_flag, message.flag, [message_id]
+        )
+
+    def _batch(self, topic: str, messages: Sequence[OutgoingMessage]) -> _Outgoing:
+        ids = [self.next_id() for _ in messages]
+        elements = []
+        for message, message_id in zip(messages, ids, strict=True):
+            properties = encode_properties(_properties(message, message_id)).encode()
+            elements.append(BatchElement(message.flag, message.body, properties))
+        body = encode_batch(elements)
+        self._check_size(body)
+        wait = encode_properties({WAIT: "true"})
+        return _Outgoing(codes.SEND_BATCH_MESSAGE, topic, body, wait, 0, 0, ids)
+
+    def _packed(self, body: bytes) -> tuple[bytes, int]:
+        over = self.settings.compress_over_bytes
+        sys_flag = 0
+        if over is not None and len(body) > over:
+            body = compress(body, self.settings.compression)
+            sys_flag = compression_flags(self.settings.compression)
+        self._check_size(body)
+        return body, sys_flag
+
+    def _check_size(self, body: bytes) -> None:
+        if len(body) > self.settings.max_message_bytes:
+            raise errors.ConfigError(
+                f"a body of {len(body)} bytes is larger than max_message_bytes="
+                f"{self.settings.max_message_bytes} (brokers: maxMessageSize)",
+                subject="record",
+            )
+
+    def _send(self, outgoing: _Outgoing, queue: Queue | None) -> Conversation[list[SendReceipt]]:
+        failed: set[str] = set()
+        for retries_left in reversed(range(self.settings.retries + 1)):
+            route = yield from self.cluster.route(outgoing.topic, fresh=bool(failed))
+            chosen = self._choose(route, queue, frozenset(failed))
+            try:
+                return (yield from self._send_to(route, chosen, outgoing))
+            except (*_NOT_STORED, *_UNKNOWN) as error:
+                certain = isinstance(error, _NOT_STORED)
+                if not retries_left or not (certain or self.settings.retry_unknown):
+                    raise
+                failed.add(chosen.broker)
+                yield Sleep(self.settings.retry_pause_ms)
+        raise AssertionError("the last try returns or raises")
+
+    def _send_to(
+        self, route: TopicRoute, queue: Queue, outgoing: _Outgoing
+    ) -> Conversation[list[SendReceipt]]:
+        address = route.brokers[queue.broker].master
+        assert address is not None, "writable queues have a master"
+        fields = yield from self._fields(outgoing, queue)
+        request = self.cluster.request(fields, outgoing.body)
+        answer = cast("Command", (yield Call(address, outgoing.method, request)))
+        return _receipts(answer, queue, outgoing.message_ids)
+
+    def _fields(self, outgoing: _Outgoing, queue: Queue) -> Conversation[dict[str, str]]:
+        now = yield WallNow()
+        batch = outgoing.method is codes.SEND_BATCH_MESSAGE
+        return {
+            "a": self.group,
+            "b": outgoing.topic,
+            "c": "TBW102",
+            "d": "4",
+            "e": str(queue.queue_id),
+            "f": str(outgoing.sys_flag),
+            "g": str(now),
+            "h": str(outgoing.flag),
+            "i": outgoing.properties,
+            "j": "0",
+            "k": "false",
+            "m": "true" if batch else "false",
+            "n": queue.broker,
+        }
+
+    def _choose(self, route: TopicRoute, queue: Queue | None, failed: frozenset[str]) -> Queue:
+        queues = route.writable()
+        if queue is not None:
+            if queue in queues:
+                return queue
+            raise errors.ConfigError(
+                f"queue {queue.key} of topic {route.topic!r} is not writable now; writable: "
+                f"{', '.join(found.key for found in queues) or 'none'}",
+                subject="record",
+            )
+        if not queues:
+            raise errors.UnknownTopic(17, f"topic {route.topic!r} has no queue to write to now")
+        open_ = [found for found in queues if found.broker not in failed] or queues
+        turn = self._turns[route.topic] = self._turns.get(route.topic, -1) + 1
+        return open_[turn % len(open_)]
+
+
+def _properties(message: OutgoingMessage, message_id: str) -> dict[str, str]:
+    own = message.properties or {}
+    if taken := _RESERVED & own.keys():
+        raise errors.ConfigError(
+            f"properties {', '.join(sorted(taken))} have arguments of their own (tags, keys) or "
+            "are the client's",
+            subject="record",
+        )
+    properties = dict(own)
+    if message.keys:
+        properties[KEYS] = " ".join(message.keys)
+    properties[UNIQ_KEY] = message_id
+    properties[WAIT] = "true"
+    if message.tags is not None:
+        properties[TAGS] = message.tags
+    return properties
+
+
+def _receipts(answer: Command, queue: Queue, message_ids: list[str]) -> list[SendReceipt]:
+    status = codes.STORED[answer.code]
+    first = number(answer, "queueOffset")
+    stored = type(queue)(queue.broker, queue.topic, number(answer, "queueId"))
+    offset_ids = answer.fields.get("msgId", "").split(",")
+    offset_ids += [""] * (len(message_ids) - len(offset_ids))
+    return [
+        SendReceipt(stored, first + place, message_id, offset_id, status)
+        for place, (message_id, offset_id) in enumerate(zip(message_ids, offset_ids, strict=False))
+    ]

@@ -1,0 +1,77 @@
+"""From an instant to an offset: the first record whose store time is not before it.
+
+Brokers' own search answers the nearest record or the last one on 4.x, so it is offered as it is
+and not built upon. `offset_at` bisects by reading records: exact on both lines as long as the
+broker's clock does not step back, because store times are set under the append lock
+(`docs/rocketmq-protocol/exact-ranges.md`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketmq_client import errors
+from rocketmq_client._core.ends import require_address
+from rocketmq_client._core.pulling import number, pull_one
+from rocketmq_client._wire import codes
+
+if TYPE_CHECKING:
+    from rocketmq_client._core.cluster import Cluster
+    from rocketmq_client._wire.bodies import TopicRoute
+    from rocketmq_client.model import Address, Queue, QueueEnds
+    from tubemq_client._core.effects import Conversation
+
+__all__ = ["check_final", "offset_at", "search_offset"]
+
+
+def check_final(
+    cluster: Cluster, address: Address, instant_ms: int, grace_ms: int
+) -> Conversation[None]:
+    """Raises `errors.TimeNotFinal` while a record before `instant_ms` may still be appended or
+    become readable at this broker. Idle queues need no later record for it."""
+    info = yield from cluster.runtime_info(address)
+    why = ""
+    if info.clock_ms < instant_ms + grace_ms:
+        why = f"its clock is {instant_ms + grace_ms - info.clock_ms} ms before that"
+    elif info.dispatch_behind_bytes:
+        why = f"its indexes lack {info.dispatch_behind_bytes} bytes"
+    elif info.append_lock_ms > grace_ms:
+        why = f"an append has taken {info.append_lock_ms} ms"
+    if why:
+        raise errors.TimeNotFinal(
+            f"{instant_ms} ms and {grace_ms} ms of grace are not over at the broker: {why}"
+        )
+
+
+def offset_at(
+    cluster: Cluster, route: TopicRoute, ends: QueueEnds, instant_ms: int, group: str
+) -> Conversation[int]:
+    """The first offset in `[min_offset, latest_offset]` stored at or after `instant_ms`: about
+    log2 of the records as many pulls of one record."""
+    queue = ends.queue
+    address = require_address(route, queue.broker)
+    low, high = ends.min_offset, ends.latest_offset
+    while low < high:
+        middle = (low + high) // 2
+        record = yield from pull_one(cluster, address, queue, group, middle)
+        # Retention removes from the front: what is gone is older than what is left.
+        if record is None or record.store_ms < instant_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def search_offset(
+    cluster: Cluster, address: Address, queue: Queue, instant_ms: int, boundary: str
+) -> Conversation[int]:
+    """The broker's own answer. `boundary` "lower" or "upper" is obeyed by 5.x only."""
+    fields = {
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "timestamp": str(instant_ms),
+        "boundaryType": boundary.upper(),
+        "bname": queue.broker,
+    }
+    answer = yield from cluster.call(address, codes.SEARCH_OFFSET_BY_TIMESTAMP, fields)
+    return number(answer, "offset")

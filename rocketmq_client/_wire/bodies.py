@@ -1,0 +1,316 @@
+"""JSON bodies of requests and answers as plain values: routes, clusters, runtime info, heartbeats.
+
+Upstream's `protocol/route`, `protocol/body` and `protocol/heartbeat` classes; only the members that
+something here uses. What a value means for a read or a send is decided above.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from rocketmq_client import errors
+from rocketmq_client._wire.json_text import read_json, write_json
+from rocketmq_client._wire.properties import tag_hash
+from rocketmq_client.model import Address, Queue
+
+__all__ = [
+    "BrokerData",
+    "ClusterInfo",
+    "QueueData",
+    "RuntimeInfo",
+    "Subscription",
+    "TopicRoute",
+    "heartbeat_body",
+    "parse_address",
+    "parse_cluster_info",
+    "parse_members",
+    "parse_route",
+    "parse_runtime_info",
+    "parse_topic_list",
+    "split_tags",
+]
+
+READABLE: Final = 4
+WRITABLE: Final = 2
+MASTER_ID: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerData:
+    """A broker name and the addresses behind it, by broker id; 0 is the master."""
+
+    name: str
+    cluster: str
+    addresses: Mapping[int, Address]
+
+    @property
+    def master(self) -> Address | None:
+        """The address that reads and writes go to, if it is known."""
+        return self.addresses.get(MASTER_ID)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueData:
+    """How many queues of a topic a broker has. `perm` bits: 4 read, 2 write."""
+
+    broker: str
+    read_queues: int
+    write_queues: int
+    perm: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """Where a topic is: queues and addresses, as the name server knows them now. A broker that died
+    leaves the route at once. `static` topics have queues that move between brokers (5.x)."""
+
+    topic: str
+    brokers: Mapping[str, BrokerData]
+    queue_data: tuple[QueueData, ...]
+    static: bool = False
+
+    def readable(self) -> list[Queue]:
+        """Queues that can be read from a master now, ordered."""
+        return self._queues(READABLE, "read_queues")
+
+    def writable(self) -> list[Queue]:
+        """Queues that can be written on a master now, ordered."""
+        return self._queues(WRITABLE, "write_queues")
+
+    def address(self, broker: str) -> Address | None:
+        """The master of a broker name, or None while it is away."""
+        data = self.brokers.get(broker)
+        return data.master if data else None
+
+    def masters(self) -> dict[str, Address]:
+        """All masters by name."""
+        return {name: data.master for name, data in self.brokers.items() if data.master is not None}
+
+    def _queues(self, right: int, count: str) -> list[Queue]:
+        return sorted(
+            Queue(data.broker, self.topic, number)
+            for data in self.queue_data
+            if data.perm & right and self.address(data.broker) is not None
+            for number in range(getattr(data, count))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """All brokers by name, and the clusters with the names of their brokers."""
+
+    brokers: Mapping[str, BrokerData]
+    clusters: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeInfo:
+    """What a broker says of itself; `table` has everything, as text.
+
+    `flushed_bytes` is a lower bound of the commit log's fsynced position: the log's end minus the
+    most that can still be unflushed. `clock_ms` is a lower bound of the broker's clock (whole
+    seconds). `dispatch_behind_bytes` is what the queues' indexes lack.
+    """
+
+    table: Mapping[str, str] = field(repr=False)
+    flushed_bytes: int
+    clock_ms: int
+    dispatch_behind_bytes: int
+    append_lock_ms: int
+
+
+class Subscription(NamedTuple):
+    """What a group reads of a topic. `kind` is "TAG" or "SQL92"."""
+
+    topic: str
+    expression: str = "*"
+    kind: str = "TAG"
+
+
+def parse_address(text: str) -> Address:
+    """``host:port``. Raises `errors.ProtocolViolation`."""
+    host, _, port = text.rpartition(":")
+    if not (host and port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536):
+        raise errors.ProtocolViolation(f"{text[:80]!r} is no address")
+    return host.strip("[]"), int(port)
+
+
+def parse_route(topic: str, body: bytes) -> TopicRoute:
+    """The body of a route. Raises `errors.ProtocolViolation`."""
+    found = read_json(body, f"the route of topic {topic!r}")
+    brokers = [_broker(item) for item in _items(found.get("brokerDatas"))]
+    queues = tuple(
+        QueueData(
+            _word(item, "brokerName"),
+            _count(item, "readQueueNums"),
+            _count(item, "writeQueueNums"),
+            _count(item, "perm"),
+        )
+        for item in _items(found.get("queueDatas"))
+    )
+    static = bool(found.get("topicQueueMappingByBroker"))
+    return TopicRoute(topic, {data.name: data for data in brokers}, queues, static)
+
+
+def parse_cluster_info(body: bytes) -> ClusterInfo:
+    """The body of the cluster's brokers. Raises `errors.ProtocolViolation`."""
+    found = read_json(body, "the cluster info")
+    brokers = [_broker(item) for item in _table(found.get("brokerAddrTable")).values()]
+    clusters = {
+        name: tuple(sorted(map(str, members)))
+        for name, members in _table(found.get("clusterAddrTable")).items()
+        if isinstance(members, list)
+    }
+    return ClusterInfo({data.name: data for data in brokers}, clusters)
+
+
+def parse_topic_list(body: bytes) -> list[str]:
+    """The names of all topics that a name server knows, ordered."""
+    return sorted(map(str, _list(read_json(body, "the topic list").get("topicList"))))
+
+
+def parse_members(body: bytes) -> list[str]:
+    """The client ids of a group's members, ordered."""
+    return sorted(map(str, _list(read_json(body, "the consumer list").get("consumerIdList"))))
+
+
+def parse_runtime_info(body: bytes) -> RuntimeInfo:
+    """What a broker says of itself. Raises `errors.ProtocolViolation` if positions are missing."""
+    found = _table(read_json(body, "the runtime info").get("table"))
+    table = {str(key): str(value) for key, value in found.items()}
+    log_end = _number(table, "commitLogMaxOffset")
+    unflushed = _upper_bytes(table.get("remainHowManyDataToFlush", ""))
+    booted = _number(table, "bootTimestamp")
+    return RuntimeInfo(
+        table,
+        max(0, log_end - unflushed),
+        booted + _runtime_ms(table.get("runtime", "")),
+        _number(table, "dispatchBehindBytes"),
+        _number(table, "pageCacheLockTimeMills", 0),
+    )
+
+
+_UNITS: Final = {"": 0, "Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5}
+_AMOUNT: Final = re.compile(r"\s*(\d+)(?:[.,](\d))?\s*([KMGTP]i)?B\s*")
+_DURATION: Final = re.compile(r"(\d+)\s+(day|hour|minute|second)")
+_DURATION_MS: Final = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1_000}
+
+
+def _upper_bytes(text: str) -> int:
+    """The most bytes that print as ``12.3 KiB`` (one decimal, in the server's locale)."""
+    found = _AMOUNT.fullmatch(text)
+    if found is None:
+        raise errors.ProtocolViolation(f"{text[:40]!r} is no amount of bytes")
+    whole, tenth, unit = int(found[1]), int(found[2] or 0), found[3]
+    if not unit:
+        return whole
+    scale: int = 1024 ** _UNITS[unit]
+    return -(-(whole * 20 + tenth * 2 + 1) * scale // 20)
+
+
+def _runtime_ms(text: str) -> int:
+    """``[ 0 days, 1 hours, 2 minutes, 3 seconds ]``."""
+    return sum(int(count) * _DURATION_MS[unit] for count, unit in _DURATION.findall(text))
+
+
+def heartbeat_body(
+    client_id: str,
+    producer_groups: Iterable[str],
+    consumers: Mapping[str, Iterable[Subscription]],
+    version: int,
+) -> bytes:
+    """The body of a heartbeat. Consumers pull, cluster-wide, from where they stopped; `version` is
+    that of the subscriptions (a time in ms: brokers keep the newest)."""
+    return write_json(
+        {
+            "clientID": client_id,
+            "producerDataSet": [{"groupName": name} for name in producer_groups],
+            "consumerDataSet": [
+                _consumer_data(name, topics, version) for name, topics in consumers.items()
+            ],
+        }
+    )
+
+
+def _consumer_data(group: str, topics: Iterable[Subscription], version: int) -> dict[str, Any]:
+    return {
+        "groupName": group,
+        "consumeType": "CONSUME_ACTIVELY",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        "unitMode": False,
+        "subscriptionDataSet": [_subscription_data(item, version) for item in topics],
+    }
+
+
+def _subscription_data(item: Subscription, version: int) -> dict[str, Any]:
+    tags = [] if item.kind != "TAG" or item.expression == "*" else split_tags(item.expression)
+    return {
+        "topic": item.topic,
+        "subString": item.expression,
+        "expressionType": item.kind,
+        "subVersion": version,
+        "tagsSet": tags,
+        "codeSet": [tag_hash(tag) for tag in tags],
+        "classFilterMode": False,
+    }
+
+
+def split_tags(expression: str) -> list[str]:
+    """The tags of ``a || b``."""
+    return [tag.strip() for tag in expression.split("||") if tag.strip()]
+
+
+def _broker(item: Mapping[str, Any]) -> BrokerData:
+    addresses = _table(item.get("brokerAddrs"))
+    try:
+        by_id = {int(key): parse_address(str(value)) for key, value in addresses.items()}
+    except ValueError as error:
+        raise errors.ProtocolViolation(f"a broker id is no number: {error}") from error
+    return BrokerData(_word(item, "brokerName"), str(item.get("cluster", "")), by_id)
+
+
+def _items(value: Any) -> list[Mapping[str, Any]]:
+    found = _list(value)
+    if not all(isinstance(item, dict) for item in found):
+        raise errors.ProtocolViolation("a list holds something that is no object")
+    return found
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list | None):
+        raise errors.ProtocolViolation(f"{str(value)[:40]!r} is no list")
+    return value or []
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict | None):
+        raise errors.ProtocolViolation(f"{str(value)[:40]!r} is no object")
+    return value or {}
+
+
+def _word(item: Mapping[str, Any], name: str) -> str:
+    value = item.get(name)
+    if not isinstance(value, str) or not value:
+        raise errors.ProtocolViolation(f"{name} is {str(value)[:40]!r}")
+    return value
+
+
+def _count(item: Mapping[str, Any], name: str) -> int:
+    value = item.get(name)
+    if type(value) is not int or not 0 <= value <= 0xFFFF:
+        raise errors.ProtocolViolation(f"{name} is {str(value)[:40]!r}")
+    return value
+
+
+def _number(table: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = table.get(name)
+    if text is None and default is not None:
+        return default
+    try:
+        return int(text or "")
+    except ValueError:
+        raise errors.ProtocolViolation(f"{name} is {str(text)[:40]!r}") from None

@@ -1,0 +1,59 @@
+"""RocketMQ's protocol as connections and drivers take it: requests in, answers out.
+
+The other end of `tubemq_client._io.codec`. Requests are written with JSON headers, which every
+server answers in standard JSON; the binary form gains nothing measurable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from rocketmq_client import errors
+from rocketmq_client._wire.codes import Method
+from rocketmq_client._wire.commands import ONE_WAY, Command, encode_command
+from rocketmq_client._wire.framing import ReplyDecoder
+
+__all__ = ["ROCKETMQ", "Request"]
+
+
+class Request(NamedTuple):
+    """What a conversation asks: header fields (text), a body, and how long the server may hold the
+    request on purpose (`wait_ms`). A one-way request is never answered: do not wait for it."""
+
+    fields: dict[str, str]
+    body: bytes = b""
+    wait_ms: int = 0
+    one_way: bool = False
+
+
+class _RocketMQ:
+    decoder = staticmethod(ReplyDecoder)
+
+    @staticmethod
+    def encode(serial: int, method: Method, request: Request, _timeout_ms: int) -> bytes:
+        flag = ONE_WAY if request.one_way else 0
+        return encode_command(Command(method.code, serial, request.fields, request.body, flag))
+
+    @classmethod
+    def encode_all(
+        cls, serials: Sequence[int], method: Method, requests: Sequence[Request], timeout_ms: int
+    ) -> bytes:
+        pairs = zip(serials, requests, strict=True)
+        return b"".join(cls.encode(serial, method, item, timeout_ms) for serial, item in pairs)
+
+    @staticmethod
+    def decode(answer: Command, method: Method, where: str) -> Command:
+        """The answer itself. Raises the `ServerError` for a code that is a refusal."""
+        if answer.code not in method.answers:
+            raise errors.for_code(answer.code, answer.remark or "", where=where)
+        return answer
+
+    @staticmethod
+    def timeout_ms(request: Any, usual_ms: int) -> int:
+        """The usual time beyond that for which the server may hold the request."""
+        return usual_ms + int(request.wait_ms)
+
+
+ROCKETMQ: Final = _RocketMQ()
+"""What drivers and pools of this package speak."""

@@ -1,0 +1,317 @@
+"""Stored records: the bytes of a pull's body, as the broker's commit log has them.
+
+Upstream's `MessageDecoder.java`, `CommitLog.java`; the layout is in
+`docs/rocketmq-protocol/records.md`. `scan` is the hot path of ordinary topics: one pass over an
+answer that checks sizes, magic, queue and checksums and leaves flat lists. `parse_record` reads one
+record whole, of any kind.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Final, NamedTuple
+
+from rocketmq_client import errors
+from rocketmq_client._wire.compression import COMPRESSED, decompress
+from rocketmq_client.model import Address
+from tubemq_client._wire.crc import crc32
+
+__all__ = [
+    "INNER_BATCH",
+    "MAGIC",
+    "MAGIC_LONG_TOPIC",
+    "RecordColumns",
+    "StoredRecord",
+    "body_crc",
+    "encode_record",
+    "offset_id",
+    "parse_record",
+    "parse_records",
+    "scan",
+]
+
+MAGIC: Final = 0xDAA320A7
+MAGIC_LONG_TOPIC: Final = 0xDAA320AB
+"""Topic lengths have two bytes (5.x, long names)."""
+
+BORN_IPV6: Final = 0x10
+STORED_IPV6: Final = 0x20
+INNER_BATCH: Final = 0x80
+_UNUSUAL: Final = BORN_IPV6 | STORED_IPV6 | INNER_BATCH
+
+# size, magic, crc, queue id, flag, queue offset, physical offset, sysFlag, born at, (born host),
+# stored at, (store host), reconsume times, (prepared transaction), body length
+_FAST = struct.Struct(">iIIiiqqiq8xq8xi8xi")
+_HEAD = struct.Struct(">iIIiiqqiq")
+_TAIL = struct.Struct(">iqi")
+_STORED_AT = struct.Struct(">q")
+_PORT = struct.Struct(">i")
+_CRC_MASK: Final = 0x7FFFFFFF
+
+
+def body_crc(body: bytes) -> int:
+    """The checksum of a stored body: CRC-32 without its top bit."""
+    return crc32(body) & _CRC_MASK
+
+
+class StoredRecord(NamedTuple):
+    """One record as it lies in the log; `body` is still packed if `sys_flag` says so. `size` is
+    its bytes in the log (0 in a record that has not been written yet)."""
+
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_ms: int
+    born_host: Address
+    store_ms: int
+    store_host: Address
+    reconsume_times: int
+    prepared_offset: int
+    body: bytes
+    topic: str
+    properties: bytes
+    crc: int
+    size: int = 0
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the body has the checksum that the broker wrote."""
+        return body_crc(self.body) == self.crc
+
+
+@dataclass(slots=True)
+class RecordColumns:
+    """Records of one queue as parallel lists. `bodies` are unpacked; `corrupt` has the indexes of
+    records whose checksum is wrong or whose body cannot be unpacked (those are as stored)."""
+
+    offsets: list[int] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    properties: list[bytes] = field(default_factory=list)
+    store_ms: list[int] = field(default_factory=list)
+    born_ms: list[int] = field(default_factory=list)
+    reconsume_times: list[int] = field(default_factory=list)
+    flags: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    chunks: list[tuple[int, bytes]] = field(default_factory=list)
+    """(index of its first record, answer body); `positions` are places in these."""
+    corrupt: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def extend(self, other: RecordColumns) -> None:
+        """Append the records of another answer."""
+        count = len(self.offsets)
+        for name in _LISTS:
+            getattr(self, name).extend(getattr(other, name))
+        self.chunks += [(first + count, data) for first, data in other.chunks]
+        self.corrupt += [index + count for index in other.corrupt]
+
+    def keep(self, indexes: list[int]) -> None:
+        """Only these records, given in order; `corrupt` must have been dealt with."""
+        for name in _LISTS:
+            column = getattr(self, name)
+            setattr(self, name, [column[index] for index in indexes])
+        starts = [first for first, _ in self.chunks]
+        chunks: list[tuple[int, bytes]] = []
+        at = 0
+        for new, old in enumerate(indexes):
+            while at + 1 < len(starts) and starts[at + 1] <= old:
+                at += 1
+            if not chunks or chunks[-1][1] is not self.chunks[at][1]:
+                chunks.append((new, self.chunks[at][1]))
+        self.chunks, self.corrupt = chunks, []
+
+    def stored(self, index: int) -> StoredRecord:
+        """One record whole, read again where it came from."""
+        data = next(data for first, data in reversed(self.chunks) if first <= index)
+        return parse_record(data, self.positions[index])[0]
+
+
+_LISTS = (
+    *("offsets", "bodies", "properties", "store_ms", "born_ms"),
+    *("reconsume_times", "flags", "positions"),
+)
+
+
+def scan(data: bytes, topic: str, queue_id: int, limit: int | None = None) -> RecordColumns:
+    """The records of an answer, of which at most `limit` are read.
+
+    Raises `errors.ProtocolViolation` when sizes do not add up, and for records of another queue or
+    of a kind that stands for several offsets (an inner batch).
+    """
+    columns = RecordColumns(chunks=[(0, data)])
+    name = topic.encode()
+    short = bytes((len(name),)) + name if len(name) < 256 else b""
+    pos, end, left = 0, len(data), -1 if limit is None else limit
+    try:
+        while pos < end and left != 0:
+            pos = _scan_one(data, pos, columns, short, queue_id, topic)
+            left -= 1
+    except struct.error as error:
+        raise errors.ProtocolViolation(f"a record is cut short: {error}") from error
+    return columns
+
+
+def _scan_one(
+    data: bytes, pos: int, columns: RecordColumns, short: bytes, queue_id: int, topic: str
+) -> int:
+    size, magic, crc, queue, flag, offset, _, sys_flag, born, stored, again, length = (
+        _FAST.unpack_from(data, pos)
+    )
+    start = pos + 88
+    stop = start + length
+    usual = magic == MAGIC and not sys_flag & _UNUSUAL and length >= 0
+    if not (usual and queue == queue_id and data.startswith(short, stop)):
+        record, end = parse_record(data, pos)
+        _refuse_strangers(record, topic, queue_id)
+        _append(columns, record, pos)
+        return end
+    body = data[start:stop]
+    stop += len(short)
+    properties = data[stop + 2 : stop + 2 + int.from_bytes(data[stop : stop + 2], "big")]
+    if stop + 2 + len(properties) != pos + size:
+        raise errors.ProtocolViolation(f"a record of {size} bytes at {pos} does not add up")
+    if crc32(body) & _CRC_MASK != crc:
+        columns.corrupt.append(len(columns.offsets))
+    elif sys_flag & COMPRESSED:
+        body = _unpacked(body, sys_flag, columns)
+    columns.offsets.append(offset)
+    columns.bodies.append(body)
+    columns.properties.append(properties)
+    columns.store_ms.append(stored)
+    columns.born_ms.append(born)
+    columns.reconsume_times.append(again)
+    columns.flags.append(flag)
+    columns.positions.append(pos)
+    following: int = pos + size
+    return following
+
+
+def _append(columns: RecordColumns, record: StoredRecord, pos: int) -> None:
+    body = record.body
+    if not record.is_sound:
+        columns.corrupt.append(len(columns.offsets))
+    else:
+        body = _unpacked(body, record.sys_flag, columns)
+    columns.offsets.append(record.queue_offset)
+    columns.bodies.append(body)
+    columns.properties.append(record.properties)
+    columns.store_ms.append(record.store_ms)
+    columns.born_ms.append(record.born_ms)
+    columns.reconsume_times.append(record.reconsume_times)
+    columns.flags.append(record.flag)
+    columns.positions.append(pos)
+
+
+def _unpacked(body: bytes, sys_flag: int, columns: RecordColumns) -> bytes:
+    try:
+        return decompress(body, sys_flag)
+    except ValueError:
+        columns.corrupt.append(len(columns.offsets))
+        return body
+
+
+def _refuse_strangers(record: StoredRecord, topic: str, queue_id: int) -> None:
+    where = f"queue {queue_id} of topic {topic!r}"
+    if record.sys_flag & INNER_BATCH:
+        raise errors.ProtocolViolation(
+            f"{where} holds inner batches (queue.type=BatchCQ): one record for several offsets"
+        )
+    if record.topic != topic or record.queue_id != queue_id:
+        raise errors.ProtocolViolation(
+            f"{where}: the broker sent a record of queue {record.queue_id} of topic "
+            f"{record.topic!r}; light queues (%LMQ%) do that"
+        )
+
+
+def parse_records(data: bytes) -> list[StoredRecord]:
+    """All records of an answer, of any kind. Raises `errors.ProtocolViolation`."""
+    found: list[StoredRecord] = []
+    pos = 0
+    while pos < len(data):
+        record, pos = parse_record(data, pos)
+        found.append(record)
+    return found
+
+
+def parse_record(data: bytes, pos: int) -> tuple[StoredRecord, int]:
+    """The record at `pos` and where the next begins. Raises `errors.ProtocolViolation`."""
+    try:
+        return _parse(data, pos)
+    except (struct.error, IndexError) as error:
+        raise errors.ProtocolViolation(f"a record is cut short: {error}") from error
+
+
+def _parse(data: bytes, pos: int) -> tuple[StoredRecord, int]:
+    size, magic, crc, queue, flag, offset, physical, sys_flag, born = _HEAD.unpack_from(data, pos)
+    if magic not in {MAGIC, MAGIC_LONG_TOPIC}:
+        raise errors.ProtocolViolation(f"a record at {pos} has the magic {magic:08x}")
+    at = pos + _HEAD.size
+    born_host, at = _host(data, at, wide=bool(sys_flag & BORN_IPV6))
+    (stored,) = _STORED_AT.unpack_from(data, at)
+    store_host, at = _host(data, at + 8, wide=bool(sys_flag & STORED_IPV6))
+    again, prepared, length = _TAIL.unpack_from(data, at)
+    body, at = _span(data, at + _TAIL.size, length)
+    width = 2 if magic == MAGIC_LONG_TOPIC else 1
+    topic, at = _span(data, at + width, int.from_bytes(data[at : at + width], "big"))
+    properties, at = _span(data, at + 2, int.from_bytes(data[at : at + 2], "big"))
+    if at != pos + size:
+        raise errors.ProtocolViolation(f"a record of {size} bytes at {pos} has {at - pos}")
+    record = StoredRecord(
+        *(queue, flag, offset, physical, sys_flag, born, born_host, stored, store_host),
+        *(again, prepared, body, topic.decode("utf-8", "replace"), properties, crc, size),
+    )
+    return record, at
+
+
+def _span(data: bytes, start: int, length: int) -> tuple[bytes, int]:
+    if length < 0 or start + length > len(data):
+        raise errors.ProtocolViolation(f"a record announces {length} bytes beyond its answer")
+    return data[start : start + length], start + length
+
+
+def _host(data: bytes, at: int, *, wide: bool) -> tuple[Address, int]:
+    size = 16 if wide else 4
+    raw, at = _span(data, at, size)
+    (port,) = _PORT.unpack_from(data, at)
+    return (str(ip_address(raw)), port), at + 4
+
+
+def encode_record(record: StoredRecord) -> bytes:
+    """The bytes of a record; host flags and size follow from the record, the checksum is its."""
+    born, store = (_host_bytes(host) for host in (record.born_host, record.store_host))
+    sys_flag = record.sys_flag & ~(BORN_IPV6 | STORED_IPV6)
+    sys_flag |= (BORN_IPV6 if len(born) > 8 else 0) | (STORED_IPV6 if len(store) > 8 else 0)
+    topic = record.topic.encode()
+    magic, width = (MAGIC, 1) if len(topic) < 128 else (MAGIC_LONG_TOPIC, 2)
+    parts = (
+        born,
+        _STORED_AT.pack(record.store_ms),
+        store,
+        _TAIL.pack(record.reconsume_times, record.prepared_offset, len(record.body)),
+        record.body,
+        len(topic).to_bytes(width, "big"),
+        topic,
+        len(record.properties).to_bytes(2, "big"),
+        record.properties,
+    )
+    size = _HEAD.size + sum(map(len, parts))
+    head = _HEAD.pack(
+        *(size, magic, record.crc, record.queue_id, record.flag, record.queue_offset),
+        *(record.physical_offset, sys_flag, record.born_ms),
+    )
+    return b"".join((head, *parts))
+
+
+def _host_bytes(host: Address) -> bytes:
+    return ip_address(host[0]).packed + _PORT.pack(host[1])
+
+
+def offset_id(store_host: Address, physical_offset: int) -> str:
+    """The broker's message id: store host and physical offset, upper-case hex."""
+    return (_host_bytes(store_host) + struct.pack(">q", physical_offset)).hex().upper()

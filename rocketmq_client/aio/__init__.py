@@ -1,0 +1,14 @@
+"""The asyncio shell: metadata, exact ranges, producers, pull consumers, administration.
+
+Works on the caller's event loop and starts no thread. `sync` has the same names for threads; what
+either decides is in `_core`.
+"""
+
+from rocketmq_client.aio.admin import Admin
+from rocketmq_client.aio.metadata import Metadata
+from rocketmq_client.aio.producer import Producer
+from rocketmq_client.aio.pulling import PullConsumer
+from rocketmq_client.aio.ranges import RangeReader
+from rocketmq_client.aio.session import Session
+
+__all__ = ["Admin", "Metadata", "Producer", "PullConsumer", "RangeReader", "Session"]

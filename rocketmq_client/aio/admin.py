@@ -1,0 +1,100 @@
+"""Administration on asyncio: topics, brokers and their options.
+
+Not needed for reading or writing; for tests, tools and the command line. `sync.admin` is its twin.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rocketmq_client import errors
+from rocketmq_client._core.topics import (
+    broker_config,
+    change_broker_config,
+    create_topic,
+    delete_topic,
+    list_topics,
+    topic_config,
+)
+from rocketmq_client.aio._base import AsyncClient
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rocketmq_client._wire.bodies import ClusterInfo, RuntimeInfo
+    from rocketmq_client.model import Address
+
+__all__ = ["Admin"]
+
+_READ_AND_WRITE = 6
+
+
+class Admin(AsyncClient):
+    """Changes and lists topics, looks at brokers. `broker` is a broker's name;
+    None stands for all masters that the name server knows."""
+
+    async def topics(self) -> list[str]:
+        """The users' topics, ordered."""
+        return await self._driver.run(list_topics(self._cluster))
+
+    async def brokers(self) -> ClusterInfo:
+        """All brokers by name, and the clusters."""
+        return await self._driver.run(self._cluster.brokers())
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        queues: int = 4,
+        perm: int = _READ_AND_WRITE,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        broker: str | None = None,
+    ) -> None:
+        """Make the topic, or change it, with `queues` queues on each broker. Idempotent."""
+        await self._driver.run(
+            create_topic(
+                self._cluster,
+                topic,
+                await self._masters(broker),
+                queues=queues,
+                perm=perm,
+                order=order,
+                attributes=attributes or {},
+            )
+        )
+
+    async def delete_topic(self, topic: str) -> None:
+        """Remove the topic everywhere, with what it holds."""
+        await self._driver.run(delete_topic(self._cluster, topic, await self._masters(None)))
+
+    async def topic_config(self, topic: str, broker: str) -> dict[str, Any] | None:
+        """The topic's settings at a broker; None from 4.x, which has no such request."""
+        address = (await self._masters(broker))[0]
+        return await self._driver.run(topic_config(self._cluster, address, topic))
+
+    async def runtime_info(self, broker: str) -> RuntimeInfo:
+        """What a broker says of itself now."""
+        return await self._driver.run(self._cluster.runtime_info((await self._masters(broker))[0]))
+
+    async def broker_config(self, broker: str) -> dict[str, str]:
+        """A broker's options as it runs with them."""
+        address = (await self._masters(broker))[0]
+        return await self._driver.run(broker_config(self._cluster, address))
+
+    async def change_broker_config(self, options: Mapping[str, str], broker: str) -> None:
+        """Change options while the broker runs."""
+        address = (await self._masters(broker))[0]
+        await self._driver.run(change_broker_config(self._cluster, address, options))
+
+    async def _masters(self, broker: str | None) -> list[Address]:
+        known = (await self._driver.run(self._cluster.brokers())).brokers
+        if broker is None:
+            return [data.master for data in known.values() if data.master is not None]
+        found = known[broker].master if broker in known else None
+        if found is None:
+            raise errors.ConfigError(
+                f"broker {broker!r} is not there; known: {', '.join(sorted(known)) or 'none'}",
+                subject="broker",
+            )
+        return [found]

@@ -1,0 +1,132 @@
+"""The option models of clients and producers, with ranges that servers and networks can bear.
+
+Every option is one that something obeys. Build models with `Model.parse({...})` to get one
+`errors.ConfigError` that lists every problem; calling the class directly raises pydantic's own
+`ValidationError`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr
+
+from rocketmq_client.model import Address, ClientSettings, Credentials, ProducerSettings
+from tubemq_client.config.base import CommonOptions
+from tubemq_client.config.security import Tls
+
+__all__ = ["AuthConfig", "ClientConfig", "ProducerConfig"]
+
+_DEFAULT_PORT = 9876
+_SERVER = re.compile(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^:;,\s\[\]]+))(?::(\d{1,5}))?")
+_MIB = 2**20
+
+
+def _servers(value: object) -> object:
+    """`"ns1:9876;ns2"`, separated by `;` or `,`, or a list of such items or of pairs."""
+    if isinstance(value, str):
+        value = [item.strip() for item in re.split("[;,]", value) if item.strip()]
+    if not isinstance(value, list | tuple):
+        raise ValueError("give 'host:port[;host:port…]'")  # noqa: TRY004 - pydantic wants it
+    found = [_server(item) for item in value]
+    wrong = [repr(item) for item, server in zip(value, found, strict=True) if server is None]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)}: not host:port")
+    return tuple(found)
+
+
+def _server(item: object) -> object:
+    if not isinstance(item, str):
+        return item
+    found = _SERVER.fullmatch(item)
+    if found is None:
+        return None
+    port = int(found[3] or _DEFAULT_PORT)
+    return (found[1] or found[2], port) if 0 < port < 65536 else None
+
+
+NameServers = Annotated[tuple[Address, ...], BeforeValidator(_servers), Field(min_length=1)]
+
+
+class AuthConfig(CommonOptions):
+    """An access key of the cluster, for brokers with access control."""
+
+    access_key: str = Field(min_length=1, max_length=256, description="name of the key")
+    secret_key: SecretStr = Field(min_length=1, description="signs requests; it is never sent")
+    security_token: SecretStr | None = Field(None, description="token of a temporary key")
+
+    def settings(self) -> Credentials:
+        """The plain value that shells run on."""
+        token = self.security_token.get_secret_value() if self.security_token else None
+        return Credentials(self.access_key, self.secret_key.get_secret_value(), token)
+
+
+Auth = Annotated[
+    AuthConfig | None, Field(None, description="the access key, if brokers ask for one")
+]
+
+
+class ClientConfig(CommonOptions):
+    """How to reach a cluster."""
+
+    name_servers: NameServers = Field(description="name servers, tried in this order")
+    rpc_timeout_ms: int = Field(
+        10_000, ge=1_000, le=600_000, description="time for one request, ms"
+    )
+    connect_timeout_ms: int = Field(
+        3_000, ge=100, le=60_000, description="time to open a connection, ms"
+    )
+    max_frame_bytes: int = Field(
+        16 * _MIB, ge=_MIB, le=256 * _MIB, description="largest answer that is read, bytes"
+    )
+    idle_connection_ms: int = Field(
+        100_000, ge=5_000, le=115_000, description="a silent connection is replaced after it, ms"
+    )
+    reconnect_pause_ms: int = Field(
+        100, ge=10, le=60_000, description="pause after a connection was refused, ms; doubles"
+    )
+    longest_reconnect_pause_ms: int = Field(
+        2_000, ge=10, le=60_000, description="that pause at most, ms"
+    )
+    route_period_ms: int = Field(
+        30_000, ge=100, le=600_000, description="a route is asked for again after it, ms"
+    )
+    auth: Auth
+    tls: Tls
+
+    def settings(self) -> ClientSettings:
+        """The plain value that shells run on."""
+        own = {"auth", "tls"}
+        values = {
+            f.name: getattr(self, f.name) for f in fields(ClientSettings) if f.name not in own
+        }
+        return ClientSettings(
+            **values,
+            auth=self.auth.settings() if self.auth else None,
+            tls=self.tls.settings() if self.tls else None,
+        )
+
+
+class ProducerConfig(CommonOptions):
+    """How a producer sends."""
+
+    compress_over_bytes: int | None = Field(
+        4096, ge=0, description="larger bodies are compressed; none: never"
+    )
+    compression: Literal["zlib", "lz4", "zstd"] = Field(
+        "zlib", description="how; lz4 and zstd need pyarrow"
+    )
+    retries: int = Field(2, ge=0, le=100, description="sends again what was not stored, at most")
+    retry_pause_ms: int = Field(50, ge=0, le=60_000, description="time between those, ms")
+    retry_unknown: bool = Field(
+        default=False, description="send again what may have been stored: at least once"
+    )
+    max_message_bytes: int = Field(
+        4 * _MIB, ge=1, le=16 * _MIB, description="larger bodies are refused, bytes"
+    )
+
+    def settings(self) -> ProducerSettings:
+        """The plain value that producers run on."""
+        return ProducerSettings(**self.model_dump())

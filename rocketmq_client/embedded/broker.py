@@ -1,0 +1,331 @@
+"""An embedded broker: topics, sends, ends, times, groups; pulls are `pulling`'s.
+
+Answers as a genuine 5.5.0 with default options, as far as this client asks. Belongs to the server's
+loop. What a broker's process keeps in memory is lost by a kill; the log is not, because a genuine
+one's page cache outlives its process.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rocketmq_client._wire.batches import decode_batch
+from rocketmq_client._wire.commands import Command
+from rocketmq_client._wire.json_text import write_json
+from rocketmq_client._wire.properties import UNIQ_KEY, find_property
+from rocketmq_client._wire.records import offset_id
+from rocketmq_client._wire.signature import is_signed_by
+from rocketmq_client.embedded.groups import Groups
+from rocketmq_client.embedded.pulling import Channel, Pulls
+from rocketmq_client.embedded.replies import Refused, answer, int_field
+from rocketmq_client.embedded.storage import NewRecord, QueueIndex, Storage
+from rocketmq_client.errors import ProtocolViolation
+from rocketmq_client.model import Address, Credentials
+
+__all__ = ["EmbeddedBroker", "Topic"]
+
+_MAX_BODY = 4 * 1024 * 1024
+_LONGEST_TOPIC = 127
+
+
+@dataclass(slots=True)
+class Topic:
+    """`perm` bits: 4 read, 2 write."""
+
+    queues: int
+    perm: int = 6
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+class EmbeddedBroker:
+    """One broker, while it runs and while it does not."""
+
+    def __init__(self, name: str, credentials: Credentials | None) -> None:
+        self.name = name
+        self.address: Address = ("127.0.0.1", 0)
+        self.running = False
+        self.topics: dict[str, Topic] = {}
+        self.storage = Storage(self.address)
+        self.groups = Groups()
+        self.pulls = Pulls(self.storage)
+        self.busy = False
+        self.dispatch_behind_bytes = 0
+        self.options: dict[str, str] = {"brokerName": name, "flushDiskType": "ASYNC_FLUSH"}
+        self._credentials = credentials
+        self._booted_ms = 0
+        self._handlers: dict[int, Callable[[Command, Channel], Command]] = {
+            10: self._send,
+            14: self._query_offset,
+            15: self._update_offset,
+            17: self._create_topic,
+            25: self._change_options,
+            26: self._show_options,
+            28: self._runtime_info,
+            29: self._search,
+            30: self._max_offset,
+            31: self._min_offset,
+            34: self._heartbeat,
+            35: self._unregister,
+            38: self._members,
+            215: self._delete_topic,
+            310: self._send,
+            320: self._send,
+            351: self._topic_config,
+        }
+
+    def begin(self, address: Address) -> None:
+        """It listens at `address` from now on."""
+        self.address = self.storage.host = address
+        self.running = True
+        self._booted_ms = _now_ms()
+
+    def end(self) -> None:
+        """Its process is gone."""
+        self.running = False
+        self.groups = Groups()
+
+    async def handle(self, request: Command, channel: Channel) -> Command:
+        """The answer to one request; a pull may take its time."""
+        try:
+            self._check(request)
+            if request.code == 11:
+                self._queue(request, right=4)
+                found: Awaitable[Command] = self.pulls.pull(request, channel)
+                return await found
+            handler = self._handlers.get(request.code)
+            if handler is None:
+                return answer(request, 3, f" request type {request.code} not supported")
+            return handler(request, channel)
+        except Refused as refusal:
+            return answer(request, refusal.code, refusal.remark)
+
+    def _check(self, request: Command) -> None:
+        if self.busy:
+            raise Refused(2, "[REJECTREQUEST]system busy, start flow control for a while")
+        wanted = self._credentials
+        if wanted is not None and not is_signed_by(request.fields, request.body, wanted):
+            raise Refused(16, "check signature failed.")
+
+    # -- topics ---------------------------------------------------------------------------------
+
+    def _create_topic(self, request: Command, _channel: Channel) -> Command:
+        name = request.fields.get("topic", "")
+        if not name or len(name) > _LONGEST_TOPIC:
+            raise Refused(29, "The specified topic is longer than topic max length 127.")
+        pairs = (item.partition("=") for item in request.fields.get("attributes", "").split(","))
+        attributes = {key.lstrip("+"): value for key, _, value in pairs if key}
+        self.topics[name] = Topic(
+            int_field(request, "readQueueNums"), int_field(request, "perm"), attributes
+        )
+        return answer(request)
+
+    def _delete_topic(self, request: Command, _channel: Channel) -> Command:
+        name = request.fields.get("topic", "")
+        self.topics.pop(name, None)
+        for key in [key for key in self.storage.queues if key[0] == name]:
+            del self.storage.queues[key]
+        return answer(request)
+
+    def _topic_config(self, request: Command, _channel: Channel) -> Command:
+        name = request.fields.get("topic", "")
+        topic = self._topic(name)
+        body = {
+            "attributes": topic.attributes,
+            "order": False,
+            "perm": topic.perm,
+            "readQueueNums": topic.queues,
+            "topicFilterType": "SINGLE_TAG",
+            "topicName": name,
+            "topicSysFlag": 0,
+            "writeQueueNums": topic.queues,
+        }
+        return answer(request, body=write_json(body))
+
+    def _topic(self, name: str) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None:
+            raise Refused(17, f"topic[{name}] not exist, apply first please!")
+        return topic
+
+    def _queue(self, request: Command, *, right: int) -> tuple[str, int]:
+        """The queue of a read or a send. Refused as a genuine broker refuses it."""
+        send = right == 2
+        names = ("b", "e") if send and request.code != 10 else ("topic", "queueId")
+        name = request.fields.get(names[0], "")
+        topic = self._topic(name)
+        if not topic.perm & right:
+            raise Refused(
+                16, f"the topic[{name}] {'sending' if send else 'pulling'} message is forbidden"
+            )
+        queue_id = int_field(request, names[1])
+        if send and queue_id < 0:
+            queue_id = self.storage.position % topic.queues
+        if not 0 <= queue_id < topic.queues:
+            raise Refused(
+                29,
+                f"queueId[{queue_id}] is illegal, topic:[{name}] "
+                f"topicConfig.readQueueNums:[{topic.queues}] consumer:[/127.0.0.1]",
+            )
+        return name, queue_id
+
+    # -- sends ----------------------------------------------------------------------------------
+
+    def _send(self, request: Command, channel: Channel) -> Command:
+        name, queue_id = self._queue(request, right=2)
+        records = self._records(request, channel)
+        first, ids = -1, []
+        for record in records:
+            offset, at = self.storage.append(name, queue_id, record)
+            first = offset if first < 0 else first
+            ids.append(offset_id(self.address, at))
+        self.pulls.wake(name, queue_id)
+        fields = {
+            "queueId": str(queue_id),
+            "msgId": ",".join(ids),
+            "queueOffset": str(first),
+            "MSG_REGION": "DefaultRegion",
+            "TRACE_ON": "true",
+        }
+        unique = find_property(records[0].properties, UNIQ_KEY.encode())
+        if unique is not None:
+            fields["transactionId"] = unique.decode("utf-8", "replace")
+        return answer(request, fields=fields)
+
+    def _records(self, request: Command, channel: Channel) -> list[NewRecord]:
+        long = request.code == 10
+        if not request.body:
+            raise Refused(1, "java.lang.NullPointerException")
+        if len(request.body) > _MAX_BODY:
+            raise Refused(13, f"message size {len(request.body)} is larger than {_MAX_BODY}")
+        born = int_field(request, "bornTimestamp" if long else "g", 0)
+        sys_flag = int_field(request, "sysFlag" if long else "f", 0)
+        flag = int_field(request, "flag" if long else "h", 0)
+        own = request.fields.get("properties" if long else "i", "").encode()
+        if request.code != 320:
+            return [NewRecord(request.body, own + _added(), flag, sys_flag, born, channel.peer)]
+        try:
+            elements = decode_batch(request.body)
+        except ProtocolViolation as error:
+            raise Refused(1, str(error)) from error
+        return [
+            NewRecord(item.body, item.properties, item.flag, sys_flag, born, channel.peer)
+            for item in elements
+        ]
+
+    # -- ends and times -------------------------------------------------------------------------
+
+    def _index(self, request: Command) -> QueueIndex:
+        key = request.fields.get("topic", ""), int_field(request, "queueId")
+        return self.storage.queues.get(key) or QueueIndex()
+
+    def _max_offset(self, request: Command, _channel: Channel) -> Command:
+        return answer(request, fields={"offset": str(self._index(request).end)})
+
+    def _min_offset(self, request: Command, _channel: Channel) -> Command:
+        return answer(request, fields={"offset": str(self._index(request).said_first)})
+
+    def _search(self, request: Command, _channel: Channel) -> Command:
+        index, instant = self._index(request), int_field(request, "timestamp")
+        if request.fields.get("boundaryType") == "UPPER":
+            before = [o for o, item in index.from_offset(0) if item.store_ms <= instant]
+            found = before[-1] if before else index.first
+        else:
+            after = (o for o, item in index.from_offset(0) if item.store_ms >= instant)
+            found = next(after, index.end)
+        return answer(request, fields={"offset": str(found)})
+
+    def _runtime_info(self, request: Command, _channel: Channel) -> Command:
+        seconds = (_now_ms() - self._booted_ms) // 1000
+        table = {
+            "commitLogMinOffset": "0",
+            "commitLogMaxOffset": str(self.storage.position),
+            "remainHowManyDataToFlush": _human(self.storage.position - self.storage.flushed),
+            "bootTimestamp": str(self._booted_ms),
+            "runtime": f"[ 0 days, {seconds // 3600} hours, {seconds // 60 % 60} minutes, "
+            f"{seconds % 60} seconds ]",
+            "dispatchBehindBytes": str(self.dispatch_behind_bytes),
+            "pageCacheLockTimeMills": "0",
+            "brokerVersionDesc": "V5_5_0",
+        }
+        return answer(request, body=write_json({"table": table}))
+
+    # -- groups ---------------------------------------------------------------------------------
+
+    def _query_offset(self, request: Command, _channel: Channel) -> Command:
+        fields = request.fields
+        key = (
+            fields.get("consumerGroup", ""),
+            fields.get("topic", ""),
+            int_field(request, "queueId"),
+        )
+        found = self.groups.offsets.get(key)
+        if found is None:
+            if fields.get("setZeroIfNotFound") == "false" or self._index(request).first > 0:
+                raise Refused(22, "Not found, do not set to zero, maybe this group boot first")
+            found = 0
+        return answer(request, fields={"offset": str(found)})
+
+    def _update_offset(self, request: Command, _channel: Channel) -> Command:
+        fields = request.fields
+        self._topic(fields.get("topic", ""))
+        key = (
+            fields.get("consumerGroup", ""),
+            fields.get("topic", ""),
+            int_field(request, "queueId"),
+        )
+        self.groups.offsets[key] = int_field(request, "commitOffset")
+        return answer(request)
+
+    def _heartbeat(self, request: Command, channel: Channel) -> Command:
+        try:
+            body: Any = json.loads(request.body)
+        except ValueError as error:
+            raise Refused(1, f"com.alibaba.fastjson2.JSONException: {error}") from error
+        self.groups.heard(channel, channel.push, body)
+        return answer(request, fields={"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
+
+    def _unregister(self, request: Command, channel: Channel) -> Command:
+        self.groups.leave(channel, request.fields.get("consumerGroup"))
+        return answer(request)
+
+    def _members(self, request: Command, _channel: Channel) -> Command:
+        group = request.fields.get("consumerGroup", "")
+        found = self.groups.members(group)
+        if not found:
+            raise Refused(1, f"no consumer for this group, {group}")
+        return answer(request, body=write_json({"consumerIdList": found}))
+
+    # -- options --------------------------------------------------------------------------------
+
+    def _show_options(self, request: Command, _channel: Channel) -> Command:
+        lines = "".join(f"{name}={value}\n" for name, value in self.options.items())
+        return answer(request, body=lines.encode())
+
+    def _change_options(self, request: Command, _channel: Channel) -> Command:
+        for line in request.body.decode("utf-8", "replace").splitlines():
+            name, _, value = line.partition("=")
+            self.options[name.strip()] = value.strip()
+        self.pulls.obey(self.options)
+        return answer(request)
+
+
+def _added() -> bytes:
+    return b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02"
+
+
+def _human(count: int) -> str:
+    if count < 1024:
+        return f"{count} B"
+    value, units = count / 1024, iter(("KiB", "MiB", "GiB"))
+    unit = next(units)
+    while value >= 1024 and unit != "GiB":
+        value, unit = value / 1024, next(units)
+    return f"{value:.1f} {unit}"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

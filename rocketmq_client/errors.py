@@ -1,0 +1,182 @@
+"""Every exception of the RocketMQ client, and the table from response codes to classes.
+
+Networks, options and exact ranges fail alike whatever the broker is, and both clients share the
+code that finds it out: those branches *are* `tubemq_client.errors`' classes, so a window, a sensor
+or an engine judges both sources by one tree. Refusals are RocketMQ's own::
+
+    RocketMQError                   base of everything raised on purpose (both clients')
+    ├── LocalError                  ConfigError, MissingExtraError, ClosedError
+    ├── ProtocolViolation           the peer sent bytes or values the protocol does not allow
+    ├── NetworkError                ConnectError (TlsError), ConnectionLost, RpcTimeout
+    ├── ServerError                 the server refused; `code` is RocketMQ's
+    │   ├── UnknownTopic            17, or a queue that the topic does not have
+    │   ├── NoPermission            16, and 1 with an access-control exception (4.x)
+    │   ├── UnknownGroup            24, 26           ├── IllegalRequest      13, 23, 25, 29
+    │   ├── Unsupported             3                ├── NotFound            22
+    │   ├── Busy                    2, 14, 215       ├── NotLeader           501
+    │   └── BrokerFailure           1
+    ├── UnsupportedTopic            a kind of topic whose offsets are not one record each
+    ├── TimeNotFinal                a boundary in time that records may still fall below
+    └── RangeError                  DataLoss, LogTruncated, CorruptRecord, RangeStalled
+
+Codes: `docs/rocketmq-protocol/wire.md`. This module imports nothing else of the package.
+"""
+
+from __future__ import annotations
+
+from tubemq_client.errors import (
+    ClosedError,
+    ConfigError,
+    ConnectError,
+    ConnectionLost,
+    CorruptRecord,
+    DataLoss,
+    LocalError,
+    LogTruncated,
+    MissingExtraError,
+    NetworkError,
+    ProtocolViolation,
+    RangeError,
+    RangeStalled,
+    RpcTimeout,
+    ServerError,
+    TlsError,
+    TubeMQError,
+    UnknownTopic,
+    require_extra,
+)
+
+__all__ = [
+    "BrokerFailure",
+    "Busy",
+    "ClosedError",
+    "ConfigError",
+    "ConnectError",
+    "ConnectionLost",
+    "CorruptRecord",
+    "DataLoss",
+    "IllegalRequest",
+    "LocalError",
+    "LogTruncated",
+    "MissingExtraError",
+    "NetworkError",
+    "NoPermission",
+    "NotFound",
+    "NotLeader",
+    "ProtocolViolation",
+    "RangeError",
+    "RangeStalled",
+    "RocketMQError",
+    "RpcTimeout",
+    "ServerError",
+    "TimeNotFinal",
+    "TlsError",
+    "UnknownGroup",
+    "UnknownTopic",
+    "Unsupported",
+    "UnsupportedTopic",
+    "for_code",
+    "require_extra",
+]
+
+RocketMQError = TubeMQError
+"""Base of everything raised on purpose, with `code`, `retriable`, `fatal`, `refresh_metadata`."""
+
+
+class NoPermission(ServerError):
+    """Access control refuses: the keys, the signature, or the right to this topic or group."""
+
+    fatal = True
+
+
+class UnknownGroup(ServerError):
+    """The broker knows no such group, or no subscription of it, and may not create it."""
+
+    fatal = True
+
+
+class IllegalRequest(ServerError):
+    """The broker finds the request or the record illegal: too large, malformed, out of bounds."""
+
+    fatal = True
+
+
+class Unsupported(ServerError):
+    """The server does not know this request; servers of another version may."""
+
+    fatal = True
+
+
+class NotFound(ServerError):
+    """What was asked for does not exist (a key, a stored offset)."""
+
+
+class Busy(ServerError):
+    """The broker cannot serve now: overloaded, shutting down, limiting."""
+
+    retriable = True
+
+
+class NotLeader(ServerError):
+    """The queue has moved to another broker."""
+
+    retriable = True
+    refresh_metadata = True
+
+
+class BrokerFailure(ServerError):
+    """The broker failed inside; mostly it does not next time."""
+
+    retriable = True
+
+
+class UnsupportedTopic(TubeMQError):
+    """The topic is of a kind whose offsets do not count one record each; `kind` says which."""
+
+    fatal = True
+
+    def __init__(self, message: str, *, kind: str) -> None:
+        self.kind = kind
+        super().__init__(message)
+
+
+class TimeNotFinal(TubeMQError):
+    """Records with an earlier store time may still arrive; ask again later."""
+
+    retriable = True
+
+
+_BY_CODE: dict[int, type[ServerError]] = {
+    1: BrokerFailure,
+    2: Busy,
+    3: Unsupported,
+    13: IllegalRequest,
+    14: Busy,
+    16: NoPermission,
+    17: UnknownTopic,
+    22: NotFound,
+    23: IllegalRequest,
+    24: UnknownGroup,
+    25: IllegalRequest,
+    26: UnknownGroup,
+    29: IllegalRequest,
+    215: Busy,
+    501: NotLeader,
+}
+
+_SIGNS: tuple[tuple[str, type[ServerError]], ...] = (
+    ("AclException", NoPermission),
+    ("queueId[", UnknownTopic),
+)
+"""What a remark of codes 1 and 29 says more exactly than the code, the first that occurs."""
+
+
+def for_code(code: int, remark: str = "", *, where: str = "") -> ServerError:
+    """The exception for a response code; unknown codes give a plain `ServerError`.
+
+    Code 1 stands for anything in 4.x and 29 for any bad argument in 5.x: their remarks decide.
+    """
+    cls = _BY_CODE.get(code, ServerError)
+    if code in {1, 29}:
+        cls = next((found for sign, found in _SIGNS if sign in remark), cls)
+    return cls(code, remark, where=where)

@@ -1,0 +1,234 @@
+"""Plain values that the RocketMQ client speaks: queues, ranges, records, receipts, settings.
+
+No I/O, no pydantic: a Spark executor imports this. What an *offset* means is said once, in
+`QueueRange`. Addresses and TLS are the values of `tubemq_client.model`, whose sockets are used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from tubemq_client.model import Address, TlsSettings, address_text
+from tubemq_client.model import ClientSettings as NetworkSettings
+
+__all__ = [
+    "Address",
+    "ClientSettings",
+    "Credentials",
+    "Message",
+    "NetworkSettings",
+    "OutgoingMessage",
+    "ProducerSettings",
+    "PullResult",
+    "Queue",
+    "QueueEnds",
+    "QueueRange",
+    "SendReceipt",
+    "TlsSettings",
+    "address_text",
+]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Queue:
+    """One message queue of a topic on one broker; RocketMQ's partition.
+
+    `key` (``"<broker name>:<queue id>"``) is what documents, options and columns carry; the topic
+    stands outside.
+    """
+
+    broker: str
+    topic: str
+    queue_id: int
+
+    @property
+    def key(self) -> str:
+        """``"<broker name>:<queue id>"``, unique within a topic."""
+        return f"{self.broker}:{self.queue_id}"
+
+    @classmethod
+    def from_key(cls, topic: str, key: str) -> Queue:
+        """The queue for ``"broker-a:3"``; the last colon separates. Raises `ValueError`."""
+        broker, _, number = key.rpartition(":")
+        if not (broker and number.isascii() and number.isdecimal()):
+            raise ValueError(f"queue key {key!r} is not '<broker name>:<queue id>'")
+        return cls(broker, topic, int(number))
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """`[start, end)` of one queue.
+
+    An offset is the number of a record in its queue, from 0 and without holes: the range holds
+    exactly `end - start` records, in offset order (`docs/rocketmq-protocol/exact-ranges.md`).
+    """
+
+    queue: Queue
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} {value} is negative"
+            for name, value in (("start", self.start), ("end", self.end))
+            if value < 0
+        ]
+        if self.start > self.end:
+            problems.append(f"start {self.start} is beyond end {self.end}")
+        if problems:
+            raise ValueError(f"range of {self.queue}: " + "; ".join(problems))
+
+    @property
+    def partition(self) -> Queue:
+        """The queue, by the word that both sources share."""
+        return self.queue
+
+    @property
+    def entries(self) -> int:
+        """Records in the range."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.queue}[{self.start},{self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEnds:
+    """What a broker holds of a queue: offsets `[min_offset, max_offset)`.
+
+    `stable` says whether `max_offset` ends what is on the broker's disk (it survives the death of
+    its host) or is `latest_offset`, the end of what can be read now.
+    """
+
+    queue: Queue
+    min_offset: int
+    max_offset: int
+    stable: bool
+    latest_offset: int
+
+    @property
+    def partition(self) -> Queue:
+        """The queue, by the word that both sources share."""
+        return self.queue
+
+
+class Message(NamedTuple):
+    """One stored record, decoded. Times are milliseconds since the epoch: `born_ms` the producer's
+    clock, `store_ms` the broker's. `message_id` is the producer's unique id (None if it sent none),
+    `offset_id` the broker's (store host and physical offset). `properties` has all of them."""
+
+    queue: Queue
+    offset: int
+    body: bytes
+    properties: dict[str, str]
+    tags: str | None
+    keys: tuple[str, ...]
+    message_id: str | None
+    offset_id: str
+    store_ms: int
+    born_ms: int
+    store_host: Address
+    born_host: Address
+    reconsume_times: int
+    flag: int
+    sys_flag: int
+    physical_offset: int
+    prepared_offset: int
+
+
+class OutgoingMessage(NamedTuple):
+    """A record to send. `flag` is the application's own, brokers only keep it."""
+
+    body: bytes
+    tags: str | None = None
+    keys: tuple[str, ...] = ()
+    properties: dict[str, str] | None = None
+    flag: int = 0
+
+
+class SendReceipt(NamedTuple):
+    """What the broker said of a stored record: `offset` is its place in `queue`. `status` is
+    "stored", or says that the broker stored it but could not flush or replicate it in time. A
+    receipt of a delayed or half (transactional) record has the offset of another topic."""
+
+    queue: Queue
+    offset: int
+    message_id: str
+    offset_id: str
+    status: str = "stored"
+
+
+class PullResult(NamedTuple):
+    """The answer to one pull. `status` is "found", "nothing" (the end), "filtered" (read on at
+    `next_offset`) or "moved" (outside `[min_offset, max_offset)`)."""
+
+    status: Literal["found", "nothing", "filtered", "moved"]
+    messages: tuple[Message, ...]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """An access key and its secret, which signs requests and is never sent or shown. A security
+    token, for temporary keys, is sent."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    security_token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """What every shell runs on; `rocketmq_client.config` builds it from validated options.
+
+    Times are milliseconds. `name_servers` are tried in order until one answers. A pull that the
+    broker may hold has `rpc_timeout_ms` beyond the time it may be held. Brokers close connections
+    without traffic after 120 s, so `idle_connection_ms` is less. A route is asked for again after
+    `route_period_ms`.
+    """
+
+    name_servers: tuple[Address, ...]
+    rpc_timeout_ms: int = 10_000
+    connect_timeout_ms: int = 3_000
+    max_frame_bytes: int = 16 * 1024 * 1024
+    idle_connection_ms: int = 100_000
+    reconnect_pause_ms: int = 100
+    longest_reconnect_pause_ms: int = 2_000
+    route_period_ms: int = 30_000
+    auth: Credentials | None = None
+    tls: TlsSettings | None = None
+
+    def network(self) -> NetworkSettings:
+        """The part that sockets, pools and drivers take."""
+        return NetworkSettings(
+            masters=(),
+            rpc_timeout_ms=self.rpc_timeout_ms,
+            connect_timeout_ms=self.connect_timeout_ms,
+            max_frame_bytes=self.max_frame_bytes,
+            idle_connection_ms=self.idle_connection_ms,
+            reconnect_pause_ms=self.reconnect_pause_ms,
+            longest_reconnect_pause_ms=self.longest_reconnect_pause_ms,
+            tls=self.tls,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """How a producer sends. Bodies above `compress_over_bytes` are compressed with `compression`
+    (None: never). A record that was certainly not stored (no connection, the broker was busy) is
+    sent again up to `retries` times, to another broker if there is one, `retry_pause_ms` apart.
+    With `retry_unknown` so is a record whose fate is unknown: at least once instead of at most
+    once. `max_message_bytes` refuses larger bodies before they are sent."""
+
+    compress_over_bytes: int | None = 4096
+    compression: Literal["zlib", "lz4", "zstd"] = "zlib"
+    retries: int = 2
+    retry_pause_ms: int = 50
+    retry_unknown: bool = False
+    max_message_bytes: int = 4 * 1024 * 1024

@@ -1,0 +1,117 @@
+"""Blocking look-ups: which queues a topic has, how far they reach, what lies at an instant.
+
+Reads only; nothing is registered or committed. Sensors and planners live on this. `aio.metadata` is
+its twin.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from rocketmq_client._core.ends import queue_ends, require_address, select_queues
+from rocketmq_client._core.groups import committed_offset
+from rocketmq_client._core.times import check_final, offset_at, search_offset
+from rocketmq_client._core.topics import check_kind
+from rocketmq_client.sync._base import BlockingClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rocketmq_client._wire.bodies import TopicRoute
+    from rocketmq_client.model import ClientSettings, Queue, QueueEnds
+
+__all__ = ["Metadata"]
+
+_GROUP = "rocketmq_client_meta"
+
+
+class Metadata(BlockingClient):
+    """Looks up queues, ends and times. One per thread or shared; every call blocks.
+
+    `group` is the name that brokers see in pulls of single records; it gets no offsets.
+    """
+
+    def __init__(self, settings: ClientSettings, *, group: str = _GROUP) -> None:
+        super().__init__(settings)
+        self._group = group
+
+    def topic(self, topic: str) -> TopicRoute:
+        """Brokers and queues of `topic` as the name server knows them now.
+
+        Raises `errors.UnknownTopic`, and `errors.UnsupportedTopic` for kinds of topics whose
+        offsets do not count one record each.
+        """
+        route = self._driver.run(self._cluster.route(topic, fresh=True))
+        self._driver.run(check_kind(self._cluster, route))
+        return route
+
+    def ends(
+        self,
+        topic: str,
+        queues: Iterable[Queue] | None = None,
+        *,
+        stable: bool = True,
+        route: TopicRoute | None = None,
+    ) -> dict[Queue, QueueEnds]:
+        """Minimum and end offset of each queue.
+
+        `stable` True gives the end that is on the broker's disk, found by pulls of single records
+        where the tail is not; it may fall back a little between two looks, so judge truncation by
+        `latest_offset`. False gives the readable end, which a host that dies may take back. Raises
+        `errors.ConfigError` for queues that the topic does not have.
+        """
+        found = route or self._driver.run(self._cluster.route(topic, fresh=True))
+        chosen = select_queues(found, queues)
+        return self._driver.run(
+            queue_ends(self._cluster, found, chosen, self._group, stable=stable)
+        )
+
+    def offset_at(
+        self,
+        topic: str,
+        instant_ms: int,
+        queues: Iterable[Queue] | None = None,
+        *,
+        grace_ms: int = 2_000,
+    ) -> dict[Queue, int]:
+        """For each queue the first offset stored at or after `instant_ms` by its broker's clock.
+
+        Final: nothing that is stored later lies below it. Raises `errors.TimeNotFinal` before
+        `grace_ms` have passed at every broker, or while one is behind with its indexes.
+        """
+        route = self._driver.run(self._cluster.route(topic, fresh=True))
+        chosen = select_queues(route, queues)
+        for broker in sorted({queue.broker for queue in chosen}):
+            address = require_address(route, broker)
+            self._driver.run(check_final(self._cluster, address, instant_ms, grace_ms))
+        found: dict[Queue, int] = {}
+        for queue, ends in self.ends(topic, chosen, stable=False, route=route).items():
+            found[queue] = self._driver.run(
+                offset_at(self._cluster, route, ends, instant_ms, self._group)
+            )
+        return found
+
+    def search_offset(
+        self, queue: Queue, instant_ms: int, *, boundary: Literal["lower", "upper"] = "lower"
+    ) -> int:
+        """The broker's own answer for an instant: quick, and exact on 5.x only. A 4.x broker gives
+        the nearest record, and the last one where there is none."""
+        route = self._driver.run(self._cluster.route(queue.topic))
+        select_queues(route, [queue])
+        address = require_address(route, queue.broker)
+        return self._driver.run(search_offset(self._cluster, address, queue, instant_ms, boundary))
+
+    def group_offsets(self, topic: str, group: str) -> dict[Queue, int | None]:
+        """What the group committed for each queue, None where it never did (4.x: 0 on queues that
+        still begin at 0)."""
+        route = self._driver.run(self._cluster.route(topic, fresh=True))
+        found: dict[Queue, int | None] = {}
+        for queue in route.readable():
+            found[queue] = self._driver.run(committed_offset(self._cluster, route, queue, group))
+        return found
+
+    def clock_ms(self, topic: str, broker: str) -> int:
+        """A lower bound of the broker's clock, up to a second behind it; ms since the epoch."""
+        route = self._driver.run(self._cluster.route(topic))
+        address = require_address(route, broker)
+        return self._driver.run(self._cluster.runtime_info(address)).clock_ms

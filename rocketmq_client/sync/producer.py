@@ -1,0 +1,75 @@
+"""The blocking producer: single records, batches, one-way.
+
+What is sent again and what is not is `_core.sending`'s. `aio.producer` is its twin.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from typing import TYPE_CHECKING
+
+from rocketmq_client._core.sending import Sending
+from rocketmq_client.model import OutgoingMessage, ProducerSettings
+from rocketmq_client.sync._base import BlockingClient
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rocketmq_client.model import ClientSettings, Queue, SendReceipt
+
+__all__ = ["Producer"]
+
+
+class Producer(BlockingClient):
+    """Sends records. One per thread or shared; every call blocks until the receipt.
+
+    A receipt says that the broker has the record, by default in its page cache: it survives the
+    death of the broker's process, not that of its host.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        group: str = "rocketmq_client_producer",
+        producer: ProducerSettings | None = None,
+    ) -> None:
+        super().__init__(settings)
+        prefix, numbers = secrets.token_hex(12).upper(), itertools.count(1)
+        self._sending = Sending(
+            self._cluster,
+            producer or ProducerSettings(),
+            group,
+            lambda: f"{prefix}{next(numbers) & 0xFFFFFFFF:08X}",
+        )
+
+    def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue: Queue | None = None,
+    ) -> SendReceipt:
+        """Send one record, to `queue` or to the topic's queues in turn.
+
+        Raises `errors.UnknownTopic`, `errors.ConfigError` (too large, not writable), and
+        `errors.NetworkError` when it is unknown whether it was stored.
+        """
+        message = OutgoingMessage(body, tags, tuple(keys), dict(properties or {}))
+        return self._driver.run(self._sending.send(topic, message, queue))
+
+    def send_batch(
+        self, topic: str, messages: Sequence[OutgoingMessage], *, queue: Queue | None = None
+    ) -> list[SendReceipt]:
+        """Send records together: all are stored one after another in one queue, or none is."""
+        return self._driver.run(self._sending.send_batch(topic, messages, queue))
+
+    def send_one_way(
+        self, topic: str, message: OutgoingMessage, *, queue: Queue | None = None
+    ) -> None:
+        """Send one record without asking for a receipt: it may be lost without a sign."""
+        self._driver.run(self._sending.send_one_way(topic, message, queue))

@@ -1,0 +1,103 @@
+"""What is sent comes back: single records, batches, one-way, compressed, with every property."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from rocketmq_client import OutgoingMessage, ProducerSettings, QueueRange, errors
+from tests.rocketmq.shells import Shell
+from tests.rocketmq.sites import Site
+
+
+def read_all(shell, site, queue, end, start=0, **options):
+    with shell.RangeReader(site.settings, group="readers", **options) as reader:
+        batches = list(reader.read(QueueRange(queue, start, end)))
+    return [message for batch in batches for message in batch.messages()]
+
+
+def test_a_record_comes_back_with_all_that_was_said_of_it(shell: Shell, site: Site) -> None:
+    topic = site.topic(1)
+    with shell.Producer(site.settings) as producer:
+        receipt = producer.send(
+            topic, b"body", tags="red", keys=("k1", "k2"), properties={"colour": "röt", "n": ""}
+        )
+
+    (message,) = read_all(shell, site, receipt.queue, 1)
+
+    assert (message.body, message.tags, message.keys) == (b"body", "red", ("k1", "k2"))
+    assert message.properties["colour"] == "röt"
+    assert (message.queue, message.offset) == (receipt.queue, receipt.offset) == (receipt.queue, 0)
+    assert message.message_id == receipt.message_id
+    assert message.offset_id == receipt.offset_id
+    assert abs(message.store_ms - time.time() * 1000) < 60_000
+    assert message.store_host[1] == site.cluster.settings.name_servers[0][1] or message.store_host
+
+
+def test_a_batch_gets_consecutive_offsets_in_one_queue(shell: Shell, site: Site) -> None:
+    topic = site.topic()
+    messages = [OutgoingMessage(b"%d" % n, tags=f"t{n}", flag=n) for n in range(70)]
+    with shell.Producer(site.settings) as producer:
+        receipts = producer.send_batch(topic, messages)
+
+    queue = receipts[0].queue
+    found = read_all(shell, site, queue, 70)
+
+    assert [receipt.offset for receipt in receipts] == list(range(70))
+    assert {receipt.queue for receipt in receipts} == {queue}
+    assert [(m.body, m.tags, m.flag) for m in found] == [(m.body, m.tags, m.flag) for m in messages]
+    assert [m.offset_id for m in found] == [r.offset_id for r in receipts]
+    assert [m.message_id for m in found] == [r.message_id for r in receipts]
+
+
+@pytest.mark.parametrize("method", ["zlib", "lz4", "zstd"])
+def test_large_bodies_travel_compressed(shell: Shell, site: Site, method) -> None:
+    topic = site.topic(1)
+    body = b"abc" * 20_000
+    options = ProducerSettings(compression=method)
+    with shell.Producer(site.settings, producer=options) as producer:
+        receipt = producer.send(topic, body)
+
+    (message,) = read_all(shell, site, receipt.queue, 1)
+
+    assert message.body == body
+    assert message.sys_flag & 1
+
+
+def test_a_one_way_record_arrives(shell: Shell, site: Site) -> None:
+    topic = site.topic(1)
+    with (
+        shell.Producer(site.settings) as producer,
+        shell.PullConsumer(site.settings, group="g") as consumer,
+    ):
+        producer.send_one_way(topic, OutgoingMessage(b"quick"))
+        (queue,) = consumer.queues(topic)
+        found = consumer.pull(queue, 0, wait_ms=5_000)
+
+    assert [message.body for message in found.messages] == [b"quick"]
+
+
+def test_records_spread_over_the_queues_in_turn(shell: Shell, site: Site) -> None:
+    topic = site.topic(4)
+    with shell.Producer(site.settings) as producer:
+        queues = [producer.send(topic, b"x").queue.queue_id for _ in range(8)]
+
+    assert sorted(queues) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_send_says_what_is_wrong(shell: Shell, site: Site) -> None:
+    topic = site.topic(1)
+    with shell.Producer(site.settings) as producer, shell.Metadata(site.settings) as metadata:
+        (queue,) = metadata.topic(topic).readable()
+        with pytest.raises(errors.UnknownTopic):
+            producer.send("no-such-topic", b"x")
+        with pytest.raises(errors.ConfigError, match="not writable now; writable: broker-a:0"):
+            producer.send(topic, b"x", queue=type(queue)("broker-a", topic, 9))
+        with pytest.raises(errors.ConfigError, match="max_message_bytes"):
+            producer.send(topic, random.randbytes(5_000_000), queue=queue)
+        with pytest.raises(errors.ConfigError, match="separator"):
+            producer.send(topic, b"x", properties={"a\x01": "b"})
+        with pytest.raises(errors.ConfigError, match="TAGS"):
+            producer.send(topic, b"x", properties={"TAGS": "b"})

@@ -1,0 +1,36 @@
+"""Fixtures of all RocketMQ tests: sites (started once a session) and shells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.rocketmq import sites
+from tests.rocketmq.shells import Shell, shell_of
+
+
+@pytest.fixture(scope="session")
+def open_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], sites.Site]]:
+    known: dict[str, sites.Site] = {}
+    with ExitStack() as stack:
+
+        def find(name: str) -> sites.Site:
+            if name not in known:
+                directory = tmp_path_factory.mktemp(f"rocketmq-{name}")
+                known[name] = stack.enter_context(sites.site_of(name, directory))
+            return known[name]
+
+        yield find
+
+
+@pytest.fixture(params=sites.ALL)
+def site(request: pytest.FixtureRequest, open_site: Callable[[str], sites.Site]) -> sites.Site:
+    return open_site(request.param)
+
+
+@pytest.fixture(params=["sync", "aio"])
+def shell(request: pytest.FixtureRequest) -> Iterator[Shell]:
+    with shell_of(request.param) as made:
+        yield made
