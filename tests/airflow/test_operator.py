@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -265,7 +266,7 @@ class TestJob:
     def test_a_cancelled_job_ends_at_the_next_point(self, scene: Scene) -> None:
         scene.produce(8)
         job = scene.job(initial_position="earliest")
-        watch, store = job.observer(lambda *_: None), MemoryOffsetStore(scene.journal)
+        watch, store = job.narrator(logging.getLogger(__name__)), MemoryOffsetStore(scene.journal)
         job.cancel()
         with pytest.raises(WindowError, match="killed"):
             job.run(store, attempt="1", serialised=True, observer=watch)

@@ -61,6 +61,9 @@ class RecordReader(Protocol):
         """The records of the range, each once."""
 
 
+ReadObserver = Callable[[str, int, int], None]
+"""Told after each batch: the partition key, records read of it so far, records of all."""
+
 OpenReader = Callable[[WindowPlan], AbstractContextManager[RecordReader]]
 
 
@@ -101,6 +104,7 @@ class InlineEngine:
         self._compression = compression
         self._corrupt = CorruptFile() if corrupt is None else corrupt
         self._cancelled = threading.Event()
+        self.on_read: ReadObserver | None = None
 
     @classmethod
     def for_cluster(
@@ -186,6 +190,9 @@ class InlineEngine:
             converted = batch.to_arrow(schema)
             counted.records[key] += converted.num_rows
             counted.bytes += batch.nbytes
+            counted.total += converted.num_rows
+            if self.on_read is not None:
+                self.on_read(key, counted.records[key], counted.total)
             if writer.add(converted, batch.nbytes, range_.start):
                 progress("row group written")
         writer.end_range()
@@ -198,5 +205,6 @@ class _Counted:
 
     records: dict[str, int]
     bytes: int = 0
+    total: int = 0
     gaps: dict[str, list[list[int]]] = field(default_factory=dict)
     pieces: dict[str, list[list[int]]] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from tubemq_provider.operators.announce import announce
 from tubemq_provider.operators.arguments import IngestArguments, begins_at_latest
 from tubemq_provider.operators.intervals import refuse_interval, run_interval
 from tubemq_provider.operators.job import IngestJob
+from tubemq_provider.operators.narrate import Narrator
 from tubemq_provider.operators.output import OutputArguments
 
 if TYPE_CHECKING:
@@ -227,7 +228,12 @@ class TubeMQSparkIngestOperator(OutputArguments):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Take the window through all eight steps; see `WindowRun` for what a crash leaves."""
-        with fatal_errors_fail_the_task(), ExitStack() as stack:
+        look_further = (
+            f"topic {self.topic!r}, group {self.group!r}; look further with: airflow tubemq check "
+            f"--conn-id {self.tubemq_conn_id}"
+        )
+        failing = fatal_errors_fail_the_task(self.log, look_further=look_further)
+        with failing, ExitStack() as stack:
             arguments = parse(IngestArguments, self._arguments())
             hook = TubeMQHook(self.tubemq_conn_id)
             hook.expect_cluster(arguments.cluster)
@@ -241,13 +247,15 @@ class TubeMQSparkIngestOperator(OutputArguments):
             if self._killed:
                 # The signal came before there was a job to cancel.
                 job.cancel()
+            narrator = job.narrator(self.log)
             result = job.run(
                 store,
                 attempt=str(context["ti"].id),
                 serialised=self._serialised,
-                observer=self.observer(context, job),
+                observer=self.observer(context, narrator),
                 cleared=getattr(context.get("dag_run"), "clear_number", 0) > 0,
             )
+        narrator.done(result)
         self._report(result, context)
         announce(
             context,
@@ -266,9 +274,9 @@ class TubeMQSparkIngestOperator(OutputArguments):
         if self._job is not None:
             self._job.cancel()
 
-    def observer(self, context: Context, job: IngestJob) -> StepObserver:  # noqa: ARG002
-        """Who is told about the run's steps; a subclass may add its own."""
-        return job.observer(self.log.info)
+    def observer(self, context: Context, narrator: Narrator) -> StepObserver:  # noqa: ARG002
+        """What is told about the run's steps; a subclass may add its own."""
+        return narrator
 
     def _keep(self, given: Mapping[str, Any]) -> None:
         """Keep the arguments as attributes, which Airflow renders, and judge what is literal."""
@@ -323,9 +331,8 @@ class TubeMQSparkIngestOperator(OutputArguments):
         """One structured line, for logs that are searched later."""
         run = context["dag_run"]
         line = {
-            "window_id": result.window_id,
-            "hash": result.hash,
             "records": result.total,
+            "window_id": result.window_id,
             "empty": result.empty,
             "replayed": result.replayed,
             "recovered": list(result.recovered),
@@ -333,7 +340,8 @@ class TubeMQSparkIngestOperator(OutputArguments):
             "clear_number": getattr(run, "clear_number", 0),
             "store": self.offset_store,
             "engine": result.engine,
+            "hash": result.hash,
         }
-        self.log.info("window done: %s", json.dumps(line, sort_keys=True))
         for warning in result.warnings:
             self.log.warning("%s", warning)
+        self.log.info("window done: %s", json.dumps(line))

@@ -17,8 +17,8 @@ from tubemq_provider.arguments import of_topic
 from tubemq_provider.operators.arguments import IngestArguments
 from tubemq_provider.operators.destination import open_sink
 from tubemq_provider.operators.intervals import Interval, no_interval
+from tubemq_provider.operators.narrate import Log, NarratedEngine, Narrator
 from tubemq_provider.operators.resolvers import ResolverMaker
-from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.budgets import ByteBudget
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         Document,
         Engine,
         OffsetStore,
-        Step,
         StepObserver,
     )
     from tubemq_provider.windows.run.result import WindowResult
@@ -87,6 +86,7 @@ class IngestJob:
             RangeReader(hook.get_settings(), group=arguments.group, filters=arguments.filters)
         )
         self._engine = self._make_engine(stack)
+        self._told_engine: Engine = self._engine
 
     def run(
         self,
@@ -103,7 +103,7 @@ class IngestJob:
             self._planner(serialised=serialised),
             store,
             self._sink,
-            self._engine,
+            self._told_engine,
             attempt=attempt,
             observer=observer,
             cleared=cleared,
@@ -115,9 +115,11 @@ class IngestJob:
         self._cancelled.set()
         self._engine.cancel()
 
-    def observer(self, log: Callable[..., None]) -> StepObserver:
-        """Logs steps through `log`, and ends a cancelled run."""
-        return _Watch(log, self._cancelled)
+    def narrator(self, log: Log) -> Narrator:
+        """Tells a task's log what is done, and ends a cancelled run."""
+        found = Narrator(log, self._cancelled, self._arguments.destination)
+        self._told_engine = NarratedEngine(self._engine, found)
+        return found
 
     def _planner(self, *, serialised: bool) -> CursorPlanner | StandalonePlanner:
         arguments = self._arguments
@@ -221,18 +223,3 @@ class IngestJob:
         topic = self._arguments.topic
         offsets = {Partition.from_key(topic, key): offset for key, offset in ends.items()}
         self._hook.commit_group_offsets(topic, self._arguments.group, offsets)
-
-
-class _Watch:
-    """A `StepObserver` that logs what was done, and raises once the job is cancelled."""
-
-    def __init__(self, log: Callable[..., None], cancelled: threading.Event) -> None:
-        self._log = log
-        self._cancelled = cancelled
-
-    def at(self, step: Step, point: str) -> None:
-        """Called between any two actions of the run."""
-        if self._cancelled.is_set():
-            raise WindowError(f"the task was killed at {step}: {point}")
-        if point not in {"begin", "end"}:
-            self._log("%s: %s", step, point)

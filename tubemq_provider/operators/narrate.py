@@ -1,0 +1,156 @@
+"""What a run tells the people who read its task log.
+
+A first line from where to where, progress while records are read, a last line with what came of it;
+the run's inner steps are for debugging. Told through the engine, which alone knows the plan and the
+records; nothing here changes what is done.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tubemq_client.model import INDEX_ENTRY_BYTES
+from tubemq_provider.windows.errors import WindowError
+
+if TYPE_CHECKING:
+    from tubemq_provider.windows.plan import WindowPlan
+    from tubemq_provider.windows.protocols import Engine, IngestCounts, Progress, Staging, Step
+    from tubemq_provider.windows.run.result import WindowResult
+
+__all__ = ["Log", "NarratedEngine", "Narrator"]
+
+PERIOD_S = 10.0
+"""Seconds between two lines of progress."""
+
+
+class Log(Protocol):
+    """What is used of a logger; Airflow's tasks have structlog's."""
+
+    def info(self, event: str, /, *args: Any) -> Any:
+        """Log a line."""
+
+    def debug(self, event: str, /, *args: Any) -> Any:
+        """Log a line for debugging."""
+
+
+@dataclass
+class Narrator:
+    """A `StepObserver` that logs steps at DEBUG, and ends a cancelled run by raising."""
+
+    log: Log
+    cancelled: threading.Event
+    place: str
+    clock: Callable[[], float] = time.monotonic
+    _began: float = field(init=False)
+    _told: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._began = self._told = self.clock()
+
+    def at(self, step: Step, point: str) -> None:
+        """Called between any two actions of the run."""
+        if self.cancelled.is_set():
+            raise WindowError(f"the task was killed at {step}: {point}")
+        if point not in {"begin", "end"}:
+            self.log.debug("%s: %s", step, point)
+
+    def begins(self, plan: WindowPlan) -> None:
+        """The window is planned, and its records are read from here on."""
+        interval = f", {plan.time[0]} to {plan.time[1]}" if plan.time else ""
+        read = sum(1 for start, end in plan.ranges.values() if start < end)
+        self.log.info(
+            "%s -> %s: window %s%s, %s of %s partitions, at most %s records, group %s @ %s (%s)",
+            plan.topic,
+            self.place,
+            plan.window_id,
+            interval,
+            read,
+            len(plan.ranges),
+            _number(plan.entries),
+            plan.group,
+            plan.cluster,
+            plan.kind,
+        )
+        self._began = self._told = self.clock()
+
+    def read(self, plan: WindowPlan, key: str, records: int, total: int) -> None:
+        """So many records of a partition, and of all, are read. Says so every ten seconds."""
+        now = self.clock()
+        if now - self._told < PERIOD_S:
+            return
+        self._told = now
+        rate = total / max(now - self._began, 0.001)
+        left = max(plan.entries - total, 0) / max(rate, 0.001)
+        start, end = plan.ranges[key]
+        self.log.info(
+            "partition %s: %s of at most %s records; in all %s of %s, %s/s, at most %.0f s left",
+            key,
+            _number(records),
+            _number((end - start) // INDEX_ENTRY_BYTES),
+            _number(total),
+            _number(plan.entries),
+            _number(int(rate)),
+            left,
+        )
+
+    def done(self, result: WindowResult) -> None:
+        """The run is over."""
+        if result.window_id is None:
+            self.log.info(
+                "%s -> %s: nothing to read for group %s", result.topic, self.place, result.group
+            )
+            return
+        self.log.info(
+            "%s -> %s: %s records, %s bytes in %.1f s%s%s",
+            result.topic,
+            result.sink_ref or self.place,
+            _number(result.total),
+            _number(result.bytes),
+            self.clock() - self._began,
+            "; it was written before" if result.replayed else "",
+            "; there is more for the next window" if result.has_more else "",
+        )
+
+
+class NarratedEngine:
+    """An engine whose work is told to a `Narrator`."""
+
+    def __init__(self, engine: Engine, narrator: Narrator) -> None:
+        self._engine = engine
+        self._narrator = narrator
+
+    @property
+    def name(self) -> str:
+        """That of the engine."""
+        return self._engine.name
+
+    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+        """What the engine does, with a first line, and progress where the engine tells of it."""
+        self._narrator.begins(plan)
+        with self._following(plan):
+            return self._engine.ingest(plan, staging, progress)
+
+    def cancel(self) -> None:
+        """What the engine does."""
+        self._engine.cancel()
+
+    @contextmanager
+    def _following(self, plan: WindowPlan) -> Iterator[None]:
+        engine: Any = self._engine
+        if not hasattr(engine, "on_read"):
+            yield
+            return
+        engine.on_read = lambda key, records, total: self._narrator.read(plan, key, records, total)
+        try:
+            yield
+        finally:
+            engine.on_read = None
+
+
+def _number(value: int) -> str:
+    return f"{value:,}".replace(",", " ")
