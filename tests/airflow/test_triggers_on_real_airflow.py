@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from devkit.airflow.stack import AirflowStack
 from tests.airflow.conftest import Cluster, Lake
-from tubemq_provider._devkit.airflow_stack import AirflowStack
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(300)]
 
