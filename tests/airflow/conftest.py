@@ -52,6 +52,11 @@ class Lake:
 
     root: Path
 
+    @property
+    def staging(self) -> Path:
+        """Where tries work, out of sight of readers."""
+        return self.root.with_name(f".{self.root.name}.tubemq-staging")
+
     def records(self) -> Counter[tuple[str, bytes]]:
         """How often each (partition, body) is there."""
         table = read_windows(self.root).to_table(columns=["partition", "value"]).to_pydict()

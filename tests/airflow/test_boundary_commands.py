@@ -80,7 +80,12 @@ class Setup:
         return WindowRun(planner, store, sink, Nothing(), attempt=str(number)).run()
 
     def ask(self, command: Any, **options: Any) -> None:
-        given = {"asset": f"c1/{TOPIC}/g1", "sink": str(self.root), "output": "table"}
+        given = {
+            "asset": f"c1/{TOPIC}/g1",
+            "sink": str(self.root),
+            "output": "table",
+            "sink_conn_id": None,
+        }
         rest = {"yes": True, "filter": None, "epoch": ""}
         inspect.unwrap(command)(SimpleNamespace(**{**given, **rest, **options}))
 

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from tests.offsets.accessors import ASSET, LedgerState
 from tubemq_client.errors import ConfigError
-from tubemq_provider.cli import offsets
+from tubemq_provider.cli import epochs, offsets
 from tubemq_provider.cli._metadata import Group
 from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.windows.cursor import Position
@@ -148,3 +148,30 @@ def test_a_claim_that_can_never_be_read_is_dropped_if_asked(group: Here, tmp_pat
         _, cursor = group.cursor()
         assert cursor is not None
         assert list(cursor["pending"]) == left
+
+
+def test_an_epoch_begins_with_a_name_that_the_group_has_not_had(
+    group: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def open_group(_: str) -> Iterator[Here]:
+        yield group
+
+    monkeypatch.setattr(epochs, "open_group", open_group)
+    group.accepted.append(event(2, 280))
+    ask(epochs.begin, name="second", begin='{"1:0": 56}')
+    _, cursor = group.cursor()
+    assert cursor is not None
+    assert (cursor["epoch"], cursor["past"], cursor["begin"]) == ("second", [""], {"1:0": 56})
+    with pytest.raises(ConfigError, match="no window yet"):
+        ask(offsets.set_position, offsets='{"1:0": 0}')
+    ask(offsets.show)
+    for name in ("", "second", "a b"):
+        with pytest.raises(ConfigError, match="it had '', 'second'"):
+            ask(epochs.begin, name=name, begin="earliest")
+    with pytest.raises(ConfigError, match="1:0: 5 is not a multiple"):
+        ask(epochs.begin, name="third", begin='{"1:0": 5}')
+    ask(epochs.begin, name="third", begin="latest")
+    _, cursor = group.cursor()
+    assert cursor is not None
+    assert (cursor["epoch"], cursor["past"]) == ("third", ["", "second"])

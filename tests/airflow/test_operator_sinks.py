@@ -170,7 +170,7 @@ def test_corrupt_records_are_kept_beside_the_window(scene: Scene) -> None:
     scene.produce(b"a", b"b", b"c")
     scene.mq.broker(1).corrupt_next(1)
     found = scene.run("first", sink=f"{scene.root}/lake", corrupt_records="quarantine")
-    (aside,) = (scene.root / "lake").glob("window_id=*/_corrupt/*.parquet")
+    (aside,) = (scene.root / "lake").glob("window_id=*/_corrupt/*.corrupt")
     assert found.corrupt == pq.read_metadata(aside).num_rows > 0
     assert found.total + found.corrupt == 3
     assert scene.run("first", cleared=True, sink=f"{scene.root}/lake").replayed
@@ -223,7 +223,7 @@ def test_the_outlet_is_the_sinks_place(spec: str, uri: str) -> None:
         ({"sink": f"mssql+pyodbc://?odbc_connect=PWD%3D{SECRET}&table=t"}, "do not belong here"),
         ({"sink": f"mssql://db/l?table=t&driver=x%7D;PWD%3D{SECRET}"}, "do not belong here"),
         ({"sink": f"oracle://db/l?table=t&wallet_password={SECRET}"}, "do not belong here"),
-        ({"sink": f"mysql://db/l?table=t&ssl_key_password={SECRET}"}, "do not belong here"),
+        ({"sink": f"mysql://db/l?table=t&ssl_key_password={SECRET}"}, "use a table of PostgreSQL"),
         ({"sink": "postgresql://db/l?table=t&hostaddr=10.0.0.1"}, "these lead nowhere else"),
         ({"sink": "postgresql://db/l?table=t&host=elsewhere"}, "these lead nowhere else"),
         ({"sink": "/lake", "sink_conn_id": "x"}, "sink_conn_id has no effect"),

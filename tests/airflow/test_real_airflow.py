@@ -311,7 +311,7 @@ class TestKills:
 
     def test_nothing_is_left_of_the_killed_tries(self, drills: dict[str, str], lakes: Path) -> None:
         for dag_id in drills:
-            assert list((lakes / dag_id / "_staging").iterdir()) == [], dag_id
+            assert list((lakes / f".{dag_id}.tubemq-staging").iterdir()) == [], dag_id
 
 
 @pytest.mark.parametrize("mode", ["poke", "reschedule"])

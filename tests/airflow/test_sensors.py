@@ -201,6 +201,17 @@ class TestLag:
         assert reported(look, context(cursor, newer))["lag"] == 1
         assert reported(look, context(None, older))["lag"] == 3
 
+    def test_a_log_shorter_than_the_position_ends_the_wait(self, hook: TubeMQHook) -> None:
+        produce(hook, 5)
+        cursor = {"seq": 1, "next": {"1:0": 280, "1:1": 140}}
+        found = lag(end="latest", min_lag=3).poke(context(cursor))
+        assert found.is_done
+        assert isinstance(found.xcom_value, dict)
+        assert found.xcom_value["regressed"] == {"1:0": [280, 140]}
+        level = {"seq": 1, "next": {"1:0": 140, "1:1": 140}}
+        waiting = lag(end="latest", min_lag=3).poke(context(level))
+        assert not waiting.is_done
+
     def test_a_wrong_alias_is_refused_with_the_right_one(self) -> None:
         sensor = TubeMQLagSensor(task_id="lag", topic=TOPIC, group="lake")
         with pytest.raises(AirflowFailException, match="pass cluster='test'"):

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import jinja2
+import pendulum
 import pytest
+from airflow.sdk import DAG, CronPartitionTimetable
+from airflow.sdk.execution_time import macros
+from airflow.timetables.trigger import CronPartitionTimetable as CoreTimetable
 
 from tests.airflow.test_operator import Silent
 from tubemq_client import Partition, Record
@@ -24,6 +31,7 @@ from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetTimeline
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.operators.arguments import IngestArguments
+from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.operators.intervals import run_interval
 from tubemq_provider.operators.job import IngestJob
 from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
@@ -73,6 +81,58 @@ class TestWhichInterval:
         assert run_interval(point, None) == (None, None)
         assert run_interval({}, HOUR) == (None, None)
 
+    @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/Santiago", "UTC", "Asia/Kathmandu"])
+    @pytest.mark.parametrize(
+        ("cron", "granularity"),
+        [
+            ("0 0 * * *", timedelta(days=1)),
+            ("0 0 * * *", None),
+            ("30 2 * * *", None),
+            ("0 */6 * * *", timedelta(hours=6)),
+            ("15 * * * *", HOUR),
+            ("0 0 1 * *", None),
+            ("@weekly", timedelta(weeks=1)),
+        ],
+    )
+    def test_partitions_of_a_timetable_tile_time(
+        self, zone: str, cron: str, granularity: timedelta | None
+    ) -> None:
+        """Also where clocks change: each window ends where Airflow begins the next partition."""
+        timetable = CronPartitionTimetable(cron, timezone=zone)
+        core = CoreTimetable(timetable.expression, timezone=zone)
+        earliest, latest = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 15, tzinfo=UTC)
+        if cron.endswith("* * * *"):
+            latest = datetime(2026, 4, 15, tzinfo=UTC)
+        dates = [
+            info.partition_date
+            for info in core.iter_partition_dagrun_infos(earliest=earliest, latest=latest)
+        ]
+        assert len(dates) > 10
+        dag = DAG("partitioned", schedule=timetable)
+        for date, after in pairwise(dates):
+            found = run_interval({"dag": dag, "partition_date": date}, granularity)
+            assert found == (date, after)
+
+    def test_a_length_that_is_not_the_partitions_is_refused(self) -> None:
+        dag = DAG("partitioned", schedule=CronPartitionTimetable("0 0 * * *", timezone="UTC"))
+        midnight = NOON - 12 * HOUR
+        with pytest.raises(ConfigError, match="is not the length of the Dag's partitions"):
+            run_interval({"dag": dag, "partition_date": midnight}, HOUR)
+        with pytest.raises(ConfigError, match="no partition begins at 2026-01-01T12"):
+            run_interval({"dag": dag, "partition_date": NOON}, None)
+
+    def test_days_that_no_timetable_counts_are_refused_with_a_way_out(self) -> None:
+        context = {"partition_date": pendulum.instance(NOON), "macros": macros}
+        with pytest.raises(ConfigError, match="CronPartitionTimetable") as caught:
+            run_interval(context, timedelta(days=1))
+        start, end = re.findall(r'"({{.*?}})"', str(caught.value))
+        rendered = {
+            name: jinja2.Template(text).render(context)
+            for name, text in (("start", start), ("end", end))
+        }
+        arguments = parse(IngestArguments, {**BASE, "boundaries": {}, **rendered})
+        assert (arguments.start, arguments.end) == (NOON, NOON + timedelta(days=1))
+
     @pytest.mark.parametrize(
         "window",
         [
@@ -109,12 +169,43 @@ class TestArguments:
             ({"resolver": "timeline", "late_allowance": -5}, "late_allowance -1 day"),
             ({"resolver": "timeline", "granularity": 0}, "granularity 0:00:00 is zero"),
             ({"mode": "cursor", "granularity": HOUR}, "granularity has no effect"),
+            ({"resolver": "timeline", "granularity": "P1M"}, "months and years have no length"),
+            ({"resolver": "timeline", "granularity": "p1y2dT3H"}, "months and years"),
         ],
     )
     def test_refused(self, arguments: dict[str, Any], said: str) -> None:
         with pytest.raises(ConfigError) as caught:
             parse(IngestArguments, {**BASE, **arguments})
         assert said in str(caught.value)
+
+
+class TestPlace:
+    @pytest.mark.parametrize(
+        "path", ["/lake/{{ ds }}", "{{ params.root }}/orders", "{{ ts[:10] }}"]
+    )
+    @pytest.mark.parametrize("resolver", ["timeline", "history", "message_time"])
+    def test_a_place_per_run_is_refused_where_boundaries_are_fixed_in_it(
+        self, path: str, resolver: str
+    ) -> None:
+        with pytest.raises(ConfigError, match="makes another place of each run"):
+            ingest_of(path=path, resolver=resolver)
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"path": "/lake/{{ ds }}", "boundaries": {}},
+            {"path": "/lake/{{ var.value.name }}", "resolver": "history"},
+            {"path": "{{ conn.lake.extra_dejson.root }}/{{ dag.dag_id }}", "resolver": "timeline"},
+            {"path": "/lake/orders", "resolver": "message_time"},
+        ],
+    )
+    def test_one_place_of_all_runs_may_be_a_template(self, options: dict[str, Any]) -> None:
+        assert ingest_of(**options).mode == "time"
+
+
+def ingest_of(**options: Any) -> TubeMQSparkIngestOperator:
+    names = {"task_id": "ingest", "topic": TOPIC, "group": "lake", "mode": "time"}
+    return TubeMQSparkIngestOperator(**names, **options)
 
 
 class State(dict[str, Any]):

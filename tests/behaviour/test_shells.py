@@ -16,6 +16,7 @@ MODULES = pytest.mark.parametrize(
     [
         "_base",
         "_member",
+        "_parallel",
         "_turns",
         "balanced",
         "consumer",

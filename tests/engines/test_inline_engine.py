@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.windows.fake_reader import TOPIC, FakeBatch, FakeReader, expected, open_fake
-from tubemq_client import COLUMNS
+from tubemq_client import COLUMNS, Gap
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import OffsetRange
 from tubemq_provider.engines.inline import InlineEngine
@@ -75,7 +75,7 @@ def test_gaps_and_corrupt_records_of_the_reader_are_counted(staging: Staging) ->
     class Troubled(FakeReader):
         def read(self, range_: OffsetRange) -> Iterator[FakeBatch]:
             if range_.partition.key == "1:1":
-                self.stats.gaps.append((0, 28))
+                self.stats.gaps.append(Gap("1:1", 0, 28))
                 self.stats.corrupt += 2
             return super().read(range_)
 

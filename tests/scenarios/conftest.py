@@ -177,7 +177,7 @@ class Scene:
         """Every record is in the lake once, in so many windows, and no try has left anything."""
         assert self.lake.records() == self.sent
         assert len(self.lake.windows()) == windows
-        assert list((self.lake.root / "_staging").iterdir()) == []
+        assert list(self.lake.staging.iterdir()) == []
 
 
 def rfc(hour: int) -> str:

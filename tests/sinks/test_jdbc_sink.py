@@ -21,8 +21,9 @@ from tests.sinks.postgres import postgres_server
 from tests.sinks.suite import Row, SinkSuite, written_by
 from tests.sinks.windows import COUNTS, OpenSink, ignore, plan_of, publish, stage
 from tubemq_client.errors import ConfigError
-from tubemq_provider.sinks.jdbc import JdbcSink
-from tubemq_provider.windows.errors import CountMismatch
+from tubemq_provider.sinks.factory import sink_for, spec_problems
+from tubemq_provider.sinks.jdbc import LOCK_WAIT_S, JdbcSink
+from tubemq_provider.windows.errors import CountMismatch, DatabaseError
 from tubemq_provider.windows.protocols import IngestCounts, Sink
 
 EXACT = {
@@ -195,6 +196,74 @@ def test_a_second_try_waits_for_the_first_transaction(sink: JdbcSink) -> None:
     assert rows_in(sink._url, sink._target) == written_by("before") + written_by("first")
 
 
+def test_a_dead_workers_transaction_holds_nobody_up_for_ever(postgres: str, tmp_path: Path) -> None:
+    patient = jdbc(postgres, "held", tmp_path / "staging")
+    publish(patient, plan_of(patient, 9), "before")
+    plan, hasty = plan_of(patient), sa.make_url(postgres)
+    hasty = hasty.update_query_dict({"options": "-c lock_timeout=200ms"})
+    sink = jdbc(hasty.render_as_string(hide_password=False), "held", tmp_path / "staging")
+    dead = sa.create_engine(postgres).connect()
+    row = {"id": plan.window_id, "target": "held", "document": "{}"}
+    dead.execute(sink.windows.insert().values(row))
+    pid = dead.scalar(sa.text("SELECT pg_backend_pid()"))
+    with pytest.raises(DatabaseError) as waited:
+        publish(sink, plan, "a")
+    assert waited.value.retriable
+    for word in ("lock timeout", "pg_terminate_backend", "lock_timeout in the address"):
+        assert word in str(waited.value)
+    execute(patient, f"SELECT pg_terminate_backend({pid})")  # the way out
+    assert publish(sink, plan, "b").won
+    assert rows_in(postgres, "held") == written_by("before") + written_by("b")
+    dead.invalidate()
+
+
+def test_waits_have_an_end_and_commits_are_on_disk_whatever_the_database_says(
+    postgres: str, tmp_path: Path
+) -> None:
+    """`synchronous_commit=off` lets a crash of the database take back a commit it has confirmed."""
+    careless = sa.make_url(postgres).update_query_dict({"options": "-c synchronous_commit=off"})
+    url = careless.render_as_string(hide_password=False)
+    sink = jdbc(url, "watched", tmp_path / "staging")
+    publish(sink, plan_of(sink, 9), "before")
+    settings = "current_setting('lock_timeout'), current_setting('synchronous_commit')"
+    execute(
+        sink,
+        "CREATE TABLE seen (wait text, commit text)",
+        "CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        f"INSERT INTO seen VALUES ({settings}); RETURN NEW; END $$",
+        "CREATE TRIGGER look BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION look()",
+    )
+    publish(sink, plan_of(sink), "a")
+    assert {tuple(row.values()) for row in execute(sink, "SELECT * FROM seen")} == {("1min", "on")}
+    assert LOCK_WAIT_S == 60
+    with sa.create_engine(url).connect() as others:
+        assert others.scalar(sa.text("SHOW synchronous_commit")) == "off"
+
+
+@pytest.mark.parametrize("backend", ["mysql", "mariadb"])
+def test_a_database_that_cuts_what_is_too_long_is_refused(
+    backend: str, postgres: str, tmp_path: Path
+) -> None:
+    for spec in (f"{backend}://db/lake?table=orders", f"{backend}+pymysql://db/lake?table=orders"):
+        assert any("PostgreSQL" in problem for problem in spec_problems(spec))
+        with pytest.raises(ConfigError, match="use a table of PostgreSQL"):
+            sink_for(spec)
+    instead = sink_for(f"{postgres}&table=instead_of_{backend}", staging_root=tmp_path / "staging")
+    publish_large(instead, 3 * 2**20)
+
+
+def publish_large(sink: Sink, size: int) -> None:
+    """A window whose text and body are larger than what MySQL's plain columns hold."""
+    plan = plan_of(sink)
+    staging = sink.begin(plan, "a")
+    columns = {"partition": ["1:0"], "stream_id": ["ä" * size], "value": [bytes(size)]}
+    pq.write_table(pa.table(columns), Path(staging.path) / "part.parquet")
+    assert sink.publish(staging, plan, IngestCounts({"1:0": 1, "1:1": 0}), ignore).won
+    assert isinstance(sink, JdbcSink)
+    (row,) = execute(sink, "SELECT length(stream_id) AS text, length(value) AS body FROM {table}")
+    assert (row["text"], row["body"]) == (size, size)
+
+
 def test_rows_that_nobody_accounts_for_are_refused(sink: JdbcSink) -> None:
     publish(sink, plan_of(sink), "a")
     stray = plan_of(sink, 2)
@@ -248,7 +317,7 @@ def test_credentials_stay_out_of_sight() -> None:
         ("postgresql+psycopg2://u:p@db.example/lake", "postgresql://db.example/lake"),
         ("postgresql:///lake?host=/run/PG", "postgresql:///run/PG/lake"),
         ("sqlite:////Data/lake.db", "sqlite:/Data/lake.db"),
-        ("mysql://db.example:5432/lake", "mysql://db.example:5432/lake"),
+        ("mssql://db.example:5432/lake", "mssql://db.example:5432/lake"),
     ],
 )
 def test_an_address_in_normal_form_is_the_identity_as_it_is(typed: str, normal: str) -> None:
@@ -296,7 +365,7 @@ def test_a_database_in_memory_is_refused() -> None:
         "postgresql://db/lake?hostaddr=10.0.0.66",
         "postgresql://db/lake?port=5433",
         "postgresql://db/lake?dbname=other",
-        "mysql://db/lake?unix_socket=/run/other",
+        "oracle://db/lake?dsn=other",
     ],
 )
 def test_an_address_that_leads_elsewhere_needs_a_name_of_its_own(url: str) -> None:

@@ -100,7 +100,7 @@ def test_of_many_tries_one_wins_and_the_others_learn_whose_it_is(sink: ParquetSi
     assert {found for _, found in outcomes} == {plans[winner].hash}
     assert read_windows(sink.root).count_rows() == 2
     sink.tidy(plans[0].window_id)
-    assert list((sink.root / "_staging").iterdir()) == []
+    assert list(staging_of(sink).iterdir()) == []
 
 
 def test_files_that_do_not_hold_what_was_counted_are_not_published(sink: ParquetSink) -> None:
@@ -195,11 +195,16 @@ def test_a_marker_that_is_not_valid_is_reported(
         sink.marker(plan.window_id)
 
 
+def staging_of(sink: ParquetSink) -> Path:
+    """Beside the root, where no reader of it looks."""
+    return sink.root.with_name(f".{sink.root.name}.tubemq-staging")
+
+
 def test_two_tries_of_one_name_get_two_places(sink: ParquetSink) -> None:
     plan = plan_of(sink)
     places = {sink.begin(plan, "dag/run:1 ä").path for _ in range(3)}
     assert len(places) == 3
-    assert {Path(place).parent for place in places} == {sink.root / "_staging"}
+    assert {Path(place).parent for place in places} == {staging_of(sink)}
 
 
 @pytest.mark.parametrize("root", ["s3://bucket/x", "gs://bucket/x", "abfss://c@a/x", "hdfs://n/x"])

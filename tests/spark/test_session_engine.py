@@ -11,6 +11,7 @@ import pytest
 from tests.spark.world import World
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_provider.engines.session import SessionEngine
+from tubemq_provider.engines.spark_runtime import temporary_conf
 from tubemq_provider.sinks.parquet import MARKER_NAME, ParquetSink
 from tubemq_provider.windows.errors import CountMismatch, WindowError
 from tubemq_provider.windows.protocols import Engine, Staging
@@ -119,6 +120,21 @@ def test_a_transform_shapes_what_is_written_and_counted(
     assert counts.total == 40 == len(written(staging))
     # Records go round four partitions, and every second one is a beta.
     assert sorted(counts.records.values()) == [0, 0, 20, 20]
+
+
+@pytest.mark.parametrize("transformed", [True, False])
+def test_files_are_staged_locally_whatever_hadoops_default_file_system_is(
+    spark: SparkSession, world: World, tmp_path: Path, transformed: bool
+) -> None:
+    world.produce(8)
+    place = tmp_path / "a lake=ü" / "50%41"
+    place.mkdir(parents=True)
+    staging = Staging("w-1", "try-1", str(place))
+    transform = (lambda frame: frame.withColumn("one", sf.lit(1))) if transformed else None
+    engine = SessionEngine(world.settings, landing="off", transform=transform)
+    with temporary_conf(spark, {"fs.defaultFS": f"viewfs://{tmp_path.name}"}):
+        counts = engine.ingest(world.plan(world.whole()), staging, silent)
+    assert counts.total == 8 == len(written(staging))
 
 
 def test_a_transform_must_leave_the_partition_column_alone(

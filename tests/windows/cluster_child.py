@@ -27,12 +27,13 @@ def run_window(
     task: str,
     kill_at: Point | None = None,
     policies: Mapping[str, str] | None = None,
+    epoch: str = "",
 ) -> WindowResult:
     """Run one window to the stable end of the topic."""
     settings = ClientConfig.parse({"masters": masters}).settings()
     chosen = Policies.of(**(policies or {}))
     sink = ParquetSink(Path(root) / "lake")
-    scope = WindowScope("test", TOPIC, GROUP, sink.identity)
+    scope = WindowScope("test", TOPIC, GROUP, sink.identity, epoch=epoch)
     with Metadata(settings) as metadata, RangeReader(settings, group=GROUP) as witness:
         planner = CursorPlanner(
             scope,

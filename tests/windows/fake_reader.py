@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
+from tubemq_client import Gap
 from tubemq_client.model import INDEX_ENTRY_BYTES, Anchor, OffsetRange, Partition, PartitionEnds
 from tubemq_provider.windows.plan import WindowPlan
 
@@ -49,7 +49,7 @@ def ends_of(ends: dict[str, int]) -> dict[Partition, PartitionEnds]:
 @dataclass
 class FakeStats:
     corrupt: int = 0
-    gaps: list[Any] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
     last: dict[str, Anchor] = field(default_factory=dict)
 
 

@@ -129,7 +129,7 @@ def test_killed_at(point: Point, tmp_path: Path) -> None:
     assert killed.exitcode == -signal.SIGKILL
     run(tmp_path, "second", SECOND)
     check(tmp_path, SECOND, windows=2)
-    assert list((tmp_path / "lake" / "_staging").iterdir()) == []
+    assert list((tmp_path / ".lake.tubemq-staging").iterdir()) == []
 
 
 @pytest.mark.parametrize("point", POINTS[::4], ids=lambda point: "-".join(map(str, point)))

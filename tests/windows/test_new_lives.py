@@ -74,6 +74,19 @@ def test_a_new_life_is_read_from_its_beginning_where_a_policy_says_so(cluster: C
     assert sorted(rows) == sorted(cluster.receipts)
 
 
+def test_a_new_life_is_an_epoch_of_its_own_as_the_advice_says(cluster: Cluster) -> None:
+    cluster.produce(60)
+    cluster.run()
+    cut(cluster, *PARTS)
+    cluster.produce(200)
+    with pytest.raises(LogReplaced, match="epoch='<name>'"):
+        cluster.run()
+    assert cluster.run(epoch="second").total == 200
+    cluster.produce(10)
+    assert cluster.run(epoch="second").total == 10
+    assert sorted(cluster.bodies()) == sorted(cluster.receipts)
+
+
 def test_one_broker_with_another_disk_is_noticed(cluster: Cluster) -> None:
     cluster.produce(60)
     cluster.run()

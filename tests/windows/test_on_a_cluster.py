@@ -55,10 +55,10 @@ class Cluster:
         for broker in (1, 2):
             self.server.broker(broker).flush()
 
-    def run(self, task: str | None = None, **policies: str) -> WindowResult:
+    def run(self, task: str | None = None, *, epoch: str = "", **policies: str) -> WindowResult:
         self.runs += 1
-        task = task or f"task-{self.runs}"
-        return run_window(self.server.masters, str(self.root), task, policies=policies)
+        task, masters = task or f"task-{self.runs}", self.server.masters
+        return run_window(masters, str(self.root), task, policies=policies, epoch=epoch)
 
     def bodies(self) -> list[bytes]:
         """Every record in the sink."""
@@ -156,6 +156,34 @@ def test_retention_past_the_position_is_a_clear_error_or_a_recorded_gap(cluster:
         if receipt.partition.key in {"2:0", "2:1"} and 112 <= receipt.offset < 168
     }
     cluster.check(body for body in cluster.receipts if body not in gone)
+
+
+def test_retention_that_passes_a_planned_window_is_recorded_as_a_gap(cluster: Cluster) -> None:
+    """Between plan and read, the reader meets the gap, with the real class for it."""
+    cluster.produce(16)
+    cluster.run()
+    cluster.produce(32)
+    child = CONTEXT.Process(
+        target=run_window,
+        args=(cluster.server.masters, str(cluster.root), "second"),
+        kwargs={"kill_at": next(point for point in POINTS if point[0] == "ingest")},
+    )
+    child.start()
+    child.join(CHILD_TIMEOUT)
+    cluster.server.broker(2).store(TOPIC, 0).expire_to(28 * 12)
+    with pytest.raises(DataLoss, match="gap_policy='skip'"):
+        cluster.run("second")
+    result = cluster.run("second", gap_policy="skip")
+    assert result.gaps == {"2:0": [[112, 336]], "2:1": [[112, 336]]}
+    kept = [
+        body
+        for body, receipt in cluster.receipts.items()
+        if receipt.partition.key not in {"2:0", "2:1"} or not 112 <= receipt.offset < 336
+    ]
+    cluster.check(kept)
+    cluster.produce(8)
+    cluster.run("third")
+    cluster.check([*kept, *list(cluster.receipts)[-8:]])
 
 
 @pytest.mark.parametrize(

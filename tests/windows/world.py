@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tubemq_client.model import Partition, PartitionEnds
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
@@ -24,7 +24,8 @@ from tubemq_provider.windows.protocols import (
     Publication,
     Staging,
 )
-from tubemq_provider.windows.run.steps import Mirror, WindowRun
+from tubemq_provider.windows.run._base import Mirror
+from tubemq_provider.windows.run.steps import WindowRun
 from tubemq_provider.windows.verify import check_staged
 
 TOPIC = "orders"
@@ -211,6 +212,10 @@ class World:
     def __post_init__(self) -> None:
         self.scope = WindowScope("c1", TOPIC, "g1", self.sink.identity)
         self.engine = MemoryEngine(self.log, self.sink)
+
+    def begin(self, epoch: str) -> None:
+        """Runs from here on belong to this epoch."""
+        self.scope = replace(self.scope, epoch=epoch)
 
     def planner(self, **options: object) -> CursorPlanner:
         policies = Policies.of(**options.pop("policies", {}))  # type: ignore[arg-type]

@@ -103,6 +103,19 @@ class ReadStats:
         self.bytes += batch.nbytes
         self.corrupt = policy.corrupt
 
+    def add_work(self, other: ReadStats, known_gaps: int) -> None:
+        """Count what a reader of the next piece of a range did, but for what it delivered. Gaps
+        that touch become one, the first `known_gaps` excepted: those are of other ranges."""
+        self.fetches += other.fetches
+        self.empty_fetches += other.empty_fetches
+        self.restarts += other.restarts
+        self.fence_probes += other.fence_probes
+        for gap in other.gaps:
+            if len(self.gaps) > known_gaps and self.gaps[-1].end == gap.start:
+                self.gaps.append(Gap(gap.partition, self.gaps.pop().start, gap.end))
+            else:
+                self.gaps.append(gap)
+
 
 @dataclass(frozen=True, slots=True)
 class ReadPolicy:

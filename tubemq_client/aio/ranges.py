@@ -8,6 +8,7 @@ master is asked only when no broker addresses are given). The rules are `_core.r
 from __future__ import annotations
 
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from tubemq_client import errors
@@ -15,8 +16,10 @@ from tubemq_client._core.batch import DecodePolicy
 from tubemq_client._core.identity import ReaderPool
 from tubemq_client._core.master import fetch_topic_metadata
 from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats, broker_of
+from tubemq_client._core.side_by_side import Piece, Pieces, check_parallel
 from tubemq_client._wire.native import announce
 from tubemq_client.aio._base import AsyncClient
+from tubemq_client.aio._parallel import SideBySide
 from tubemq_client.model import OffsetRange
 
 if TYPE_CHECKING:
@@ -63,19 +66,51 @@ class RangeReader(AsyncClient):
         self._gap_policy = gap_policy
         self._deadline_ms = deadline_ms
         self.stats = ReadStats()
+        self._side_by_side: set[SideBySide] = set()
 
-    async def read(self, range_: OffsetRange) -> AsyncGenerator[MessageBatch, None]:
+    async def read(
+        self, range_: OffsetRange, *, parallel: int = 1
+    ) -> AsyncGenerator[MessageBatch, None]:
         """The batches of `range_`, in offset order. Close the iterator to stop early.
 
         Raises `errors.RangeError` (`DataLoss`, `LogTruncated`, `CorruptRecord`, `RangeStalled`)
         when the range cannot be delivered whole; never delivers part of it silently. Use
         `contextlib.aclosing` to stop early at a known moment; cancelling the task and leaving the
         `async with` of the reader give the partition back too.
+
+        With `parallel` the range is cut into pieces that so many connections read at once, because
+        a broker serves a connection on one thread; batches come in the same order, some dozens of
+        each piece are read ahead. The connections are opened for this read, also on a `Session`.
         """
-        read = self._range_read(range_, await self._broker(range_))
-        async with aclosing(self._driver.stream(read.conversation(), read.release())) as batches:
-            async for batch in batches:
-                yield batch
+        check_parallel(parallel, self._pool.size)
+        broker = await self._broker(range_)
+        if parallel == 1:
+            read = self._range_read(range_, broker, self._decode, self.stats)
+            stream = self._driver.stream(read.conversation(), read.release())
+            async with aclosing(stream) as batches:
+                async for batch in batches:
+                    yield batch
+            return
+        pieces, known_gaps = Pieces(range_, self._decode, parallel), len(self.stats.gaps)
+        work = SideBySide(pieces, self._settings, partial(self._read_piece, broker))
+        self._side_by_side.add(work)
+        try:
+            async with aclosing(work.parts()) as parts:
+                async for found in parts:
+                    if isinstance(found, Piece):
+                        self.stats.add_work(found.stats, known_gaps)
+                    else:
+                        found.settle(self.stats, self._decode)
+                        yield found.batch
+        finally:
+            self._side_by_side.discard(work)
+
+    async def close(self) -> None:
+        """Give back what is being read, and close every connection that is not a session's. Safe to
+        call twice."""
+        for work in list(self._side_by_side):
+            await work.stop()
+        await super().close()
 
     async def first_record(self, range_: OffsetRange) -> Anchor | None:
         """The first record of `range_` (after the broker's filter), or None if there is none.
@@ -124,15 +159,20 @@ class RangeReader(AsyncClient):
             async for batch in batches:
                 yield batch
 
-    def _range_read(self, range_: OffsetRange, broker: BrokerNode) -> RangeRead:
+    def _read_piece(self, broker: BrokerNode, piece: Piece) -> RangeRead:
+        return self._range_read(piece.range, broker, piece.policy, piece.stats)
+
+    def _range_read(
+        self, range_: OffsetRange, broker: BrokerNode, decode: DecodePolicy, stats: ReadStats
+    ) -> RangeRead:
         return RangeRead(
             range_,
             broker,
             pool=self._pool,
             ids=self._ids,
-            decode=self._decode,
+            decode=decode,
             policy=ReadPolicy(self._gap_policy, self._deadline_ms),
-            stats=self.stats,
+            stats=stats,
             access=self._session.access,
         )
 

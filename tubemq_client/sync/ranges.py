@@ -8,6 +8,7 @@ master is asked only when no broker addresses are given). The rules are `_core.r
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from tubemq_client import errors
@@ -15,9 +16,11 @@ from tubemq_client._core.batch import DecodePolicy
 from tubemq_client._core.identity import ReaderPool
 from tubemq_client._core.master import fetch_topic_metadata
 from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats, broker_of
+from tubemq_client._core.side_by_side import Piece, Pieces, check_parallel
 from tubemq_client._wire.native import announce
 from tubemq_client.model import OffsetRange
 from tubemq_client.sync._base import BlockingClient
+from tubemq_client.sync._parallel import SideBySide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -63,16 +66,45 @@ class RangeReader(BlockingClient):
         self._gap_policy = gap_policy
         self._deadline_ms = deadline_ms
         self.stats = ReadStats()
+        self._side_by_side: set[SideBySide] = set()
 
-    def read(self, range_: OffsetRange) -> Iterator[MessageBatch]:
+    def read(self, range_: OffsetRange, *, parallel: int = 1) -> Iterator[MessageBatch]:
         """The batches of `range_`, in offset order. Close the iterator to stop early.
 
         Raises `errors.RangeError` (`DataLoss`, `LogTruncated`, `CorruptRecord`, `RangeStalled`)
         when the range cannot be delivered whole; never delivers part of it silently. Leaving the
         `with` of the reader gives the partition back too.
+
+        With `parallel` the range is cut into pieces that so many connections read at once, because
+        a broker serves a connection on one thread; batches come in the same order, some dozens of
+        each piece are read ahead. The connections are opened for this read, also on a `Session`.
         """
-        read = self._range_read(range_, self._broker(range_))
-        yield from self._driver.stream(read.conversation(), read.release())
+        check_parallel(parallel, self._pool.size)
+        broker = self._broker(range_)
+        if parallel == 1:
+            read = self._range_read(range_, broker, self._decode, self.stats)
+            yield from self._driver.stream(read.conversation(), read.release())
+            return
+        pieces, known_gaps = Pieces(range_, self._decode, parallel), len(self.stats.gaps)
+        work = SideBySide(pieces, self._settings, partial(self._read_piece, broker))
+        self._side_by_side.add(work)
+        try:
+            with closing(work.parts()) as parts:
+                for found in parts:
+                    if isinstance(found, Piece):
+                        self.stats.add_work(found.stats, known_gaps)
+                    else:
+                        found.settle(self.stats, self._decode)
+                        yield found.batch
+        finally:
+            self._side_by_side.discard(work)
+
+    def close(self) -> None:
+        """Give back what is being read, and close every connection that is not a session's. Safe to
+        call twice."""
+        for work in list(self._side_by_side):
+            work.stop()
+        super().close()
 
     def first_record(self, range_: OffsetRange) -> Anchor | None:
         """The first record of `range_` (after the broker's filter), or None if there is none.
@@ -119,15 +151,20 @@ class RangeReader(BlockingClient):
         )
         yield from self._driver.stream(read.conversation(), read.release())
 
-    def _range_read(self, range_: OffsetRange, broker: BrokerNode) -> RangeRead:
+    def _read_piece(self, broker: BrokerNode, piece: Piece) -> RangeRead:
+        return self._range_read(piece.range, broker, piece.policy, piece.stats)
+
+    def _range_read(
+        self, range_: OffsetRange, broker: BrokerNode, decode: DecodePolicy, stats: ReadStats
+    ) -> RangeRead:
         return RangeRead(
             range_,
             broker,
             pool=self._pool,
             ids=self._ids,
-            decode=self._decode,
+            decode=decode,
             policy=ReadPolicy(self._gap_policy, self._deadline_ms),
-            stats=self.stats,
+            stats=stats,
             access=self._session.access,
         )
 

@@ -24,6 +24,7 @@ from tubemq_provider.offsets.ledger.backend import TubeMQStateBackend, ledger_of
 from tubemq_provider.offsets.ledger.store import VersionedState
 from tubemq_provider.offsets.ledger.tables import CURSORS, WindowRow
 from tubemq_provider.offsets.ledger.wire import CURSOR
+from tubemq_provider.windows.cursor import epoch_of, past_epochs
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
 
@@ -88,6 +89,8 @@ class Group:
         found = VersionedState(self._state()).load(CURSOR) if self._ledgers() else None
         self._revision = found.rev if found else 0
         left = found and self._seen and self._seen["seq"] > found.document["seq"]
+        if left and found and epoch_of(self._seen) in past_epochs(found.document):
+            left = False
         if found is None or (left and not of_ledger):
             return "asset_state", self._seen
         return "ledger", found.document

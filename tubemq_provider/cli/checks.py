@@ -17,6 +17,7 @@ from tubemq_provider.cli._metadata import groups, has_ledger, open_group, state_
 from tubemq_provider.cli._show import command, say
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.windows.cursor import newer_position
 from tubemq_provider.windows.lag import lag_between
 from tubemq_provider.windows.protocols import Sink
 
@@ -32,11 +33,10 @@ def lag(args: Any) -> None:
         cluster, topic, name = group.parts
         _, cursor = group.cursor()
         event = group.newest_position()
-    known = [cursor, event["position"] if event else None]
-    newest = max((k for k in known if k), key=lambda k: int(k["seq"]), default=None)
+    newest = newer_position(cursor, event) or {}
     positions = {
         Partition.from_key(topic, key): int(offset)
-        for key, offset in (newest or {"next": {}})["next"].items()
+        for key, offset in newest.get("next", {}).items()
     }
     hook = TubeMQHook(args.conn_id or TubeMQHook.default_conn_name)
     if hook.cluster != cluster:

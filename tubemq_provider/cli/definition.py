@@ -36,6 +36,12 @@ _OFFSETS = _arg(
     help='where each partition goes on, as JSON: {"1:0": 2800, "1:1": 0}',
     required=True,
 )
+_EPOCH = _arg(("name",), help="a name that the group has not had: letters, digits, '.', '_', '-'")
+_BEGIN = _arg(
+    ("--begin",),
+    help="where it begins: earliest (default), latest, or offsets of every partition as JSON",
+    default="earliest",
+)
 _CLAIM = _arg(("--window",), help="only the claim on this window")
 _DROP = _arg(
     ("--drop-claims",),
@@ -65,6 +71,12 @@ _OFFSETS_COMMANDS = (
     _action("list", "Groups and their positions", "offsets.list_groups"),
     _action("show", "Position, claims and newest event of a group", "offsets.show", _ASSET),
     _action("set", "Set the position by hand", "offsets.set_position", _ASSET, _OFFSETS, _YES),
+    _action(
+        "epoch",
+        "Begin a new life of a group, whose topic was made anew",
+        "epochs.begin",
+        *(_ASSET, _EPOCH, _BEGIN, _YES),
+    ),
     _action(
         "adopt",
         "Free claims, so that the next run takes them over (ledger)",

@@ -19,7 +19,7 @@ from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows._plan_document import offset_problem, valid_key
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.cursor import CURSOR_VERSION, Position
+from tubemq_provider.windows.cursor import CURSOR_VERSION, Position, epoch_of, newer_position
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.plan import WindowPlan, key_order
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
@@ -71,6 +71,12 @@ def set_position(args: Any) -> None:
         if cursor.get("pending") or cursor.get("done"):
             raise errors.ConfigError(
                 "windows are claimed or written beyond the position; let runs finish them first",
+                subject="offsets",
+            )
+        if "next" not in cursor:
+            raise errors.ConfigError(
+                f"epoch {epoch_of(cursor)!r} has no window yet; say where it begins with 'offsets "
+                f"epoch' under another name",
                 subject="offsets",
             )
         offsets = _offsets(args.offsets, cursor["next"])
@@ -171,8 +177,7 @@ def _headline(group: Group, store: str, cursor: Document | None, event: Document
 
 
 def _next(cursor: Document | None, event: Document | None) -> dict[str, int]:
-    where = cursor or (event or {}).get("position") or {}
-    return dict(where.get("next", {}))
+    return dict((newer_position(cursor, event) or {}).get("next", {}))
 
 
 def _claim(window_id: str, claim: Mapping[str, Any]) -> dict[str, object]:
@@ -184,7 +189,7 @@ def _seen(cursor: Document | None) -> object:
         return None
     return {
         "seq": cursor["seq"],
-        "next": cursor["next"],
+        "next": cursor.get("next", {}),
         "claims": sorted(cursor.get("pending", {})),
         "done": sorted(cursor.get("done", {})),
     }

@@ -52,6 +52,7 @@ class _Ingest:
     initial_position: str | Mapping[str, Any] | None = None
     max_entries: int | None = None
     policies: Policies = field(default_factory=Policies)
+    epoch: str = ""
 
     def windows(
         self,
@@ -111,7 +112,12 @@ class _Ingest:
 
     def _scope(self, resource: TubeMQResource) -> WindowScope:
         return WindowScope(
-            resource.cluster, self.topic, self.group, self.sink.identity, self.filters
+            resource.cluster,
+            self.topic,
+            self.group,
+            self.sink.identity,
+            self.filters,
+            self.epoch,
         )
 
     def _resolver(self, resource: TubeMQResource) -> TimeResolver:
@@ -136,6 +142,7 @@ def build_tubemq_asset(
     initial_position: str | Mapping[str, Any] | None = None,
     max_entries: int | None = None,
     policies: Policies | None = None,
+    epoch: str = "",
     resource_key: str = "tubemq",
     max_retries: int = 20,
     **asset_options: Any,
@@ -148,6 +155,8 @@ def build_tubemq_asset(
         `build_tubemq_ends_asset` takes are the clock.
     :param initial_position: where the first cursor window begins: ``"earliest"`` or offsets.
     :param max_entries: cap of a cursor window in index entries, an upper bound on records.
+    :param epoch: name of the life of the topic that the group follows. A name that was not used
+        before begins a new life, from the beginning of the logs, for a topic that was made anew.
     :param max_retries: how often a window that is not ready (its end not on disk yet, or not
         sampled yet) is tried again, 30 s apart.
 
@@ -168,6 +177,7 @@ def build_tubemq_asset(
         initial_position,
         max_entries,
         policies or Policies(),
+        epoch,
     )
     if isinstance(sink, str | PathLike):
         asset_options["metadata"] = {

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.columns import RECORDS
-from tubemq_provider.files.quarantine import CORRUPT, CorruptFile
+from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, CorruptFile
 from tubemq_provider.files.writer import ROW_GROUP_BYTES, StagedWriter
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
@@ -42,12 +42,32 @@ class RecordBatches(Protocol):
         """The records with exactly `schema`."""
 
 
+class MissingRange(Protocol):
+    """Offsets `[start, end)` that retention took; the client calls it `Gap`."""
+
+    @property
+    def start(self) -> int:
+        """The first of them."""
+
+    @property
+    def end(self) -> int:
+        """The first after them."""
+
+
 class ReaderStats(Protocol):
     """What a reader counts over its life, and the last record of each partition."""
 
-    corrupt: int
-    gaps: list[Any]
-    last: dict[str, Anchor]
+    @property
+    def corrupt(self) -> int:
+        """Records that failed their checksum."""
+
+    @property
+    def gaps(self) -> Sequence[MissingRange]:
+        """In the order in which they were met."""
+
+    @property
+    def last(self) -> Mapping[str, Anchor]:
+        """The last record that was met, by partition."""
 
 
 class RecordReader(Protocol):
@@ -141,14 +161,14 @@ class InlineEngine:
         counted = _Counted(dict.fromkeys(plan.ranges, 0))
         directory = Path(staging.path)
         with (
-            self._corrupt.into(directory / CORRUPT / "records.parquet"),
+            self._corrupt.into(directory / CORRUPT / f"records{CORRUPT_SUFFIX}"),
             self._open_reader(plan) as reader,
             self._writer(directory) as writer,
         ):
             for range_ in plan.reads():
                 known_gaps = len(reader.stats.gaps)
                 self._write(reader, range_, writer, counted, progress)
-                found = [[low, high] for low, high in reader.stats.gaps[known_gaps:]]
+                found = [[gap.start, gap.end] for gap in reader.stats.gaps[known_gaps:]]
                 if found:
                     counted.gaps.setdefault(range_.partition.key, []).extend(found)
                 progress("range written")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.files.quarantine import CORRUPT
+from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX
 from tubemq_provider.spark.landing import OPTION, LandingOrder, ManifestRow, TubeMQLandingSource
 from tubemq_provider.spark.reports import last_records
 from tubemq_provider.windows.protocols import IngestCounts
@@ -76,7 +76,7 @@ def accept(plan: WindowPlan, staging: Staging, manifest: Sequence[ManifestRow]) 
         (directory / name).rename(root / name)
     for name in asides:
         (root / CORRUPT).mkdir(exist_ok=True)
-        (directory / name).rename(root / CORRUPT / f"{name}.parquet")
+        (directory / name).rename(root / CORRUPT / f"{name}{CORRUPT_SUFFIX}")
     # Renamed first: a copy of a task that goes on could put a file into it while it is emptied.
     shutil.rmtree(directory.rename(root / _LANDED))
     return counts

@@ -219,7 +219,7 @@ class SessionEngine:
             progress("frame loaded")
             self._stop_if_cancelled(plan)
             frame = frame.observe(written, sf.count(sf.lit(1)).alias("rows"))
-            frame.write.mode("append").parquet(staging.path)
+            frame.write.mode("append").parquet(_on_local_files(staging.path))
             progress("files written")
         return int(written.get["rows"])
 
@@ -307,6 +307,14 @@ def _load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
             raise
     register(spark)
     return spark.read.format("tubemq").options(**options).load()
+
+
+def _on_local_files(path: str) -> str:
+    """The path for Hadoop, which takes one without a scheme to its default file system, as HDFS.
+
+    Not `Path.as_uri`: Hadoop would take an escaped character for the three that stand there.
+    """
+    return f"file://{Path(path).absolute()}"
 
 
 def _rows_by_partition(path: str) -> Counter[str]:

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:
     from tubemq_client.model import Partition
 
-__all__ = ["CORRUPT", "Corrupt", "CorruptFile"]
+__all__ = ["CORRUPT", "CORRUPT_SUFFIX", "Corrupt", "CorruptFile"]
 
 CORRUPT: Final = "_corrupt"
 """Directory of a staging place, and of a window, for records that fail their checksum."""
+
+CORRUPT_SUFFIX: Final = ".corrupt"
+"""Parquet all the same; but globs for ``**/*.parquet`` enter every directory, whatever its name."""
 
 _ASIDE_BYTES: Final = 4 * 1024 * 1024
 _ASIDE_ROWS: Final = 1024

@@ -15,11 +15,12 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import ensure_directory
 from tubemq_provider.files.parquet import StagedFile, data_files, inspect
-from tubemq_provider.files.quarantine import CORRUPT
+from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX
 from tubemq_provider.windows.canonical import sha256_hex
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
@@ -43,6 +44,12 @@ class StagingArea:
         """A place under the temporary directory for a sink that has no local place of its own."""
         return _TemporaryArea(identity)
 
+    @classmethod
+    def beside(cls, root: Path, chosen: Path | None = None) -> StagingArea:
+        """A place from which a directory can be renamed into `root`, out of sight of its readers
+        wherever that is possible; or the `chosen` one."""
+        return _HiddenArea(root, chosen)
+
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """A fresh directory named after the window and the try; see `Sink.begin`."""
         ensure_directory(self.root)
@@ -62,6 +69,59 @@ class StagingArea:
         """Remove what tries of a published window left here."""
         for path in self.root.glob(f"{window_id}.*"):
             shutil.rmtree(path, ignore_errors=True)
+
+
+class _HiddenArea(StagingArea):
+    """``.<name>.tubemq-staging`` beside a directory of windows: globs of readers (DuckDB, polars)
+    enter every directory below that one, however it is called.
+
+    Where nothing can be renamed from there, because `sink` is a mount point or others may not write
+    beside it, tries stage in ``<sink>/_staging``, as all did before.
+    """
+
+    def __init__(self, sink: Path, chosen: Path | None) -> None:
+        super().__init__(chosen or sink.parent / f".{sink.name}.tubemq-staging")
+        self._chosen = chosen is not None
+        self._sink = sink
+        self._inside = StagingArea(sink / "_staging")
+        self._usable: bool | None = None
+
+    def begin(self, plan: WindowPlan, attempt: str) -> Staging:
+        ensure_directory(self._sink)
+        if self._usable is None:
+            self._usable = self._can_rename()
+        if self._chosen and not self._usable:
+            raise ConfigError(
+                f"{self.root}: windows are published by renaming, and from there nothing can be "
+                f"renamed into {self._sink} by this user, or others may write to it; choose a "
+                f"directory of this user on the same file system, or none",
+                subject="staging_root",
+            )
+        return super().begin(plan, attempt) if self._usable else self._inside.begin(plan, attempt)
+
+    def tidy(self, window_id: str) -> None:
+        super().tidy(window_id)
+        self._inside.tidy(window_id)
+
+    def _can_rename(self) -> bool:
+        """Tried, not guessed: the two halves of a bind mount have one device."""
+        try:
+            ensure_directory(self.root)
+            if not self._is_ours():
+                return False
+            name = f".probe-{uuid4().hex}"
+            (self.root / name).mkdir()
+            (self.root / name).rename(self._sink / name)
+            (self._sink / name).rmdir()
+        except OSError:
+            return False
+        return True
+
+    def _is_ours(self) -> bool:
+        """In a directory that others may write to, they could have made it first and swap files."""
+        found, sink = self.root.lstat(), self._sink.stat()
+        owned = stat.S_ISDIR(found.st_mode) and found.st_uid in (os.geteuid(), sink.st_uid)
+        return owned and not found.st_mode & ~sink.st_mode & 0o022
 
 
 class _TemporaryArea(StagingArea):
@@ -128,7 +188,7 @@ def verified_files(
 
 def corrupt_files(staging: Path) -> list[Path]:
     """Files of records that failed their checksum and were set aside."""
-    return sorted((staging / CORRUPT).glob("*.parquet"))
+    return sorted((staging / CORRUPT).glob(f"*{CORRUPT_SUFFIX}"))
 
 
 def _sweep(staging: Path) -> None:

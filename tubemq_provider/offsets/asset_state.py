@@ -23,6 +23,7 @@ from tubemq_provider.offsets.commit_events import (
 )
 from tubemq_provider.offsets.ledger.leftovers import refuse_claims
 from tubemq_provider.offsets.pieces import piece_names, read_whole, split
+from tubemq_provider.windows.cursor import newer_position
 from tubemq_provider.windows.errors import DocumentError
 
 if TYPE_CHECKING:
@@ -143,10 +144,9 @@ class AssetProgress:
         Windows that are published but not yet accepted are not known here; only a run, which asks
         the sink as well, moves past them.
         """
-        event = self.newest_position()
-        known = [self.load_cursor(), event["position"] if event else None]
-        newest = max((k for k in known if k), key=lambda k: int(k["seq"]), default=None)
-        return {str(key): int(offset) for key, offset in newest["next"].items()} if newest else {}
+        newest = newer_position(self.load_cursor(), self.newest_position())
+        following = (newest or {}).get("next", {})
+        return {str(key): int(offset) for key, offset in following.items()}
 
 
 class AssetStateOffsetStore(AssetProgress):

@@ -6,8 +6,10 @@ into silence (an option that would have no effect) is refused rather than ignore
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from importlib import import_module
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -29,7 +31,7 @@ from tubemq_provider.operators.destination import needless_connection
 from tubemq_provider.sinks.factory import sink_word, spec_problems
 from tubemq_provider.sinks.parquet import local_root
 
-__all__ = ["IngestArguments", "begins_at_latest"]
+__all__ = ["IngestArguments", "begins_at_latest", "place_problems"]
 
 Mode = Literal["cursor", "time"]
 Resolver = Literal["boundaries", "timeline", "history", "message_time", "explicit"]
@@ -79,6 +81,20 @@ Instant = Annotated[AwareDatetime | None, BeforeValidator(_blank_is_none)]
 SparkConf = Annotated[dict[str, str], BeforeValidator(lambda value: value or {})]
 Duration = Annotated[timedelta | None, BeforeValidator(_blank_is_none)]
 """A timedelta, seconds, or ISO 8601 such as ``PT1H``."""
+
+
+def _no_calendar(value: object) -> object:
+    """ISO 8601 has months and years, which pydantic takes for 30 and 365 days."""
+    if isinstance(value, str) and re.match(r"[+-]?P[^T]*[YM]", value.strip(), re.IGNORECASE):
+        raise ValueError(
+            f"{value!r}: months and years have no length; leave it out with a "
+            f"CronPartitionTimetable, which says where partitions end, or give start and end"
+        )
+    return _blank_is_none(value)
+
+
+Length = Annotated[timedelta | None, BeforeValidator(_no_calendar)]
+"""A `Duration` that is the same everywhere and always."""
 
 
 def _known_zone(name: str | None) -> str | None:
@@ -147,10 +163,11 @@ class IngestArguments(TaskArguments):
     landing: Literal["auto", "on", "off"] = "auto"
     target_file_bytes: Count = Field(None, ge=1)
     filters: Filters = ()
+    epoch: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,64}$")] | None = None
 
     start: Instant = None
     end: Instant = None
-    granularity: Duration = None
+    granularity: Length = None
     resolver: Resolver | None = None
     boundaries: GivenBoundaries | None = None
     late_allowance: Duration = None
@@ -213,8 +230,6 @@ class IngestArguments(TaskArguments):
         word = sink_word(spec)
         if self.sink_conn_id and (needless := needless_connection(spec)):
             problems.append(needless)
-        if self.staging_root and word == "parquet":
-            problems.append("staging_root has no effect: the sink stages in its own directory")
         if self.on_clear == "rewrite":
             problems += _no_rewrite(word)
         if self.corrupt_records == "quarantine" and word not in _FILE_SINKS:
@@ -324,7 +339,41 @@ class IngestArguments(TaskArguments):
         ]
 
 
-_REWRITING = ("s3", "gs", "az", "postgresql", "sqlite", "mysql", "mariadb", "oracle", "mssql")
+_INEXACT = ("timeline", "history", "message_time")
+_SAME_FOR_ALL_RUNS = {"var", "conn", "dag", "task"}
+
+
+def place_problems(arguments: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a templated place in `arguments`, not rendered yet: boundaries that are
+    fixed in the sink are shared by windows of one place only."""
+    name = "sink" if arguments.get("sink") else "path"
+    varies = _varying(arguments.get(name))
+    resolver = arguments.get("resolver")
+    if arguments.get("mode") != "time" or resolver not in _INEXACT or not varies:
+        return []
+    problem = (
+        f"{name}: {varies} makes another place of each run, and resolver={resolver!r} fixes the "
+        f"boundaries that neighbours share in the place: records between two windows would be "
+        f"lost or stored twice. Take one place (windows are apart in it), or "
+        f"resolver='boundaries'"
+    )
+    return [problem]
+
+
+def _varying(spec: object) -> str | None:
+    """The names in a template by which runs of one Dag get different places."""
+    if not isinstance(spec, str) or not is_template(spec):
+        return None
+    jinja: Any = import_module("jinja2")
+    meta: Any = import_module("jinja2.meta")
+    try:
+        names = meta.find_undeclared_variables(jinja.Environment(autoescape=True).parse(spec))
+    except jinja.TemplateSyntaxError:
+        return None  # Airflow says so when it renders it
+    return ", ".join(sorted(names - _SAME_FOR_ALL_RUNS)) or None
+
+
+_REWRITING = ("s3", "gs", "az", "postgresql", "sqlite", "oracle", "mssql")
 
 
 def _no_rewrite(word: str) -> list[str]:

@@ -20,7 +20,7 @@ from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.choose import TaskStore, store_for
 from tubemq_provider.operators.announce import announce
-from tubemq_provider.operators.arguments import IngestArguments, begins_at_latest
+from tubemq_provider.operators.arguments import IngestArguments, begins_at_latest, place_problems
 from tubemq_provider.operators.intervals import refuse_interval, run_interval
 from tubemq_provider.operators.job import IngestJob
 from tubemq_provider.operators.narrate import Narrator
@@ -57,6 +57,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
     :param topic: topic to read. Names an asset, so no template; so do `group` and `cluster`.
     :param group: whose progress this is. One group serves one sink and one set of filters.
     :param path: directory of a Parquet sink, absolute or ``file://``; short for `sink`.
+        Not another one for each run where the resolver is inexact: boundaries live in the sink.
     :param sink: where the records go, as `tubemq_provider.sinks.factory.sink_for` takes it:
         ``/lake/orders``, ``s3://lake/orders``, ``delta:/lake/orders``,
         ``iceberg:<catalog>/sales.orders``, ``postgresql://host/db?table=orders``,
@@ -67,7 +68,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
         catalog's properties in the extra.
     :param exactly_once: False only, and always, for ``append:…``, which promises no more than
         at-least-once.
-    :param staging_root: where engines write before a remote sink takes the files; Spark on several
+    :param staging_root: where engines write before the sink takes the files; Spark on several
         machines needs one that all share.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
@@ -78,7 +79,9 @@ class TubeMQSparkIngestOperator(OutputArguments):
         run says, in this order: ``{"tubemq_window": {"start": …, "end": …}}`` in its conf or
         params, its data interval, its partition date with `granularity`.
     :param end: first instant after it.
-    :param granularity: length of the window of a partitioned run: timedelta, seconds or ``PT1H``.
+    :param granularity: length of the window of a partitioned run: timedelta, seconds or ``PT1H``;
+        less than a day. Not needed with `CronPartitionTimetable`, whose partitions end where the
+        next begins, also days and months.
     :param resolver: how a time window gets its offsets. ``boundaries`` (default) looks instants up
         in `boundaries`; ``timeline`` in the samples of `TubeMQSampleEndsOperator`; ``history`` in
         what the brokers record of themselves; ``message_time`` looks for the producers' times;
@@ -100,6 +103,10 @@ class TubeMQSparkIngestOperator(OutputArguments):
     :param target_file_bytes: size of data files; default is a file per partition (``inline``) or
         task (``session``). A file takes several small partitions, a large one is cut.
     :param filters: stream ids to read; none means all.
+    :param epoch: name of the life of the topic that the group follows. Default: the present one, as
+        ``airflow tubemq offsets epoch`` began it, at first "". A name that was not used before
+        begins a new life: windows of their own, from the beginning of the logs. For topics that
+        were made anew.
     :param initial_position: where a group without progress begins: ``earliest``, ``latest`` or
         offsets. Cursor mode; there is no default, a first run without it fails.
     :param max_records: a cursor window has no more records than this. Counted in index entries, one
@@ -202,6 +209,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
         starting_offsets: Mapping[str, Any] | str | None = None,
         ending_offsets: Mapping[str, Any] | str | None = None,
         filters: Sequence[str] = (),
+        epoch: str | None = None,
         initial_position: Mapping[str, Any] | str | None = None,
         max_records: int | str | None = None,
         max_bytes: int | str | None = None,
@@ -282,9 +290,11 @@ class TubeMQSparkIngestOperator(OutputArguments):
         """Keep the arguments as attributes, which Airflow renders, and judge what is literal."""
         for name, value in given.items():
             setattr(self, name, value)
-        unsafe = []
+        unsafe = place_problems(self._arguments())
         if not is_mapped(self) and not self._serialised and begins_at_latest(given):
-            unsafe = ["initial_position 'latest' needs max_active_tis_per_dag=1: runs would race"]
+            unsafe.append(
+                "initial_position 'latest' needs max_active_tis_per_dag=1: runs would race"
+            )
         fixed = IngestArguments.model_fields.keys() - set(self.template_fields)
         static = dict.fromkeys(fixed, "as it decides how the task is set up") | _STATIC
         check_literals(IngestArguments, self._arguments(), static=static, problems=unsafe)

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tubemq_client import errors
+from tubemq_provider.operators.partitions import partition_end
 from tubemq_provider.windows.canonical import parse_instant
 
 __all__ = ["WINDOW_KEY", "Interval", "no_interval", "refuse_interval", "run_interval"]
@@ -24,7 +25,7 @@ WINDOW_KEY = "tubemq_window"
 
 def run_interval(context: Mapping[str, Any], granularity: timedelta | None) -> Interval:
     """The run's interval, or a pair of None. Raises `errors.ConfigError` for a wrong
-    ``tubemq_window``."""
+    ``tubemq_window``, or a partition whose end cannot be told."""
     asked = _asked(context)
     if asked is not None:
         return asked
@@ -32,8 +33,9 @@ def run_interval(context: Mapping[str, Any], granularity: timedelta | None) -> I
     if start is not None and end is not None and start < end:
         return start, end
     partition_date = context.get("partition_date")
-    if partition_date is not None and granularity is not None:
-        return partition_date, partition_date + granularity
+    if partition_date is not None:
+        end = partition_end(context, partition_date, granularity)
+        return (partition_date, end) if end is not None else (None, None)
     return None, None
 
 
@@ -45,7 +47,8 @@ def no_interval() -> errors.ConfigError:
             f'or trigger it with {{"{WINDOW_KEY}": {{"start": …, "end": …}}}} as conf',
             "or schedule it with CronDataIntervalTimetable: a plain cron string gives zero width",
             "or trigger it with a logical date",
-            "or schedule it by partitions and pass granularity",
+            "or schedule it with CronPartitionTimetable, which says where partitions end",
+            "or schedule it by other partitions and pass granularity",
         ],
         subject="time window",
     )

@@ -25,6 +25,7 @@ from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.resolve import ExplicitPlanner, TimePlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.run.claimed import window_run
+from tubemq_provider.windows.run.epochs import stored_epoch
 from tubemq_provider.windows.run.steps import StandalonePlanner
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class IngestJob:
         """All eight steps. `attempt` names this try; `serialised` says no other run overlaps,
         `cleared` that somebody asked for a run that was done to be done again."""
         return window_run(
-            self._planner(serialised=serialised),
+            self._planner(self._scope(store), serialised=serialised),
             store,
             self._sink,
             self._told_engine,
@@ -121,15 +122,22 @@ class IngestJob:
         self._told_engine = NarratedEngine(self._engine, found)
         return found
 
-    def _planner(self, *, serialised: bool) -> CursorPlanner | StandalonePlanner:
+    def _scope(self, store: OffsetStore) -> WindowScope:
+        """What the window belongs to, in the group's present epoch unless the task names one."""
         arguments = self._arguments
-        scope = WindowScope(
+        return WindowScope(
             self._hook.cluster,
             arguments.topic,
             arguments.group,
             self._sink.identity,
             arguments.filters,
+            stored_epoch(store) if arguments.epoch is None else arguments.epoch,
         )
+
+    def _planner(
+        self, scope: WindowScope, *, serialised: bool
+    ) -> CursorPlanner | StandalonePlanner:
+        arguments = self._arguments
         if arguments.mode == "cursor":
             return self._cursor_planner(scope, serialised=serialised)
         if arguments.by == "explicit":

@@ -27,7 +27,7 @@ from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetProgress
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
 from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
-from tubemq_provider.windows.lag import lag_between
+from tubemq_provider.windows.lag import lag_between, regressed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,8 +73,12 @@ class TubeMQLagSensor(TubeMQSensor):
 
     A mapped sensor needs ``inlets=[offsets_asset(cluster, topic, group)]`` in its ``.partial()``.
 
+    A log that ends before the position is no lag, and yet nothing to wait for: a broker lost
+    records or the topic was made anew. The sensor then succeeds, with a warning, so that the ingest
+    behind it fails with what to do, or follows its `on_offset_regression`.
+
     XCom: ``{"topic", "group", "of", "end", "ends": {"1:0": 2800}, "positions", "lag",
-    "lag_by_store"}``.
+    "lag_by_store", "regressed": {"1:0": [position, end]}}``.
     """
 
     template_fields: Sequence[str] = ("min_lag",)
@@ -118,8 +122,23 @@ class TubeMQLagSensor(TubeMQSensor):
         self._looked_from = {partition.key: offset for partition, offset in positions.items()}
         ends = hook.ends(arguments.topic, arguments.group, stable=arguments.end == "stable")
         report = _report(arguments, ends, positions)
+        shorter = regressed(ends, positions)
+        if shorter and arguments.of == "broker":
+            # Consumers confirm what is in memory; only an end before that is a shorter log.
+            latest = hook.ends(arguments.topic, arguments.group, stable=False)
+            shorter = regressed(latest, positions)
+        report["regressed"] = shorter
+        if shorter:
+            self.log.warning(
+                "logs of topic %s end before the position of the group (partition: position, end): "
+                "%s; broker lost records, or the topic was made anew. The wait is over, as no "
+                "waiting cures that: the ingest says what to do",
+                arguments.topic,
+                shorter,
+            )
         self.log.info("lag %s of at least %s", report["lag"], arguments.min_lag)
-        return PokeReturnValue(is_done=report["lag"] >= arguments.min_lag, xcom_value=report)
+        done = bool(shorter) or report["lag"] >= arguments.min_lag
+        return PokeReturnValue(is_done=done, xcom_value=report)
 
     def trigger(self) -> TubeMQOffsetTrigger:
         """Fires when ends are `min_lag` ahead of the position last looked at."""

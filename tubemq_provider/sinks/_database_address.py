@@ -17,6 +17,7 @@ __all__ = [
     "CREDENTIALS",
     "DATABASES",
     "DEFAULT_PORTS",
+    "REFUSED",
     "Place",
     "address_problems",
     "overruling",
@@ -34,6 +35,14 @@ DEFAULT_PORTS: Final = {
     "oracle": 1521,
 }
 DATABASES: Final = (*DEFAULT_PORTS, "sqlite")
+
+_NOT_MYSQL: Final = (
+    "{0}: is no sink: its columns for texts and bodies end at 64 KB, and without strict mode it "
+    "cuts what is longer and reports nothing; use a table of PostgreSQL (postgresql://…?table=…), "
+    "or files (a path, s3://…) from which {0} loads them"
+)
+REFUSED: Final = {name: _NOT_MYSQL.format(name) for name in ("mysql", "mariadb")}
+"""Databases that would not keep every record as it is, and what to use instead."""
 
 
 def _words(text: str) -> frozenset[str]:

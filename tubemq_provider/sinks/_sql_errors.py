@@ -44,6 +44,12 @@ _QUIET_CLASSES: Final = frozenset(
 """Classes of SQLSTATE about connections, transactions, permissions, names, limits and locks. Data
 exceptions (22), constraints (23) and what triggers raise (P0) quote values."""
 
+_LOCK_NOT_AVAILABLE: Final = "55P03"
+_WAITED: Final = (
+    "; another transaction holds the window's row, perhaps that of a worker that died: a retry "
+    "waits again; end its session (pg_stat_activity, pg_terminate_backend), or wait longer with "
+    "lock_timeout in the address (options=-c%20lock_timeout%3D10min)"
+)
 _NAMES: Final = ("schema_name", "table_name", "column_name", "constraint_name", "datatype_name")
 
 
@@ -79,19 +85,25 @@ def _told(error: sa.exc.SQLAlchemyError, address: str, login: tuple[str, ...]) -
     kind = type(found).__name__ if found is not None else type(error).__name__
     details = _details(found, login) if isinstance(error, DBAPIError) else []
     shown = "".join(f"; {detail}" for detail in details if detail)
-    return f"{address}: {kind}{shown} (values of records are left out)"
+    way_out = _WAITED if _state(found) == _LOCK_NOT_AVAILABLE else ""
+    return f"{address}: {kind}{shown} (values of records are left out){way_out}"
 
 
 def _details(found: Any, login: tuple[str, ...]) -> list[str]:
-    state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
+    state = _state(found)
     if state is not None:
-        return [f"SQLSTATE {state}", *_names(found), *_words(found, str(state), login)]
+        return [f"SQLSTATE {state}", *_names(found), *_words(found, state, login)]
     if hasattr(found, "sqlite_errorname"):  # its messages name columns, never values
         return [str(found.sqlite_errorname), _redacted(str(found), login)]
     if _without_connection(found):
         return [_redacted(str(found), login)]
     first = found.args[0] if getattr(found, "args", ()) else None
     return [f"error {first}"] if isinstance(first, int) else []
+
+
+def _state(found: Any) -> str | None:
+    state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
+    return None if state is None else str(state)
 
 
 def _without_connection(found: object) -> bool:

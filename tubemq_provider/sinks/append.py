@@ -60,7 +60,7 @@ class AppendSink:
         if staging_root is not None:
             self._staging = StagingArea(Path(staging_root))
         elif isinstance(self._place, LocalPlace):
-            self._staging = StagingArea(self._place.root / "_staging")
+            self._staging = StagingArea.beside(self._place.root)
         else:
             self._staging = StagingArea.of_machine(self.identity)
 

@@ -26,6 +26,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.sinks._database_address import (
     CREDENTIALS,
     DATABASES,
+    REFUSED,
     address_problems,
     without_login,
 )
@@ -109,7 +110,7 @@ def spec_problems(spec: str, *, exactly_once: bool = True) -> list[str]:
             else "exactly_once=False has no effect: all sinks but append:… are exactly-once"
         )
     if kind in DATABASES:
-        problems += address_problems(kind, rest)
+        problems += [REFUSED[kind]] if kind in REFUSED else address_problems(kind, rest)
         if not _table_of(rest)[1]:
             problems.append("the address of a database needs ?table=<name>")
     elif kind == "iceberg" and "." not in rest.strip("/").partition("/")[2]:
@@ -183,8 +184,8 @@ class _Options(NamedTuple):
 def _parquet(_: str, path: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.parquet import ParquetSink
 
-    options.refuse("parquet sink", "storage_options", "staging_root")
-    return ParquetSink(path)
+    options.refuse("parquet sink", "storage_options")
+    return ParquetSink(path, staging_root=options.staging_root)
 
 
 def _object_store(word: str, rest: str, options: _Options) -> Sink:

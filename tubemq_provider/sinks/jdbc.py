@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.staging import StagingArea, verified_files
-from tubemq_provider.sinks._database_address import DEFAULT_PORTS, overruling
+from tubemq_provider.sinks._database_address import DEFAULT_PORTS, REFUSED, overruling
 from tubemq_provider.sinks._markers import marker_document, read_marker
 from tubemq_provider.sinks._places import as_document
 from tubemq_provider.sinks._sql_errors import plain_errors
@@ -44,9 +44,10 @@ if TYPE_CHECKING:
 
     from tubemq_provider.sinks._sql_types import RowWriter
 
-__all__ = ["JdbcSink"]
+__all__ = ["LOCK_WAIT_S", "JdbcSink"]
 
-_SQLITE_WAIT_S: Final = 60
+LOCK_WAIT_S: Final = 60
+"""So long a statement waits for another transaction, where the database sets no limit itself."""
 
 
 class JdbcSink:
@@ -306,14 +307,19 @@ class JdbcSink:
 
         options: dict[str, Any] = {}
         if self._url.get_backend_name() == "sqlite":
-            options["connect_args"] = {"timeout": _SQLITE_WAIT_S}
+            options["connect_args"] = {"timeout": LOCK_WAIT_S}
         try:
             # Tasks fork, and a run needs few connections: none is kept.
-            return sa.create_engine(self._url, poolclass=NullPool, hide_parameters=True, **options)
+            engine = sa.create_engine(
+                self._url, poolclass=NullPool, hide_parameters=True, **options
+            )
         except ImportError as exc:
             raise ConfigError(
                 f"{self._address}: the database driver {exc.name} is not installed", subject="sink"
             ) from exc
+        if engine.dialect.name == "postgresql":
+            sa.event.listen(engine, "begin", _bound_waits_and_be_durable)
+        return engine
 
     @cached_property
     def windows(self) -> sa.Table:
@@ -393,6 +399,16 @@ class JdbcSink:
         return name in self._known_tables
 
 
+def _bound_waits_and_be_durable(connection: sa.Connection) -> None:
+    """For this transaction of PostgreSQL only: a pooler may give the session to others."""
+    connection.exec_driver_sql(
+        "SELECT CASE WHEN current_setting('lock_timeout') = '0' "
+        f"THEN set_config('lock_timeout', '{LOCK_WAIT_S}s', true) END, "
+        "CASE WHEN current_setting('synchronous_commit') = 'off' "
+        "THEN set_config('synchronous_commit', 'on', true) END"
+    )
+
+
 class _Overtaken(Exception):
     """Another try has replaced the window since it was read."""
 
@@ -432,6 +448,8 @@ def _parse(url: str) -> tuple[Any, str]:
         # Its message repeats the text, in which a password may be.
         raise ConfigError("the URL of the database cannot be parsed", subject="sink") from None
     backend = parsed.get_backend_name()
+    if backend in REFUSED:
+        raise ConfigError(REFUSED[backend], subject="sink")
     if backend == "sqlite":
         if parsed.database in (None, "", ":memory:"):
             raise ConfigError("SQLite in memory keeps nothing; name a file", subject="sink")

@@ -4,13 +4,14 @@ Layout under the root::
 
     window_id=<window id>/           a published window: data files and `_tubemq_window.json`;
                                      `_corrupt/` if corrupt records were set aside
-    _staging/<window id>.<attempt>/  a try at work; never read, removed once the window is published
     _boundaries/<instant>-<h>.json   time boundaries, fixed once
 
-A window becomes visible, with its marker, when its staging directory is renamed; everything in it
-is on disk by then. A rename onto a window that is there fails, so of two tries one wins. Readers
-that know nothing of this (Spark, pyarrow, DuckDB) see whole windows too, because they skip names
-that begin with ``_``; `read_windows` is for those who want exactly the published ones.
+Tries work in ``.<root's name>.tubemq-staging/<window id>.<attempt>/`` beside the root, or in
+``_staging`` under it where nothing can be renamed from there. A window becomes visible, with its
+marker, when its staging directory is renamed; everything in it is on disk by then. A rename onto a
+window that is there fails, so of two tries one wins. Readers that know nothing of this see whole
+windows too: Spark and pyarrow skip names that begin with ``_``, and what globs of DuckDB and polars
+find (they skip nothing) is published. `read_windows` is for those who want exactly that.
 
 Works on paths of file systems whose `rename` of a directory is atomic. Object stores have none and
 are refused: `ObjectStoreSink` is for them. This module must not import airflow or pyspark.
@@ -78,16 +79,23 @@ class ParquetSink:
     """Exactly-once windows under `root`. See `Sink` for what each method promises.
 
     `identity` is part of every window id; by default it is the absolute path. Give it by hand
-    where one place has several names (mounts), and never give two places the same.
+    where one place has several names (mounts), and never give two places the same. `staging_root`:
+    where tries work, on the file system of `root`; by default beside it.
     """
 
     kind = "parquet"
     exactly_once = True
 
-    def __init__(self, root: str | PathLike[str], *, identity: str | None = None) -> None:
+    def __init__(
+        self,
+        root: str | PathLike[str],
+        *,
+        staging_root: str | Path | None = None,
+        identity: str | None = None,
+    ) -> None:
         self.root = local_root(root)
         self.identity = identity or f"parquet:{self.root}"
-        self._staging = StagingArea(self.root / "_staging")
+        self._staging = StagingArea.beside(self.root, Path(staging_root) if staging_root else None)
 
     def __repr__(self) -> str:
         return f"ParquetSink({str(self.root)!r})"

@@ -44,7 +44,11 @@ def read_windows(
     storage_options: Mapping[str, str] | None = None,
 ) -> ds.Dataset:
     """The records of published windows (all, or those named) as a pyarrow dataset, with a
-    `window_id` column. Raises `ConfigError` for a window that is not published."""
+    `window_id` column and all columns that any of them has: the footer of every file is read.
+
+    Raises `ConfigError` for a window that is not published, and for a column whose types in two
+    windows have none in common.
+    """
     try:
         import pyarrow as pa
         import pyarrow.dataset as ds
@@ -57,13 +61,22 @@ def read_windows(
     if not files:
         return ds.dataset(pa.table({"window_id": pa.array([], pa.string())}))
     filesystem, root = place.filesystem()
-    return ds.dataset(
-        [f"{root}/{name}" for name in files],
-        format="parquet",
-        filesystem=filesystem,
-        partitioning=ds.partitioning(flavor="hive"),
+    options = ds.FileSystemFactoryOptions(
+        partitioning=ds.HivePartitioning.discover(),
         partition_base_dir=root,
     )
+    paths = [f"{root}/{name}" for name in files]
+    factory = ds.FileSystemDatasetFactory(filesystem, paths, ds.ParquetFileFormat(), options)
+    try:
+        # By default only the first file is looked at, and columns of later ones are not read.
+        schema = factory.inspect(promote_options="permissive", fragments=None)
+    except (pa.ArrowTypeError, pa.ArrowInvalid) as exc:
+        raise ConfigError(
+            f"windows differ in the type of a column: {exc}; read windows of one kind by their ids "
+            f"(window_ids=…), and cast them",
+            subject="windows",
+        ) from exc
+    return factory.finish(schema)
 
 
 def _sink_of(source: Source, storage_options: Mapping[str, str] | None) -> Sink:

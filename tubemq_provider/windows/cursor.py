@@ -19,7 +19,18 @@ from tubemq_provider.windows.errors import DocumentError, IdentityMismatch
 from tubemq_provider.windows.plan import WindowScope, key_order
 from tubemq_provider.windows.versions import VERSIONS, brought_up
 
-__all__ = ["CURSOR_VERSION", "Cursor", "Position", "position_of_event"]
+__all__ = [
+    "CURSOR_VERSION",
+    "Cursor",
+    "EarlierLife",
+    "Position",
+    "earlier_life",
+    "epoch_command",
+    "epoch_of",
+    "newer_position",
+    "past_epochs",
+    "position_of_event",
+]
 
 CURSOR_VERSION: Final = VERSIONS["cursor"]
 """The `v` of cursor documents this code writes."""
@@ -48,11 +59,13 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The stored position, with who wrote it and how often it was written (`rev`)."""
+    """The stored position, with who wrote it and how often it was written (`rev`). `past` are the
+    epochs of the group that have ended."""
 
     position: Position
     rev: int = 0
     by: str = ""
+    past: tuple[str, ...] = ()
 
     @property
     def seq(self) -> int:
@@ -61,7 +74,7 @@ class Cursor:
 
     def to_document(self, scope: WindowScope, now: datetime) -> dict[str, Any]:
         """The whole cursor: one document, so that one write replaces it."""
-        return {
+        document = {
             "v": CURSOR_VERSION,
             "cluster": scope.cluster,
             "topic": scope.topic,
@@ -72,6 +85,7 @@ class Cursor:
             "by": self.by,
             "updated": rfc3339(now),
         }
+        return document | ({"past": list(self.past)} if self.past else {})
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], scope: WindowScope) -> Cursor:
@@ -83,7 +97,61 @@ class Cursor:
         subject = f"cursor of group {scope.group!r} on topic {scope.topic!r}"
         position = _position(document, subject, scope, versioned=True)
         rev, by = document.get("rev", 0), document.get("by", "")
-        return cls(position, rev if isinstance(rev, int) else 0, str(by))
+        return cls(position, rev if isinstance(rev, int) else 0, str(by), past_epochs(document))
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierLife:
+    """What an epoch that begins knows of those before it: their names, and where an operator wants
+    it to begin (words or offsets by partition; None: nothing was said)."""
+
+    past: tuple[str, ...]
+    begin: str | Mapping[str, int] | None = None
+
+
+def earlier_life(document: Mapping[str, Any], scope: WindowScope) -> EarlierLife | None:
+    """What a cursor or commit event says that was written before the epoch of `scope` had any
+    progress; None if it is of this epoch.
+
+    Raises `IdentityMismatch` if the epoch has ended: another one was begun after it.
+    """
+    epoch, past = epoch_of(document), past_epochs(document)
+    if scope.epoch in past:
+        raise IdentityMismatch(
+            f"epoch {scope.epoch!r} of group {scope.group!r} on topic {scope.topic!r} has ended: "
+            f"epoch {epoch!r} was begun after it; pass epoch={epoch!r} to the task, or no epoch at "
+            f"all to go on where the group is"
+        )
+    begin = document.get("begin")
+    if epoch == scope.epoch:
+        return EarlierLife(past, begin) if "next" not in document and begin is not None else None
+    return EarlierLife((*past, epoch))
+
+
+def epoch_of(document: Mapping[str, Any] | None) -> str:
+    """The epoch that a cursor or commit event was written in; "" if it says nothing."""
+    return str((document or {}).get("epoch", ""))
+
+
+def newer_position(
+    cursor: Mapping[str, Any] | None, event: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """Which of a cursor and the position of the newest event is ahead; an epoch that was begun is
+    ahead of those before it, though it counts its windows from one."""
+    accepted: Mapping[str, Any] | None = event["position"] if event else None
+    if cursor is None or accepted is None:
+        return cursor or accepted
+    if epoch_of(event) in past_epochs(cursor):
+        return cursor
+    if epoch_of(cursor) in past_epochs(event or {}):
+        return accepted
+    return accepted if int(accepted["seq"]) > int(cursor.get("seq", 0)) else cursor
+
+
+def past_epochs(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """The epochs of a group that have ended, as a cursor or commit event has them."""
+    past = document.get("past", [])
+    return tuple(map(str, past)) if isinstance(past, list) else ()
 
 
 def position_of_event(event: Mapping[str, Any], scope: WindowScope) -> Position:
@@ -105,10 +173,16 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
         raise IdentityMismatch(
             f"{subject} was written for another cluster, topic, group, filter set, epoch or sink "
             f"(h {document['h']} instead of {scope.h}); progress of one group cannot serve two: "
-            f"give this pipeline its own group, or set the offsets of this one anew"
+            f"give this pipeline its own group; or, if the group is to begin anew as it is now, "
+            f"give it a new epoch: {epoch_command(scope)}"
         )
     last = read_anchors(document.get("last", {}))
     return Position(document["seq"], dict(document["next"]), last)
+
+
+def epoch_command(scope: WindowScope) -> str:
+    """The command that lets a group begin anew."""
+    return f"airflow tubemq offsets epoch {scope.cluster}/{scope.topic}/{scope.group} <name>"
 
 
 def _problems(document: Mapping[str, Any]) -> list[str]:

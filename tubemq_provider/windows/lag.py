@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tubemq_client.model import INDEX_ENTRY_BYTES, Partition, PartitionEnds
 
-__all__ = ["Lag", "lag_between"]
+__all__ = ["Lag", "lag_between", "regressed"]
 
 
 @dataclass(frozen=True)
@@ -43,3 +43,17 @@ def lag_between(
         key = f"{partition.broker_id}/{partition.store_id}"
         stores[key] = max(stores.get(key, 0), entries)
     return Lag(sum(stores.values()), dict(sorted(stores.items())))
+
+
+def regressed(
+    ends: Mapping[Partition, PartitionEnds], positions: Mapping[Partition, int | None]
+) -> dict[str, list[int]]:
+    """``{"1:0": [position, end]}`` of the partitions whose log ends before the position.
+
+    No lag, and yet nothing to wait for: the log is not the one in which the position was taken.
+    """
+    return {
+        partition.key: [offset, found.max_offset]
+        for partition, found in sorted(ends.items())
+        if (offset := positions.get(partition)) is not None and found.max_offset < offset
+    }

@@ -15,7 +15,7 @@ from typing import Any
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import INDEX_ENTRY_BYTES, PartitionEnds
-from tubemq_provider.windows.cursor import Position
+from tubemq_provider.windows.cursor import EarlierLife, Position
 from tubemq_provider.windows.errors import NoInitialPosition
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.budgets import (
@@ -67,6 +67,7 @@ class CursorPlanner:
     max_duration: timedelta | None = None
     witness: LogWitness | None = None
     pace: Pace | None = field(default=None, init=False)
+    _begin: str | Mapping[str, Any] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         problems = []
@@ -90,7 +91,7 @@ class CursorPlanner:
 
     def initial(self) -> Position:
         """Position 0 of a group that has no progress anywhere. Raises `NoInitialPosition`."""
-        wanted = self.initial_position
+        wanted = self.initial_position if self._begin is None else self._begin
         if wanted is None:
             raise NoInitialPosition(
                 f"group {self.scope.group!r} has no progress on topic {self.scope.topic!r}; set "
@@ -158,6 +159,12 @@ class CursorPlanner:
             self._life.forget()
         if self.witness is not None:
             self._life.recognise(plan, self._known)
+
+    def begin_life(self, earlier: EarlierLife) -> None:
+        """The scope is an epoch that begins: at its logs' beginning, or where an operator said.
+        `initial_position` was for the group's first one."""
+        begin = earlier.begin if earlier.begin is not None else EARLIEST
+        self._begin = begin if isinstance(begin, str) else {self.scope.topic: dict(begin)}
 
     def forget_ends(self) -> None:
         """Look ends up again when they are needed next."""

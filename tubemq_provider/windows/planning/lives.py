@@ -16,6 +16,7 @@ from typing import Protocol
 from tubemq_client.errors import LogReplaced
 from tubemq_client.model import INDEX_ENTRY_BYTES, Anchor, OffsetRange, Partition, PartitionEnds
 from tubemq_provider.windows.anchors import Anchors
+from tubemq_provider.windows.cursor import epoch_command
 from tubemq_provider.windows.plan import WindowPlan, WindowScope, key_order
 
 __all__ = ["LogLife", "LogWitness", "new_life_advice"]
@@ -134,10 +135,9 @@ class LogLife:
 
 def new_life_advice(scope: WindowScope) -> str:
     """How a group goes on when its topic has begun anew."""
-    asset = f"{scope.cluster}/{scope.topic}/{scope.group}"
     return (
         f"to read a topic that was made anew from its beginning, as a new life of the group: "
-        f"airflow tubemq offsets epoch {asset} <name>, or pass epoch='<name>' to the task"
+        f"{epoch_command(scope)} (or pass epoch='<name>' to the task)"
     )
 
 

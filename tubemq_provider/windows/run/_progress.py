@@ -40,6 +40,7 @@ class RunProgress:
     - `proven`: next starts by seq, at every point of the chain this run has seen.
     - `replacing`: what the sink has of the window that this run was asked to write again.
     - `began`, `ended`: when this try began to read, and when it had published.
+    - `past`: epochs of the group that have ended.
     - `marker`: what the sink has for `plan`; set once the window is known to be written.
     """
 
@@ -55,6 +56,7 @@ class RunProgress:
     replacing: Marker | None = None
     began: datetime | None = None
     ended: datetime | None = None
+    past: tuple[str, ...] = ()
     warnings: list[str] = field(default_factory=list)
 
     def reach(self, position: Position) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tubemq_provider.windows.cursor import Cursor, Position, position_of_event
+from tubemq_provider.windows.cursor import Cursor, Position, earlier_life, past_epochs
 from tubemq_provider.windows.errors import SinkHistoryLost, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
@@ -52,21 +52,26 @@ class ClaimedRun(WindowRun):
         yield "event read"
         document = self._store.load_cursor()
         yield "claims read"
-        if document is None:
+        if document is not None and not self._is_earlier(document):
+            self._keep(document)
+        accepted = self._accepted(event)
+        if self._book is None:
             lost: list[ClaimBook] = []
-            yield from self._rebuild(event, lost)
+            yield from self._rebuild(accepted, lost)
             document = self._store.change_cursor(
-                lambda there: None if there is not None else self._document(lost[0])
+                lambda there: None if self._has_begun(there) else self._document(lost[0])
             )
             yield "claims created"
         self._now.reach(self._keep(document).position)
         self._now.announced = self._position().seq
-        self._refuse_to_go_back(event)
+        self._refuse_to_go_back(accepted.seq if accepted else 0)
         self._planner.observe(event)
 
-    def _refuse_to_go_back(self, event: Document | None) -> None:
+    def _has_begun(self, there: Document | None) -> bool:
+        return there is not None and earlier_life(there, self._scope) is None
+
+    def _refuse_to_go_back(self, accepted: int) -> None:
         """A group that used another store for a while is ahead of its book."""
-        accepted = position_of_event(event, self._scope).seq if event else 0
         if accepted > self._position().seq:
             raise SinkHistoryLost(
                 f"the ledger of group {self._scope.group!r} knows windows up to "
@@ -74,14 +79,14 @@ class ClaimedRun(WindowRun):
                 f"store; bring it up with 'airflow tubemq offsets rebuild'"
             )
 
-    def _rebuild(self, event: Document | None, found: list[ClaimBook]) -> Iterator[str]:
+    def _rebuild(self, accepted: Position | None, found: list[ClaimBook]) -> Iterator[str]:
         """The book from an earlier cursor or the newest event, and the sink's markers."""
         known: list[Position] = []
         earlier = self._store.previous_cursor()
         yield "earlier cursor read"
-        if event is not None:
-            known.append(position_of_event(event, self._scope))
-        if earlier is not None:
+        if accepted is not None:
+            known.append(accepted)
+        if earlier is not None and not self._is_earlier(earlier):
             known.append(Cursor.from_document(earlier, self._scope).position)
         # Of equals the cursor counts: somebody may have set it.
         position = max(reversed(known), key=lambda place: place.seq, default=None)
@@ -247,12 +252,14 @@ class ClaimedRun(WindowRun):
         return self._keep(self._store.change_cursor(changed))
 
     def _document(self, book: ClaimBook) -> Document:
-        return book.to_document(self._scope, self._clock(), self._store.writer)
+        document = book.to_document(self._scope, self._clock(), self._store.writer)
+        return document | ({"past": list(self._now.past)} if self._now.past else {})
 
     def _keep(self, document: Document | None) -> ClaimBook:
         if document is None:
             raise SinkHistoryLost(f"group {self._scope.group!r} has no ledger")
         self._book = ClaimBook.from_document(document, self._scope)
+        self._now.past = past_epochs(document)
         return self._book
 
     def _known(self) -> ClaimBook:

@@ -107,9 +107,12 @@ def merged_gaps(plan: WindowPlan, marker: Marker) -> dict[str, list[list[int]]]:
     return gaps
 
 
-def event_document(scope: WindowScope, result: WindowResult) -> dict[str, Any]:
+def event_document(
+    scope: WindowScope, result: WindowResult, past: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """The commit event of a run: strings, integers, lists and objects only; what does not apply is
-    left out (an empty run has no window, a time window no position)."""
+    left out (an empty run has no window, a time window no position). `past` are epochs of the group
+    that have ended."""
     document: dict[str, Any] = {
         "v": VERSIONS["event"],
         "cluster": scope.cluster,
@@ -117,6 +120,8 @@ def event_document(scope: WindowScope, result: WindowResult) -> dict[str, Any]:
         "group": scope.group,
         "kind": result.kind,
     }
+    if scope.epoch or past:
+        document |= {"epoch": scope.epoch, "past": list(past)}
     if result.window_id is not None:
         document |= {
             "window_id": result.window_id,

@@ -14,35 +14,30 @@ not decide anything without one of the four truths above. See docs/guarantees.md
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import NamedTuple
 
-from tubemq_client.errors import ConfigError
-from tubemq_provider.windows.cursor import Cursor, Position, position_of_event
-from tubemq_provider.windows.errors import DocumentError, SinkHistoryLost
+from tubemq_provider.windows.cursor import (
+    Cursor,
+)
+from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.overlaps import refuse_overlaps
 from tubemq_provider.windows.planning.resolve import StandalonePlanner
 from tubemq_provider.windows.planning.scopes import refuse_other_scopes
-from tubemq_provider.windows.policies import OnClear, OnOtherScope
+from tubemq_provider.windows.policies import OnOtherScope
 from tubemq_provider.windows.protocols import (
-    Document,
-    Engine,
     IngestCounts,
     Marker,
-    OffsetStore,
     RecountingSink,
     ReplacingSink,
-    Sink,
     Step,
-    StepObserver,
 )
+from tubemq_provider.windows.run._base import RunBase
 from tubemq_provider.windows.run._outcome import outcome
 from tubemq_provider.windows.run._progress import (
-    RunProgress,
     cursor_numbers,
     history_lost,
     is_cursor,
@@ -51,14 +46,11 @@ from tubemq_provider.windows.run._progress import (
 from tubemq_provider.windows.run.result import WindowResult, event_document
 from tubemq_provider.windows.verify import check_counts, check_marker
 
-__all__ = ["PLANS_KEPT", "Mirror", "StandalonePlanner", "StepPoint", "WindowRun"]
+__all__ = ["PLANS_KEPT", "StandalonePlanner", "StepPoint", "WindowRun"]
 
 PLANS_KEPT = 16
 """Stored plans of so many published cursor windows stay; older ones are removed. The sink's
 markers keep every plan."""
-
-Mirror = Callable[[Mapping[str, int]], None]
-"""Told by partition key where the group goes on, to show it as its offsets at the brokers."""
 
 
 class StepPoint(NamedTuple):
@@ -68,7 +60,7 @@ class StepPoint(NamedTuple):
     point: str
 
 
-class WindowRun:
+class WindowRun(RunBase):
     """One try to bring one window into a sink. Use it once.
 
     - `attempt`: unique per try (a task-instance id); names the staging place.
@@ -76,44 +68,6 @@ class WindowRun:
     - `mirror`: optional; its failure is a warning, never an error.
     - `cleared`: somebody asked for a run that was done to be done again; see `OnClear`.
     """
-
-    def __init__(
-        self,
-        planner: CursorPlanner | StandalonePlanner,
-        store: OffsetStore,
-        sink: Sink,
-        engine: Engine,
-        *,
-        attempt: str,
-        observer: StepObserver | None = None,
-        mirror: Mirror | None = None,
-        cleared: bool = False,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        rewrites = planner.policies.on_clear is OnClear.REWRITE
-        if rewrites and not isinstance(sink, ReplacingSink):
-            raise ConfigError(
-                f"on_clear='rewrite' needs a sink that replaces a window in one step; the "
-                f"{sink.kind} sink cannot",
-                subject="policies",
-            )
-        if planner.scope.sink != sink.identity:
-            raise ConfigError(
-                f"the plan is for sink {planner.scope.sink!r}, not {sink.identity!r}",
-                subject="window run",
-            )
-        self._planner = planner
-        self._scope = planner.scope
-        self._store = store
-        self._sink = sink
-        self._engine = engine
-        self._attempt = attempt
-        self._observer = observer
-        self._mirror_to = mirror
-        self._rewrites = rewrites and cleared
-        self._clock = clock
-        self._now = RunProgress()
-        self._result: WindowResult | None = None
 
     def run(self) -> WindowResult:
         """Take all eight steps. Raises `WindowError` and what engine, store and sink raise."""
@@ -161,7 +115,7 @@ class WindowRun:
         yield "event read"
         self._planner.observe(event)
         now.cursor_missing = cursor is None
-        accepted = position_of_event(event, self._scope) if event else None
+        accepted = self._accepted(event)
         if accepted is not None:
             now.announced = accepted.seq
             now.reach(accepted)
@@ -438,7 +392,9 @@ class WindowRun:
         yield "cursor read"
         if not now.may_advance(cursor):
             return
-        advanced = Cursor(self._position(), (cursor.rev if cursor else 0) + 1, self._store.writer)
+        advanced = Cursor(
+            self._position(), (cursor.rev if cursor else 0) + 1, self._store.writer, now.past
+        )
         self._store.store_cursor(advanced.to_document(self._scope, self._clock()))
         yield "cursor stored"
         old = advanced.seq - PLANS_KEPT
@@ -451,7 +407,7 @@ class WindowRun:
     def _commit(self) -> Iterator[str]:
         """Say what was done, in the event that becomes visible with the task's success."""
         self._result = outcome(self._planner, self._sink, self._engine, self._now)
-        self._store.emit(event_document(self._scope, self._result))
+        self._store.emit(event_document(self._scope, self._result, self._now.past))
         yield "event emitted"
 
     def _mirror(self) -> Iterator[str]:
@@ -465,32 +421,7 @@ class WindowRun:
             self._now.warnings.append(f"group offsets at the brokers were not updated: {exc}")
         yield "mirrored"
 
-    # -- small helpers ------------------------------------------------------------------------
-
     def _made_result(self) -> WindowResult:
         if self._result is None:
             raise RuntimeError("the run has not reached its commit event")
         return self._result
-
-    def _position(self) -> Position:
-        if self._now.position is None:
-            raise RuntimeError("a cursor window has no position before step 1")
-        return self._now.position
-
-    def _read_cursor(self) -> Cursor | None:
-        document = self._store.load_cursor()
-        return None if document is None else Cursor.from_document(document, self._scope)
-
-    def _read_plan(self, document: Document | None, where: str) -> WindowPlan | None:
-        return None if document is None else WindowPlan.from_document(document, where=where)
-
-    def _stored_plan(self, window_id: str) -> WindowPlan | None:
-        where = f"stored plan {window_id}"
-        plan = self._read_plan(self._store.load_plan(window_id), where)
-        if plan is not None and plan.window_id != window_id:
-            raise DocumentError(where, [f"it is the plan of window {plan.window_id}"])
-        return plan
-
-    def _observe(self, step: Step, point: str) -> None:
-        if self._observer is not None:
-            self._observer.at(step, point)

@@ -1,0 +1,118 @@
+"""Reading pieces of a range in tasks, each with a connection of its own.
+
+`_core.side_by_side` says what the pieces are. The user's task gets their batches in order; the
+others fetch, check and split, and wait when too much was read ahead. `sync._parallel` is the twin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from tubemq_client._core.side_by_side import STOP_S, Piece
+from tubemq_client._io.asyncio_driver import AsyncDriver
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from tubemq_client._core.range_read import RangeRead
+    from tubemq_client._core.side_by_side import Part, Pieces
+    from tubemq_client.model import ClientSettings
+
+__all__ = ["SideBySide"]
+
+
+class SideBySide:
+    """One range read by several tasks. `begin` makes the read of a piece."""
+
+    def __init__(
+        self, pieces: Pieces, settings: ClientSettings, begin: Callable[[Piece], RangeRead]
+    ) -> None:
+        self._pieces = pieces
+        self._settings = settings
+        self._begin = begin
+        self._changed = asyncio.Condition()
+        self._stopped = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def parts(self) -> AsyncGenerator[Part | Piece, None]:
+        """All batches in the order of the range; each piece itself follows its last batch. Raises
+        what reading a piece raised when it is its turn."""
+        self._tasks += [
+            asyncio.create_task(self._work(), name="tubemq-read")
+            for _ in range(self._pieces.workers)
+        ]
+        try:
+            while (found := await self._next()) is not None:
+                yield found
+                if isinstance(found, Piece) and found.error is not None:
+                    raise found.error
+        finally:
+            await self.stop()
+
+    async def stop(self) -> None:
+        """Read no further and give everything back: what is on the wire is waited for, since it may
+        be a registration; not for long, then connections are closed and brokers expire leases."""
+        async with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=STOP_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _next(self) -> Part | Piece | None:
+        under_way = self._pieces.under_way
+        async with self._changed:
+            while not self._stopped:
+                if under_way and under_way[0].ready:
+                    part = under_way[0].ready.popleft()
+                    self._changed.notify_all()
+                    return part
+                if under_way and under_way[0].over:
+                    piece = under_way.popleft()
+                    self._changed.notify_all()
+                    return piece
+                if not under_way and self._pieces.all_begun:
+                    return None
+                await self._changed.wait()
+            return None
+
+    # -- in the tasks ---------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        driver = AsyncDriver(self._settings)
+        try:
+            while (piece := await self._take_up()) is not None:
+                error = await self._read(driver, piece)
+                async with self._changed:
+                    self._pieces.end(piece, error)
+                    self._changed.notify_all()
+        finally:
+            await driver.close()
+
+    async def _take_up(self) -> Piece | None:
+        async with self._changed:
+            while not (self._stopped or self._pieces.all_begun):
+                if self._pieces.may_begin:
+                    return self._pieces.begin()
+                await self._changed.wait()
+            return None
+
+    async def _read(self, driver: AsyncDriver, piece: Piece) -> BaseException | None:
+        read = self._begin(piece)
+        try:
+            async with aclosing(driver.stream(read.conversation(), read.release())) as batches:
+                async for batch in batches:
+                    async with self._changed:
+                        while piece.full and not self._stopped:
+                            await self._changed.wait()
+                        if self._stopped:
+                            return None
+                        piece.add(batch)
+                        self._changed.notify_all()
+        except Exception as error:  # noqa: BLE001 - the user's task raises it
+            return error
+        return None

@@ -1,0 +1,125 @@
+"""Reading pieces of a range on threads, each with a connection of its own.
+
+`_core.side_by_side` says what the pieces are. The user's thread gets their batches in order; the
+threads fetch, check and split, and wait when too much was read ahead. `aio._parallel` is the twin.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from tubemq_client._core.side_by_side import STOP_S, Piece
+from tubemq_client._io.driver import BlockingDriver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from tubemq_client._core.range_read import RangeRead
+    from tubemq_client._core.side_by_side import Part, Pieces
+    from tubemq_client.model import ClientSettings
+
+__all__ = ["SideBySide"]
+
+
+class SideBySide:
+    """One range read by several threads. `begin` makes the read of a piece."""
+
+    def __init__(
+        self, pieces: Pieces, settings: ClientSettings, begin: Callable[[Piece], RangeRead]
+    ) -> None:
+        self._pieces = pieces
+        self._settings = settings
+        self._begin = begin
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._drivers: set[BlockingDriver] = set()
+        self._threads = [
+            threading.Thread(target=self._work, name="tubemq-read", daemon=True)
+            for _ in range(pieces.workers)
+        ]
+
+    def parts(self) -> Generator[Part | Piece, None, None]:
+        """All batches in the order of the range; each piece itself follows its last batch. Raises
+        what reading a piece raised when it is its turn."""
+        for thread in self._threads:
+            thread.start()
+        try:
+            while (found := self._next()) is not None:
+                yield found
+                if isinstance(found, Piece) and found.error is not None:
+                    raise found.error
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """Read no further and give everything back: what is on the wire is waited for, since it may
+        be a registration; not for long, then connections are closed and brokers expire leases."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        patience = time.monotonic() + STOP_S
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, patience - time.monotonic()))
+        for driver in list(self._drivers):
+            driver.close()
+
+    def _next(self) -> Part | Piece | None:
+        under_way = self._pieces.under_way
+        with self._changed:
+            while not self._stopped:
+                if under_way and under_way[0].ready:
+                    part = under_way[0].ready.popleft()
+                    self._changed.notify_all()
+                    return part
+                if under_way and under_way[0].over:
+                    piece = under_way.popleft()
+                    self._changed.notify_all()
+                    return piece
+                if not under_way and self._pieces.all_begun:
+                    return None
+                self._changed.wait()
+            return None
+
+    # -- on the threads -------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        driver = BlockingDriver(self._settings)
+        self._drivers.add(driver)
+        try:
+            while (piece := self._take_up()) is not None:
+                error = self._read(driver, piece)
+                with self._changed:
+                    self._pieces.end(piece, error)
+                    self._changed.notify_all()
+        finally:
+            self._drivers.discard(driver)
+            driver.close()
+
+    def _take_up(self) -> Piece | None:
+        with self._changed:
+            while not (self._stopped or self._pieces.all_begun):
+                if self._pieces.may_begin:
+                    return self._pieces.begin()
+                self._changed.wait()
+            return None
+
+    def _read(self, driver: BlockingDriver, piece: Piece) -> BaseException | None:
+        read = self._begin(piece)
+        batches = driver.stream(read.conversation(), read.release())
+        try:
+            for batch in batches:
+                with self._changed:
+                    while piece.full and not self._stopped:
+                        self._changed.wait()
+                    if self._stopped:
+                        return None
+                    piece.add(batch)
+                    self._changed.notify_all()
+        except BaseException as error:  # noqa: BLE001 - the user's thread raises it
+            return error
+        finally:
+            batches.close()
+        return None

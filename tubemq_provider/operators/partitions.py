@@ -1,0 +1,102 @@
+"""Where the window of a partitioned run ends: the date of the partition after it.
+
+Days have 23 to 25 hours where clocks change, and months have no length at all, so an end is never
+computed from a calendar period. A Dag with Airflow's `CronPartitionTimetable` says when the next
+partition begins, in its own zone; elsewhere only a length that is the same everywhere will do.
+
+Reckons as Airflow's scheduler does, so that windows meet where its partitions do. Reads a
+timetable, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from typing import Any, Final
+
+from tubemq_client.errors import ConfigError
+
+__all__ = ["next_partition", "partition_end"]
+
+_DAY: Final = timedelta(days=1)
+_SHIFT: Final = timedelta(hours=2)
+"""No zone moves its clocks further when summer comes or goes."""
+
+
+def partition_end(
+    context: Mapping[str, Any], date: datetime, granularity: timedelta | None
+) -> datetime | None:
+    """Where the window that begins at the partition date `date` ends; None if nothing says it.
+
+    Raises `ConfigError` if the timetable and `granularity` disagree, or if only a `granularity` of
+    days is there to say it.
+    """
+    after = next_partition(getattr(context.get("dag"), "timetable", None), date)
+    if after is None:
+        return _fixed_end(date, granularity)
+    if granularity is not None and not _agree(after - date, granularity):
+        raise ConfigError(
+            f"granularity {granularity} is not the length of the Dag's partitions: the one of "
+            f"{date.isoformat()} ends at {after.isoformat()}, where the next begins. Leave it out, "
+            f"as the timetable says where windows end, or give start and end",
+            subject="granularity",
+        )
+    return after
+
+
+def next_partition(timetable: object, date: datetime) -> datetime | None:
+    """The partition date after `date` of a Dag with a `CronPartitionTimetable`; None for others.
+
+    Raises `ConfigError` for a `date` at which no partition of it begins.
+    """
+    if type(timetable).__name__ != "CronPartitionTimetable":
+        return None
+    expression, zone = _cron_of(timetable)
+    croniter: Any = import_module("croniter").croniter  # Airflow's timetables need it as well
+    local = date.astimezone(UTC).astimezone(zone).replace(tzinfo=None)
+    cron = croniter(expression, local)
+    scheduled: datetime = cron.get_next(datetime)
+    before: datetime = croniter(expression, scheduled).get_prev(datetime)
+    hourly = cron.expanded[1] == ["*"]  # also runs in the hour that comes twice
+    if before != local if hourly else _in(zone, before) != date:
+        raise ConfigError(
+            f"no partition begins at {date.isoformat()} by {expression!r} in {zone}; give start "
+            f"and end",
+            subject="partition date",
+        )
+    return date + (scheduled - local) if hourly else _in(zone, scheduled)
+
+
+def _in(zone: Any, local: datetime) -> datetime:
+    """The instant of a local time; of two, as the scheduler takes it, the later."""
+    aware: datetime = zone.convert(local.replace(fold=1))
+    return aware.astimezone(UTC)
+
+
+def _cron_of(timetable: Any) -> tuple[str, Any]:
+    """Expression and zone, of the task SDK's timetable or the scheduler's."""
+    pendulum: Any = import_module("pendulum")
+    expression = getattr(timetable, "expression", None) or timetable._expression  # noqa: SLF001
+    zone = getattr(timetable, "timezone", None) or timetable._timezone  # noqa: SLF001
+    return expression, pendulum.timezone(zone) if isinstance(zone, str) else zone
+
+
+def _agree(length: timedelta, granularity: timedelta) -> bool:
+    slack = _SHIFT if granularity >= _DAY / 4 else timedelta(0)
+    return abs(length - granularity) <= slack
+
+
+def _fixed_end(date: datetime, granularity: timedelta | None) -> datetime | None:
+    if granularity is None:
+        return None
+    if granularity >= _DAY:
+        raise ConfigError(
+            f"granularity {granularity} is a matter of the calendar, and the Dag's timetable does "
+            f"not say when the next partition begins: days have 23 to 25 hours where clocks "
+            f"change. Use a CronPartitionTimetable (and no granularity), or say both ends, e.g. "
+            f'start="{{{{ partition_date }}}}" and '
+            f'end="{{{{ partition_date + macros.timedelta(days=1) }}}}" for days of UTC',
+            subject="granularity",
+        )
+    return date + granularity
