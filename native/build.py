@@ -41,7 +41,8 @@ def build() -> Path:
     if cargo is None:
         raise NotBuilt("no Rust toolchain (cargo) was found")
     command = [cargo, "build", "--release", "--locked", "--quiet"]
-    environment = os.environ | {"CARGO_TARGET_DIR": str(TARGET), "PYO3_PYTHON": sys.executable}
+    environment = {"CARGO_NET_RETRY": "1", "CARGO_HTTP_TIMEOUT": "20"} | os.environ
+    environment |= {"CARGO_TARGET_DIR": str(TARGET), "PYO3_PYTHON": sys.executable}
     try:
         subprocess.run(
             command, cwd=HERE, env=environment, check=True, timeout=LIMIT_S, capture_output=True

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-const STREAM_ID: &[u8] = b"$msgType$";
-const MSG_TIME: &[u8] = b"$msgTime$";
+const STREAM_ID: &[u8; 9] = b"$msgType$";
+const MSG_TIME: &[u8; 9] = b"$msgTime$";
 /// From so many keys on, a repeated one is looked for in a table.
 const FEW_KEYS: usize = 16;
 
@@ -38,14 +38,18 @@ impl Parsed {
         let mut known: HashMap<&str, usize> = HashMap::new();
         let mut start = 0;
         while start <= bytes.len() {
-            let (mut end, mut equals, mut dollar) = (start, None, false);
-            while end < bytes.len() && bytes[end] != b',' {
-                match bytes[end] {
-                    b'=' if equals.is_none() => equals = Some(end),
+            let (mut equals, mut dollar) = (None, false);
+            let mut end = bytes.len();
+            for (after, byte) in bytes[start..].iter().enumerate() {
+                match byte {
+                    b',' => {
+                        end = start + after;
+                        break;
+                    }
+                    b'=' if equals.is_none() => equals = Some(start + after),
                     b'$' => dollar = true,
                     _ => {}
                 }
-                end += 1;
             }
             let key = (start, equals.unwrap_or(end));
             let value = (equals.map_or(end, |at| at + 1), end);
@@ -96,12 +100,17 @@ fn system(bytes: &[u8], (start, end): Piece) -> Option<Piece> {
     (len > 0).then_some((start, start + len))
 }
 
-fn contains(item: &[u8], key: &[u8]) -> bool {
-    item.windows(key.len()).any(|window| window == key)
+#[inline]
+fn contains(item: &[u8], key: &[u8; 9]) -> bool {
+    let starts = |at: usize| item[at..].starts_with(key);
+    item.iter().enumerate().any(|(at, byte)| *byte == b'$' && starts(at))
 }
 
 /// As Python's `not key.strip()`: besides Unicode's white space, four separators of ASCII.
 fn blank(key: &str) -> bool {
+    if key.as_bytes().first().is_some_and(u8::is_ascii_graphic) {
+        return false;
+    }
     key.chars().all(|c| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c))
 }
 

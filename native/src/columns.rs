@@ -37,12 +37,13 @@ pub struct Sound {
     pub parts: Vec<Part>,
     pub dropped: bool,
     pub body_bytes: usize,
+    pub attribute_bytes: usize,
 }
 
 impl Sound {
     pub fn new(reply: &[u8], records: &[Record], wanted: &HashSet<String>) -> Option<Sound> {
         let mut parts = Vec::with_capacity(records.len());
-        let (mut body_bytes, mut parsed) = (0, Parsed::default());
+        let (mut body_bytes, mut attribute_bytes, mut parsed) = (0, 0, Parsed::default());
         for (index, record) in records.iter().enumerate() {
             let data = record.data(reply);
             if (crc32fast::hash(data) & 0x7fff_ffff) as i32 != record.checksum {
@@ -58,10 +59,11 @@ impl Sound {
                 }
             }
             body_bytes += (part.body.1 - part.body.0) as usize;
+            attribute_bytes += (part.attributes.1 - part.attributes.0) as usize;
             parts.push(part);
         }
         let dropped = parts.len() != records.len();
-        Some(Sound { parts, dropped, body_bytes })
+        Some(Sound { parts, dropped, body_bytes, attribute_bytes })
     }
 }
 
@@ -99,7 +101,11 @@ pub fn columns(
 ) -> Option<Column> {
     let count = sound.parts.len();
     let wants = |name: &str| names.iter().any(|asked| asked == name);
-    let mut from_text = FromText::new(wants("msg_time"), wants("stream_id"), wants("attributes"));
+    let mut from_text = FromText {
+        msg_time: wants("msg_time").then(Minutes::default),
+        stream_id: wants("stream_id").then(Texts::default),
+        attributes: wants("attributes").then(|| Items::new(sound)),
+    };
     from_text.fill(reply, sound);
     let children = names
         .iter()
@@ -193,14 +199,6 @@ struct FromText {
 }
 
 impl FromText {
-    fn new(msg_time: bool, stream_id: bool, attributes: bool) -> Self {
-        FromText {
-            msg_time: msg_time.then(Minutes::default),
-            stream_id: stream_id.then(Texts::default),
-            attributes: attributes.then(Items::default),
-        }
-    }
-
     fn fill(&mut self, reply: &[u8], sound: &Sound) {
         if self.msg_time.is_none() && self.stream_id.is_none() && self.attributes.is_none() {
             return;
@@ -321,27 +319,65 @@ impl Texts {
 
 struct Items {
     ends: Vec<i32>,
-    keys: Texts,
-    values: Texts,
+    keys: Present,
+    values: Present,
 }
 
-impl Default for Items {
-    fn default() -> Self {
-        Items { ends: vec![0], keys: Texts::default(), values: Texts::default() }
+/// Texts of which none is missing.
+struct Present {
+    ends: Vec<i32>,
+    bytes: Vec<u8>,
+}
+
+impl Present {
+    fn new(count: usize, bytes: usize) -> Self {
+        let mut ends = Vec::with_capacity(count + 1);
+        ends.push(0);
+        Present { ends, bytes: Vec::with_capacity(bytes) }
+    }
+
+    #[inline]
+    fn push(&mut self, value: &[u8]) {
+        self.bytes.extend_from_slice(value);
+        self.ends.push(self.bytes.len() as i32);
+    }
+
+    fn finish(self, name: &'static CStr, nullable: bool) -> Column {
+        Column {
+            format: c"u",
+            name,
+            nullable,
+            len: self.ends.len() - 1,
+            nulls: 0,
+            buffers: vec![Buffer::Absent, Buffer::Int32(self.ends), Buffer::Bytes(self.bytes)],
+            children: Vec::new(),
+        }
     }
 }
 
+/// Items of a record and their bytes, as many as there mostly are: room for them is made at once.
+const USUAL_ITEMS: usize = 4;
+
 impl Items {
+    fn new(sound: &Sound) -> Self {
+        let (records, bytes) = (sound.parts.len(), sound.attribute_bytes);
+        let mut ends = Vec::with_capacity(records + 1);
+        ends.push(0);
+        // A text of a byte or two has no items worth room.
+        let count = (USUAL_ITEMS * records).min(bytes / 4);
+        Items { ends, keys: Present::new(count, bytes / 2), values: Present::new(count, bytes / 2) }
+    }
+
     fn push(&mut self, text: &[u8], parsed: &Parsed) {
         for ((from, to), (start, end)) in &parsed.items {
-            self.keys.push(Some(&text[*from..*to]));
-            self.values.push(Some(&text[*start..*end]));
+            self.keys.push(&text[*from..*to]);
+            self.values.push(&text[*start..*end]);
         }
-        self.ends.push(self.keys.validity.len as i32);
+        self.ends.push((self.keys.ends.len() - 1) as i32);
     }
 
     fn finish(self) -> Column {
-        let (len, entries) = (self.ends.len() - 1, self.keys.validity.len);
+        let (len, entries) = (self.ends.len() - 1, self.keys.ends.len() - 1);
         let children = vec![self.keys.finish(c"key", false), self.values.finish(c"value", true)];
         Column {
             format: c"+m",
