@@ -1,11 +1,13 @@
 """Benchmarks on one genuine broker, in one run: `make bench` or `python -m benchmarks [produce]`.
 
-Producing is described in `produce`. Rows of reading, for 1 KiB and 100 B records: the raw fetch
-rate (ceiling), the published Java client, the range reader with checksums and Arrow, Spark to a
-no-op sink, Spark to Parquet. Each pass measures every row in turn on the same broker
-(`interleaved`), Java in one warm JVM. The columns of ratios are the ones to quote: rates depend on
-the machine and the moment, ratios within one pass much less. Starts itself again inside a network
-namespace, because a genuine TubeMQ binds every interface.
+Producing is described in `produce`. Rows of reading, for 1 KiB and 100 B records of which three in
+four carry attributes (`--plain`: none do): the raw fetch rate (ceiling), the published Java client,
+which takes bodies only, the range reader with checksums, into Arrow (nine columns), the same with
+the Python decoder and over two and three connections, Spark to a no-op sink, Spark to Parquet. Each
+pass measures every row in turn on the same broker (`interleaved`), Java in one warm JVM. The
+columns of ratios are the ones to quote: rates depend on the machine and the moment, ratios within
+one pass much less. Starts itself again inside a network namespace, because a genuine TubeMQ binds
+every interface.
 """
 
 from __future__ import annotations
@@ -26,7 +28,17 @@ from benchmarks.raw_fetch import raw_fetch
 from devkit.isolation import can_isolate, is_isolated, isolated_command
 from devkit.tubemq.artifacts import resolve_artifacts
 from devkit.tubemq.genuine import GenuineTubeMQ, TopicSpec
-from tubemq_client import ClientSettings, Metadata, OffsetRange, Producer, RangeReader, Record
+from tubemq_client import (
+    COLUMNS,
+    ClientSettings,
+    Metadata,
+    OffsetRange,
+    Producer,
+    RangeReader,
+    Record,
+)
+from tubemq_client._core.columns import native_types
+from tubemq_client._wire import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +63,7 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=3.0, help="least time of a reader's turn in a pass (3)"
     )
+    parser.add_argument("--plain", action="store_true", help="records without attributes")
     parser.add_argument("--no-spark", action="store_true", help="leave the Spark rows out")
     parser.add_argument("--no-java", action="store_true", help="leave the Java row out")
     options = parser.parse_args()
@@ -69,7 +82,8 @@ def main() -> int:
         if options.what == "produce":
             return _produce(server, options)
         for topic, size in SIZES.items():
-            range_ = _fill(settings, topic, size, options.mib * 2**20 // size)
+            count = options.mib * 2**20 // size
+            range_ = _fill(settings, topic, size, count, plain=options.plain)
             with Metadata(settings) as metadata:
                 broker = metadata.topic(topic).brokers[range_.partition.broker_id]
             rows = _measure(server, settings, broker, range_, size, options)
@@ -86,12 +100,16 @@ def _produce(server: GenuineTubeMQ, options: argparse.Namespace) -> int:
     return 0
 
 
-def _fill(settings: ClientSettings, topic: str, size: int, count: int) -> OffsetRange:
+def _fill(
+    settings: ClientSettings, topic: str, size: int, count: int, *, plain: bool
+) -> OffsetRange:
     _say(f"{topic}: producing {count} records of {size} bytes")
     body = os.urandom(size)
+    bare, marked = Record(body), Record(body, stream_id="red", msg_time="202611211200")
+    records = (bare if plain or number % 4 == 0 else marked for number in range(count))
     with Producer(settings) as producer:
         started = time.perf_counter()
-        for _ in producer.send_many(topic, (Record(body) for _ in range(count)), in_flight=256):
+        for _ in producer.send_many(topic, records, in_flight=256):
             pass
         rate = count / (time.perf_counter() - started)
         _say(f"{topic}: produced at {rate:,.0f} records/s")
@@ -123,8 +141,13 @@ def _measure(
 
             place = (server.masters, range_.partition.topic, str(range_.entries))
             ways[JAVA] = stack.enter_context(JavaClient(server, READER, *place)).run
-        for name, arrow in {"RangeReader + CRC": False, "RangeReader + CRC + Arrow": True}.items():
-            ways[name] = partial(_range_reader, settings, broker, range_, size, arrow=arrow)
+        read = partial(_range_reader, settings, broker, range_, size)
+        ways["RangeReader + CRC"] = partial(read, arrow=False)
+        ways["RangeReader + CRC + Arrow"] = read
+        for parallel in (2, 3):
+            ways[f"  over {parallel} connections"] = partial(read, parallel=parallel)
+        if native.enabled():
+            ways["  Python decoder"] = partial(_in_python, read)
         if not options.no_spark:
             from benchmarks.spark_read import spark_ways
 
@@ -133,18 +156,35 @@ def _measure(
         return interleave(ways, passes=options.passes, seconds=options.seconds)
 
 
+def _in_python(read: Callable[[], Rate]) -> Rate:
+    """As without the compiled decoder."""
+    scan, native._scan = native._scan, None  # noqa: SLF001 - a benchmark may look behind the switch
+    try:
+        return read()
+    finally:
+        native._scan = scan  # noqa: SLF001
+
+
 def _range_reader(
-    settings: ClientSettings, broker: BrokerNode, range_: OffsetRange, size: int, *, arrow: bool
+    settings: ClientSettings,
+    broker: BrokerNode,
+    range_: OffsetRange,
+    size: int,
+    *,
+    arrow: bool = True,
+    parallel: int = 1,
 ) -> Rate:
     import pyarrow as pa
 
-    schema = pa.schema([("partition", pa.string()), ("offset", pa.int64()), ("value", pa.binary())])
+    types = native_types()
+    schema = pa.schema([(name, types[name]) for name in COLUMNS])
 
     def read() -> int:
         with RangeReader(settings, group="bench", brokers={broker.broker_id: broker}) as reader:
+            batches = reader.read(range_, parallel=parallel)
             if arrow:
-                return sum(batch.to_arrow(schema).num_rows for batch in reader.read(range_))
-            return sum(map(len, reader.read(range_)))
+                return sum(batch.to_arrow(schema).num_rows for batch in batches)
+            return sum(map(len, batches))
 
     rate = timed(read, size)
     if rate.records != range_.entries:
