@@ -2,7 +2,8 @@
 
 One at a time because moto looks for an object and stores it in two steps, while real stores refuse
 the second conditional put of two that overlap. `careless=True` makes it ignore the condition, as
-old imitations of S3 do.
+old imitations of S3 do. `conflicts` is how many conditional puts of each object it answers with 409
+``ConditionalRequestConflict``, as S3 does while another request for the object is under way.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import multiprocessing
 import threading
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -23,13 +25,15 @@ App = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
 @contextmanager
-def object_server(bucket: str = "lake", *, careless: bool = False) -> Iterator[dict[str, str]]:
+def object_server(
+    bucket: str = "lake", *, careless: bool = False, conflicts: int = 0
+) -> Iterator[dict[str, str]]:
     """Storage options for a server with `bucket`, for as long as the context.
 
     It has a process of its own: some clients wait for it without letting other threads run.
     """
     receiver, sender = CONTEXT.Pipe(duplex=False)
-    server = CONTEXT.Process(target=_serve, args=(sender, bucket, careless), daemon=True)
+    server = CONTEXT.Process(target=_serve, args=(sender, bucket, careless, conflicts), daemon=True)
     server.start()
     try:
         assert receiver.poll(START_TIMEOUT), "the object server did not start"
@@ -45,12 +49,12 @@ def object_server(bucket: str = "lake", *, careless: bool = False) -> Iterator[d
         server.join(10)
 
 
-def _serve(sender: Connection, bucket: str, careless: bool) -> None:
+def _serve(sender: Connection, bucket: str, careless: bool, conflicts: int) -> None:
     from moto.server import create_backend_app
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    app = _guarded(create_backend_app("s3"), careless)
+    app = _guarded(_conflicting(create_backend_app("s3"), conflicts), careless)
     server = make_server("127.0.0.1", 0, app, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     endpoint = f"http://127.0.0.1:{server.server_port}"
@@ -58,6 +62,21 @@ def _serve(sender: Connection, bucket: str, careless: bool) -> None:
     urllib.request.urlopen(create, timeout=10).close()
     sender.send(endpoint)
     threading.Event().wait(LIFETIME)
+
+
+def _conflicting(app: App, conflicts: int) -> App:
+    answered: Counter[str] = Counter()
+
+    def conflict_first(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        name = environ["PATH_INFO"]
+        conditional = "HTTP_IF_NONE_MATCH" in environ or "HTTP_IF_MATCH" in environ
+        if environ["REQUEST_METHOD"] != "PUT" or not conditional or answered[name] >= conflicts:
+            return app(environ, start_response)
+        answered[name] += 1
+        start_response("409 Conflict", [("Content-Type", "application/xml")])
+        return [b"<Error><Code>ConditionalRequestConflict</Code><Message>again</Message></Error>"]
+
+    return conflict_first
 
 
 def _guarded(app: App, careless: bool) -> App:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
+from tests.sinks.gcs_server import gcs_server
 from tests.sinks.object_server import object_server
 from tests.sinks.openers import delta, jdbc, object_store, parquet
 from tests.windows.fake_reader import KEYS, TOPIC, ends_of, expected, open_fake
@@ -20,7 +22,7 @@ from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.read import read_windows
-from tubemq_provider.windows.errors import SinkDamaged
+from tubemq_provider.windows.errors import SinkDamaged, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import OnClear, Policies
@@ -135,7 +137,8 @@ def test_of_two_rewrites_one_stays_and_nothing_of_the_other(
 
         def replace(sink: ObjectStoreSink, number: int) -> None:
             start.wait(10)  # noqa: B023
-            won.append(_publish(sink, plan, b"new %d" % number, replace=True))  # noqa: B023
+            with suppress(StoreConflict):
+                won.append(_publish(sink, plan, b"new %d" % number, replace=True))  # noqa: B023
 
         threads = [threading.Thread(target=replace, args=(sink, i)) for i, sink in enumerate(sinks)]
         for thread in threads:
@@ -148,6 +151,53 @@ def test_of_two_rewrites_one_stays_and_nothing_of_the_other(
         assert len(values) == 3
         assert len(set(values)) == 1
         assert values[0] != b"old"
+
+
+@pytest.mark.parametrize("point", ["replacement noted", "file uploaded"])
+def test_a_rewrite_that_is_overtaken_by_one_that_dies_is_done_by_its_retry(
+    tmp_path: Path, server: dict[str, str], point: str
+) -> None:
+    """The old records are no answer to what was asked for, whatever the other try comes to."""
+    for place, options in ((str(tmp_path / "o"), None), (f"s3://clear/dies-{len(point)}", server)):
+        slow, dying = (object_store(place, tmp_path / f"s{i}", options) for i in range(2))
+        scope = WindowScope("c1", TOPIC, "g1", slow.identity)
+        plan = WindowPlan.explicit(scope, {"1:0": (0, 84)})
+        _publish(slow, plan, b"old")
+
+        def die(at: str) -> None:
+            if at == "file uploaded":
+                raise Died
+
+        def overtake(at: str) -> None:
+            if at == point:
+                with pytest.raises(Died):
+                    _publish(dying, plan, b"dead", replace=True, progress=die)  # noqa: B023
+
+        with pytest.raises(StoreConflict) as overtaken:
+            _publish(slow, plan, b"slow", replace=True, progress=overtake)
+        assert overtaken.value.retriable
+        assert read_windows(slow).to_table()["value"].to_pylist() == [b"old"] * 3
+        assert _publish(slow, plan, b"retry", replace=True)
+        slow.tidy(plan.window_id)
+        assert read_windows(slow).to_table()["value"].to_pylist() == [b"retry"] * 3
+        assert len(list(slow.place.names("data"))) == 1
+
+
+def test_google_cloud_storage_rewrites_by_generations(tmp_path: Path) -> None:
+    with gcs_server() as options:
+        sinks = [object_store("gs://lake/orders", tmp_path / f"s{i}", options) for i in range(2)]
+        scope = WindowScope("c1", TOPIC, "g1", sinks[0].identity)
+        plan = WindowPlan.explicit(scope, {"1:0": (0, 84)})
+        assert _publish(sinks[0], plan, b"old")
+        assert not _publish(sinks[1], plan, b"late")
+        assert _publish(sinks[1], plan, b"new", replace=True)
+        name = f"_tubemq/windows/{plan.window_id}.json"
+        known = sinks[0].place.read(name)
+        assert known is not None
+        assert _publish(sinks[1], plan, b"newer", replace=True)
+        assert not sinks[0].place.swap(name, known, known)
+        sinks[0].tidy(plan.window_id)
+        assert read_windows(sinks[0]).to_table()["value"].to_pylist() == [b"newer"] * 3
 
 
 def test_who_tidies_leaves_the_files_of_a_rewrite(tmp_path: Path, server: dict[str, str]) -> None:

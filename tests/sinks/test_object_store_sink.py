@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -12,13 +13,13 @@ import pytest
 
 from tests.sinks.object_server import object_server
 from tests.sinks.openers import object_store
-from tests.sinks.suite import Row, SinkSuite, rows_of
+from tests.sinks.suite import Row, SinkSuite, rows_of, written_by
 from tests.sinks.windows import COUNTS, OpenSink, ignore, plan_of, publish, stage
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import published_windows, read_windows
-from tubemq_provider.windows.errors import SinkDamaged
+from tubemq_provider.windows.errors import SinkDamaged, StoreConflict
 from tubemq_provider.windows.protocols import Sink
 
 
@@ -147,3 +148,28 @@ def test_credentials_stay_out_of_sight(sink: ObjectStoreSink) -> None:
 def test_the_parquet_sink_names_the_sink_for_object_stores() -> None:
     with pytest.raises(ConfigError, match="ObjectStoreSink"):
         ParquetSink("s3://bucket/x")
+
+
+def test_a_conflict_with_a_request_under_way_is_asked_again(tmp_path: Path) -> None:
+    """S3 answers 409 ConditionalRequestConflict, which does not say that there is an object."""
+    with object_server("busy", conflicts=2) as options:
+        sink = object_store("s3://busy/orders", tmp_path / "staging", options)
+        assert publish(sink, plan_of(sink)).won
+        assert not publish(sink, plan_of(sink), "b").won
+        assert rows_of(sink) == written_by("a")
+        staging = sink.begin(plan_of(sink), "c")
+        stage(staging, "c")
+        assert sink.replace(staging, plan_of(sink), COUNTS, ignore).won
+        assert rows_of(sink) == written_by("c")
+
+
+def test_a_conflict_that_does_not_end_is_left_to_a_retry(tmp_path: Path) -> None:
+    with object_server("busier", conflicts=7) as options:
+        sink = object_store("s3://busier/orders", tmp_path / "staging", options)
+        with pytest.raises(StoreConflict, match="under way") as busy:
+            publish(sink, plan_of(sink))
+        assert busy.value.retriable
+        for _ in range(2):  # the probe and the manifest are asked six times by each try
+            with suppress(StoreConflict):
+                publish(sink, plan_of(sink), "again")
+        assert rows_of(sink) == written_by("again")

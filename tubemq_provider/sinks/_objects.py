@@ -8,6 +8,7 @@ none". pyarrow's and most fsspec file systems cannot ask for that. Stores that i
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.sinks._places import as_document, scheme_of
+from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ __all__ = ["SCHEMES", "ObjectPlace"]
 
 SCHEMES: Final = ("s3", "gs", "az")
 """Schemes of URLs that are object stores."""
+
+_PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Between requests that meet another one for the same object."""
 
 _PROBE: Final = "_tubemq/conditional-put"
 _CLIENT_OPTIONS: Final = ("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout")
@@ -94,7 +99,7 @@ class ObjectPlace:
         self._prove_swaps()
         data = json.dumps(new, indent=1).encode()
         try:
-            obstore.put(self._store, name, data, mode={"e_tag": found.meta["e_tag"]})
+            obstore.put(self._store, name, data, mode=_still(found.meta))
         except PreconditionError:
             return False
         return True
@@ -160,9 +165,29 @@ class ObjectPlace:
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
+        for pause in (*_PAUSES_S, None):
+            try:
+                obstore.put(self._store, name, data, mode="create")
+            except AlreadyExistsError:
+                # S3 also refuses while another request for the object is under way, which may
+                # fail or remove it (409 ConditionalRequestConflict), and wants to be asked again.
+                if self._is_there(name):
+                    return False
+            else:
+                return True
+            if pause is not None:
+                threading.Event().wait(pause)
+        raise StoreConflict(
+            f"{self._url}/{name}: the store goes on answering that another request for it is under "
+            f"way, and there is no such object; a retry asks again"
+        )
+
+    def _is_there(self, name: str) -> bool:
+        import obstore
+
         try:
-            obstore.put(self._store, name, data, mode="create")
-        except AlreadyExistsError:
+            obstore.head(self._store, name)
+        except FileNotFoundError:
             return False
         return True
 
@@ -176,14 +201,14 @@ class ObjectPlace:
         self._prove()
         probe = b"Kept to check that the store honours conditional writes.\n"
         try:
-            # The entity tag of another object: never that of the probe.
-            obstore.put(self._store, _PROBE, probe, mode={"e_tag": '"0"'})
+            # Tag and version of another object: never those of the probe.
+            obstore.put(self._store, _PROBE, probe, mode={"e_tag": '"0"', "version": "1"})
         except PreconditionError:
             self._proven_swaps = True
             return
         raise ConfigError(
             f"{self._url}: the store replaces an object although it is not the one that was read "
-            f"(If-Match); windows cannot be rewritten in one step there",
+            f"(If-Match, or its generation); windows cannot be rewritten in one step there",
             subject="on_clear",
         )
 
@@ -199,6 +224,13 @@ class ObjectPlace:
                 subject="sink",
             )
         self._proven = True
+
+
+def _still(meta: Any) -> Any:
+    """The condition that an object is the one that `meta` is of. Google Cloud Storage compares
+    versions (generations), all others entity tags."""
+    condition = {"e_tag": meta["e_tag"], "version": meta["version"]}
+    return {key: value for key, value in condition.items() if value is not None}
 
 
 def _plain(url: str) -> str:

@@ -27,7 +27,12 @@ from tubemq_provider.files.staging import StagingArea, corrupt_files, verified_f
 from tubemq_provider.sinks._locating import place_at
 from tubemq_provider.sinks._markers import marker_document, read_marker
 from tubemq_provider.sinks._places import Place, PlaceBook
-from tubemq_provider.windows.errors import CountMismatch, DocumentError, SinkDamaged
+from tubemq_provider.windows.errors import (
+    CountMismatch,
+    DocumentError,
+    SinkDamaged,
+    StoreConflict,
+)
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
     BoundaryBook,
@@ -150,6 +155,12 @@ class ObjectStoreSink:
             winner = self._replaced(window_id)
             if winner.get("token") != token:
                 self.place.remove(_listed(manifest))
+        if winner.get("token") == before.get("token"):
+            # The old records stand there, and the other try may die: nobody has rewritten them.
+            raise StoreConflict(
+                f"{self.place.url}: another try has begun to replace window {window_id}, which is "
+                f"as it was; a retry looks at what has become of it and replaces it anew"
+            )
         return Publication(winner.get("token") == token, self._marker(winner, window_id))
 
     def discard(self, staging: Staging) -> None:

@@ -293,8 +293,8 @@ class ReplacingSink(Protocol):
         progress: Progress,
     ) -> Publication:
         """Like `Sink.publish`, for a window that is published: readers see all of the old or all
-        of the new records. If another try replaces it meanwhile, ``won`` is False and `marker` is
-        theirs."""
+        of the new records. If another try has replaced it meanwhile, ``won`` is False and `marker`
+        is theirs; if another is about to, `StoreConflict` (retriable): it may never come to it."""
 
 
 @runtime_checkable
