@@ -6,6 +6,7 @@ once, in `OffsetRange`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
@@ -49,6 +50,7 @@ def address_text(address: Address) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+_KEY: Final = re.compile(r"(0|[1-9][0-9]*):(0|[1-9][0-9]*)")
 _MINUTE_DIGITS: Final = len("202611211200")
 
 
@@ -120,10 +122,16 @@ class Partition:
     @classmethod
     def from_key(cls, topic: str, key: str) -> Partition:
         """The partition for ``"1:10002"``. Raises `ValueError` for anything else."""
-        broker, _, part = key.partition(":")
-        if not (broker.isdecimal() and part.isdecimal()):
+        found = _KEY.fullmatch(key)
+        if found is None:
             raise ValueError(f"partition key {key!r} is not '<broker id>:<partition id>'")
-        return cls(int(broker), topic, int(part))
+        return cls(int(found[1]), topic, int(found[2]))
+
+    @staticmethod
+    def is_key(key: object) -> bool:
+        """Whether `key` is the key of some partition. There is one spelling for each: no sign, no
+        leading zero, ASCII digits."""
+        return isinstance(key, str) and _KEY.fullmatch(key) is not None
 
     def __str__(self) -> str:
         """TubeMQ's own partition key, ``brokerId:topic:partitionId``."""

@@ -32,7 +32,7 @@ def problems(**arguments: Any) -> str:
         {"mode": "time", "boundaries": BOUNDARIES},
         {"mode": "time", "boundaries": "/data/boundaries.json"},
         {"mode": "time", "boundaries": BOUNDARIES, "start": "", "end": "None"},
-        {"mode": "time", "starting_offsets": {"1:0": 0}, "ending_offsets": '{"1:0": "latest"}'},
+        {"mode": "time", "starting_offsets": {"1:0": 0}, "ending_offsets": '{"1:0": "stable"}'},
         {"engine": "session", "spark_conf": {"spark.master": "local[2]"}},
     ],
 )
@@ -106,7 +106,7 @@ def test_a_wrong_initial_position_is_one_problem(value: object) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(IngestArguments, {**BASE, "initial_position": value})
     assert caught.value.problems == [
-        f"initial_position: {value!r} is neither 'earliest' nor 'latest' nor offsets by partition"
+        f"initial_position: {value!r} is neither 'earliest' nor 'stable' nor offsets by partition"
     ]
 
 

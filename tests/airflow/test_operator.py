@@ -70,12 +70,35 @@ class TestInADag:
             assert operator().max_active_tis_per_dag == 2
 
     @pytest.mark.parametrize(
-        "position", ["latest", {"1:0": "latest"}, '{"orders":{"1:0":"latest"}}']
+        "position", ["stable", {"1:0": "stable"}, '{"orders":{"1:0":"stable"}}']
     )
-    def test_latest_is_refused_where_runs_may_overlap(self, position: object) -> None:
+    def test_the_stable_end_is_refused_where_runs_may_overlap(self, position: object) -> None:
         assert operator(initial_position=position).max_active_tis_per_dag == 1
-        with pytest.raises(ConfigError, match="'latest' needs max_active_tis_per_dag=1"):
+        with pytest.raises(ConfigError, match="'stable' needs max_active_tis_per_dag=1"):
             operator(initial_position=position, max_active_tis_per_dag=4)
+
+    @pytest.mark.parametrize(
+        ("given", "named"),
+        [
+            ({"initial_position": "latest"}, "initial_position"),
+            ({"initial_position": '{"orders":{"1:0":"latest"}}'}, "initial_position"),
+            ({"new_partition_position": "latest"}, "new_partition_position"),
+            (
+                {
+                    "mode": "time",
+                    "starting_offsets": {"1:0": 0},
+                    "ending_offsets": {"1:0": "latest"},
+                },
+                "ending_offsets",
+            ),
+        ],
+    )
+    def test_latest_is_an_old_word_for_the_stable_end_and_warns_once(
+        self, given: dict[str, Any], named: str
+    ) -> None:
+        with pytest.warns(DeprecationWarning, match=f"{named}.*write 'stable'") as told:
+            operator(**given)
+        assert [warning.filename for warning in told] == [__file__]
 
     def test_the_alias_defaults_to_the_connection_id(self) -> None:
         task = operator(cluster=None, tubemq_conn_id="mq_eu")
@@ -122,7 +145,7 @@ def test_a_task_killed_before_its_job_exists_writes_nothing(
 
 class TestMapped:
     def test_the_worker_adds_nothing_that_the_scheduler_has_not_seen(self) -> None:
-        task = mapped(initial_position="latest")
+        task = mapped(initial_position="stable")
         assert (task.inlets, task.outlets, task.max_active_tis_per_dag) == ([], [], None)
 
     def test_it_fails_with_what_to_pass(self, hook: TubeMQHook) -> None:
@@ -152,10 +175,14 @@ class Scene:
         self.journal = MemoryJournal()
         self.runs = 0
 
-    def produce(self, count: int) -> None:
+    def produce(self, count: int, *, flush: bool = True) -> None:
         partitions = [Partition(b, TOPIC, p) for b in (1, 2) for p in (0, 1, 10_000, 10_001)]
         records = [Record(b"%d" % i, partition=partitions[i % 8]) for i in range(count)]
         list(self.hook.produce(TOPIC, records))
+        if flush:
+            self.flush()
+
+    def flush(self) -> None:
         for broker in (1, 2):
             for store in (0, 1):
                 self.mq.broker(broker).store(TOPIC, store).flush()
@@ -207,10 +234,21 @@ class TestJob:
         with pytest.raises(NoInitialPosition, match="initial_position"):
             scene.run()
 
+    @pytest.mark.parametrize("word", ["stable", "latest"])
+    def test_a_group_that_begins_at_the_end_gets_what_was_only_in_memory(
+        self, scene: Scene, word: str
+    ) -> None:
+        scene.produce(16)
+        scene.produce(8, flush=False)
+
+        assert scene.run(initial_position=word).empty
+        scene.flush()
+        assert scene.run(initial_position=word).total == 8
+
     def test_initial_offsets_may_mix_numbers_and_words(self, scene: Scene) -> None:
         scene.produce(16)
-        words = {"1:0": 0, "1:1": 0, "1:10000": "earliest", "1:10001": "latest"}
-        scene.run(initial_position=words | {f"2:{p}": "latest" for p in (0, 1, 10_000, 10_001)})
+        words = {"1:0": 0, "1:1": 0, "1:10000": "earliest", "1:10001": "stable"}
+        scene.run(initial_position=words | {f"2:{p}": "stable" for p in (0, 1, 10_000, 10_001)})
         assert scene.rows() == 6
 
     def test_time_windows_come_from_the_data_interval(self, scene: Scene) -> None:
@@ -242,7 +280,7 @@ class TestJob:
     def test_explicit_offsets_are_read_as_given(self, scene: Scene) -> None:
         scene.produce(16)
         found = scene.run(
-            mode="time", starting_offsets='{"1:0": 28}', ending_offsets='{"1:0": "latest"}'
+            mode="time", starting_offsets='{"1:0": 28}', ending_offsets='{"1:0": "stable"}'
         )
         assert found.ranges == {"1:0": (28, 112)}
         assert found.records == {"1:0": 1}

@@ -127,8 +127,8 @@ class TestLedgerStore(ClaimStoreSuite):
         assert totals == [3, 1]
         assert set(world.sink.windows) == {world.id(n) for n in (1, 2, 3, 4)}
 
-    def test_latest_is_resolved_once_though_runs_are_side_by_side(self, world: RunWorld) -> None:
-        options = {"initial_position": "latest"}
+    def test_the_stable_end_is_resolved_once_by_runs_side_by_side(self, world: RunWorld) -> None:
+        options = {"initial_position": "stable"}
         one = world.over(world.open_try("a"), **options).steps()
         for step in one:
             if step.point == "claims created":

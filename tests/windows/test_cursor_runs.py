@@ -88,7 +88,7 @@ def test_a_group_without_progress_needs_an_initial_position(world: World) -> Non
 
 
 def test_an_initial_position_may_name_offsets(world: World) -> None:
-    initial = {TOPIC: {"1:0": ENTRY, "1:1": "latest", "2:0": "earliest"}}
+    initial = {TOPIC: {"1:0": ENTRY, "1:1": "stable", "2:0": "earliest"}}
     result = world.run(initial_position=initial).run()
     assert result.records == {"1:0": 1, "1:1": 0, "2:0": 4}
 
@@ -102,15 +102,15 @@ def test_an_initial_position_lists_all_its_problems(world: World) -> None:
     assert len(caught.value.problems) == 4
 
 
-def test_latest_is_refused_where_runs_may_overlap(world: World) -> None:
+def test_stable_is_refused_where_runs_may_overlap(world: World) -> None:
     with pytest.raises(ConfigError, match="serialised"):
-        world.run(initial_position="latest", serialised=False)
+        world.run(initial_position="stable", serialised=False)
 
 
-def test_latest_begins_at_the_end_of_the_first_run_even_if_that_was_empty(world: World) -> None:
-    assert world.run(initial_position="latest").run().empty
+def test_stable_begins_at_the_end_of_the_first_run_even_if_that_was_empty(world: World) -> None:
+    assert world.run(initial_position="stable").run().empty
     world.log.append("2:0", 2)
-    assert world.run(initial_position="latest").run().records["2:0"] == 2
+    assert world.run(initial_position="stable").run().records["2:0"] == 2
 
 
 def test_a_cap_splits_the_backlog_and_says_that_there_is_more(world: World) -> None:
@@ -394,7 +394,7 @@ def test_a_new_partition_begins_where_the_policy_says(world: World) -> None:
     world.log.append("1:10000", 3)
     assert world.run().run().records["1:10000"] == 3
     world.log.append("3:0", 3)
-    result = world.run(policies={"new_partition_position": "latest"}).run()
+    result = world.run(policies={"new_partition_position": "stable"}).run()
     assert result.ranges["3:0"] == (84, 84)  # fixed by a window, or the next run would move it on
     world.log.append("3:0", 1)
     assert world.run().run().records["3:0"] == 1

@@ -78,7 +78,7 @@ def test_filters_with_nothing_in_common_share_a_sink(world: World) -> None:
 
 def test_whatever_the_initial_position_is_it_is_asked_first(world: World) -> None:
     world.run().run()
-    for initial in (None, "latest", {TOPIC: dict.fromkeys(("1:0", "1:1", "2:0"), 0)}):
+    for initial in (None, "stable", {TOPIC: dict.fromkeys(("1:0", "1:1", "2:0"), 0)}):
         with pytest.raises(OtherScopeFound):
             beside(world, cluster="renamed").run(initial_position=initial).run()
 
@@ -86,7 +86,7 @@ def test_whatever_the_initial_position_is_it_is_asked_first(world: World) -> Non
 def test_progress_of_its_own_ends_the_question(world: World) -> None:
     world.run().run()
     other = beside(world, cluster="renamed")
-    other.run(policies={"on_other_scope": "start_anew"}, initial_position="latest").run()
+    other.run(policies={"on_other_scope": "start_anew"}, initial_position="stable").run()
     # That run was empty: its event alone says that the scope has begun.
     assert other.journal.cursor is None
     assert json.loads(other.journal.events[-1])["position"]["seq"] == 0

@@ -273,7 +273,7 @@ def test_a_mapping_lists_all_its_problems() -> None:
 def test_explicit_ranges_are_read_once_and_found_again(world: World) -> None:
     def planner() -> ExplicitPlanner:
         return ExplicitPlanner(
-            world.scope, {"1:0": 0, "1:1": "earliest"}, {"1:0": 28, "1:1": "latest"}, world.log.ends
+            world.scope, {"1:0": 0, "1:1": "earliest"}, {"1:0": 28, "1:1": "stable"}, world.log.ends
         )
 
     first = run(world, planner(), task="a")

@@ -105,6 +105,7 @@ class MessageBatch:
         "_columns",
         "_count",
         "_messages",
+        "_nbytes",
         "_policy",
         "_quick",
         "end",
@@ -132,6 +133,7 @@ class MessageBatch:
         self._policy = policy
         self._columns: Columns | None = None
         self._quick: Decoded | None = None
+        self._nbytes: int | None = None
 
     def __len__(self) -> int:
         self.decode()
@@ -142,9 +144,12 @@ class MessageBatch:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all record bodies."""
-        self.decode()
-        return sum(map(len, self._lists.bodies)) if self._quick is None else self._quick.nbytes
+        """Bytes of all record bodies; added up once, as that costs as much as their checksums."""
+        if self._nbytes is None:
+            self.decode()
+            quick = self._quick
+            self._nbytes = sum(map(len, self._lists.bodies)) if quick is None else quick.nbytes
+        return self._nbytes
 
     def first(self) -> Anchor | None:
         """The first record as the broker has it, whatever becomes of it when it is decoded."""

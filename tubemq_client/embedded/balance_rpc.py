@@ -186,7 +186,7 @@ class BalanceRpc:
                 f"together, please increase the number of clients or totalCount value {count}",
             )
         select_big = request.selectBig if request.HasField("selectBig") else True
-        return BoundTerms(session_key, request.sessionTime, count, select_big)
+        return BoundTerms(session_key, count, select_big)
 
     # ------------------------------------------------------------------ heartbeat
 

@@ -33,10 +33,9 @@ class GroupKind(StrEnum):
 
 
 class BoundTerms(NamedTuple):
-    """What all members of a bound group must agree on. `session_time` (ms) may differ."""
+    """What all members of a bound group must agree on."""
 
     session_key: str
-    session_time: int
     total_count: int
     select_big: bool
 

@@ -30,8 +30,9 @@ from tubemq_provider.offsets.choose import StoreName
 from tubemq_provider.operators.destination import needless_connection
 from tubemq_provider.sinks.factory import sink_word, spec_problems
 from tubemq_provider.sinks.parquet import local_root
+from tubemq_provider.windows.policies import end_word, words_in
 
-__all__ = ["IngestArguments", "begins_at_latest", "place_problems"]
+__all__ = ["IngestArguments", "begins_at_end", "place_problems", "says_latest"]
 
 Mode = Literal["cursor", "time"]
 Resolver = Literal["boundaries", "timeline", "history", "message_time", "explicit"]
@@ -69,6 +70,13 @@ _OF_RESOLVER = {
     "ending_offsets": ("explicit",),
 }
 """Arguments that mean something to some resolvers only."""
+_WITH_ENDS = (
+    "initial_position",
+    "new_partition_position",
+    "starting_offsets",
+    "ending_offsets",
+)
+"""Arguments in which the stable end has a word."""
 
 
 def _blank_is_none(value: object) -> object:
@@ -129,9 +137,9 @@ GivenBoundaries = Annotated[dict[str, Any] | str, BeforeValidator(from_json)]
 
 def _position(value: object) -> object:
     value = from_json(value)
-    if value in (None, "earliest", "latest") or (isinstance(value, dict) and value):
-        return value
-    raise ValueError(f"{value!r} is neither 'earliest' nor 'latest' nor offsets by partition")
+    if value in (None, "earliest", "stable", "latest") or (isinstance(value, dict) and value):
+        return end_word(value)
+    raise ValueError(f"{value!r} is neither 'earliest' nor 'stable' nor offsets by partition")
 
 
 InitialPosition = Annotated[str | dict[str, Any] | None, BeforeValidator(_position)]
@@ -182,7 +190,9 @@ class IngestArguments(TaskArguments):
     max_duration: Duration = None
     on_offset_regression: Literal["fail", "reset_to_end", "reset_to_start"] = "fail"
 
-    new_partition_position: Literal["earliest", "latest"] = "earliest"
+    new_partition_position: Annotated[Literal["earliest", "stable"], BeforeValidator(end_word)] = (
+        "earliest"
+    )
     gap_policy: Literal["fail", "skip"] = "fail"
     corrupt_records: Literal["fail", "drop", "quarantine"] = "fail"
     on_clear: Literal["verify", "rewrite"] = "verify"
@@ -390,16 +400,21 @@ def _no_rewrite(word: str) -> list[str]:
     return [f"on_clear='rewrite': {reasons[word]}; {hint}"]
 
 
-def begins_at_latest(arguments: Mapping[str, Any]) -> bool:
-    """Whether `arguments`, not checked yet, let any partition begin at ``latest``."""
+def begins_at_end(arguments: Mapping[str, Any]) -> bool:
+    """Whether `arguments`, not checked yet, let any partition begin at the stable end."""
+    return not {"stable", "latest"}.isdisjoint(words_in(_lenient(arguments["initial_position"])))
+
+
+def says_latest(arguments: Mapping[str, Any]) -> list[str]:
+    """The names of `arguments`, not checked yet, that say ``latest`` for the stable end."""
+    return [name for name in _WITH_ENDS if "latest" in words_in(_lenient(arguments[name]))]
+
+
+def _lenient(value: object) -> object:
     try:
-        given = from_json(arguments["initial_position"])
+        return from_json(value)
     except ValueError:
-        return False
-    if not isinstance(given, Mapping):
-        return bool(given == "latest")
-    inner = (item.values() if isinstance(item, Mapping) else [item] for item in given.values())
-    return any(offset == "latest" for offsets in inner for offset in offsets)
+        return None
 
 
 def _text(instant: datetime) -> str:

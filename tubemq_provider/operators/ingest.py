@@ -8,9 +8,11 @@ naming assets, since Airflow parses Dag files all the time.
 from __future__ import annotations
 
 import json
+import warnings
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from airflow.exceptions import AirflowProviderDeprecationWarning
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tubemq_client import errors
@@ -20,7 +22,12 @@ from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.choose import TaskStore, store_for
 from tubemq_provider.operators.announce import announce
-from tubemq_provider.operators.arguments import IngestArguments, begins_at_latest, place_problems
+from tubemq_provider.operators.arguments import (
+    IngestArguments,
+    begins_at_end,
+    place_problems,
+    says_latest,
+)
 from tubemq_provider.operators.intervals import refuse_interval, run_interval
 from tubemq_provider.operators.job import IngestJob
 from tubemq_provider.operators.narrate import Narrator
@@ -41,6 +48,10 @@ _STATIC = dict.fromkeys(
     ("topic", "group", "cluster"),
     "it names the offsets asset, which Airflow must know before a run",
 )
+
+
+_ABOVE_INIT = 5
+"""Frames from a warning to the Dag's author: two of ours, `__init__`, Airflow's around it."""
 
 
 class TubeMQSparkIngestOperator(OutputArguments):
@@ -94,7 +105,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
         the topic. Default: the look-up group of `group`.
     :param message_zone: time zone of the producers' minutes, for ``message_time``. Default: UTC.
     :param starting_offsets: ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` or JSON.
-    :param ending_offsets: the same with ``latest``, which is the stable end.
+    :param ending_offsets: the same with ``stable``, the end that a broker crash cannot take back.
     :param engine: ``session``: Spark in the task's process. ``inline``: no JVM; for small windows.
     :param spark_conf: Spark configuration of a new session; ``spark.master`` defaults to
         ``local[2]``.
@@ -107,8 +118,8 @@ class TubeMQSparkIngestOperator(OutputArguments):
         ``airflow tubemq offsets epoch`` began it, at first "". A name that was not used before
         begins a new life: windows of their own, from the beginning of the logs. For topics that
         were made anew.
-    :param initial_position: where a group without progress begins: ``earliest``, ``latest`` or
-        offsets. Cursor mode; there is no default, a first run without it fails.
+    :param initial_position: where a group without progress begins: ``earliest``, ``stable``
+        (the end) or offsets. Cursor mode; there is no default, a first run without it fails.
     :param max_records: a cursor window has no more records than this. Counted in index entries, one
         per record: with filters, or other partitions in the store, it has fewer. The least of the
         caps counts; the result's `has_more` says that one did.
@@ -121,7 +132,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
     :param on_offset_regression: a log ends before the position: ``fail``, ``reset_to_end`` or
         ``reset_to_start``. Cursor mode.
     :param new_partition_position: where a partition begins that appeared since: ``earliest`` or
-        ``latest``.
+        ``stable``.
     :param corrupt_records: a record fails its checksum: ``fail``, ``drop`` (counted), or
         ``quarantine``: counted, and kept as it came in a file beside the window (sinks of files).
     :param on_clear: what a cleared task does that finds its window written: ``verify`` counts the
@@ -189,6 +200,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
     offset_store: str
     _job: IngestJob | None = None
     _killed: bool = False
+    _warned: bool = False
 
     def __init__(
         self,
@@ -242,6 +254,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
         )
         failing = fatal_errors_fail_the_task(self.log, look_further=look_further)
         with failing, ExitStack() as stack:
+            self._warn_of_latest()
             arguments = parse(IngestArguments, self._arguments())
             hook = TubeMQHook(self.tubemq_conn_id)
             hook.expect_cluster(arguments.cluster)
@@ -291,17 +304,31 @@ class TubeMQSparkIngestOperator(OutputArguments):
         for name, value in given.items():
             setattr(self, name, value)
         unsafe = place_problems(self._arguments())
-        if not is_mapped(self) and not self._serialised and begins_at_latest(given):
+        if not is_mapped(self) and not self._serialised and begins_at_end(given):
             unsafe.append(
-                "initial_position 'latest' needs max_active_tis_per_dag=1: runs would race"
+                "initial_position 'stable' needs max_active_tis_per_dag=1: runs would race"
             )
         fixed = IngestArguments.model_fields.keys() - set(self.template_fields)
         static = dict.fromkeys(fixed, "as it decides how the task is set up") | _STATIC
         check_literals(IngestArguments, self._arguments(), static=static, problems=unsafe)
+        self._warn_of_latest()
+
+    def _warn_of_latest(self) -> None:
+        """Once per task: ``latest`` is the end in memory elsewhere, and here meant the stable one.
+        What templates say is only known when they are rendered."""
+        if self._warned or not (names := says_latest(self._arguments())):
+            return
+        self._warned = True
+        warnings.warn(
+            f"{', '.join(names)}: 'latest' is an old word for the stable end here; write 'stable', "
+            f"which means the same",
+            AirflowProviderDeprecationWarning,
+            stacklevel=_ABOVE_INIT,
+        )
 
     @property
     def _serialised(self) -> bool:
-        """Whether two first runs cannot resolve ``latest`` differently."""
+        """Whether two first runs cannot resolve ``stable`` differently."""
         return self.max_active_tis_per_dag == 1 or self.offset_store == "ledger"
 
     def _serialise(self, mode: str, offset_store: str, chosen: Mapping[str, Any]) -> None:

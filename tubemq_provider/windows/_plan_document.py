@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from tubemq_client.model import INDEX_ENTRY_BYTES
+from tubemq_client.model import INDEX_ENTRY_BYTES, Partition
 from tubemq_provider.windows.anchors import read_anchors
 from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.errors import DocumentError
@@ -34,7 +34,6 @@ PLAN_VERSION: Final = VERSIONS["plan"]
 Range = tuple[int, int]
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
-_KEY = re.compile(r"(0|[1-9][0-9]*):(0|[1-9][0-9]*)")
 _H = re.compile(r"[0-9a-f]{10}")
 
 
@@ -51,7 +50,7 @@ _PREFIX = {WindowKind.TIME: "t-", WindowKind.CURSOR: "c-", WindowKind.EXPLICIT: 
 
 def valid_key(key: object) -> bool:
     """Whether `key` is a partition key like ``"1:10002"``."""
-    return isinstance(key, str) and _KEY.fullmatch(key) is not None
+    return Partition.is_key(key)
 
 
 def offset_problem(offset: object) -> str | None:

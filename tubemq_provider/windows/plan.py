@@ -57,6 +57,7 @@ class WindowScope:
     sink: str
     filters: tuple[str, ...] = ()
     epoch: str = ""
+    _h: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "filters", tuple(sorted(set(self.filters))))
@@ -64,6 +65,12 @@ class WindowScope:
     @property
     def h(self) -> str:
         """Ten hex digits that tell this scope from others."""
+        if self._h is None:
+            object.__setattr__(self, "_h", self._digits())
+        assert self._h is not None
+        return self._h
+
+    def _digits(self) -> str:
         return sha256_hex(
             [
                 self.cluster,
@@ -123,6 +130,7 @@ class WindowPlan:
     has_more: bool = False
     before: Anchors = field(default_factory=dict)
     upto: Anchors = field(default_factory=dict)
+    _hash: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ordered = dict(sorted(self.ranges.items(), key=key_order))
@@ -199,9 +207,13 @@ class WindowPlan:
     @property
     def hash(self) -> str:
         """Hex sha256 over id, topic, group, filters, epoch and ranges."""
-        # An explicit window's id is made from this hash, so there the scope stands for the id.
-        named = f"x-{self.h}" if self.kind is WindowKind.EXPLICIT else self.window_id
-        return _plan_hash(named, self.topic, self.group, self.filters, self.epoch, self.ranges)
+        if self._hash is None:
+            # An explicit window's id is made from this hash: there the scope stands for the id.
+            named = f"x-{self.h}" if self.kind is WindowKind.EXPLICIT else self.window_id
+            known = (self.topic, self.group, self.filters, self.epoch, self.ranges)
+            object.__setattr__(self, "_hash", _plan_hash(named, *known))
+        assert self._hash is not None
+        return self._hash
 
     @property
     def ends(self) -> dict[str, int]:

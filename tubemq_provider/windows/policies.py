@@ -17,6 +17,7 @@ from tubemq_provider.windows._plan_document import offset_problem, valid_key
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "STABLE",
     "CorruptRecords",
     "GapPolicy",
     "NewPartitionPosition",
@@ -24,14 +25,21 @@ __all__ = [
     "OnOtherScope",
     "Policies",
     "RegressionPolicy",
+    "end_word",
     "parse_offsets",
+    "words_in",
 ]
 
 EARLIEST: Final = "earliest"
 """The first offset a broker still holds."""
 
+STABLE: Final = "stable"
+"""The end at planning that a broker crash cannot take back."""
+
 LATEST: Final = "latest"
-"""The end at planning; for cursor windows that is the *stable* end."""
+"""The end in memory to sensors, the data source and the command line; windows never end there.
+Where a window begins or ends it is an old word for `STABLE`, still understood.
+"""
 
 
 class GapPolicy(StrEnum):
@@ -55,7 +63,11 @@ class NewPartitionPosition(StrEnum):
     """Where a partition begins that appeared after the group's first window."""
 
     EARLIEST = "earliest"
-    LATEST = "latest"
+    STABLE = "stable"
+
+    @classmethod
+    def _missing_(cls, value: object) -> NewPartitionPosition | None:
+        return cls.STABLE if value == LATEST else None
 
 
 class CorruptRecords(StrEnum):
@@ -108,10 +120,11 @@ class Policies:
             kind = kinds.get(name)
             if kind is None:
                 problems.append(f"unknown policy {name!r}; known: {', '.join(kinds)}")
-            elif text not in list(kind):
-                problems.append(f"{name} {text!r} is none of {', '.join(kind)}")
             else:
-                values[name] = kind(text)
+                try:
+                    values[name] = kind(text)
+                except ValueError:
+                    problems.append(f"{name} {text!r} is none of {', '.join(kind)}")
         if problems:
             raise ConfigError(problems, subject="policies")
         return cls(**values)
@@ -121,7 +134,8 @@ def parse_offsets(
     value: object, topic: str, *, subject: str, words: bool = True
 ) -> dict[str, int | str]:
     """Offsets by partition key from what a user types: ``{"<topic>": {"1:0": 2800, "1:1":
-    "earliest"}}``. Raises `ConfigError` listing every problem; `words` allows earliest and latest.
+    "earliest"}}``. Raises `ConfigError` listing every problem; `words` allows earliest and stable
+    (and latest, which becomes stable).
     """
     if not isinstance(value, Mapping) or set(value) != {topic}:
         raise ConfigError(
@@ -136,16 +150,28 @@ def parse_offsets(
     ]
     if problems:
         raise ConfigError(problems, subject=subject)
-    return dict(offsets)
+    return {key: end_word(offset) for key, offset in offsets.items()}
+
+
+def end_word(word: Any) -> Any:
+    """`STABLE` for its old word `LATEST`; anything else as it is."""
+    return STABLE if word == LATEST else word
+
+
+def words_in(value: object) -> set[str]:
+    """The words in a position: a word itself, or those among offsets by partition."""
+    if isinstance(value, Mapping):
+        return set().union(*map(words_in, value.values()))
+    return {value} if isinstance(value, str) else set()
 
 
 def _problems(key: object, offset: object, *, words: bool) -> list[str]:
     if not valid_key(key):
         return [f"{key!r} is not '<broker id>:<partition id>'"]
     if isinstance(offset, str):
-        if words and offset in (EARLIEST, LATEST):
+        if words and offset in (EARLIEST, STABLE, LATEST):
             return []
-        allowed = "an offset, 'earliest' or 'latest'" if words else "an offset"
+        allowed = "an offset, 'earliest' or 'stable'" if words else "an offset"
         return [f"{key}: {offset!r} is not {allowed}"]
     problem = offset_problem(offset)
     return [f"{key}: {problem}"] if problem else []

@@ -29,10 +29,11 @@ from tubemq_provider.windows.planning.lives import LogLife, LogWitness
 from tubemq_provider.windows.planning.retention import EndsLookup, by_key, lost_starts, truncated
 from tubemq_provider.windows.policies import (
     EARLIEST,
-    LATEST,
+    STABLE,
     NewPartitionPosition,
     Policies,
     RegressionPolicy,
+    end_word,
     parse_offsets,
 )
 
@@ -47,13 +48,13 @@ class CursorPlanner:
     told to forget them.
 
     - `ends` gives *stable* ends (the end in memory can be taken back by a broker crash).
-    - `initial_position`: where a group without any progress begins: ``"earliest"``, ``"latest"``,
+    - `initial_position`: where a group without any progress begins: ``"earliest"``, ``"stable"``,
       or ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` for all partitions. There is no default.
     - `max_entries` caps a window, in index entries over all stores: an upper bound on records.
     - `byte_budget` and `max_duration` cap it by estimates, see `budgets`; the least cap counts.
     - `witness` tells whether the logs are still those in which the position was taken; without one
       only logs that are shorter than the position are noticed.
-    - `serialised` says that runs of this group never overlap; ``latest`` needs that, as two
+    - `serialised` says that runs of this group never overlap; ``stable`` needs that, as two
       first runs would resolve it differently and lose what lies between.
     """
 
@@ -71,20 +72,21 @@ class CursorPlanner:
 
     def __post_init__(self) -> None:
         problems = []
+        self.initial_position = end_word(self.initial_position)
         if self.max_duration is not None and self.max_duration <= timedelta(0):
             problems.append(f"max_duration {self.max_duration} is not positive")
         if self.max_entries is not None and self.max_entries < 1:
             problems.append(f"max_entries {self.max_entries} is not >= 1")
         if isinstance(self.initial_position, str):
-            if self.initial_position not in {EARLIEST, LATEST}:
+            if self.initial_position not in {EARLIEST, STABLE}:
                 problems.append(
-                    f"initial_position {self.initial_position!r} is neither earliest nor latest"
+                    f"initial_position {self.initial_position!r} is neither earliest nor stable"
                 )
         elif self.initial_position is not None:
             parse_offsets(self.initial_position, self.scope.topic, subject="initial_position")
-        if not self.serialised and LATEST in self._initial_words():
+        if not self.serialised and STABLE in self._initial_words():
             problems.append(
-                "initial_position 'latest' needs serialised runs (max_active_tis_per_dag=1)"
+                "initial_position 'stable' needs serialised runs (max_active_tis_per_dag=1)"
             )
         if problems:
             raise ConfigError(problems, subject="cursor window")
@@ -95,7 +97,7 @@ class CursorPlanner:
         if wanted is None:
             raise NoInitialPosition(
                 f"group {self.scope.group!r} has no progress on topic {self.scope.topic!r}; set "
-                f"initial_position to 'earliest', 'latest' or offsets for its first window"
+                f"initial_position to 'earliest', 'stable' or offsets for its first window"
             )
         if isinstance(wanted, str):
             offsets: dict[str, int | str] = dict.fromkeys(self._known, wanted)
@@ -119,7 +121,7 @@ class CursorPlanner:
         ranges = _capped(full, gaps, self._cap(full, gaps), turn=position.seq)
         # A reset, or where a partition joins at its end, is lost again unless a window says so.
         fixes = bool(resets) or (
-            bool(joined) and self.policies.new_partition_position is NewPartitionPosition.LATEST
+            bool(joined) and self.policies.new_partition_position is NewPartitionPosition.STABLE
         )
         if not fixes and all(start == end for start, end in ranges.values()):
             return None
@@ -196,7 +198,7 @@ class CursorPlanner:
     def _initial_words(self) -> set[object]:
         wanted = self.initial_position
         if isinstance(wanted, Mapping):
-            return set(wanted[self.scope.topic].values())
+            return {end_word(offset) for offset in wanted[self.scope.topic].values()}
         return {wanted}
 
     def _check_initial(self, offsets: Mapping[str, int | str]) -> None:
@@ -214,7 +216,7 @@ class CursorPlanner:
     def _resolve(self, key: str, offset: int | str) -> int:
         if offset == EARLIEST:
             return self._known[key].min_offset
-        if offset == LATEST:
+        if offset == STABLE:
             return self._known[key].max_offset
         return int(offset)
 

@@ -27,7 +27,13 @@ from tubemq_provider.windows.planning.retention import (
     check_reachable,
     lost_starts,
 )
-from tubemq_provider.windows.policies import EARLIEST, LATEST, NewPartitionPosition, Policies
+from tubemq_provider.windows.policies import (
+    EARLIEST,
+    STABLE,
+    NewPartitionPosition,
+    Policies,
+    end_word,
+)
 from tubemq_provider.windows.protocols import BoundaryBook
 
 __all__ = ["ExplicitPlanner", "StandalonePlanner", "TimePlanner"]
@@ -224,7 +230,7 @@ class TimePlanner(_Standalone):
 
     def _joining(self, key: str, known: PartitionEnds | None, end: int) -> int:
         """Where a partition begins that no earlier boundary knows."""
-        if self.policies.new_partition_position is NewPartitionPosition.LATEST:
+        if self.policies.new_partition_position is NewPartitionPosition.STABLE:
             return end
         if known is None:
             raise WindowNotReady(
@@ -238,7 +244,7 @@ class TimePlanner(_Standalone):
 class ExplicitPlanner(_Standalone):
     """Plans ranges given by hand: `starting` and `ending` by partition key, offsets or words.
 
-    Offsets are taken as they are; ``"earliest"`` and ``"latest"`` are resolved when planned.
+    Offsets are taken as they are; ``"earliest"`` and ``"stable"`` are resolved when planned.
     """
 
     scope: WindowScope
@@ -301,6 +307,6 @@ class ExplicitPlanner(_Standalone):
 def _offset(value: int | str, known: PartitionEnds) -> int:
     if value == EARLIEST:
         return known.min_offset
-    if value == LATEST:
+    if end_word(value) == STABLE:
         return known.max_offset
     return int(value)

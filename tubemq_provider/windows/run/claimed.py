@@ -46,7 +46,7 @@ class ClaimedRun(WindowRun):
 
     def _load(self) -> Iterator[str]:
         """The position is the book's. A group without one gets it here, before anything is planned:
-        two first runs must not resolve ``latest`` twice."""
+        two first runs must not resolve ``stable`` twice."""
         # Read before the book, which is never behind an event of its own.
         event = self._store.newest_position()
         yield "event read"
