@@ -35,7 +35,7 @@ def test_a_name_that_is_new_begins_at_the_beginning_whatever_the_first_epoch_beg
     world: World,
 ) -> None:
     world.begin("2")
-    result = world.run(initial_position="latest").run()
+    result = world.run(initial_position="stable").run()
     assert result.window_id == world.id(1)
     assert result.total == 6
     world.log.append("1:0")
