@@ -10,6 +10,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tubemq_client import errors
+from tubemq_client._core.limits import (
+    filter_problems,
+    group_problem,
+    session_key_problem,
+    topic_problem,
+)
 from tubemq_client._wire import strings
 from tubemq_client.model import INDEX_ENTRY_BYTES, Partition
 
@@ -37,8 +43,8 @@ class BoundStart:
     def problems(self, topics: Iterable[str]) -> list[str]:
         """What is wrong with it for a member that reads `topics`."""
         found = []
-        if not self.session_key.strip():
-            found.append("session_key is empty")
+        if problem := session_key_problem(self.session_key):
+            found.append(problem)
         if self.source_count < 1:
             found.append(f"source_count {self.source_count} is less than 1")
         for partition, offset in self.offsets.items():
@@ -84,12 +90,8 @@ def subscription(
     included that no server minds but that could not be written in a heartbeat."""
     wanted = {topic: tuple(sorted(set(items))) for topic, items in topics.items()}
     problems = [] if wanted else ["topics: name at least one"]
-    names = [("group", group), *(("topics", topic) for topic in wanted)]
-    problems += [
-        f"{option}: {name!r} is empty or contains one of ': # @ , ; =' or a blank"
-        for option, name in names
-        if not strings.is_name(name)
-    ]
+    judged = [("group", group_problem(group)), *(("topics", topic_problem(t)) for t in wanted)]
+    problems += [f"{option}: {problem}" for option, problem in judged if problem]
     for topic, items in topics.items():
         if isinstance(items, str):
             problems.append(f"topics: the filters of {topic!r} are the text {items!r}; give a list")
@@ -99,6 +101,7 @@ def subscription(
             for item in wanted[topic]
             if not strings.is_filter_item(item)
         ]
+        problems += [f"topics: {topic!r}: {found}" for found in filter_problems(wanted[topic])]
     if bound is not None:
         problems += [f"bound: {problem}" for problem in bound.problems(wanted)]
     if problems:

@@ -174,13 +174,18 @@ def _check(*, follow: bool, balanced: bool, **given: list[str] | None) -> None:
         raise errors.ConfigError(problems)
 
 
+def _topic(config: ConsumerConfig) -> str:
+    """The command's one topic."""
+    return next(iter(config.subscription))
+
+
 def _ends(config: ConsumerConfig, keys: Sequence[str] | None) -> dict[Partition, PartitionEnds]:
     try:
-        wanted = [Partition.from_key(config.topic, key) for key in keys] if keys else None
+        wanted = [Partition.from_key(_topic(config), key) for key in keys] if keys else None
     except ValueError as error:
         raise errors.ConfigError(f"--partition: {error}") from None
     with Metadata(config.settings()) as metadata:
-        return metadata.ends(config.topic, config.group, wanted, stable=False)
+        return metadata.ends(_topic(config), config.group, wanted, stable=False)
 
 
 def _look(
@@ -240,7 +245,7 @@ def _assigned(config: ConsumerConfig) -> AssignedConsumer:
     return AssignedConsumer(
         config.settings(),
         config.group,
-        {config.topic: config.filters},
+        config.subscription,
         corrupt_records=_fail_or_drop(config),
     )
 
@@ -272,8 +277,9 @@ def _balanced(config: ConsumerConfig, sink: _Sink) -> None:
     with Consumer(
         config.settings(),
         config.group,
-        {config.topic: config.filters},
+        config.subscription,
         consumer=config.consumer_settings(),
+        bound=config.bound_start,
         corrupt_records=_fail_or_drop(config),
         on_assigned=lambda found: note(f"assigned: {_keys(found)}"),
         on_revoked=lambda found: note(f"revoked: {_keys(found)}"),

@@ -14,12 +14,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from tubemq_client._core.balance_orders import BoundStart
 from tubemq_client._wire.strings import (
     DEFAULT_MASTER_PORT,
     DEFAULT_MASTER_TLS_PORT,
     is_ipv6,
 )
 from tubemq_client.config.base import CommonOptions
+from tubemq_client.config.groups import Bound, FilterItem, GroupName, TopicName, Topics
 from tubemq_client.config.security import Auth, Tls
 from tubemq_client.model import Address, ClientSettings, ConsumerSettings, ProducerSettings
 
@@ -32,9 +34,6 @@ __all__ = [
     "TopicName",
 ]
 
-_GROUP = re.compile(r"[a-zA-Z][\w-]+")
-_TOPIC = re.compile(r"[a-zA-Z]\w+")
-_FILTER = re.compile(r"[\w-]+", re.ASCII)
 _MIB = 2**20
 
 
@@ -65,22 +64,7 @@ def _master(item: object) -> object:
     return (host, int(port)) if 0 < int(port[:6]) < 65536 else None
 
 
-def _named(pattern: re.Pattern[str], limit: int, what: str) -> BeforeValidator:
-    def check(value: object) -> object:
-        if not isinstance(value, str) or not pattern.fullmatch(value) or len(value) > limit:
-            raise ValueError(
-                f"{value!r} is not a {what}: it must match {pattern.pattern} and have at most "
-                f"{limit} characters"
-            )
-        return value
-
-    return BeforeValidator(check)
-
-
 Masters = Annotated[tuple[Address, ...], BeforeValidator(_masters), Field(min_length=1)]
-GroupName = Annotated[str, _named(_GROUP, 1024, "group name")]
-TopicName = Annotated[str, _named(_TOPIC, 64, "topic name")]
-FilterItem = Annotated[str, _named(_FILTER, 256, "stream id to filter by")]
 
 
 class ClientConfig(CommonOptions):
@@ -170,7 +154,8 @@ class ClientConfig(CommonOptions):
 class ConsumerConfig(ClientConfig):
     """Reading: a client config plus what a group reads and how it treats trouble."""
 
-    topic: TopicName = Field(description="topic to read")
+    topic: TopicName | None = Field(None, description="topic to read, if it is one")
+    topics: Topics = Field(None, description="topics to read, each with stream ids to filter by")
     group: GroupName = Field(description="consumer group; readers use pool names made from it")
     filters: tuple[FilterItem, ...] = Field(
         (), max_length=500, description="stream ids to read; empty reads everything"
@@ -215,6 +200,36 @@ class ConsumerConfig(ClientConfig):
     metadata_period_ms: int = Field(
         10_000, ge=0, le=3_600_000, description="age at which partitions are asked for again, ms"
     )
+
+    bound: Bound = None
+
+    @model_validator(mode="after")
+    def _reads_something(self) -> Self:
+        problems = []
+        if (self.topic is None) == (self.topics is None):
+            problems.append("give topic, or topics for several")
+        if self.topics is not None and self.filters:
+            problems.append("filters are those of topic; in topics each has its own")
+        if not problems and self.bound is not None:
+            try:
+                problems += self.bound.start().problems(self.subscription)
+            except ValueError as error:
+                problems.append(f"bound.offsets: {error}")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @property
+    def subscription(self) -> dict[str, tuple[str, ...]]:
+        """What is read: topics, and the stream ids each is filtered by (empty: everything)."""
+        if self.topics is not None:
+            return dict(self.topics)
+        return {self.topic: self.filters} if self.topic is not None else {}
+
+    @property
+    def bound_start(self) -> BoundStart | None:
+        """Where the whole group starts, if that is given."""
+        return self.bound.start() if self.bound is not None else None
 
     def consumer_settings(self) -> ConsumerSettings:
         """The plain values that a group's member runs on."""

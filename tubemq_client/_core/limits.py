@@ -1,0 +1,80 @@
+"""What names of groups and topics, filters and session keys may be, wherever they come from.
+
+The limits of upstream's clients (`TBaseConstants.java`, `const_config.h`, `config.go`): servers
+refuse some of what is beyond them late, and some not at all. Option models and consumers ask here,
+so that a name which one of them takes is not refused by the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+__all__ = [
+    "FILTER",
+    "GROUP",
+    "MAX_FILTERS",
+    "MAX_FILTER_LENGTH",
+    "MAX_GROUP_LENGTH",
+    "MAX_SESSION_KEY_LENGTH",
+    "MAX_TOPIC_LENGTH",
+    "TOPIC",
+    "filter_problems",
+    "group_problem",
+    "session_key_problem",
+    "topic_problem",
+]
+
+GROUP: Final = re.compile(r"[a-zA-Z][\w-]+", re.ASCII)
+TOPIC: Final = re.compile(r"[a-zA-Z]\w+", re.ASCII)
+FILTER: Final = re.compile(r"[\w-]+", re.ASCII)
+MAX_GROUP_LENGTH: Final = 1024
+MAX_TOPIC_LENGTH: Final = 64
+MAX_FILTER_LENGTH: Final = 256
+MAX_FILTERS: Final = 500
+MAX_SESSION_KEY_LENGTH: Final = 1024
+
+_SYSTEM_TOPICS: Final = frozenset({"__offset_history__"})
+
+
+def group_problem(name: str) -> str | None:
+    """Why `name` is no name of a group, or None."""
+    return _problem(name, "group name", GROUP, MAX_GROUP_LENGTH)
+
+
+def topic_problem(name: str) -> str | None:
+    """Why `name` is no name of a topic, or None. The brokers' own topic is one."""
+    return None if name in _SYSTEM_TOPICS else _problem(name, "topic name", TOPIC, MAX_TOPIC_LENGTH)
+
+
+def filter_problems(items: Iterable[str]) -> list[str]:
+    """What is wrong with the filters of one topic, beyond what is in them."""
+    given = list(items)
+    found = [
+        f"a filter has {len(item)} characters, at most {MAX_FILTER_LENGTH} are possible"
+        for item in given
+        if len(item) > MAX_FILTER_LENGTH
+    ]
+    if len(given) > MAX_FILTERS:
+        found.append(f"{len(given)} filters, at most {MAX_FILTERS} are possible")
+    return found
+
+
+def session_key_problem(key: str) -> str | None:
+    """Why `key` cannot name a bound start, or None."""
+    if not key.strip():
+        return "session_key is empty"
+    if len(key) > MAX_SESSION_KEY_LENGTH:
+        return f"session_key has {len(key)} characters, at most {MAX_SESSION_KEY_LENGTH} possible"
+    return None
+
+
+def _problem(name: str, what: str, pattern: re.Pattern[str], limit: int) -> str | None:
+    if pattern.fullmatch(name) and len(name) <= limit:
+        return None
+    shown = repr(name if len(name) <= limit else f"{name[:limit]}…")
+    return (
+        f"{shown} is not a {what}: it must match {pattern.pattern} and have at most {limit} "
+        f"characters"
+    )
