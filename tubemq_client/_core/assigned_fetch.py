@@ -22,6 +22,8 @@ from tubemq_client._core.effects import Await, Now, WallNow
 from tubemq_client._core.flow_control import Fetched
 from tubemq_client._core.registration import Registered
 from tubemq_client._core.renewal import LeaseNames, may_be_served_late, renew
+from tubemq_client._wire.fetching import whole
+from tubemq_client._wire.native import payload_bytes
 from tubemq_client.model import ConsumerSettings
 
 if TYPE_CHECKING:
@@ -145,7 +147,8 @@ class AssignedFetch:
             yield from self._renew(held)
         try:
             with self._doubting(held):
-                return (yield Await((yield from held.lease.post_fetch(consumed=False))))
+                ticket = yield from held.lease.post_fetch(consumed=False, unparsed=True)
+                return whole((yield Await(ticket)))
         except BaseException as error:
             if may_be_served_late(error):  # what is out may be more than the user has
                 held.token = 0
@@ -193,7 +196,7 @@ class AssignedFetch:
         limit_ms = reply.minLimitTime if reply.errCode == errors.SPEED_LIMIT else 0
         fetched = Fetched(
             reply.errCode,
-            sum(len(message.payLoadData) for message in reply.messages),
+            payload_bytes(reply.messages),
             reply.currDataDlt if reply.HasField("currDataDlt") else -1,
             exempt=reply.escFlowCtrl,
             slow=reply.requireSlow,

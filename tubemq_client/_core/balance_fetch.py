@@ -17,6 +17,8 @@ from tubemq_client._core.batch import DecodePolicies, MessageBatch, RawBatch
 from tubemq_client._core.effects import Await, Now, Sleep, WallNow
 from tubemq_client._core.flow_control import Fetched, FlowControl, reply_delay_ms
 from tubemq_client._core.renewal import LeaseNames, may_be_served_late, renew
+from tubemq_client._wire.fetching import whole
+from tubemq_client._wire.native import payload_bytes
 from tubemq_client.model import ConsumerSettings
 
 if TYPE_CHECKING:
@@ -150,8 +152,10 @@ class GroupFetch:
         try:
             # The group's own limit for any lag replaces what the broker would enforce.
             escape = self.flow.group.limit(_ANY_LAG, (yield WallNow())) is not None
-            ticket = yield from held.lease.post_fetch(consumed=consumed, escape_limit=escape)
-            reply = yield Await(ticket)
+            ticket = yield from held.lease.post_fetch(
+                consumed=consumed, escape_limit=escape, unparsed=True
+            )
+            reply = whole((yield Await(ticket)))
         except (errors.NetworkError, errors.RemoteException) as error:
             # Not `consumed` again: if the broker has heard it, that would skip a batch never seen.
             heard = may_be_served_late(error)
@@ -208,7 +212,7 @@ class GroupFetch:
         self, held: HeldPartition, token: int, reply: Any
     ) -> Conversation[ReceivedBatch | Idle]:
         now = yield Now()
-        size = sum(len(m.payLoadData) for m in reply.messages) if self._counts_bytes else 0
+        size = payload_bytes(reply.messages) if self._counts_bytes else 0
         held.ready_at = now + (yield from self._delay(held, reply, size=size))
         held.learn(reply.currOffset, reply.maxOffset, now)
         if not reply.messages:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tubemq_client._native import Decoded, Reply
 
-__all__ = ["announce", "decode", "describe", "enabled", "find", "scan"]
+__all__ = ["announce", "decode", "describe", "enabled", "find", "payload_bytes", "scan"]
 
 _log = logging.getLogger(__name__)
 _scan: Callable[[Any], Reply | None] | None = None
@@ -70,6 +70,14 @@ def decode(messages: Any, count: int, wanted: AbstractSet[str]) -> Decoded | Non
         return None
     decoded: Decoded | None = messages.decode(count, wanted)
     return decoded
+
+
+def payload_bytes(messages: Any) -> int:
+    """Bytes of all records' data, attribute prefixes included, in whatever holds records."""
+    if isinstance(messages, _records):
+        size: int = messages.nbytes
+        return size
+    return sum(len(record.payLoadData) for record in messages)
 
 
 def find(messages: Any, message_id: int, checksum: int) -> int | None:
