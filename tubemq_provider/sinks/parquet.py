@@ -14,7 +14,8 @@ windows too: Spark and pyarrow skip names that begin with ``_``, and what globs 
 find (they skip nothing) is published. `read_windows` is for those who want exactly that.
 
 Works on paths of file systems whose `rename` of a directory is atomic. Object stores have none and
-are refused: `ObjectStoreSink` is for them. This module must not import airflow or pyspark.
+are refused, mounted ones too (`files.mounts`): `ObjectStoreSink` is for them. This module must not
+import airflow or pyspark.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from typing import Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import (
+    ensure_directory,
     fsync_path,
     read_document,
     replace_document,
 )
+from tubemq_provider.files.mounts import refuse_object_mounts
 from tubemq_provider.files.parquet import count_rows
 from tubemq_provider.files.staging import StagingArea, verified_files
 from tubemq_provider.sinks._markers import marker_document, read_marker
@@ -95,6 +98,7 @@ class ParquetSink:
     ) -> None:
         self.root = local_root(root)
         self.identity = identity or f"parquet:{self.root}"
+        self._judged = False
         self._staging = StagingArea.beside(self.root, Path(staging_root) if staging_root else None)
 
     def __repr__(self) -> str:
@@ -143,6 +147,10 @@ class ParquetSink:
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """A fresh staging directory named after the window and the try."""
+        if not self._judged:
+            ensure_directory(self.root)
+            refuse_object_mounts(self.root)
+            self._judged = True
         return self._staging.begin(plan, attempt)
 
     def publish(
