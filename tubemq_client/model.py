@@ -7,6 +7,7 @@ once, in `OffsetRange`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
@@ -27,6 +28,7 @@ __all__ = [
     "PartitionEnds",
     "ProducerSettings",
     "ProducerStats",
+    "ReachableEnds",
     "SendReceipt",
     "SendSummary",
     "TlsSettings",
@@ -196,6 +198,22 @@ class PartitionEnds:
     min_offset: int
     max_offset: int
     stable: bool
+
+
+class ReachableEnds(dict[Partition, PartitionEnds]):
+    """Ends of the partitions whose brokers answered; `away` has all others, each with the reason.
+
+    Never empty: where no broker answers, there is an error instead.
+    """
+
+    def __init__(
+        self, ends: Mapping[Partition, PartitionEnds], away: Mapping[Partition, str]
+    ) -> None:
+        super().__init__(ends)
+        self.away = dict(away)
+
+    def __repr__(self) -> str:
+        return f"ReachableEnds({dict(self)!r}, away={self.away!r})"
 
 
 class Message(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -35,8 +35,11 @@ from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.operators.intervals import run_interval
 from tubemq_provider.operators.job import IngestJob
 from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
+from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.errors import WindowNotReady
+from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.book import ScopeBook
 from tubemq_provider.windows.run.result import WindowResult
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
@@ -235,11 +238,11 @@ class OnACluster:
         for broker in (1, 2):
             self.mq.broker(broker).flush()
 
-    def sample(self) -> None:
+    def sample(self, stores: Collection[str] = ("1/0", "1/1", "2/0", "2/1")) -> None:
         """One run of the sampling task."""
         task = TubeMQSampleEndsOperator(task_id="s", topic=TOPIC, group="lake", cluster="test")
         found = task.execute({"asset_state_store": {task.offsets_asset: self.state}})  # type: ignore[typeddict-item]
-        assert set(found["ends"]) == {"1/0", "1/1", "2/0", "2/1"}
+        assert set(found["ends"]) == set(stores)
 
     def instant(self) -> datetime:
         """A moment between two samples."""
@@ -290,6 +293,52 @@ class TestOnACluster(OnACluster):
         assert result.total == 16
         shifted = {"resolver": "message_time", "message_zone": "Etc/GMT-1", "group": "other"}
         assert self.run(NOON - HOUR, NOON, **shifted).total == 16
+
+    def test_a_broker_that_died_holds_windows_back_until_it_is_back(self) -> None:
+        times = [self.instant()]
+        self.produce(8)
+        self.flush()
+        self.mq.broker(2).stop()
+        self.sample({"1/0", "1/1"})
+        times.append(datetime.now(UTC))
+        time.sleep(0.005)
+        self.sample({"1/0", "1/1"})
+        with pytest.raises(WindowNotReady, match=r"2/0: .*no sample at or after"):
+            self.run(times[0], times[1], resolver="timeline")
+        self.mq.broker(2).restart()
+        self.sample()
+        assert self.run(times[0], times[1], resolver="timeline").total == 8
+
+    def test_a_broker_that_is_retired_holds_no_window_back(self) -> None:
+        times = [self.instant()]
+        self.produce(8)
+        times.append(self.instant())
+        self.flush()
+        assert self.run(times[0], times[1], resolver="timeline").total == 8
+        self.produce(8)
+        self.flush()
+        self.mq.broker(2).stop()
+        times.append(datetime.now(UTC))
+        time.sleep(0.005)
+        self.sample({"1/0", "1/1"})
+        with pytest.raises(WindowNotReady, match="retire test/orders/lake"):
+            self.run(times[1], times[2], resolver="timeline")
+        sink = ParquetSink(self.root)
+        ScopeBook(sink.boundaries, WindowScope("test", TOPIC, "lake", sink.identity)).retire(2)
+        assert self.run(times[1], times[2], resolver="timeline").total == 4
+        self.mq.broker(2).restart()
+        times.append(self.instant())
+        assert self.run(times[2], times[3], resolver="timeline").total == 4
+        assert len(read_windows(self.root).to_table()) == 16
+
+    def test_message_time_waits_for_a_dead_broker_too(self) -> None:
+        self.produce(8, "202601011230")
+        self.flush()
+        self.mq.broker(2).stop()
+        with pytest.raises(WindowNotReady, match="2:0: ConnectError"):
+            self.run(NOON, NOON + HOUR, resolver="message_time")
+        self.mq.broker(2).restart()
+        assert self.run(NOON, NOON + HOUR, resolver="message_time").total == 8
 
     def test_the_sampling_task_has_the_offsets_asset_as_inlet_only(self) -> None:
         task = TubeMQSampleEndsOperator(task_id="s", topic=TOPIC, group="lake", cluster="test")

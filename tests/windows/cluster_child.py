@@ -37,7 +37,7 @@ def run_window(
     with Metadata(settings) as metadata, RangeReader(settings, group=GROUP) as witness:
         planner = CursorPlanner(
             scope,
-            lambda: metadata.ends(TOPIC, GROUP),
+            lambda: metadata.reachable_ends(TOPIC, GROUP),
             initial_position="earliest",
             policies=chosen,
             witness=witness,

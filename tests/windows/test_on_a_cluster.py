@@ -5,6 +5,7 @@ Real reader, real files, no Airflow. What must be in the sink is known from the 
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,12 +16,14 @@ import pytest
 from tests.windows.cluster_child import TOPIC, run_window
 from tests.windows.kill_child import Point
 from tests.windows.test_kill_points import CHILD_TIMEOUT, CONTEXT, POINTS
-from tubemq_client import Partition, Record, SendReceipt
+from tubemq_client import Partition, ReachableEnds, Record, SendReceipt
+from tubemq_client.aio import Metadata as AsyncMetadata
 from tubemq_client.config import ClientConfig
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
-from tubemq_client.errors import DataLoss
-from tubemq_client.sync import Producer
+from tubemq_client.errors import ConnectError, DataLoss
+from tubemq_client.sync import Metadata, Producer
 from tubemq_provider.sinks.read import published_windows, read_windows
+from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.verify import chain_problems
 
@@ -184,6 +187,79 @@ def test_retention_that_passes_a_planned_window_is_recorded_as_a_gap(cluster: Cl
     cluster.produce(8)
     cluster.run("third")
     cluster.check([*kept, *list(cluster.receipts)[-8:]])
+
+
+def test_a_dead_broker_delays_its_own_partitions_only(cluster: Cluster) -> None:
+    cluster.produce(16)
+    cluster.run()
+    cluster.produce(16)
+    cluster.server.broker(2).stop()
+    first = cluster.run()
+    assert {key for key, (start, end) in first.ranges.items() if start < end} == {
+        "1:0",
+        "1:1",
+        "1:10000",
+        "1:10001",
+    }
+    assert set(first.absent) == {"2:0", "2:1", "2:10000", "2:10001"}
+    assert all("ConnectError" in reason for reason in first.absent.values())
+    assert "they keep their place" in first.warnings[0]
+    assert set(cluster.run().absent) == set(first.absent)  # also where nothing is left to read
+    cluster.server.broker(2).restart()
+    cluster.produce(4)
+    last = cluster.run()
+    assert last.absent == {}
+    cluster.check(cluster.receipts)
+
+
+def test_both_shells_tell_which_partitions_are_away(cluster: Cluster) -> None:
+    async def look() -> ReachableEnds:
+        async with AsyncMetadata(cluster.settings) as metadata:
+            return await metadata.reachable_ends(TOPIC, "g")
+
+    cluster.produce(16)
+    with Metadata(cluster.settings) as metadata:
+        assert metadata.reachable_ends(TOPIC, "g") == metadata.ends(TOPIC, "g")
+        cluster.server.broker(2).stop()
+        found = metadata.reachable_ends(TOPIC, "g")
+        assert {p.broker_id for p in found} == {1}
+        assert {p.broker_id for p in found.away} == {2}
+        assert "away={Partition" in repr(found)
+        again = asyncio.run(look())
+        assert (again, again.away.keys()) == (found, found.away.keys())
+        cluster.server.broker(1).stop()
+        with pytest.raises(ConnectError):
+            metadata.reachable_ends(TOPIC, "g")
+
+
+def test_a_plan_made_before_its_broker_died_goes_on_without_it(cluster: Cluster) -> None:
+    cluster.produce(16)
+    cluster.run()
+    cluster.produce(16)
+    child = CONTEXT.Process(
+        target=run_window,
+        args=(cluster.server.masters, str(cluster.root), "a"),
+        kwargs={"kill_at": ("plan", "end", 1)},
+    )
+    child.start()
+    child.join(CHILD_TIMEOUT)
+    assert child.exitcode == -signal.SIGKILL
+    cluster.server.broker(2).stop()
+    assert cluster.run("a").total == 8
+    cluster.server.broker(2).restart()
+    cluster.run()
+    cluster.check(cluster.receipts)
+
+
+def test_a_first_window_waits_for_every_broker(cluster: Cluster) -> None:
+    """What it does not know would join later at its beginning, wherever the group was to begin."""
+    cluster.produce(16)
+    cluster.server.broker(2).stop()
+    with pytest.raises(WindowNotReady, match=r"offsets retire test/.* --broker 2"):
+        cluster.run()
+    cluster.server.broker(2).restart()
+    cluster.run()
+    cluster.check(cluster.receipts)
 
 
 @pytest.mark.parametrize(

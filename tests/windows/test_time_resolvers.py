@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -298,12 +299,14 @@ class TestMessageTime:
             )
         return log
 
-    def resolver(self, log: Shelved, **options: object) -> MessageTimeResolver:
+    def resolver(
+        self, log: Shelved, now: datetime = NOON + 60 * MINUTE, **options: object
+    ) -> MessageTimeResolver:
         return MessageTimeResolver(
             TOPIC,
             log.read,
             lambda: log.ends_of(self.PARTITION),
-            lambda: at(60),
+            lambda: now,
             **options,  # type: ignore[arg-type]
         )
 
@@ -321,6 +324,43 @@ class TestMessageTime:
     def test_only_so_many_entries_are_searched_for_late_records(self) -> None:
         log = self.log(0, 1, 1, 1, 1, 1, 1, 0)
         assert self.resolver(log, look_ahead=6).resolve(at(1)).offsets == {"1:0": 56}
+
+    def test_a_partition_without_records_is_not_overtaken_by_retention(self) -> None:
+        """Another partition of its store is busy: what retention takes was never its own."""
+        log = Shelved()
+        for minute in range(6):
+            log.put(PARTITIONS[1], minute=f"20261121120{minute}")
+        ends = partial(log.ends_of, *PARTITIONS[:2])
+        resolver = MessageTimeResolver(TOPIC, log.read, ends, lambda: at(60))
+        assert resolver.offsets_at(at(1)) == {"1:0": 6 * ENTRY, "1:1": ENTRY}
+        log.low = 2 * ENTRY
+        log.put(self.PARTITION, minute="202611211206")
+        assert resolver.offsets_at(at(6)) == {"1:0": 6 * ENTRY, "1:1": 6 * ENTRY}
+
+    def test_times_that_cannot_be_true_are_no_times(self) -> None:
+        """The first one after retention, the last, some between: they neither block a window nor
+        draw a boundary to themselves."""
+        log = Shelved()
+        wrong = {1: "999912312359", 3: "000101010000", 5: "197001010000", 7: "999912312359"}
+        for number in range(8):
+            log.put(self.PARTITION, minute=wrong.get(number, f"20261121120{number // 2}"))
+        log.low = ENTRY
+        for hours in (0, -8, 8):
+            zone, instant = timezone(timedelta(hours=hours)), at(3) - timedelta(hours=hours)
+            resolver = self.resolver(log, zone=zone, now=instant + 60 * MINUTE)
+            assert resolver.offsets_at(instant) == {"1:0": 5 * ENTRY}
+
+    def test_a_partition_of_wrong_times_only_blocks_no_window(self) -> None:
+        log = Shelved()
+        log.put(self.PARTITION, minute="999912312359")
+        log.low = 0
+        assert self.resolver(log).offsets_at(at(1)) == {"1:0": ENTRY}
+
+    def test_one_record_ahead_of_time_does_not_hide_what_the_log_still_has(self) -> None:
+        """The least of the first times says where the log begins, not the very first one."""
+        log = self.log(0, 9, 1, 2, 3, 4)
+        log.low = 2 * ENTRY
+        assert self.resolver(log).offsets_at(at(3))["1:0"] >= 4 * 2 * ENTRY
 
     def test_a_million_records_take_few_reads(self) -> None:
         log = self.log(0)

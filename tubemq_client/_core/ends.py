@@ -17,16 +17,17 @@ from tubemq_client._core.registration import (
     PRIORITY_STABLE,
     Registration,
 )
-from tubemq_client.model import PartitionEnds
+from tubemq_client.model import PartitionEnds, ReachableEnds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tubemq_client._core.effects import Conversation
+    from tubemq_client._core.master import TopicMetadata
     from tubemq_client._core.security import Access
     from tubemq_client.model import BrokerNode, Partition
 
-__all__ = ["look_up_ends", "store_ends"]
+__all__ = ["look_up_ends", "reachable_ends", "store_ends"]
 
 
 def look_up_ends(
@@ -69,3 +70,38 @@ def store_ends(
             by_store[partition.store_key] = ends
         result[partition] = PartitionEnds(partition, ends.min_offset, ends.max_offset, stable)
     return result
+
+
+def reachable_ends(
+    topic: TopicMetadata, group: str, *, stable: bool, access: Access
+) -> Conversation[ReachableEnds]:
+    """Ends of all partitions whose broker answers. One that is down, or does not publish the topic
+    now, is asked once; masters go on announcing its partitions.
+
+    Raises what the last broker said if none answers, and at once what waiting would not cure.
+    """
+    found: dict[Partition, PartitionEnds] = {}
+    away: dict[Partition, str] = {}
+    silent: dict[int, errors.TubeMQError] = {}
+    for broker_id in sorted({partition.broker_id for partition in topic.partitions}):
+        mine = sorted(p for p in topic.partitions if p.broker_id == broker_id)
+        try:
+            found |= yield from store_ends(mine, topic.brokers, group, stable=stable, access=access)
+        except errors.TubeMQError as error:
+            if not _is_away(error, announced=any(topic.partitions[p] for p in mine)):
+                raise
+            silent[broker_id] = error
+            away |= dict.fromkeys(mine, f"{type(error).__name__}: {error}")
+    if silent and not found:
+        raise next(reversed(silent.values()))
+    return ReachableEnds(found, away)
+
+
+def _is_away(error: errors.TubeMQError, *, announced: bool) -> bool:
+    """Whether `error` says that a broker does not serve now; `announced` says that the master
+    believes that it does."""
+    trouble = errors.NetworkError | errors.RemoteException
+    refused = errors.ServiceUnavailable | errors.ServerFailure
+    if isinstance(error, trouble | refused):
+        return error.retriable
+    return not announced and isinstance(error, errors.ServerError)

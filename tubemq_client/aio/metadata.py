@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubemq_client._core.ends import store_ends
+from tubemq_client._core.ends import reachable_ends, store_ends
 from tubemq_client._core.master import TopicMetadata, fetch_topic_metadata
 from tubemq_client.aio._base import AsyncClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tubemq_client.model import Partition, PartitionEnds
+    from tubemq_client.model import Partition, PartitionEnds, ReachableEnds
 
 __all__ = ["Metadata", "TopicMetadata"]
 
@@ -60,4 +60,14 @@ class Metadata(AsyncClient):
                 stable=stable,
                 access=self._session.access,
             )
+        )
+
+    async def reachable_ends(self, topic: str, group: str, *, stable: bool = True) -> ReachableEnds:
+        """`ends` of all partitions whose brokers answer; those that are away are named instead.
+
+        Raises the error of a broker if none answers.
+        """
+        found = await self.topic(topic, group)
+        return await self._driver.run(
+            reachable_ends(found, group, stable=stable, access=self._session.access)
         )

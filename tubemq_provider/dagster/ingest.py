@@ -77,7 +77,7 @@ class _Ingest:
             self._scope(resource),
             *span,
             self._resolver(resource),
-            lambda: resource.ends(self.topic, self.group, stable=True),
+            lambda: resource.reachable_ends(self.topic, self.group, stable=True),
             self.sink.boundaries,
             self.policies,
         )
@@ -85,9 +85,10 @@ class _Ingest:
 
     def next_window(self, resource: TubeMQResource, run_id: str) -> WindowResult:
         """The window after the cursor."""
+        scope = self._scope(resource)
         planner = CursorPlanner(
-            self._scope(resource),
-            lambda: resource.ends(self.topic, self.group, stable=True),
+            scope,
+            lambda: resource.reachable_ends(self.topic, self.group, stable=True),
             self.initial_position,
             self.max_entries,
             self.policies,

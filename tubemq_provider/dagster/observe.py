@@ -35,7 +35,7 @@ def build_tubemq_ends_asset(
         timeline = record_sample(
             topic,
             FileTimeline(resource.directory(topic, group)),
-            lambda: resource.ends(topic, group, stable=False),
+            lambda: resource.reachable_ends(topic, group, stable=False),
             lambda: datetime.now(UTC),
         )
         newest = timeline.samples[-1]

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from tubemq_client import ClientSettings
 from tubemq_client.config import ClientConfig, from_file
-from tubemq_client.model import Partition, PartitionEnds
+from tubemq_client.model import Partition, PartitionEnds, ReachableEnds
 from tubemq_client.sync import Metadata
 
 __all__ = ["TubeMQResource"]
@@ -60,6 +60,11 @@ class TubeMQResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """Minimum and end offsets: one look-up per store. See `Metadata.ends`."""
         with Metadata(self.settings()) as metadata:
             return metadata.ends(topic, group, stable=stable)
+
+    def reachable_ends(self, topic: str, group: str, *, stable: bool) -> ReachableEnds:
+        """`ends` of the partitions whose brokers answer. See `Metadata.reachable_ends`."""
+        with Metadata(self.settings()) as metadata:
+            return metadata.reachable_ends(topic, group, stable=stable)
 
     def partitions(self, topic: str, group: str) -> list[Partition]:
         """The partitions of `topic` now."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         OffsetRange,
         Partition,
         PartitionEnds,
+        ReachableEnds,
         Record,
         SendReceipt,
         TopicMetadata,
@@ -108,6 +109,13 @@ class TubeMQHook(BaseHook):
         """Minimum and end offsets; `stable` ends survive a broker crash. One look-up per store."""
         with self.get_conn() as client:
             return client.ends(topic, self._group(group), partitions, stable=stable)
+
+    def reachable_ends(
+        self, topic: str, group: str | None = None, *, stable: bool = True
+    ) -> ReachableEnds:
+        """`ends` of the partitions whose brokers answer; `away` has the others, with the reason."""
+        with self.get_conn() as client:
+            return client.reachable_ends(topic, self._group(group), stable=stable)
 
     def lag(
         self,

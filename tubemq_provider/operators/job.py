@@ -20,6 +20,7 @@ from tubemq_provider.operators.intervals import Interval, no_interval
 from tubemq_provider.operators.narrate import Log, NarratedEngine, Narrator
 from tubemq_provider.operators.resolvers import ResolverMaker
 from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.book import retired_brokers
 from tubemq_provider.windows.planning.budgets import ByteBudget
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.resolve import ExplicitPlanner, TimePlanner
@@ -173,11 +174,12 @@ class IngestJob:
             self._byte_budget(),
             self._arguments.max_duration,
             self._witness,
+            lambda: retired_brokers(self._sink.boundaries, scope),
         )
 
     def _ends(self) -> Mapping[Partition, PartitionEnds]:
         # Always the fsynced end: one in memory can be taken back, and the offsets be reused.
-        return self._hook.ends(self._arguments.topic, self._arguments.group, stable=True)
+        return self._hook.reachable_ends(self._arguments.topic, self._arguments.group, stable=True)
 
     def _byte_budget(self) -> ByteBudget | None:
         arguments = self._arguments

@@ -19,7 +19,6 @@ from tubemq_provider.windows.time.history import (
     HISTORY_GROUP,
     HISTORY_TOPIC,
     HistoryResolver,
-    history_partition,
 )
 from tubemq_provider.windows.time.message_time import MessageTimeResolver
 from tubemq_provider.windows.time.timeline import TimelineResolver
@@ -59,9 +58,7 @@ class ResolverMaker:
         if arguments.by == "history":
             group = arguments.history_group or f"{arguments.group}.e"
             read = self.reader(HISTORY_GROUP, pool_size=1)
-            return HistoryResolver(
-                topic, group, read, lambda: self._history_ends(group), self._partitions, late
-            )
+            return HistoryResolver(topic, group, read, self._history_ends, self._partitions, late)
         if arguments.by == "message_time":
             return MessageTimeResolver(
                 topic,
@@ -77,19 +74,15 @@ class ResolverMaker:
         return sorted(self._hook.topic(self._arguments.topic, self._arguments.group).partitions)
 
     def _ends(self) -> Mapping[Partition, PartitionEnds]:
-        return self._hook.ends(self._arguments.topic, self._arguments.group, stable=True)
+        return self._hook.reachable_ends(self._arguments.topic, self._arguments.group, stable=True)
 
-    def _history_ends(self, group: str) -> Mapping[Partition, PartitionEnds]:
-        """Ends in memory of the partitions with the records of `group`: what a crash takes from
-        the history was only ever evidence."""
+    def _history_ends(self) -> Mapping[Partition, PartitionEnds]:
+        """Ends in memory: what a crash takes from the history was only ever evidence."""
         if self._arguments.history_group is None:
             # A look-up makes its group known to the brokers, so that the next scan records it.
             self._ends()
         with self._hook.get_conn() as client:
-            found = client.topic(HISTORY_TOPIC, HISTORY_GROUP)
-            number = history_partition(group)
-            wanted = [item for item in found.partitions if item.partition_id == number]
-            return client.ends(HISTORY_TOPIC, HISTORY_GROUP, wanted, stable=False, metadata=found)
+            return client.reachable_ends(HISTORY_TOPIC, HISTORY_GROUP, stable=False)
 
     def reader(self, group: str, *, pool_size: int, filters: tuple[str, ...] = ()) -> ReadRange:
         """Reads single ranges, under the group's pool; opened with the first one."""

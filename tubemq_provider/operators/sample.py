@@ -98,7 +98,7 @@ class TubeMQSampleEndsOperator(BaseOperator):
             timeline = record_sample(
                 arguments.topic,
                 AssetTimeline(store[self.offsets_asset]),
-                lambda: hook.ends(arguments.topic, arguments.group, stable=False),
+                lambda: hook.reachable_ends(arguments.topic, arguments.group, stable=False),
                 lambda: datetime.now(UTC),
             )
         newest = timeline.samples[-1]

@@ -120,7 +120,8 @@ class TubeMQLagSensor(TubeMQSensor):
             require_inlet(self, offsets_asset(arguments.cluster, arguments.topic, arguments.group))
         positions = self._positions(arguments, hook, context)
         self._looked_from = {partition.key: offset for partition, offset in positions.items()}
-        ends = hook.ends(arguments.topic, arguments.group, stable=arguments.end == "stable")
+        stable = arguments.end == "stable"
+        ends = hook.reachable_ends(arguments.topic, arguments.group, stable=stable)
         report = _report(arguments, ends, positions)
         shorter = regressed(ends, positions)
         if shorter and arguments.of == "broker":

@@ -35,7 +35,7 @@ from tubemq_provider.windows.planning.budgets import store_name
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.protocols import BoundaryBook, Document
 
-__all__ = ["ScopeBook", "retired_key"]
+__all__ = ["ScopeBook", "boundary_command", "brokers_of", "retired_brokers", "retired_key"]
 
 _TURNS: Final = 200
 """How often a run tries to get a turn before it lets the scheduler try again."""
@@ -50,6 +50,11 @@ _KEY = re.compile(r"(turn|retired)-(\d+)")
 def retired_key(broker_id: int, scope: WindowScope) -> str:
     """Under which a book says that a broker will not come back."""
     return f"retired-{broker_id}-{scope.h}"
+
+
+def retired_brokers(book: BoundaryBook | None, scope: WindowScope) -> frozenset[int]:
+    """Ids of brokers that an operator has retired for `scope`; none where there is no book."""
+    return frozenset() if book is None else ScopeBook(book, scope).retired
 
 
 class _Sides(NamedTuple):
@@ -278,7 +283,7 @@ def _not_told(instant: datetime, missing: Mapping[str, str], scope: WindowScope)
     return (
         f"the boundary at {rfc3339(instant)} cannot be told yet:{lines}\nis a broker away? The "
         f"window waits for it; one that will never come back is given up with "
-        f"{_command('retire', scope, _brokers(missing))}"
+        f"{boundary_command('retire', scope, brokers_of(missing))}"
     )
 
 
@@ -305,18 +310,18 @@ def _contradiction(
     if clash.fits:
         hints.append(
             f"give the offsets that fit; or, while no window that touches the fixed instant is "
-            f"published, take it back: {_command('unfix', scope, '--instant ' + text)}"
+            f"published, take it back: {boundary_command('unfix', scope, '--instant ' + text)}"
         )
     if clash.missing:
         hints.append(
             f"name partitions that had nothing new with their last offset, or retire their "
-            f"broker: {_command('retire', scope, _brokers(clash.missing))}"
+            f"broker: {boundary_command('retire', scope, brokers_of(clash.missing))}"
         )
     subject = f"the boundary given for {text} contradicts what is fixed {where}"
     return BoundaryConflict(subject, problems, hints)
 
 
-def _command(name: str, scope: WindowScope, options: str) -> str:
+def boundary_command(name: str, scope: WindowScope, options: str) -> str:
     """A command as an operator types it, but for the sink, which has many spellings."""
     more = "".join(f" --filter {item}" for item in scope.filters)
     more += f" --epoch {scope.epoch}" if scope.epoch else ""
@@ -324,7 +329,8 @@ def _command(name: str, scope: WindowScope, options: str) -> str:
     return f"'airflow tubemq offsets {name} {asset} --sink SINK{more} {options}'"
 
 
-def _brokers(names: Iterable[str]) -> str:
+def brokers_of(names: Iterable[str]) -> str:
+    """Options of a command that name the brokers of partitions or stores."""
     ids = sorted({_numbers(name)[0] for name in names})
     return " ".join(f"--broker {broker}" for broker in ids)
 

@@ -7,17 +7,18 @@ must not do I/O of its own and never touches stores or sinks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
 from tubemq_client.errors import ConfigError
-from tubemq_client.model import INDEX_ENTRY_BYTES, PartitionEnds
+from tubemq_client.model import INDEX_ENTRY_BYTES, Partition, PartitionEnds
 from tubemq_provider.windows.cursor import EarlierLife, Position
-from tubemq_provider.windows.errors import NoInitialPosition
-from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.errors import NoInitialPosition, WindowNotReady
+from tubemq_provider.windows.plan import WindowPlan, WindowScope, key_order
+from tubemq_provider.windows.planning.book import boundary_command, brokers_of
 from tubemq_provider.windows.planning.budgets import (
     ASSUMED_PER_S,
     Budget,
@@ -26,7 +27,13 @@ from tubemq_provider.windows.planning.budgets import (
     store_name,
 )
 from tubemq_provider.windows.planning.lives import LogLife, LogWitness
-from tubemq_provider.windows.planning.retention import EndsLookup, by_key, lost_starts, truncated
+from tubemq_provider.windows.planning.retention import (
+    EndsLookup,
+    away_of,
+    by_key,
+    lost_starts,
+    truncated,
+)
 from tubemq_provider.windows.policies import (
     EARLIEST,
     STABLE,
@@ -54,6 +61,7 @@ class CursorPlanner:
     - `byte_budget` and `max_duration` cap it by estimates, see `budgets`; the least cap counts.
     - `witness` tells whether the logs are still those in which the position was taken; without one
       only logs that are shorter than the position are noticed.
+    - `retired` gives ids of brokers that will not come back; asked only where one is away.
     - `serialised` says that runs of this group never overlap; ``stable`` needs that, as two
       first runs would resolve it differently and lose what lies between.
     """
@@ -67,6 +75,7 @@ class CursorPlanner:
     byte_budget: Budget | None = None
     max_duration: timedelta | None = None
     witness: LogWitness | None = None
+    retired: Callable[[], Collection[int]] = frozenset
     pace: Pace | None = field(default=None, init=False)
     _begin: str | Mapping[str, Any] | None = field(default=None, init=False)
 
@@ -99,6 +108,7 @@ class CursorPlanner:
                 f"group {self.scope.group!r} has no progress on topic {self.scope.topic!r}; set "
                 f"initial_position to 'earliest', 'stable' or offsets for its first window"
             )
+        self._refuse_away()
         if isinstance(wanted, str):
             offsets: dict[str, int | str] = dict.fromkeys(self._known, wanted)
         else:
@@ -142,8 +152,11 @@ class CursorPlanner:
         """Whether a plan made earlier may still be read whole.
 
         What it was made for may be gone: where a policy asks for more than an error, it is then
-        made anew instead of failing for ever. Raises `LogReplaced` where none does.
+        made anew instead of failing for ever. Raises `LogReplaced` where none does. A plan is also
+        made anew without partitions whose broker is away now: they wait, and the others do not.
         """
+        if any(start < end and key not in self._known for key, (start, end) in plan.ranges.items()):
+            return False
         if self.policies.on_offset_regression is RegressionPolicy.FAIL:
             self.recognise(plan)
             return True
@@ -168,9 +181,20 @@ class CursorPlanner:
         begin = earlier.begin if earlier.begin is not None else EARLIEST
         self._begin = begin if isinstance(begin, str) else {self.scope.topic: dict(begin)}
 
+    def absent(self, position: Position) -> dict[str, str]:
+        """Partitions that this run leaves to later windows, as no broker offers them now, each with
+        the reason; none if it looked no ends up. What is retired is not missed."""
+        if "_looked" not in self.__dict__:
+            return {}
+        away = away_of(self._looked)
+        keys = sorted({*position.next, *away} - self._known.keys(), key=key_order)
+        gone = self._retired(keys)
+        return {key: away.get(key, "no broker has it") for key in keys if key not in gone}
+
     def forget_ends(self) -> None:
         """Look ends up again when they are needed next."""
-        self.__dict__.pop("_known", None)
+        for name in ("_looked", "_known"):
+            self.__dict__.pop(name, None)
 
     def observe(self, event: Mapping[str, Any] | None) -> None:
         """Learn from the newest commit event how fast windows go."""
@@ -189,7 +213,29 @@ class CursorPlanner:
 
     @cached_property
     def _known(self) -> dict[str, PartitionEnds]:
-        return by_key(self.scope.topic, self.ends())
+        return by_key(self.scope.topic, self._looked)
+
+    @cached_property
+    def _looked(self) -> Mapping[Partition, PartitionEnds]:
+        return self.ends()
+
+    def _retired(self, keys: Collection[str]) -> set[str]:
+        brokers = self.retired() if keys else ()
+        return {key for key in keys if int(key.partition(":")[0]) in brokers}
+
+    def _refuse_away(self) -> None:
+        """A first window needs every broker: what it does not name joins later, at its beginning,
+        wherever the group was to begin."""
+        away = away_of(self._looked)
+        missing = [key for key in away if key not in self._retired(away)]
+        if not missing:
+            return
+        lines = "".join(f"\n  - partition {key}: {away[key]}" for key in missing)
+        raise WindowNotReady(
+            f"the first window of group {self.scope.group!r} needs every broker of topic "
+            f"{self.scope.topic!r}:{lines}\nit waits for them; one that will never come back is "
+            f"given up with {boundary_command('retire', self.scope, brokers_of(missing))}"
+        )
 
     @cached_property
     def _life(self) -> LogLife:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
+from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.protocols import Document
 
 __all__ = ["EvidentResolver", "Resolved", "TimeResolver", "ask"]
@@ -29,6 +30,13 @@ class Resolved:
     offsets: Mapping[str, int]
     evidence: Document = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
+
+    def certain(self) -> Mapping[str, int]:
+        """The offsets, if they are all there is to tell. Raises `WindowNotReady`."""
+        if self.unknown:
+            lines = "".join(f"\n  - {name}: {why}" for name, why in sorted(self.unknown.items()))
+            raise WindowNotReady(f"the boundary cannot be told yet:{lines}")
+        return self.offsets
 
 
 @runtime_checkable

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tubemq_client.errors import ConfigError, DataLoss, LogTruncated
-from tubemq_client.model import Partition, PartitionEnds
+from tubemq_client.model import Partition, PartitionEnds, ReachableEnds
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowScope, key_order
 from tubemq_provider.windows.planning.lives import new_life_advice
 from tubemq_provider.windows.policies import GapPolicy
 
-__all__ = ["EndsLookup", "by_key", "check_reachable", "lost_starts", "truncated"]
+__all__ = ["EndsLookup", "away_of", "by_key", "check_reachable", "lost_starts", "truncated"]
 
 EndsLookup = Callable[[], Mapping[Partition, PartitionEnds]]
-"""Asks the brokers for the ends of every partition of the topic, stable ends for cursor windows."""
+"""Asks the brokers for the ends of every partition of the topic, stable ends for cursor windows.
+A `ReachableEnds` also says which partitions are there, and have a broker that does not answer."""
 
 Range = tuple[int, int]
 
@@ -28,6 +29,13 @@ def by_key(topic: str, ends: Mapping[Partition, PartitionEnds]) -> dict[str, Par
     found = {partition.key: end for partition, end in ends.items() if partition.topic == topic}
     if not found:
         raise ConfigError(f"topic {topic!r} has no partition on any broker", subject="topic")
+    return dict(sorted(found.items(), key=key_order))
+
+
+def away_of(ends: Mapping[Partition, PartitionEnds]) -> dict[str, str]:
+    """Partitions whose broker did not answer, by key in key order, each with the reason."""
+    away = ends.away if isinstance(ends, ReachableEnds) else {}
+    found = {partition.key: reason for partition, reason in away.items()}
     return dict(sorted(found.items(), key=key_order))
 
 

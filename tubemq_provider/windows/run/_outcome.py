@@ -32,6 +32,7 @@ def outcome(
         exactly_once=sink.exactly_once,
         position=now.position,
         recovered=now.recovered(scope.h),
+        absent=now.absent,
         pace=planner.pace if isinstance(planner, CursorPlanner) else None,
     )
     if now.plan is None or now.marker is None:

@@ -41,6 +41,7 @@ class RunProgress:
     - `replacing`: what the sink has of the window that this run was asked to write again.
     - `began`, `ended`: when this try began to read, and when it had published.
     - `past`: epochs of the group that have ended.
+    - `absent`: partitions that no broker offers now, with the reason.
     - `marker`: what the sink has for `plan`; set once the window is known to be written.
     """
 
@@ -57,7 +58,18 @@ class RunProgress:
     began: datetime | None = None
     ended: datetime | None = None
     past: tuple[str, ...] = ()
+    absent: Mapping[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+
+    def miss(self, absent: Mapping[str, str]) -> None:
+        """Partitions that this run has to leave to later ones, each with the reason."""
+        self.absent = absent
+        if absent:
+            lines = "".join(f"\n  - partition {key}: {reason}" for key, reason in absent.items())
+            self.warnings.append(
+                f"the window is without these partitions; they keep their place and are read as "
+                f"soon as their broker is back:{lines}"
+            )
 
     def reach(self, position: Position) -> None:
         """All windows up to `position` are published."""

@@ -35,6 +35,7 @@ class WindowResult:
     - `position`: up to where all cursor windows are published; None for other kinds.
     - `recovered`: ids of windows published by runs that never came to say so.
     - `pace`: how fast this or the last window went, by which `max_duration` cuts the next one.
+    - `absent`: partitions left to later windows, as no broker offers them now, with the reason.
     - `gaps`: offset ranges that retention took and `gap_policy="skip"` accepted.
     - `warnings`: for people.
     """
@@ -61,6 +62,7 @@ class WindowResult:
     sink_ref: str | None = None
     position: Position | None = None
     recovered: tuple[str, ...] = ()
+    absent: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     @property
@@ -95,6 +97,7 @@ class WindowResult:
             "sink_ref": self.sink_ref,
             "position": {"seq": position.seq, "next": dict(position.next)} if position else None,
             "recovered": list(self.recovered),
+            "absent": dict(self.absent),
             "warnings": list(self.warnings),
         }
 
@@ -137,6 +140,8 @@ def event_document(
     if result.position is not None:
         document["position"] = result.position.to_document(scope.h)
         document["recovered"] = list(result.recovered)
+    if result.absent:
+        document["absent"] = list(result.absent)
     if result.pace is not None:
         document["pace"] = [result.pace.entries, result.pace.took_ms]
     return document

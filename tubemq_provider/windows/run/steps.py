@@ -406,6 +406,8 @@ class WindowRun(RunBase):
 
     def _commit(self) -> Iterator[str]:
         """Say what was done, in the event that becomes visible with the task's success."""
+        if isinstance(self._planner, CursorPlanner):
+            self._now.miss(self._planner.absent(self._position()))
         self._result = outcome(self._planner, self._sink, self._engine, self._now)
         self._store.emit(event_document(self._scope, self._result, self._now.past))
         yield "event emitted"

@@ -22,7 +22,7 @@ from tubemq_client.model import INDEX_ENTRY_BYTES, Message, OffsetRange, Partiti
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.planning.instants import Resolved
-from tubemq_provider.windows.planning.retention import EndsLookup
+from tubemq_provider.windows.planning.retention import EndsLookup, away_of
 from tubemq_provider.windows.probing import ReadRange, crossing, first_in
 from tubemq_provider.windows.time.samples import Sample, by_partition, cover, instant_of, ms_of
 
@@ -118,20 +118,22 @@ class HistoryResolver:
 
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
         """See `resolve`."""
-        return self.resolve(instant).offsets
+        return self.resolve(instant).certain()
 
     def resolve(self, instant: datetime) -> Resolved:
         """The boundary at `instant`. Raises `ConfigError` for an instant before the history or a
         group that is not in it, `WindowNotReady` for one that no scan has passed yet."""
         at = instant + self._late_allowance
         number = history_partition(self._group)
+        looked = self._ends()
         around = {
             partition: self._around(partition, ends, ms_of(at))
-            for partition, ends in sorted(self._ends().items())
+            for partition, ends in sorted(looked.items())
             if partition.partition_id == number
         }
         self._check(around, at)
         ends: dict[str, int] = {}
+        unknown: dict[str, str] = {}
         since, until = [], []
         for before, after in ((item.before, item.after) for item in around.values()):
             if before is None:
@@ -143,11 +145,15 @@ class HistoryResolver:
                 subject=self._subject,
             )
             ends |= found.ends
+            unknown |= found.unknown
             since.append(found.since_ms)
             until.append(found.until_ms)
+        partitions = list(self._partitions())
+        offsets, gone = by_partition(ends, partitions)
         return Resolved(
-            by_partition(ends, list(self._partitions()), subject=self._subject),
+            offsets,
             {"since": rfc3339(instant_of(min(since))), "until": rfc3339(instant_of(max(until)))},
+            {**gone, **unknown, **_silent(partitions, looked)},
         )
 
     def _around(self, partition: Partition, ends: PartitionEnds, at_ms: int) -> _Around:
@@ -194,6 +200,18 @@ class HistoryResolver:
             "period; name one with history_group, or look the topic's ends up once and wait",
             subject=self._subject,
         )
+
+
+def _silent(
+    partitions: Iterable[Partition], looked: Mapping[Partition, PartitionEnds]
+) -> dict[str, str]:
+    """Partitions of brokers whose history cannot be read now."""
+    away = {int(key.partition(":")[0]): reason for key, reason in away_of(looked).items()}
+    return {
+        partition.key: f"the history of its broker cannot be read: {away[partition.broker_id]}"
+        for partition in partitions
+        if partition.broker_id in away
+    }
 
 
 def _credible(before: Sample, after: Sample) -> Sample:

@@ -10,6 +10,7 @@ This module must not open connections or read a clock of its own; it reads throu
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -28,7 +29,7 @@ from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import key_order
 from tubemq_provider.windows.planning.instants import Resolved
-from tubemq_provider.windows.planning.retention import EndsLookup, by_key
+from tubemq_provider.windows.planning.retention import EndsLookup, away_of, by_key
 from tubemq_provider.windows.probing import ReadRange, crossing, first_in
 from tubemq_provider.windows.time.samples import store_of
 
@@ -38,9 +39,18 @@ LOOK_AHEAD: Final = 2_000
 """Index entries behind a boundary that are searched for late records."""
 
 
+_OLDEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_AHEAD: Final = timedelta(days=1)
+"""Times before `_OLDEST`, or further ahead of the clock than any zone explains, are mistakes: a
+record with one counts as one without a time."""
+
+_FIRST: Final = 100
+"""Of so many records the least time says where a log begins in time."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A boundary in one partition. `first` is the minute of the partition's first timed record."""
+    """A boundary in one partition. `first` is the least minute of its first timed records."""
 
     offset: int
     first: datetime | None
@@ -79,11 +89,12 @@ class MessageTimeResolver:
         self._late_allowance = late_allowance
         self._zone = zone
         self._stretch = look_ahead * INDEX_ENTRY_BYTES
+        self._believed = (_OLDEST, clock() + _AHEAD)
         self._subject = f"message time of topic {topic!r}"
 
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
         """See `resolve`."""
-        return self.resolve(instant).offsets
+        return self.resolve(instant).certain()
 
     def resolve(self, instant: datetime) -> Resolved:
         """The boundary at `instant`. Raises `WindowNotReady` until `late_allowance` after it, and
@@ -93,7 +104,9 @@ class MessageTimeResolver:
             raise WindowNotReady(
                 f"{self._subject}: records before {rfc3339(instant)} may come until {rfc3339(due)}"
             )
-        ends = by_key(self._topic, self._ends())
+        looked = self._ends()
+        ends = by_key(self._topic, looked)
+        self._believed = (_OLDEST, self._clock() + _AHEAD)
         places = {key: self._place(found, instant) for key, found in ends.items()}
         self._check_retention(ends, places, instant)
         overlap = {
@@ -108,28 +121,32 @@ class MessageTimeResolver:
                 "looked_entries": self._stretch // INDEX_ENTRY_BYTES,
                 "overlap": overlap,
             },
+            away_of(looked),
         )
 
     def _place(self, ends: PartitionEnds, instant: datetime) -> _Place:
         partition = ends.partition
         whole = OffsetRange(partition, ends.min_offset, ends.max_offset)
-        first = self._first_time(whole)
+        first = self._least_of_the_first(whole)
         if first is None:
             self._refuse_records_without_time(whole)
-            return _Place(ends.min_offset, None)
+            # Nothing there that could belong behind it; retention cannot overtake the end.
+            return _Place(ends.max_offset, None)
 
         def passed(rest: OffsetRange) -> bool:
             minute = self._first_time(rest)
             return minute is None or minute >= instant
 
         place = crossing(partition, ends, passed)
+        if place == ends.min_offset > 0:
+            place = self._at_the_first(whole)
         late_until = self._behind_the_last_late(partition, place, ends.max_offset, instant)
         if late_until == place:
             return _Place(place, first)
         minutes = [
             minute
             for record in self._read(OffsetRange(partition, place, late_until))
-            if (minute := message_minute(record.msg_time, self._zone)) is not None
+            if (minute := self._minute(record)) is not None
         ]
         late = sum(minute < instant for minute in minutes)
         return _Place(late_until, first, late, len(minutes) - late)
@@ -141,17 +158,57 @@ class MessageTimeResolver:
         stretch = PartitionEnds(partition, place, min(end, place + self._stretch), stable=True)
 
         def late(message: Message) -> bool | None:
-            minute = message_minute(message.msg_time, self._zone)
+            minute = self._minute(message)
             return True if minute is not None and minute < instant else None
 
         return crossing(partition, stretch, lambda rest: first_in(self._read, rest, late) is None)
 
     def _first_time(self, range_: OffsetRange) -> datetime | None:
-        return first_in(
-            self._read, range_, lambda message: message_minute(message.msg_time, self._zone)
-        )
+        return first_in(self._read, range_, self._minute)
+
+    def _minute(self, message: Message) -> datetime | None:
+        """The record's time in UTC, if it says one that can be true."""
+        minute = message_minute(message.msg_time, self._zone)
+        try:
+            moment = None if minute is None else minute.astimezone(UTC)
+        except OverflowError:
+            return None  # the last or first hours that there are, in a zone apart from UTC
+        oldest, latest = self._believed
+        return moment if moment is not None and oldest <= moment <= latest else None
+
+    def _least_of_the_first(self, range_: OffsetRange) -> datetime | None:
+        """The least time of the first records that say one: the very first may be late or wrong."""
+        times: list[datetime] = []
+
+        def look(message: Message) -> bool | None:
+            minute = self._minute(message)
+            times.extend([] if minute is None else [minute])
+            return True if len(times) >= _FIRST else None
+
+        first_in(self._read, range_, look)
+        return min(times, default=None)
+
+    def _at_the_first(self, range_: OffsetRange) -> int:
+        """The offset of the first record: what lies before it is of other partitions of the store,
+        and retention may take that at any time."""
+        offsets = range(range_.start, range_.end, INDEX_ENTRY_BYTES)
+
+        def reached(offset: int) -> bool:
+            before = OffsetRange(range_.partition, range_.start, offset + INDEX_ENTRY_BYTES)
+            return first_in(self._read, before, lambda _: True) is not None
+
+        index = bisect_left(offsets, x=True, key=reached)
+        return offsets[index] if index < len(offsets) else range_.end
 
     def _refuse_records_without_time(self, range_: OffsetRange) -> None:
+        """Refuse a partition that tells no time at all. Times that cannot be true are some, and
+        their records belong to the window that comes upon them."""
+
+        def told(message: Message) -> bool | None:
+            return message_minute(message.msg_time, self._zone) is not None or None
+
+        if first_in(self._read, range_, told):
+            return
         if first_in(self._read, range_, lambda message: message.message_id) is not None:
             raise ConfigError(
                 f"records of partition {range_.partition.key} carry no $msgTime$ (or none that "

@@ -34,11 +34,13 @@ class Sample:
 class Cover:
     """An instant's end per store, and the samples around it: the last one at or before the instant
     and the first at or after it (the latest of them, if stores differ). Records below an end
-    arrived before `until_ms`; those that arrived before the instant are all below."""
+    arrived before `until_ms`; those that arrived before the instant are all below. `unknown` has
+    the stores without a sample since, each with the reason; their ends are the last ones seen."""
 
     ends: Mapping[str, int]
     since_ms: int
     until_ms: int
+    unknown: Mapping[str, str] = field(default_factory=dict)
 
 
 def ms_of(instant: datetime) -> int:
@@ -67,10 +69,11 @@ def cover(
     store has been sampled.
 
     A store first seen after the instant is left out: it joins with the next boundary. One that was
-    known must be in a sample at or after the instant, since nothing else tells what arrived last.
+    known must be in a sample at or after the instant, since nothing else tells what arrived last;
+    else it is `unknown`.
     An end never lies below that of an earlier sample; a broker that crashed may have fallen back.
-    Raises `ConfigError` for an instant before the first sample, `WindowNotReady` if no sample at or
-    after it has all the stores.
+    Raises `ConfigError` for an instant before the first sample, `WindowNotReady` before there is a
+    sample at or after it.
     """
     ordered = list(samples)
     at = ms_of(instant)
@@ -92,11 +95,13 @@ def cover(
             missing -= sample.ends.keys()
             if not missing:
                 return Cover(ends, since_ms, until_ms)
-    stores = f" of store {', '.join(sorted(missing))}" if until_ms else ""
-    raise WindowNotReady(
-        f"{subject}: no sample{stores} at or after {rfc3339(instant)} yet; the one before it is of "
+    reason = (
+        f"{subject}: no sample at or after {rfc3339(instant)} yet; the one before it is of "
         f"{rfc3339(instant_of(since_ms))}"
     )
+    if until_ms is None:
+        raise WindowNotReady(reason)
+    return Cover(ends, since_ms, until_ms, dict.fromkeys(sorted(missing), reason))
 
 
 def _raise_ends(ends: dict[str, int], sample: Sample, wanted: set[str]) -> None:
@@ -105,17 +110,11 @@ def _raise_ends(ends: dict[str, int], sample: Sample, wanted: set[str]) -> None:
 
 
 def by_partition(
-    ends: Mapping[str, int], partitions: Iterable[Partition], *, subject: str
-) -> dict[str, int]:
-    """Offsets by partition key. Raises `WindowNotReady` if a store has no partition just now: to
-    leave it out would make it join again later, and its records would come twice."""
-    found: dict[str, int] = {}
-    for partition in sorted(partitions):
-        if store_of(partition) in ends:
-            found[partition.key] = ends[store_of(partition)]
-    announced = {store_of(partition) for partition in partitions}
-    if gone := sorted(ends.keys() - announced):
-        raise WindowNotReady(
-            f"{subject}: no broker offers the partitions of store {', '.join(gone)} now"
-        )
-    return found
+    ends: Mapping[str, int], partitions: Iterable[Partition]
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Offsets by partition key, and stores that have no partition just now, with the reason: to
+    leave one out would make it join again later, and its records would come twice."""
+    known = sorted(partitions)
+    found = {item.key: ends[store_of(item)] for item in known if store_of(item) in ends}
+    gone = sorted(ends.keys() - {store_of(item) for item in known})
+    return found, dict.fromkeys(gone, "no broker offers its partitions now")

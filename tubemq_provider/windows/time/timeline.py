@@ -166,8 +166,8 @@ def record_sample(
     """Look the ends up, add them to the timeline and store it; the timeline afterwards.
 
     `ends` should give the ends in memory. The sample bears the time *before* the look-up, so all
-    that had arrived by then is in it. Raises what the look-up raises, and stores nothing then: a
-    sample without some broker would say less than none.
+    that had arrived by then is in it. A broker that is away is not in the sample, and boundaries of
+    its stores wait for one that has it. Raises what the look-up raises, and stores nothing then.
     """
     asked = ms_of(clock())
     found = ends()
@@ -204,7 +204,7 @@ class TimelineResolver:
 
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
         """See `resolve`."""
-        return self.resolve(instant).offsets
+        return self.resolve(instant).certain()
 
     def resolve(self, instant: datetime) -> Resolved:
         """The boundary at `instant`. Raises `ConfigError` before the first sample, `WindowNotReady`
@@ -220,10 +220,12 @@ class TimelineResolver:
             first_seen=timeline.first_seen,
             subject=subject,
         )
+        offsets, gone = by_partition(found.ends, list(self._partitions()))
         return Resolved(
-            by_partition(found.ends, list(self._partitions()), subject=subject),
+            offsets,
             {
                 "since": rfc3339(instant_of(found.since_ms)),
                 "until": rfc3339(instant_of(found.until_ms)),
             },
+            {**gone, **found.unknown},
         )
