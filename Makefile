@@ -19,11 +19,11 @@ ARGS ?=
 
 # A part that hangs is interrupted after so many seconds, so that it cleans up and the parts after it
 # still run.
-LIMIT_unit ?= 900
+LIMIT_unit ?= 1300
 LIMIT_pure ?= 300
-LIMIT_airflow ?= 1100
+LIMIT_airflow ?= 1400
 LIMIT_spark ?= 500
-LIMIT_real ?= 1100
+LIMIT_real ?= 1400
 LIMIT_conformance ?= 1200
 LIMIT_fuzz ?= 3600
 LIMIT_soak ?= 7200
