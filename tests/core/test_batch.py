@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubemq_client import Message, MessageBatch, Partition, _pb, errors
+from tubemq_client import COLUMNS, Message, MessageBatch, Partition, _pb, errors
 from tubemq_client._core.batch import CorruptEntry, DecodePolicy, RawBatch
 from tubemq_client._wire.fetching import FetchReply
 from tubemq_client._wire.payload import checksum, encode_payload
@@ -153,3 +153,14 @@ def test_a_reader_keeps_little_of_attributes_whatever_producers_choose(
     finally:
         tracemalloc.stop()
     assert kept < 12 << 20
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_record_batch_without_a_schema_has_all_columns(count: int) -> None:
+    sent = [plain(b"a"), with_attributes(b"b", "v"), plain(b"c")]
+    batch = batch_of(sent, count, DecodePolicy("fail"))
+    made = batch.to_arrow()
+    assert tuple(made.schema.names) == COLUMNS
+    assert made.column("value").to_pylist() == [b"a", b"b", b"c"][:count]
+    assert made.column("message_id").to_pylist() == [0, 1, 2][:count]
+    assert made.equals(batch.to_arrow(made.schema))

@@ -195,13 +195,15 @@ class MessageBatch:
                 body, dict(parsed.attributes), parsed.stream_id, parsed.msg_time, message_id, offset
             )
 
-    def to_arrow(self, schema: pa.Schema) -> pa.RecordBatch:
-        """A record batch with exactly `schema`: any of `COLUMNS`, in any order.
+    def to_arrow(self, schema: pa.Schema | None = None) -> pa.RecordBatch:
+        """A record batch with exactly `schema`: any of `COLUMNS`, in any order; None: all of them.
 
         Raises `errors.ConfigError` for a column a batch does not have.
         """
         import pyarrow
 
+        if schema is None:
+            schema = pyarrow.schema(list(native_types().items()))
         unknown = [name for name in schema.names if name not in COLUMNS]
         if unknown:
             raise errors.ConfigError(
