@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
+import zlib
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
@@ -156,12 +159,45 @@ class TestTimeline:
     def test_it_stays_small_and_remembers_since_when_it_knows_a_store(self) -> None:
         timeline = Timeline(TOPIC)
         for number in range(400):
-            ends = {"1/0": number * ENTRY, "2/0": number * ENTRY}
-            timeline = timeline.with_sample(Sample(ms(number), ends), max_bytes=4_000)
-        assert len(json.dumps(timeline.to_document())) < 5_000
+            ends = {"1/0": number**2 % 997 * ENTRY, "2/0": number**3 * ENTRY}
+            timeline = timeline.with_sample(Sample(ms(number), ends), max_bytes=2_000)
+        assert len(json.dumps(timeline.to_document(2_000))) < 2_500
         assert 50 < len(timeline.samples) < 400
         assert timeline.samples[-1].at_ms == ms(399)
         assert timeline.first_seen == {"1/0": ms(0), "2/0": ms(0)}
+
+    @pytest.mark.parametrize(("stores", "period"), [(4, 2), (2_500, 30)])
+    def test_a_day_of_samples_has_room_whatever_the_number_of_stores(
+        self, stores: int, period: int
+    ) -> None:
+        source = random.Random(stores)
+        names = [f"{1 + number // 10}/{number % 10}" for number in range(stores)]
+        ends, timeline = dict.fromkeys(names, 0), Timeline(TOPIC)
+        taken = list(range(0, 24 * 60, period))
+        for minute in taken:
+            ends = {name: end + ENTRY * source.randrange(1_000) for name, end in ends.items()}
+            timeline = timeline.with_sample(Sample(ms(minute), ends))
+        document = timeline.to_document()
+        assert len(json.dumps(document)) < 480_000
+        again = Timeline.from_document(json.loads(json.dumps(document)), TOPIC)
+        assert again == timeline
+        assert timeline.samples[0].at_ms == ms(0)
+        assert len(timeline.samples) > 20
+        newest = [sample.at_ms for sample in timeline.samples[-5:]]
+        assert newest == [ms(minute) for minute in taken[-5:]]
+
+    def test_too_many_stores_are_refused_with_the_first_sample(self) -> None:
+        source = random.Random(1)
+        ends = {f"{number}/0": ENTRY * source.randrange(10**15) for number in range(40_000)}
+        with pytest.raises(ConfigError, match="resolver='history'"):
+            Timeline(TOPIC).with_sample(Sample(ms(0), ends))
+
+    @pytest.mark.parametrize(
+        "packed", ["", "?", "eJw=", b64encode(zlib.compress(b"[1]")).decode(), 5, None]
+    )
+    def test_a_damaged_packed_document_is_reported(self, packed: object) -> None:
+        with pytest.raises(DocumentError, match="unpacked"):
+            Timeline.from_document({"v": 2, "topic": TOPIC, "zlib": packed}, TOPIC)
 
     def test_hours_of_silence_cost_two_samples(self) -> None:
         timeline = Timeline(TOPIC)
@@ -173,7 +209,7 @@ class TestTimeline:
         "document",
         [
             [],
-            {"v": 2, "topic": TOPIC},
+            {"v": 3, "topic": TOPIC},
             {"v": 1, "topic": "other", "stores": [], "samples": []},
             {"v": 1, "topic": TOPIC, "stores": ["1/0"], "samples": []},
             {"v": 1, "topic": TOPIC, "stores": [["1/0", 5]], "samples": [[5]]},

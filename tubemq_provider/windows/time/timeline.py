@@ -12,14 +12,19 @@ first and not below the second. A window still waits until its end is on disk.
 
 from __future__ import annotations
 
+import json
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import accumulate, pairwise
 from typing import Any, Final, Protocol
 
+from tubemq_client.errors import ConfigError
 from tubemq_client.model import Partition
 from tubemq_provider.windows._plan_document import offset_problem
-from tubemq_provider.windows.canonical import canonical_json, rfc3339
+from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.retention import EndsLookup
@@ -36,10 +41,21 @@ from tubemq_provider.windows.time.samples import (
 __all__ = ["MAX_BYTES", "Timeline", "TimelineResolver", "TimelineStore", "record_sample"]
 
 MAX_BYTES: Final = 60_000
-"""Size of a timeline's JSON beyond which the oldest samples go; places that keep state are happy
-below 64 KB. That is some 900 samples of four stores, fifteen hours at one a minute."""
+"""Size of a timeline of up to 150 stores; places that keep state are happy below 64 KB. That is
+some 900 samples of four stores as they are, and several times as many packed."""
 
+_BYTES_PER_STORE: Final = 400
+_MOST_BYTES: Final = 480_000
+"""More stores get more room, in several values, up to this."""
+
+_KEPT_MS: Final = 36 * 3_600_000
+"""A timeline that is full drops samples older than this, and thins out the older half of the others
+instead: what it reaches back to is worth more than how fine it is there."""
+
+_MOST_PLAIN: Final = 64 << 20
+_LEAST: Final = 8
 _VERSION = 1
+_PACKED = 2
 _MISSING = -1
 
 
@@ -65,22 +81,55 @@ class Timeline:
     samples: tuple[Sample, ...] = ()
     first_seen: Mapping[str, int] = field(default_factory=dict)
 
-    def with_sample(self, sample: Sample, *, max_bytes: int = MAX_BYTES) -> Timeline:
+    def with_sample(self, sample: Sample, *, max_bytes: int | None = None) -> Timeline:
         """This timeline and one sample more, in time order; a sample between two that say the same
-        goes, as do the oldest ones if the document would have more than `max_bytes`."""
+        goes, and if the document would have more than `max_bytes` (by default what its number of
+        stores gets), so do the oldest ones, or every second older one.
+
+        Raises `ConfigError` if not even a few samples find room.
+        """
         known = {item.at_ms: item for item in self.samples} | {sample.at_ms: sample}
         first_seen = dict(self.first_seen)
         for store in sorted(sample.ends):
             first_seen[store] = min(first_seen.get(store, sample.at_ms), sample.at_ms)
         ordered = _without_repetition(known[at] for at in sorted(known))
         timeline = Timeline(self.topic, tuple(ordered), first_seen)
-        while len(timeline.samples) > 1 and len(canonical_json(timeline.to_document())) > max_bytes:
-            surplus = max(1, len(timeline.samples) // 20)
-            timeline = replace(timeline, samples=timeline.samples[surplus:])
+        most = max_bytes or min(max(MAX_BYTES, _BYTES_PER_STORE * len(first_seen)), _MOST_BYTES)
+        while len(_text(timeline.to_document(min(most, MAX_BYTES)))) > most:
+            timeline = timeline._smaller()
         return timeline
 
-    def to_document(self) -> Document:
-        """The JSON object to keep: a column per store, a row per sample."""
+    def _smaller(self) -> Timeline:
+        """Without the oldest twentieth, or with half of the older half."""
+        known = self.samples
+        if len(known) <= _LEAST:
+            raise ConfigError(
+                f"{len(self.first_seen)} stores are too many for a timeline: {_LEAST} samples have "
+                f"no room in it; use resolver='history', which needs none",
+                subject=f"timeline of topic {self.topic!r}",
+            )
+        if known[-1].at_ms - known[0].at_ms > _KEPT_MS:
+            return replace(self, samples=known[max(1, len(known) // 20) :])
+        half = len(known) // 2
+        return replace(self, samples=(*known[:half:2], *known[half:]))
+
+    def to_document(self, plain_bytes: int = MAX_BYTES) -> Document:
+        """The JSON object to keep: a column per store, a row per sample; packed if that has more
+        than `plain_bytes`."""
+        plain = self._plain()
+        text = _text(plain)
+        if len(text) <= plain_bytes:
+            return plain
+        # Neighbouring rows differ little: differences pack to a fifth of the numbers.
+        rows = plain["samples"]
+        plain["samples"] = [
+            rows[0],
+            *([b - a for a, b in zip(*pair, strict=True)] for pair in pairwise(rows)),
+        ]
+        packed = zlib.compress(_text(plain).encode(), 9)
+        return {"v": _PACKED, "topic": self.topic, "zlib": b64encode(packed).decode()}
+
+    def _plain(self) -> Document:
         return {
             "v": _VERSION,
             "topic": self.topic,
@@ -94,6 +143,8 @@ class Timeline:
     @classmethod
     def from_document(cls, document: object, topic: str) -> Timeline:
         """The timeline in a stored document. Raises `DocumentError` with every problem."""
+        if isinstance(document, dict) and document.get("v") == _PACKED:
+            document = _unpacked(document, topic)
         problems = _problems(document, topic)
         if problems:
             raise DocumentError(f"timeline of topic {topic!r}", problems)
@@ -111,6 +162,29 @@ class Timeline:
             for row in document["samples"]
         )
         return cls(topic, tuple(sorted(samples, key=lambda item: item.at_ms)), first_seen)
+
+
+def _unpacked(document: Document, topic: str) -> Document:
+    """The plain document in a packed one."""
+    problem = f"it has no end within {_MOST_PLAIN} bytes"
+    try:
+        unpacking = zlib.decompressobj()
+        text = unpacking.decompress(b64decode(document["zlib"], validate=True), _MOST_PLAIN)
+        if unpacking.eof:
+            plain = json.loads(text)
+            rows: list[list[int]] = list(accumulate(plain["samples"], _added))
+            return {**plain, "samples": rows}
+    except (KeyError, TypeError, ValueError, zlib.error) as exc:
+        problem = f"{type(exc).__name__}: {exc}"
+    raise DocumentError(f"timeline of topic {topic!r}", [f"it cannot be unpacked: {problem}"])
+
+
+def _added(row: list[int], difference: list[int]) -> list[int]:
+    return [a + b for a, b in zip(row, difference, strict=True)]
+
+
+def _text(document: Document) -> str:
+    return json.dumps(document, separators=(",", ":"))
 
 
 def _without_repetition(samples: Iterable[Sample]) -> list[Sample]:
