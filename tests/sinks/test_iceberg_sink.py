@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -13,17 +14,21 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from tests.sinks.object_server import object_server
 from tests.sinks.openers import iceberg, iceberg_catalog
 from tests.sinks.suite import Row, SinkSuite, written_by
-from tests.sinks.windows import COUNTS, OpenSink, plan_of, publish, stage
+from tests.sinks.windows import COLUMNS, COUNTS, OpenSink, ignore, plan_of, publish, stage
+from tubemq_client import Partition
 from tubemq_client.errors import ConfigError
+from tubemq_client.model import OffsetRange
 from tubemq_provider.files.columns import RECORDS
+from tubemq_provider.files.writer import StagedWriter
 from tubemq_provider.sinks._tables import CommitUnclear
 from tubemq_provider.sinks.iceberg import IcebergSink
 from tubemq_provider.windows.errors import SinkDamaged
-from tubemq_provider.windows.protocols import Sink
+from tubemq_provider.windows.protocols import Sink, Staging
 
 NAME = "sales.orders"
 Trouble = Callable[[], None] | None
@@ -305,6 +310,66 @@ def test_columns_that_do_not_fit_are_refused_and_leave_nothing(
         publish(sink, plan_of(sink))
     assert sink.marker(plan_of(sink).window_id) is None
     assert list(sink.place.names("windows")) == []
+
+
+def make_table(root: Path, *names: str) -> Table:
+    catalog = iceberg_catalog(root)
+    catalog.create_namespace("sales")
+    return catalog.create_table(NAME, schema=RECORDS.arrow_schema(names or COLUMNS))
+
+
+def stage_one_day(staging: Staging, *, time: int | None = 1_700_000_000_000_000) -> None:
+    """Files as engines write them: with statistics of some columns only."""
+    schema = RECORDS.arrow_schema(COLUMNS)
+    with StagedWriter(Path(staging.path), "part", schema) as writer:
+        for key, rows in (("1:0", 2), ("1:1", 1)):
+            writer.begin_range(OffsetRange(Partition.from_key("orders", key), 0, 280))
+            times = [1_700_000_000_000_000, time][:rows]
+            columns = [[key] * rows, [0, 28][:rows], times, [None] * rows, [b"beta"] * rows]
+            arrays = [pa.array(*pair) for pair in zip(columns, schema.types, strict=True)]
+            writer.add(pa.RecordBatch.from_arrays(arrays, schema=schema), 10, 0)
+            writer.end_range()
+
+
+def publish_one_day(sink: IcebergSink, seq: int = 1, **options: Any) -> bool:
+    staging = sink.begin(plan_of(sink, seq), "a")
+    stage_one_day(staging, **options)
+    return sink.publish(staging, plan_of(sink, seq), COUNTS, ignore).won
+
+
+def test_records_are_in_the_partition_that_readers_look_in(sink: IcebergSink, root: Path) -> None:
+    """pyiceberg by itself puts what no footer tells into the partition of nulls."""
+    table = make_table(root)
+    with table.update_spec() as spec:
+        spec.add_field("value", IdentityTransform(), "by_value")
+    with pytest.raises(ConfigError, match="pass over them") as refused:
+        publish_one_day(sink)
+    assert "partitioned by identity(value)" in str(refused.value)
+    assert list(sink.place.names("windows")) == []
+    with table_at(root).update_spec() as spec:  # the way out
+        spec.remove_field("by_value")
+        spec.add_field("msg_time", DayTransform(), "day")
+    assert publish_one_day(iceberg(root))
+    day = "msg_time >= '2023-11-14T00:00:00+00:00' and msg_time < '2023-11-15T00:00:00+00:00'"
+    assert table_at(root).scan(row_filter=day).to_arrow().num_rows == 3
+    with pytest.raises(ConfigError, match="or some nulls"):
+        publish_one_day(iceberg(root), 2, time=None)
+    assert table_at(root).scan().to_arrow().num_rows == 3
+
+
+def test_a_name_mapping_that_leaves_a_column_out_is_refused(sink: IcebergSink, root: Path) -> None:
+    """The files have no field ids: what the mapping does not name reads as null, or not at all."""
+    table = make_table(root)
+    fields = json.loads(table.schema().name_mapping.model_dump_json())
+    lame = json.dumps([field for field in fields if field["names"] != ["value"]])
+    with table.transaction() as change:
+        change.set_properties({"schema.name-mapping.default": lame})
+    with pytest.raises(ConfigError, match="does not lead from 'value'"):
+        publish(sink, plan_of(sink))
+    with table_at(root).transaction() as change:
+        change.remove_properties("schema.name-mapping.default")
+    assert publish(iceberg(root), plan_of(sink)).won
+    assert rows_at(root) == written_by("a")
 
 
 def test_a_table_may_have_columns_of_its_own(sink: IcebergSink, root: Path) -> None:

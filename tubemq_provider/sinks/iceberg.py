@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.durable import fsync_path
 from tubemq_provider.files.staging import StagingArea
+from tubemq_provider.sinks._iceberg_rules import columns_of, misfits
 from tubemq_provider.sinks._locating import place_at
 from tubemq_provider.sinks._places import LocalPlace, Place, PlaceBook
 from tubemq_provider.sinks._tables import (
@@ -93,6 +94,7 @@ class IcebergSink(TableSink):
         self._identifier = identifier
         self._storage_options = storage_options
         self._known_place: Place | None = None
+        self._columns = columns_of(None, ())
         self.identity = identity or f"iceberg:{self._catalog.name}/{identifier}"
         self._staging = (
             StagingArea(Path(staging_root))
@@ -145,13 +147,14 @@ class IcebergSink(TableSink):
         table = self._table()
         return None if table is None else str(table.metadata.table_uuid)
 
-    def _prepare(self, schema: pa.Schema | None, files: Sequence[Path] = ()) -> None:  # noqa: ARG002
+    def _prepare(self, schema: pa.Schema | None, files: Sequence[Path] = ()) -> None:
         table = self._table()
         if table is None:
             self._create(schema if schema is not None else stub_schema())
             table = self._existing_table()
         if schema is not None and table.schema().column_names == stub_schema().names:
             self._grow(table, schema)
+        self._columns = columns_of(schema, files)
 
     def _create(self, schema: pa.Schema) -> None:
         """Make namespace and table; another try may do so at the same time."""
@@ -187,6 +190,8 @@ class IcebergSink(TableSink):
         table = self._existing_table()
         if _snapshot_of(table, window.plan.window_id) is not None:
             raise CommitRefused(f"window {window.plan.window_id} is in the table")
+        if problems := misfits(table, self._columns):
+            raise ConfigError(problems, subject=f"Iceberg table {self._identifier}")
         # Only this handle's view: the property that the table has stays as it is for others.
         once = {**table.metadata.properties, **_ONCE}
         table.metadata = table.metadata.model_copy(update={"properties": once})
