@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tubemq_client
@@ -21,7 +21,7 @@ from tests.core.decoding import ALL, Reading, compare, is_compiled, outcome
 from tubemq_client import _pb
 from tubemq_client._core.attributes import AttributeCache, AttributeColumns
 from tubemq_client._wire import native
-from tubemq_client._wire.payload import parse_attributes
+from tubemq_client._wire.payload import checksum, parse_attributes
 
 T = TypeVar("T")
 
@@ -113,6 +113,28 @@ def test_many_random_replies_are_read_alike() -> None:
     chance = replies.RandomChoices(5)
     taken = sum(compare(replies.reply(chance), Reading()) for _ in range(3_000))
     assert taken > 1_500
+
+
+minutes = st.builds(
+    "{:04}{:02}{:02}{:02}{:02}".format,
+    st.integers(0, 9999) | st.sampled_from([0, 1, 1900, 1970, 2000, 2024, 2100, 9999]),
+    st.integers(0, 13),
+    st.integers(0, 32) | st.just(29),
+    st.integers(0, 24),
+    st.integers(0, 60),
+)
+
+
+@compiled
+@settings(max_examples=200, deadline=None)
+@given(st.lists(minutes, min_size=1, max_size=40))
+@example([f"{year}0229{minute:04}" for year in (1900, 2000, 2100) for minute in (0, 2359)])
+def test_both_decoders_have_the_same_calendar(texts: list[str]) -> None:
+    reply = _pb.GetMessageResponseB2C(success=True, errCode=200)
+    for text in texts:
+        data = b"\0\0\0\x16$msgTime$=" + text.encode()
+        reply.messages.add(messageId=1, checkSum=checksum(data), payLoadData=data, flag=1)
+    assert compare(reply.SerializeToString(), Reading())
 
 
 @settings(max_examples=400, deadline=None)
