@@ -63,6 +63,9 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=3.0, help="least time of a reader's turn in a pass (3)"
     )
+    parser.add_argument(
+        "--size", type=int, choices=SIZES.values(), help="records of this size only (both)"
+    )
     parser.add_argument("--plain", action="store_true", help="records without attributes")
     parser.add_argument("--no-spark", action="store_true", help="leave the Spark rows out")
     parser.add_argument("--no-java", action="store_true", help="leave the Java row out")
@@ -82,6 +85,8 @@ def main() -> int:
         if options.what == "produce":
             return _produce(server, options)
         for topic, size in SIZES.items():
+            if options.size not in (None, size):
+                continue
             count = options.mib * 2**20 // size
             range_ = _fill(settings, topic, size, count, plain=options.plain)
             with Metadata(settings) as metadata:
