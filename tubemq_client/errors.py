@@ -115,13 +115,12 @@ class TubeMQError(Exception):
     """Base of everything raised on purpose.
 
     `retriable`: the same call may succeed later. `fatal`: it never will without a change by a
-    person. `refresh_metadata`: routes are probably stale; fetch them again before retrying.
+    person.
     """
 
     code: int = 0
     retriable: ClassVar[bool] = False
     fatal: ClassVar[bool] = False
-    refresh_metadata: ClassVar[bool] = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Survive pickling (process pools, Spark): many subclasses take other arguments than the
@@ -211,16 +210,13 @@ class NetworkError(TubeMQError):
 
 
 class ConnectError(NetworkError):
-    """No connection could be opened. `refresh_metadata`: the broker may have moved."""
-
-    refresh_metadata = True
+    """No connection could be opened: the server is away, or has moved."""
 
 
 class TlsError(ConnectError):
     """TLS refused, on this side or the other: certificates, host name, or a port without TLS."""
 
     retriable = False
-    refresh_metadata = False
 
 
 class ConnectionLost(NetworkError):
@@ -256,8 +252,6 @@ class NotRegistered(ServerError):
 
 class Forbidden(ServerError):
     """Topic or partition missing on this broker, or closed."""
-
-    refresh_metadata = True
 
 
 class NothingToRead(ServerError):
@@ -419,8 +413,6 @@ class RemoteException(TubeMQError):
 
 class StandbyMaster(RemoteException):
     """The master asked is a stand-by."""
-
-    refresh_metadata = True
 
 
 class RangeError(TubeMQError):

@@ -21,6 +21,7 @@ __all__ = [
     "BrokerNode",
     "ClientSettings",
     "ConsumerSettings",
+    "ConsumerStats",
     "Credentials",
     "Message",
     "OffsetRange",
@@ -265,6 +266,26 @@ class ProducerStats:
     errors_by_code: dict[int, int]
     latencies_ms: dict[float, int]
     brokers_left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStats:
+    """What a member of a group has fetched since it was made.
+
+    `fetches` are requests for records: of those `batches` brought `records`, `empty` nothing,
+    `limited` were told to wait by a flow rule, `refused` otherwise, `unanswered` got no answer or
+    could not be sent. `left_alone` has the brokers that are not asked now, because they do not
+    answer, with the ms until they are again (0: when the answer comes that they owe).
+    """
+
+    fetches: int
+    batches: int
+    records: int
+    empty: int
+    limited: int
+    refused: int
+    unanswered: int
+    left_alone: dict[BrokerNode, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ def test_a_close_that_is_cancelled_while_another_pulls_leaves_all_the_same() -> 
             pull = asyncio.create_task(consumer.pull(partition))
             await asyncio.sleep(0)  # it has the turn now, and no answer will come
             close = asyncio.create_task(consumer.close())
-            await asyncio.wait(consumer._tasks)
+            await asyncio.wait(consumer._running)
             for _ in range(10):
                 await asyncio.sleep(0)
             assert not close.done()

@@ -17,7 +17,18 @@ from typing import Any
 
 from tubemq_client import ClientSettings, Partition, ReceivedBatch, _pb, errors
 from tubemq_client._core.balance import BalancedSession
-from tubemq_client._core.effects import Await, Call, Deliver, Now, Post, Sleep, Ticket, WallNow
+from tubemq_client._core.effects import (
+    Await,
+    Call,
+    Deliver,
+    Forget,
+    Now,
+    Post,
+    Reach,
+    Sleep,
+    Ticket,
+    WallNow,
+)
 from tubemq_client._core.master import MasterSession
 from tubemq_client._wire import methods
 from tubemq_client.embedded import ReadLimits, Switches, TopicSpec
@@ -250,9 +261,6 @@ class World:
         heapq.heappush(self._queue, (at, next(self._numbers), running, answer, failure))
 
     def _resume(self, running: Running, answer: Any, failure: errors.TubeMQError | None) -> None:
-        if isinstance(answer, Sent):
-            self._arrive(running, answer)
-            return
         try:
             if failure is not None:
                 effect = running.process.throw(failure)
@@ -275,51 +283,84 @@ class World:
             self._note(f"{running.member and running.member.name} {value.kind} {_short(value)}")
             self._at(self.random.choice((0, 0, 300)), running, None)
         elif isinstance(effect, Post):
-            self._at(0, running, Ticket(effect.address, effect.method, effect.request))
+            self._at(0, running, Ticket(effect.address, effect.method, self._send(effect)))
         elif isinstance(effect, Await):
-            ticket = effect.ticket
-            sent = Sent(Asked(0, ticket.address, ticket.method.name, ticket.handle))
-            self._at(self._latency(), running, sent)
+            self._wait(running, effect.ticket.handle, effect.patience_ms)
         elif isinstance(effect, Call):
-            sent = Sent(Asked(0, effect.address, effect.method.name, effect.request))
-            self._at(self._latency(), running, sent)
+            self._wait(running, self._send(effect), None)
+        elif isinstance(effect, Reach | Forget):
+            self._at(0, running, isinstance(effect, Reach))
         else:
             raise TypeError(effect)
 
-    def _arrive(self, running: Running, sent: Sent) -> None:
-        """The request is at the server; the reply sets out, or does not."""
+    def _send(self, effect: Post | Call) -> Sent:
+        sent = Sent(Asked(0, effect.address, effect.method.name, effect.request))
+        self._begin(Running(self._travel(sent)))
+        return sent
+
+    def _wait(self, running: Running, sent: Sent, patience_ms: int | None) -> None:
+        """Resume when there is an answer, or when patience ends."""
+        if sent.settled:
+            self._at(0, running, sent.reply, sent.failure)
+            return
+        sent.waiting = running
+        if patience_ms is not None:
+            self._begin(Running(self._lose_patience(sent, running, patience_ms)))
+
+    def _lose_patience(self, sent: Sent, running: Running, ms: int) -> Process:
+        yield Sleep(ms)
+        if sent.waiting is running and not sent.settled:
+            sent.waiting = None
+            self._at(0, running, None)
+
+    def _travel(self, sent: Sent) -> Process:
+        """The request gets to the server, or not; so does the reply."""
+        yield Sleep(self._latency())
         chance = self.random.random()
         if chance < self.loss / 2:
-            self._at(0, running, None, errors.ConnectionLost("cut before"))
+            self._settle(sent, None, errors.ConnectionLost("cut before"))
             return
         at_broker = sent.asked.address == self.mq.node().address
         if self.late and at_broker and self.random.random() < self.late:
             self._begin(Running(self._serve_late(sent.asked)))
-            self._at(RPC_TIMEOUT_MS, running, None, errors.RpcTimeout("late"))
+            yield Sleep(RPC_TIMEOUT_MS)
+            self._settle(sent, None, errors.RpcTimeout("late"))
             return
         try:
             reply = self.mq.reply(sent.asked)
         except errors.TubeMQError as error:
-            self._at(self._latency(), running, None, error)
+            yield Sleep(self._latency())
+            self._settle(sent, None, error)
             return
         if reply is None or chance < self.loss:
-            self._at(RPC_TIMEOUT_MS, running, None, errors.RpcTimeout("lost"))
+            yield Sleep(RPC_TIMEOUT_MS)
+            self._settle(sent, None, errors.RpcTimeout("lost"))
         else:
-            self._at(self._latency(), running, reply)
+            yield Sleep(self._latency())
+            self._settle(sent, reply, None)
+
+    def _settle(self, sent: Sent, reply: Any, failure: errors.TubeMQError | None) -> None:
+        sent.settled, sent.reply, sent.failure = True, reply, failure
+        if sent.waiting is not None:
+            self._at(0, sent.waiting, reply, failure)
 
     def _serve_late(self, asked: Asked) -> Process:
         yield Sleep(RPC_TIMEOUT_MS + self.random.choice((0, 5, 300, 2_000)))
         self.mq.reply(asked)
 
     def _latency(self) -> int:
-        return self.random.choice((0, 1, 1, 2, 5, 40))
+        return self.random.choice((0, 1, 1, 2, 5, 40, 150))
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Sent:
-    """A request on its way."""
+    """A request on its way, and what came of it."""
 
     asked: Asked
+    settled: bool = False
+    reply: Any = None
+    failure: errors.TubeMQError | None = None
+    waiting: Running | None = None
 
 
 def _short(event: Any) -> str:

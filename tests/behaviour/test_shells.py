@@ -109,6 +109,8 @@ def test_what_waits_in_one_shell_is_awaited_in_the_other(name: str) -> None:
     """Nothing of the asyncio shell blocks; what answers from memory is a plain property."""
     kind = getattr(aio, name)
     for method, value in methods(kind).items():
-        if method != "__init__" and not isinstance(vars(kind).get(method), property):
+        if method != "__init__" and not isinstance(
+            inspect.getattr_static(kind, method, None), property
+        ):
             waits = inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value)
             assert waits, f"{name}.{method} blocks"

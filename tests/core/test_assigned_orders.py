@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.core.conftest import BESIDE, PARTITION, TOPIC
-from tubemq_client import ClientSettings, Partition, errors
+from tubemq_client import ClientSettings, Partition, ReceivedBatch, errors
 from tubemq_client._core.assigned import AssignedSession
 from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession
@@ -94,7 +94,7 @@ def test_what_may_not_be_subscribed_is_given_back_and_the_rest_is_kept(
     mq.tamper = rewriting("get partition meta", close_broker_1)
     driver.run(consumer.refresh(force=True))
     assert driver.run(consumer.fetching.pull(PARTITION)) is None
-    driver.run(consumer.beat_brokers())
+    driver.run(consumer.rebalance())
     assert consumer.held.keys() == {there}
     with pytest.raises(errors.ServiceUnavailable, match="may not be subscribed"):
         driver.run(consumer.assign(PARTITION, None))
@@ -112,14 +112,14 @@ def test_a_batch_that_is_out_may_be_confirmed_before_its_partition_goes(
         assert batch is not None
     mq.tamper = rewriting("get partition meta", close_broker_1)
     driver.run(consumer.refresh(force=True))
-    driver.run(consumer.beat_brokers())
+    events = driver.stream(consumer.rebalance())
+    assert next(events) == ("revoked", [PARTITION, BESIDE])
     assert consumer.held.keys() == {PARTITION, BESIDE}
-    driver.run(consumer.fetching.settle(batch, consumed=True))
-    assert driver.run(consumer.beat_brokers()) == 3_000
-    assert consumer.held.keys() == {BESIDE}
-    mq.elapse(3_000)
-    driver.run(consumer.beat_brokers())
+    assert driver.run(consumer.fetching.settle(batch, consumed=True)) > 0
+    began = mq.clock()
+    assert list(events) == []
     assert consumer.held == {}
+    assert mq.clock() - began >= 3_000, "the other batch might have been confirmed"
 
 
 def test_after_a_switch_of_masters_no_partition_is_given_back(
@@ -130,7 +130,7 @@ def test_after_a_switch_of_masters_no_partition_is_given_back(
     driver.run(consumer.master.notice_switch())
     mq.tamper = rewriting("get partition meta", close_broker_1)
     driver.run(consumer.refresh(force=True))
-    driver.run(consumer.beat_brokers())
+    driver.run(consumer.rebalance())
     assert consumer.held.keys() == {PARTITION}
 
 
@@ -142,7 +142,7 @@ def test_a_view_that_the_master_forces_is_taken(
     mq.tamper = rewriting("consumer heartbeat v2", close_broker_1)
     mq.elapse(5_000)
     driver.run(consumer.beat_master())
-    driver.run(consumer.beat_brokers())
+    driver.run(consumer.rebalance())
     assert consumer.held == {}
     mq.tamper = None
     mq.elapse(5_000)
@@ -233,6 +233,134 @@ def test_an_order_from_before_the_member_joined_is_none(
     assert driver.run(consumer.fetching.pull(PARTITION)) is not None
 
 
+# -- what brokers say ------------------------------------------------------------------------------
+
+
+def test_a_limit_that_names_no_time_is_waited_for_like_nothing_to_read(
+    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    def limited(reply: Any) -> None:
+        reply.success, reply.errCode = False, 452
+        reply.ClearField("minLimitTime")
+
+    driver = mq.driver()
+    driver.run(consumer.assign(PARTITION, 0))
+    mq.tamper = rewriting("get messages", limited)
+    driver.run(consumer.fetching.fetch())
+    idle = driver.run(consumer.fetching.fetch())
+    assert idle.wait_ms == consumer.consumer.not_found_wait_ms
+    assert driver.asked.count("get messages") == 1
+    assert consumer.fetching.stats.limited == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "wait_ms"), [(404, 400), (403, 2_000), (503, 300), (301, 200), (500, 300)]
+)
+def test_a_partition_waits_as_the_code_asks_and_the_others_go_on(
+    mq: MemoryTubeMQ, consumer: AssignedSession, there: Partition, code: int, wait_ms: int
+) -> None:
+    def refuse(asked: Asked, reply: Any) -> Any:
+        if asked.method == "get messages" and asked.address == mq.node(1).address:
+            reply.success, reply.errCode = False, code
+            reply.ClearField("messages")
+        return reply
+
+    mq.tamper = refuse
+    driver = mq.driver()
+    found = [driver.run(consumer.fetching.fetch()) for _ in range(4)]
+    assert [batch.partition for batch in found if isinstance(batch, ReceivedBatch)] == [there]
+    assert driver.asked.count("get messages") == 3, "each partition once"
+    mq.elapse(wait_ms - 1)
+    assert driver.run(consumer.fetching.fetch()).wait_ms == 1
+    mq.elapse(1)
+    driver.run(consumer.fetching.fetch())
+    assert driver.asked.count("get messages") == 4
+
+
+def test_an_entry_that_says_nothing_hides_no_other_loss(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = mq.driver()
+    for partition in (PARTITION, BESIDE):
+        driver.run(consumer.assign(partition, None))
+
+    def lost(reply: Any) -> None:
+        reply.hasPartFailure = True
+        reply.failureInfo.extend(["garbage", f"411:{mq.node(1)}#{TOPIC}:1"])
+
+    mq.tamper = rewriting("broker heartbeat", lost)
+    driver.run(consumer.heartbeat_brokers())
+    assert consumer.held.keys() == {PARTITION}
+    assert "garbage" in str(consumer.trouble[f"broker {mq.node(1)}"])
+
+
+# -- metadata --------------------------------------------------------------------------------------
+
+
+def test_a_master_that_did_not_answer_is_asked_again_by_the_next_call(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = mq.driver()
+    mq.elapse(10_000)
+    mq.tamper = losing("get partition meta")
+    for _ in range(2):
+        with pytest.raises(errors.RpcTimeout):
+            driver.run(consumer.refresh())
+    mq.tamper = None
+    assert len(driver.run(consumer.refresh())) == 4
+
+
+def test_while_one_asks_the_master_others_take_what_is_known(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    mq.elapse(10_000)
+    asking = consumer.refresh()
+    asking.send(None)
+    asking.send(mq.clock())  # it has sent its question
+    driver = mq.driver()
+    assert len(driver.run(consumer.refresh())) == 4
+    assert driver.asked == []
+    asking.close()
+
+
+def test_news_only_are_asked_for(mq: MemoryTubeMQ, consumer: AssignedSession) -> None:
+    driver = mq.driver()
+    mq.elapse(10_000)
+    driver.run(consumer.refresh())
+    mq.elapse(10_000)
+    assert len(driver.run(consumer.refresh())) == 4
+    asked = [step.request.topicMetaInfoId for step in driver.trace if isinstance(step, Asked)]
+    assert asked == [consumer.view.meta_id] * 2
+    driver.run(consumer.refresh(force=True))
+    assert driver.trace[-1].request.topicMetaInfoId == -2  # type: ignore[union-attr]
+
+
+def test_a_refused_partition_is_asked_for_twice(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    """The first attempt after a lease has ended only clears the way."""
+    refusals = iter([410])
+
+    def occupied(asked: Asked, reply: Any) -> Any:
+        if asked.method == "register partition" and (code := next(refusals, None)):
+            reply.success, reply.errCode = False, code
+        return reply
+
+    mq.tamper = occupied
+    driver = mq.driver()
+    driver.run(consumer.assign(PARTITION, None))
+    assert driver.slept == [1_000]
+    assert consumer.held.keys() == {PARTITION}
+
+
+def test_an_offset_that_is_given_counts_whatever_the_position_says(
+    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    send(b"a", b"b")
+    consumer.consumer = ConsumerSettings(consume_position="always_latest")
+    assert mq.driver().run(consumer.assign(PARTITION, 28)).current == 28
+
+
 # -- assigning -------------------------------------------------------------------------------------
 
 
@@ -272,29 +400,38 @@ def test_partitions_take_turns_and_one_that_fails_costs_the_others_nothing(
 ) -> None:
     driver = mq.driver()
     mq.unplugged.add(mq.node(1).address)
-    batch = driver.run(consumer.fetching.pull_next())
-    assert batch is not None
-    assert batch.partition == there
+    found = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
+    assert [batch.partition for batch in found if isinstance(batch, ReceivedBatch)] == [there]
     assert str(PARTITION) in consumer.trouble
+    assert str(BESIDE) not in consumer.trouble, "a broker is asked once, not once a partition"
     mq.unplugged.clear()
-    batches = [driver.run(consumer.fetching.pull_next()) for _ in range(2)]
-    assert [b.partition for b in batches if b is not None] == [BESIDE, PARTITION]
-    assert driver.run(consumer.fetching.pull_next()) is None
+    mq.elapse(300)
+    found = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
+    batches = [batch for batch in found if isinstance(batch, ReceivedBatch)]
+    assert [batch.partition for batch in batches] == [PARTITION, BESIDE]
 
 
-def test_a_broker_that_hangs_costs_a_pull_one_deadline_whatever_is_held_there(
+def test_a_broker_that_hangs_costs_whoever_receives_a_moment_and_is_left_alone(
     mq: MemoryTubeMQ, consumer: AssignedSession, there: Partition
 ) -> None:
     hung = mq.node(1).address
     mq.tamper = lambda asked, reply: None if asked.address == hung else reply
     driver = mq.driver(rpc_timeout_ms=1_000)
     began = mq.clock()
-    batch = driver.run(consumer.fetching.pull_next())
-    assert batch is not None
-    assert batch.partition == there
-    assert mq.clock() - began == 1_000
-    assert consumer.trouble.keys() >= {str(PARTITION), str(BESIDE)}
+    found = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
+    assert [batch.partition for batch in found if isinstance(batch, ReceivedBatch)] == [there]
+    assert mq.clock() - began <= 200
+    assert consumer.fetching.breaker.left_alone(mq.clock()) == {mq.node(1): 0}
+    asked = len(driver.asked)
+    while not consumer.fetching.stats.unanswered:
+        mq.elapse(10)
+        driver.run(consumer.fetching.fetch())
+    assert len(driver.asked) == asked, "what is owed is waited for beside the others"
+    assert mq.clock() - began <= 1_100
+    assert consumer.trouble.keys() == {str(PARTITION)}
     mq.tamper = None
-    batches = [driver.run(consumer.fetching.pull_next()) for _ in range(2)]
-    found = [(b.partition, b.start) for b in batches if b is not None]
-    assert found == [(BESIDE, 0), (PARTITION, 0)], "in their turn, and nothing was confirmed"
+    mq.elapse(300)
+    found = [driver.run(consumer.fetching.fetch()) for _ in range(4)]
+    batches = [batch for batch in found if isinstance(batch, ReceivedBatch)]
+    assert [batch.partition for batch in batches] == [PARTITION, BESIDE], "nothing was confirmed"
+    assert consumer.fetching.breaker.left_alone(mq.clock()) == {}

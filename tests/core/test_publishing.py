@@ -334,6 +334,40 @@ def test_routes_stay_while_a_new_master_knows_none(
     assert producer.routes == {}, "in the end it is believed"
 
 
+def test_a_master_that_warms_up_costs_no_routes(
+    mq: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    before = dict(producer.routes)
+
+    def warming_up(asked: Asked, reply: Any) -> Any:
+        if asked.method == "producer heartbeat":
+            reply.errCode = 201
+            del reply.topicInfos[:]
+        return reply
+
+    mq.tamper = warming_up
+    mq.driver().run(producer.heartbeat())
+    assert producer.routes == before != {}
+
+
+def test_joining_outlasts_a_change_of_masters(mq: MemoryTubeMQ, ids: ClientIds) -> None:
+    """Also where the answer would otherwise be final: the new master knows no topic yet."""
+    settings = ClientSettings(("gone", 1), register_pause_ms=100)
+    producer = ProducerSession(MasterSession((("gone", 1), mq.master_address)), ids.producer())
+    refusals = iter([431, 431])
+
+    def unknown(asked: Asked, reply: Any) -> Any:
+        if asked.address == ("gone", 1):
+            raise errors.ConnectionLost("it was killed")
+        if asked.method == "register producer" and (code := next(refusals, None)):
+            reply.success, reply.errCode = False, code
+        return reply
+
+    mq.tamper = unknown
+    mq.driver().run(producer.join(settings))
+    assert next(refusals, None) is None
+
+
 def test_the_cluster_may_change_the_size_limit(mq: MemoryTubeMQ, producer: ProducerSession) -> None:
     def larger(asked: Asked, reply: Any) -> Any:
         if asked.method == "producer heartbeat":

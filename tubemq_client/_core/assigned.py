@@ -1,134 +1,90 @@
 """A client-balance consumer: it chooses partitions itself and keeps them alive.
 
 The master (RPC 20-22, 6) knows that the group exists; the brokers (RPC 15, 16) arbitrate who holds
-a partition. What is held is fetched and confirmed by `assigned_fetch`. Two conversations run beside
-the user's calls: `beat_master` and `beat_brokers`, of which the latter also does what cannot be
-done at once, giving back partitions that may not be read any more and skipping to the ends on an
-administrator's order. `docs/protocol/client-balance.md` has the protocol.
+a partition. Beside the user's calls `rebalance` gives back partitions that may not be read any
+more, and takes what `keep_share` asks for: the member's share of the group, found without talking
+to the others. `docs/protocol/client-balance.md` has the protocol, `group` what all members share.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
-from tubemq_client._core.assigned_fetch import AssignedFetch
-from tubemq_client._core.assigned_view import HoldOff, TopicView
-from tubemq_client._core.balance_orders import Calls
+from tubemq_client._core.assigned_view import HoldOff, TopicView, node_of
+from tubemq_client._core.balance_orders import Rebalance
 from tubemq_client._core.balance_partitions import HeldPartition, Use
-from tubemq_client._core.batch import DecodePolicies
-from tubemq_client._core.broker_beats import BrokerBeats
-from tubemq_client._core.effects import Now, Sleep, WallNow
-from tubemq_client._core.flow_control import FlowControl, Pace
-from tubemq_client._core.leases import HeartbeatSchedule
+from tubemq_client._core.effects import Deliver, Now, Sleep, WallNow
+from tubemq_client._core.group import READ_STATUS, GroupSession
 from tubemq_client._core.master import Known
 from tubemq_client._core.registration import UNDEFINED, Registered, Registration
-from tubemq_client._core.renewal import LeaseNames, may_be_served_late
-from tubemq_client._core.trouble import Trouble
+from tubemq_client._core.renewal import may_be_served_late
 from tubemq_client._wire import strings
-from tubemq_client.model import ClientSettings, ConsumerSettings
 
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
-    from tubemq_client._core.master import MasterSession
-    from tubemq_client.model import Partition
+    from tubemq_client.model import BrokerNode, Partition
 
 __all__ = ["READ_STATUS", "AssignedSession"]
-
-READ_STATUS = {"earliest": 0, "latest": 1, "always_latest": 2}
-"""Where a group without a stored position starts, as brokers number it."""
 
 _ASSIGN_TRIES = 2
 _REPORT_FACTOR = 10
 """Reports of unchanged partitions are this much rarer than those of server-balanced members."""
 
+_SLICE_MS = 50
+_AGAIN_MS = 1_000
+"""How soon `keep_share` tries again what it did not get."""
+
 _LOST = (errors.NotRegistered, errors.PartitionTaken)
 _REFUSED = (errors.PartitionOccupied, errors.AuthenticationFailed)
 _PASSING = (
+    errors.PartitionOccupied,
     errors.NetworkError,
     errors.RemoteException,
     errors.ServerFailure,
     errors.ServiceUnavailable,
 )
+_NOT_REACHED = (errors.NetworkError, errors.RemoteException)
+
+Offsets = Callable[["Partition"], "int | None"]
+"""Where to begin with a partition that is taken; None: where the group stands."""
 
 
 @dataclass(slots=True)
-class AssignedSession:
-    """Registrations of one consumer. `topics` maps topic names to their filter items; `place` is
-    the group's size and this member's number in it."""
+class AssignedSession(GroupSession):
+    """Registrations of one consumer. `place` is the group's size and this member's number in it."""
 
-    master: MasterSession
-    group: str
-    client_id: str
-    topics: dict[str, tuple[str, ...]]
-    corrupt_records: str = "fail"
-    settings: ClientSettings = field(default_factory=lambda: ClientSettings(()))
-    consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     place: tuple[int, int] = (UNDEFINED, UNDEFINED)
-    calls: Calls = field(default_factory=Calls)
     view: TopicView = field(default_factory=TopicView)
-    held: dict[Partition, HeldPartition] = field(default_factory=dict)
-    flow: FlowControl = field(default_factory=FlowControl)
-    trouble: Trouble = field(default_factory=Trouble)
-    failure: Exception | None = None
-    closing: bool = False
-    _met: set[Partition] = field(default_factory=set)
+    _offsets: Offsets | None = None
+    _unwanted: set[Partition] = field(default_factory=set)
+    _assigning: set[Partition] = field(default_factory=set)
     _hold_off: HoldOff = field(default_factory=HoldOff)
-    _leave_at: dict[Partition, int] = field(default_factory=dict)
     _to_ends: set[Partition] = field(default_factory=set)
     _from_max_id: int = UNDEFINED
     _registered_ms: int | None = None
-    _reported: frozenset[Partition] = frozenset()
-    _beats: int = 0
-    fetching: AssignedFetch = field(init=False)
-    _names: LeaseNames = field(init=False)
-    _beats_to_brokers: BrokerBeats = field(init=False)
-    _at_master: HeartbeatSchedule = field(init=False)
-    _at_brokers: HeartbeatSchedule = field(init=False)
 
-    def __post_init__(self) -> None:
-        self._at_master = HeartbeatSchedule.of(self.settings)
-        # Brokers are many: one that is away must not slow down the beats that keep the others.
-        period = self.settings.heartbeat_period_ms
-        self._at_brokers = HeartbeatSchedule(period, period)
-        self._beats_to_brokers = BrokerBeats(
-            self.master, self.group, self.flow, period, self._lose, self.trouble
-        )
-        self._names = LeaseNames(self.client_id)
-        self.fetching = AssignedFetch(
-            self.held,
-            self._names,
-            DecodePolicies(self.topics, self.corrupt_records),
-            self.consumer,
-            self.calls,
-            self._lose,
-            self.trouble,
-        )
+    @property
+    def held(self) -> dict[Partition, HeldPartition]:
+        """What is held now."""
+        return self.table.held
 
     # -- the group ------------------------------------------------------------------------------
 
     def open(self) -> Conversation[None]:
-        """Join the group. Raises what a person must mend (`errors.UnknownTopic`,
-        `errors.GroupInconsistent`, …) at once, the rest after `register_attempts`."""
-        for attempt in range(1, self.settings.register_attempts + 1):
-            try:
-                yield from self._register()
-                yield from self.refresh(force=True)
-            except errors.TubeMQError as error:
-                hopeless = error.fatal or not error.retriable
-                if hopeless and self.master.may_pass(error, (yield Now())):
-                    hopeless = False
-                if hopeless or attempt == self.settings.register_attempts:
-                    raise
-            else:
-                break
-            yield Sleep(self.settings.register_pause_ms)
+        """Join the group; see `GroupSession.open`."""
+        yield from GroupSession.open(self)
         now = yield Now()
         self._at_master.succeeded(now)
         self._at_brokers.succeeded(now)
 
-    def _register(self) -> Conversation[None]:
+    def _join(self) -> Conversation[None]:
+        yield from self._register_at_master()
+        yield from self.refresh(force=True)
+
+    def _register_at_master(self) -> Conversation[None]:
         reply = yield from self.master.register_consumer(
             self.client_id,
             self.group,
@@ -142,31 +98,50 @@ class AssignedSession:
         since = wall if self._registered_ms is None else self._registered_ms
         self._heed(reply.opsTaskInfo, since)
         self._registered_ms = wall
+        self.view.meta_id = UNDEFINED  # another master's number
 
     def refresh(self, *, force: bool = False) -> Conversation[dict[Partition, bool]]:
         """The partitions and which may be subscribed. Asks the master if that is older than
-        `metadata_period_ms`, or if forced to."""
+        `metadata_period_ms` and nobody else is asking, or if forced to. Raises what went wrong; the
+        next call asks again."""
         now = yield Now()
-        if force or not self.view.is_fresh(now, self.consumer.metadata_period_ms):
-            self.view.asked_at = now
-            meta_id, metas = yield from self.master.topic_meta(self.client_id, self.group)
-            wall = yield WallNow()
-            if self.view.learn(meta_id, metas, self.master.brokers, wall):
-                self._withhold_unwanted((yield Now()))
+        due = not self.view.asking and not self.view.is_fresh(now, self.consumer.metadata_period_ms)
+        if force or due:
+            yield from self._ask_for_view(UNDEFINED if force else self.view.meta_id)
         return dict(self.view.partitions)
+
+    def _ask_for_view(self, known_id: int) -> Conversation[None]:
+        self.view.asking = True
+        try:
+            meta_id, metas = yield from self.master.topic_meta(self.client_id, self.group, known_id)
+            self.view.asked_at = yield Now()
+        finally:
+            self.view.asking = False
+        wall = yield WallNow()
+        if self.view.learn(meta_id, metas, self.master.brokers, wall):
+            self._withhold_unwanted((yield Now()))
 
     def _withhold_unwanted(self, now: int) -> None:
         """Read no more what is gone or not to be subscribed; given back when its batch is settled.
         A master that has just become active knows of no broker: that is no reason."""
         if self.master.settling(now):
             return
-        for partition, held in self.held.items():
-            held.withheld = not self.view.partitions.get(partition, False)
-            if not held.withheld:
-                self._leave_at.pop(partition, None)
-            elif partition not in self._leave_at:
-                self._leave_at[partition] = now + self.consumer.rebalance_confirm_wait_ms
-                self.calls.beat()
+        unwanted = {p for p in self.table.held if not self.view.partitions.get(p, False)}
+        self.table.admit(self._unwanted - unwanted)
+        self.table.withhold(unwanted)
+        self._unwanted = unwanted
+        if unwanted or self._offsets is not None:
+            self.calls.rebalance()
+
+    def close(self) -> Conversation[None]:
+        """Leave the group; see `GroupSession.close`. A partition that is being assigned is given
+        back, too."""
+        self.closing = True
+        patience_ms = self.settings.rpc_timeout_ms + self.settings.connect_timeout_ms
+        deadline = (yield Now()) + patience_ms
+        while self._assigning and (yield Now()) < deadline:
+            yield Sleep(_SLICE_MS)
+        yield from GroupSession.close(self)
 
     # -- holding partitions -----------------------------------------------------------------------
 
@@ -179,29 +154,18 @@ class AssignedSession:
         `errors.PartitionOccupied` while another client of the group holds it, for some seconds
         without asking again, and `errors.ServiceUnavailable` if it may not be subscribed.
         """
-        if (held := self.held.get(partition)) is not None:
+        while partition in self._assigning:
+            yield Sleep(_SLICE_MS)
+        if (held := self.table.held.get(partition)) is not None:
             known = held.offset
             return Registered(known.current, known.max_offset) if known else Registered(-1, -1)
-        yield from self._check_assignable(partition)
-        first = partition not in self._met
-        if read_status is None:
-            read_status = READ_STATUS[self.consumer.consume_position] if first else 0
-        lease = Registration(
-            self.master.brokers[partition.broker_id],
-            partition,
-            self.group,
-            self._names.of(partition),
-            filters=self.topics[partition.topic],
-            priority=self.flow.priority,
-            access=self.master.access,
-        )
-        found = yield from self._register_at_broker(lease, offset, read_status)
-        self._met.add(partition)
-        self._hold_off.forget(partition)
-        held = HeldPartition(lease, Pace(self.flow, filtered=bool(lease.filters)))
-        held.learn_registered(found, (yield Now()))
-        self.held[partition] = held
-        self.calls.ready()
+        self._assigning.add(partition)
+        try:
+            yield from self._check_assignable(partition)
+            found = yield from self._try_twice(partition, offset, read_status)
+        finally:
+            self._assigning.discard(partition)
+        self.table.admit([partition])
         return found
 
     def _check_assignable(self, partition: Partition) -> Conversation[None]:
@@ -221,83 +185,118 @@ class AssignedSession:
             )
         self._hold_off.check(partition, now)
 
-    def _register_at_broker(
-        self, lease: Registration, offset: int | None, read_status: int
+    def _try_twice(
+        self, partition: Partition, offset: int | None, read_status: int | None
     ) -> Conversation[Registered]:
-        for attempt in range(1, _ASSIGN_TRIES + 1):
+        """A broker refuses the first attempt after an owner died, and grants the second."""
+        broker = self.master.brokers[partition.broker_id]
+        for attempts_left in reversed(range(_ASSIGN_TRIES)):
             try:
-                found = yield from lease.register(offset, read_status=read_status)
-            except _REFUSED as error:
-                self._hold_off.note(lease.partition, error, (yield Now()))
+                found = yield from self._register(partition, broker, offset, read_status)
+            except errors.TubeMQError as error:
+                if attempts_left and isinstance(error, _PASSING):
+                    yield Sleep(self.settings.register_pause_ms)
+                    continue
+                if isinstance(error, errors.PartitionOccupied | errors.AuthenticationFailed):
+                    self._hold_off.note(partition, error, (yield Now()))
                 raise
-            except _PASSING as error:
-                if may_be_served_late(error):
-                    self._names.suspect(lease.partition)
-                if attempt == _ASSIGN_TRIES:
-                    raise
-            else:
-                self._names.taken(lease.partition)
-                return found
-            yield Sleep(self.settings.register_pause_ms)
+            self._hold_off.forget(partition)
+            return found
         raise AssertionError("the last attempt returns or raises")
 
-    def release(self, partition: Partition, *, consumed: bool) -> Conversation[None]:
-        self._leave_at.pop(partition, None)
-        self._to_ends.discard(partition)
-        held = self.held.pop(partition, None)
+    def release(
+        self, partition: Partition, *, consumed: bool = False, wait_ms: int = 0
+    ) -> Conversation[None]:
+        """Give a partition back, after its batch is settled or `wait_ms`. Then it is rolled back,
+        or counts as `consumed`."""
+        held = self.table.held.get(partition)
         if held is None:
             return
+        self.table.withhold([partition])
+        deadline = (yield Now()) + wait_ms
+        while self.table.busy([partition]) and (yield Now()) < deadline and not self.closing:
+            yield Sleep(_SLICE_MS)
+        self._to_ends.discard(partition)
+        if not self.table.remove(partition, held):
+            return
         try:
-            yield from held.lease.unregister(consumed=consumed)
+            yield from held.lease.unregister(consumed=consumed or held.consumed)
         except BaseException as error:
             if may_be_served_late(error):
                 self._names.suspect(partition)
             raise
 
-    def close(self) -> Conversation[None]:
-        """Give everything back, rolling back what was not confirmed, and leave the group. What
-        cannot be given back within `close_wait_ms` is freed when leases end."""
-        deadline = (yield Now()) + self.consumer.close_wait_ms
-        for partition in list(self.held):
-            if (yield Now()) >= deadline:
-                break
+    # -- a share of the group ---------------------------------------------------------------------
+
+    def beginning(self, offsets: Mapping[Partition, int]) -> Offsets:
+        """Offsets that count for the first time only that a partition is taken."""
+        return lambda partition: None if partition in self._met else offsets.get(partition)
+
+    def keep_share(self, offsets: Offsets) -> None:
+        """Have `rebalance` keep this member's share of the group from now on."""
+        self._offsets = offsets
+        self.calls.rebalance()
+
+    def _rebalance(self) -> Conversation[None]:
+        if self._unwanted:
+            unwanted, self._unwanted = self._unwanted, set()
+            yield from self._give_back(unwanted, self.consumer.rebalance_confirm_wait_ms)
+        if self._offsets is not None:
+            yield from self._keep_share(self._offsets)
+
+    def _keep_share(self, offsets: Offsets) -> Conversation[None]:
+        """One round: what is the master's news, what is to go, what is missing. Masters that do not
+        answer, brokers that do not, and partitions that others hold are tried again soon."""
+        self.rebalance_wait_ms = _AGAIN_MS
+        try:
+            yield from self.refresh()
+        except errors.TubeMQError as error:
+            self._note("master", error)
+        others = [p for p in self.table.held if not self._is_mine(p)]
+        # The batch in hand is the user's as long as it may be confirmed.
+        yield from self._give_back(others, self.consumer.confirm_timeout_ms)
+        gained = yield from self._take_missing(offsets)
+        if gained:
+            yield Deliver(Rebalance("assigned", gained))
+            self.table.admit(gained)
+        if self.table.held.keys() >= set(self.view.share(self.place)):
+            self.rebalance_wait_ms = self.consumer.metadata_period_ms
+
+    def _take_missing(self, offsets: Offsets) -> Conversation[list[Partition]]:
+        gained = []
+        unreached: set[BrokerNode] = set()
+        for partition in self.view.share(self.place):
+            broker = self.master.brokers.get(partition.broker_id)
+            taken = partition in self.table.held or partition in self._assigning
+            if taken or self.closing or broker is None or broker in unreached:
+                continue
+            self._assigning.add(partition)
             try:
-                yield from self.release(partition, consumed=False)
-            except (errors.ServerError, errors.NetworkError, errors.RemoteException):
-                continue  # the lease expires by itself
-        yield from self.master.close_consumer(self.client_id, self.group)
+                yield from self._register(partition, broker, offsets(partition), None)
+                gained.append(partition)
+            except errors.TubeMQError as error:
+                self._note(str(partition), error)
+                if isinstance(error, _NOT_REACHED):
+                    unreached.add(broker)
+            finally:
+                self._assigning.discard(partition)
+        return gained
+
+    def _is_mine(self, partition: Partition) -> bool:
+        source_count, node_id = self.place
+        return source_count <= 0 or node_of(partition, source_count) == node_id
 
     # -- heartbeats -------------------------------------------------------------------------------
 
-    def beat_master(self) -> Conversation[int]:
-        """RPC 21 if it is due; returns the time to the next in ms."""
-        if self._at_master.due((yield Now())):
-            try:
-                yield from self.heartbeat_master()
-            except errors.TubeMQError as error:
-                self.trouble["master"] = error
-                self._at_master.failed((yield Now()))
-            else:
-                self.trouble.pop("master", None)
-                self._at_master.succeeded((yield Now()))
-        return self._at_master.wait_ms((yield Now()))
-
     def beat_brokers(self) -> Conversation[int]:
         """RPC 16 if it is due, and what was put off; returns the time to the next in ms."""
-        if self._at_brokers.due((yield Now())):
-            yield from self.heartbeat_brokers()
-            self._at_brokers.succeeded((yield Now()))
+        wait: int = yield from GroupSession.beat_brokers(self)
         yield from self._skip_to_ends()
-        yield from self._give_back()
-        now = yield Now()
-        wait: int = self._at_brokers.wait_ms(now)
-        for at in self._leave_at.values():
-            wait = min(wait, max(0, at - now))
         return wait
 
-    def heartbeat_master(self) -> Conversation[None]:
+    def heartbeat_master(self) -> Conversation[bool]:
         """RPC 21, reporting held partitions when they changed; re-registers when forgotten."""
-        held = frozenset(self.held)
+        held = frozenset(self.table.held)
         self._beats += 1
         rare = self.consumer.report_every_beats * _REPORT_FACTOR
         report = held != self._reported or self._beats >= rare
@@ -313,9 +312,9 @@ class AssignedSession:
         except errors.NotRegistered:
             # Brokers go on granting what is held; the next heartbeat tells the master of it.
             yield from self.master.notice_switch()
-            yield from self._register()
+            yield from self._register_at_master()
             self._reported = frozenset()
-            return
+            return False
         if report:
             self._reported, self._beats = held, 0
         self._heed(reply.opsTaskInfo, self._registered_ms)
@@ -324,28 +323,9 @@ class AssignedSession:
             wall = yield WallNow()
             if self.view.learn(reply.topicMetaInfoId, metas, self.master.brokers, wall):
                 self._withhold_unwanted((yield Now()))
-
-    def heartbeat_brokers(self) -> Conversation[int]:
-        """RPC 16 to every broker with held partitions; drops those it says are lost. Returns how
-        many answered: one that does not may be back before its leases end."""
-        return (yield from self._beats_to_brokers.beat(list(self.held.values())))
+        return False
 
     # -- what was put off -------------------------------------------------------------------------
-
-    def _give_back(self) -> Conversation[None]:
-        """Unregister what was withheld, once its batch is settled or its time is over."""
-        for partition, at in list(self._leave_at.items()):
-            held = self.held.get(partition)
-            if held is None:
-                self._leave_at.pop(partition, None)
-            elif held.use is Use.IDLE or (yield Now()) >= at:
-                # A batch that is out is rolled back, unless the user chose otherwise.
-                out = held.use is Use.DELIVERED
-                consumed = out and not self.consumer.rollback_on_rebalance
-                try:
-                    yield from self.release(partition, consumed=consumed)
-                except (errors.ServerError, errors.NetworkError, errors.RemoteException) as error:
-                    self.trouble[str(partition)] = error  # the lease ends by itself
 
     def _heed(self, task: Any, since: int | None) -> None:
         """An administrator's order to skip to the newest data. Its id is its time (epoch ms)."""
@@ -353,13 +333,13 @@ class AssignedSession:
         if order >= 0 and order != self._from_max_id:
             self._from_max_id = order
             if since is not None and order > since:
-                self._to_ends = set(self.held)
+                self._to_ends = set(self.table.held)
                 self.calls.beat()
 
     def _skip_to_ends(self) -> Conversation[None]:
         """Register held partitions again, at their ends. What fails is tried with later beats."""
         for partition in sorted(self._to_ends):
-            held = self.held.get(partition)
+            held = self.table.held.get(partition)
             if held is None:
                 self._to_ends.discard(partition)
             if held is None or held.renewing:
@@ -390,17 +370,5 @@ class AssignedSession:
 
     # -- small things -----------------------------------------------------------------------------
 
-    def fail(self, error: Exception) -> None:
-        """Nobody keeps partitions any more: whoever asks is told `error`."""
-        self.failure = self.failure or error
-        self.calls.ready()
-
     def _known(self) -> Known:
         return Known(self.view.meta_id, self.view.learned_ms, self._from_max_id)
-
-    def _lose(self, held: HeldPartition, error: errors.TubeMQError) -> None:
-        if self.held.get(held.partition) is held:
-            del self.held[held.partition]
-            self.trouble[str(held.partition)] = error
-            self._at_master.hurry()
-            self.calls.beat()

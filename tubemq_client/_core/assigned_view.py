@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from tubemq_client._wire.strings import TopicMeta
-    from tubemq_client.model import ConsumerSettings, Partition
+    from tubemq_client.model import Partition
 
-__all__ = ["HoldOff", "TopicView", "check_settings", "java_hash", "node_of", "place_in_group"]
+__all__ = ["HoldOff", "TopicView", "java_hash", "node_of", "place_in_group"]
 
 HOLD_OFF_MS = 5_000
 """How long a broker that refused a partition (410, 415) is not asked for it again."""
@@ -59,27 +59,19 @@ def place_in_group(source_count: int | None, node_id: int | None) -> tuple[int, 
     return source_count, node_id
 
 
-def check_settings(consumer: ConsumerSettings) -> None:
-    """Raises `errors.ConfigError` for what a consumer cannot do that assigns partitions itself."""
-    if consumer.confirm_locally:
-        raise errors.ConfigError(
-            "confirm_locally True: every batch is confirmed at its broker here; leave it out",
-            subject="consumer",
-        )
-
-
 @dataclass(slots=True)
 class TopicView:
     """Partitions with "may be subscribed now", as the master said last.
 
     `learned_ms` (epoch) is reported to the master, which forces its view on a member that has not
-    asked for long. `asked_at` (monotonic ms) is when it was asked last.
+    asked for long. `asked_at` (monotonic ms) is when it answered last; `asking`: it is being asked.
     """
 
     partitions: dict[Partition, bool] = field(default_factory=dict)
     meta_id: int = UNDEFINED
     learned_ms: int | None = None
     asked_at: int | None = None
+    asking: bool = False
 
     def learn(
         self, meta_id: int, metas: Iterable[TopicMeta], brokers: Container[int], wall_ms: int
@@ -102,7 +94,7 @@ class TopicView:
         return bool(found)
 
     def is_fresh(self, now: int, period_ms: int) -> bool:
-        """Whether the master was asked less than `period_ms` ago."""
+        """Whether the master has answered less than `period_ms` ago."""
         return self.asked_at is not None and now - self.asked_at < period_ms
 
     def share(self, place: tuple[int, int]) -> list[Partition]:

@@ -1,8 +1,11 @@
 """Fetching and confirming what a group member holds: RPC 17 and 18 around the partition table.
 
+One engine for groups that the master balances and for those that assign partitions themselves.
 Conversations run side by side, in threads or tasks; each moves one partition and works on the table
 only between two effects. A fetch that fails leaves its partition waiting for as long as the code
-asks (`flow_control.reply_delay_ms`); one that says the partition is lost hands it to `on_lost`.
+asks (`flow_control.reply_delay_ms`); one that says the partition is lost hands it to `on_lost`. A
+broker that does not answer is left alone (`breaker`), and whoever receives does not wait for it
+(`attempts`).
 """
 
 from __future__ import annotations
@@ -12,9 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
+from tubemq_client._core.attempts import LOOK_MS, Attempt, Attempts
 from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable, Use
 from tubemq_client._core.batch import DecodePolicies, MessageBatch, RawBatch
-from tubemq_client._core.effects import Await, Now, Sleep, WallNow
+from tubemq_client._core.breaker import Breaker
+from tubemq_client._core.effects import Await, Now, Reach, Sleep, WallNow
+from tubemq_client._core.fetch_stats import FetchStats
 from tubemq_client._core.flow_control import Fetched, FlowControl, reply_delay_ms
 from tubemq_client._core.renewal import LeaseNames, may_be_served_late, renew
 from tubemq_client._wire.fetching import whole
@@ -24,7 +30,7 @@ from tubemq_client.model import ConsumerSettings
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
     from tubemq_client._core.registration import Registered
-    from tubemq_client.model import BrokerNode
+    from tubemq_client.model import Partition
 
 __all__ = ["GroupFetch", "Idle", "ReceivedBatch"]
 
@@ -33,8 +39,17 @@ _ANY_LAG = 1 << 62
 _COMMIT_TRIES = 3
 _COMMIT_PAUSE_MS = 100
 
-_LONGEST_REST_MS = 10_000
-"""How long a broker that does not answer is left alone, after several attempts."""
+_PATIENCE_MS = 100
+"""So long whoever receives waits for one broker before others are asked meanwhile."""
+
+_CONNECTING_MS = 20
+"""How often it is looked whether a connection that is being opened is there."""
+
+_EMPTY_PULLS = 100
+"""A pull goes on so often when a broker only passed records of other partitions, or filtered."""
+
+_EXPIRY_MS = 100
+"""How often batches are looked for that nobody confirmed in time."""
 
 
 class ReceivedBatch(MessageBatch):
@@ -50,15 +65,18 @@ class ReceivedBatch(MessageBatch):
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Nothing to fetch for `wait_ms`; None: until something changes."""
+    """Nothing to fetch for `wait_ms`; None: until something changes. `error` is what kept a fetch
+    from bringing anything; `moved`: the broker has passed records of others, or filtered ones."""
 
     wait_ms: int | None
+    error: errors.TubeMQError | None = field(default=None, compare=False)
+    moved: bool = field(default=False, compare=False)
 
 
 @dataclass(slots=True)
 class GroupFetch:
-    """What `BalancedSession` fetches with. `on_lost` hears of partitions that brokers took away,
-    and of the refusal that said so; `on_trouble` of everything else that went wrong."""
+    """What a member fetches with. `on_lost` hears of partitions that brokers took away, and of the
+    refusal that said so; `on_trouble` of everything else that went wrong."""
 
     table: PartitionTable
     names: LeaseNames
@@ -67,29 +85,88 @@ class GroupFetch:
     flow: FlowControl
     on_lost: Callable[[HeldPartition, errors.TubeMQError], None]
     on_trouble: Callable[[str, errors.TubeMQError], None]
-    _unanswered: dict[BrokerNode, int] = field(default_factory=dict)
-    """Fetches in a row that a broker did not answer."""
+    breaker: Breaker = field(default_factory=Breaker)
+    stats: FetchStats = field(default_factory=FetchStats)
+    _attempts: Attempts[ReceivedBatch | Idle] = field(init=False)
+    _expire_at: int = 0
+
+    def __post_init__(self) -> None:
+        self._attempts = Attempts(self.breaker)
+        self.table.opens_at = self.breaker.opens_at
 
     def fetch(self) -> Conversation[ReceivedBatch | Idle]:
-        """One request to the partition whose turn it is. Abandoned halfway, its batch comes again
-        with the next fetch. Where it can be run to its end and `put_back`, that saves a renewal."""
+        """One request to the partition whose turn it is, or an answer that was owed. Abandoned
+        halfway, its batch comes again with the next fetch. Where it can be run to its end and
+        `put_back`, that saves a renewal."""
+        now = yield Now()
+        while (owed := self._attempts.due(now)) is not None:
+            found = yield from self._attempts.pursue(owed, 0)
+            if isinstance(found, ReceivedBatch):
+                return found
+        self.expire(now)
         held = self.table.take((yield Now()))
         if held is None:
-            return Idle(self.table.wait_ms((yield Now())))
-        token = held.token
-        try:
-            return (yield from self._ask(held, token))
-        except BaseException:  # cancelled, or nobody's plan; what is sent may be served late
-            self.names.doubt(held.partition)
-            raise
-        finally:
-            if held.token == token and held.use is Use.FETCHING:
-                self.table.release(held, token, consumed=held.consumed)
+            return Idle(self._wait_ms((yield Now())))
+        patience_ms = 0 if self.breaker.is_suspect(held.lease.broker) else _PATIENCE_MS
+        attempt = Attempt(held, self._course(held, held.token, in_turn=True))
+        found = yield from self._attempts.pursue(attempt, patience_ms)
+        return Idle(0) if found is None else found
+
+    def pull(self, partition: Partition) -> Conversation[ReceivedBatch | None]:
+        """One batch of this partition, or None when there is nothing to read now, or a flow rule
+        asks to wait, or the partition is paused, frozen or about to be given back: then the broker
+        is not asked. A batch that is out is void then, unless the broker refuses. Raises what went
+        wrong; for a broker that failed several times in a row what it was, without asking."""
+        found: ReceivedBatch | Idle | None = None
+        for _ in range(_EMPTY_PULLS):
+            found = yield from self._pull_once(self._holding(partition))
+            if not (isinstance(found, Idle) and found.moved):
+                break
+        if isinstance(found, Idle) and found.error is not None:
+            raise found.error
+        return found if isinstance(found, ReceivedBatch) else None
+
+    def _pull_once(self, held: HeldPartition) -> Conversation[ReceivedBatch | Idle | None]:
+        attempt, out = self._attempts.of(held), None
+        while attempt is None and held.use in (Use.FETCHING, Use.SETTLING):
+            yield Sleep(LOOK_MS)  # it is somebody else's turn, whose request ends in its time
+            attempt = self._attempts.of(held)
+        now = yield Now()
+        if attempt is None:
+            if self.breaker.is_open(held.lease.broker, now) and held.failure is not None:
+                raise held.failure
+            out = held.token if held.use is Use.DELIVERED else None
+            if not self.table.take_this(held, now):
+                return None
+            attempt = Attempt(held, self._course(held, held.token, in_turn=False))
+        found = yield from self._attempts.pursue(attempt, None)
+        if isinstance(found, Idle) and out is not None and not self.names.must_renew(held):
+            self.table.give_again(held, out)
+        return found
+
+    def next_pull_ms(self, partition: Partition, now: int) -> int:
+        """How long a caller who found nothing should wait before it pulls again."""
+        held = self.table.held.get(partition)
+        wait = self.settings.not_found_wait_ms
+        return max(wait, held.ruled_until - now) if held is not None else wait
+
+    def expire(self, now: int) -> None:
+        """Take back what was not confirmed in time; looks every 100 ms at most."""
+        if now < self._expire_at:
+            return
+        self._expire_at = now + _EXPIRY_MS
+        timeout_ms = self.settings.confirm_timeout_ms
+        for partition in self.table.expire(now, timeout_ms):
+            self.on_trouble(str(partition), _overdue(partition, timeout_ms))
+
+    def give_up(self) -> Conversation[None]:
+        """End what is under way beside whoever receives: the member leaves."""
+        yield from self._attempts.give_up()
 
     def settle(self, batch: ReceivedBatch, *, consumed: bool) -> Conversation[int]:
         """Confirm or reject; returns the group's position, the next offset to be read (-1 when
         confirmations are local and so not known yet)."""
-        held = self.table.settle(batch.partition, batch.token)
+        held = self.table.settle(batch.partition, batch.token, consumed=consumed)
         token = held.token
         if consumed and self.settings.confirm_locally:
             self.table.release(held, token, consumed=True)
@@ -112,7 +189,7 @@ class GroupFetch:
         self.table.release(held, token, ready_at=now + pause)
         return found.current
 
-    def put_back(self, found: ReceivedBatch | Idle) -> None:
+    def put_back(self, found: ReceivedBatch | Idle | None) -> None:
         """What a fetch brought was never given to anybody: fetch it again."""
         if isinstance(found, ReceivedBatch):
             held = self.table.held.get(found.partition)
@@ -145,9 +222,37 @@ class GroupFetch:
 
     # -- one fetch --------------------------------------------------------------------------------
 
+    def _course(
+        self, held: HeldPartition, token: int, *, in_turn: bool
+    ) -> Conversation[ReceivedBatch | Idle]:
+        try:
+            if in_turn and (connecting := (yield from self._reach(held, token))) is not None:
+                return connecting
+            return (yield from self._ask(held, token))
+        except BaseException:  # cancelled, or nobody's plan; what is sent may be served late
+            self.names.doubt(held.partition)
+            raise
+        finally:
+            if held.token == token and held.use is Use.FETCHING:
+                self.table.release(held, token, consumed=held.consumed)
+
+    def _reach(self, held: HeldPartition, token: int) -> Conversation[Idle | None]:
+        """None once there is a connection: opening one takes seconds where nobody answers."""
+        broker = held.lease.broker
+        try:
+            if (yield Reach(broker.address)):
+                return None
+        except errors.ConnectError as error:
+            return (yield from self._leave_alone(held, token, error, consumed=held.consumed))
+        self.breaker.look_again(broker, (yield Now()) + _CONNECTING_MS)
+        self.table.release(held, token, consumed=held.consumed)
+        return Idle(0)
+
     def _ask(self, held: HeldPartition, token: int) -> Conversation[ReceivedBatch | Idle]:
-        if self.names.must_renew(held) and not (yield from self._renew(held, token)):
-            return Idle(0)
+        if self.names.must_renew(held):
+            hindered = yield from self._renew(held, token)
+            if hindered is not None:
+                return hindered
         consumed = held.consumed
         try:
             # The group's own limit for any lag replaces what the broker would enforce.
@@ -155,19 +260,23 @@ class GroupFetch:
             ticket = yield from held.lease.post_fetch(
                 consumed=consumed, escape_limit=escape, unparsed=True
             )
+            held.consumed = False
+            self.stats.fetches += 1
             reply = whole((yield Await(ticket)))
         except (errors.NetworkError, errors.RemoteException) as error:
             # Not `consumed` again: if the broker has heard it, that would skip a batch never seen.
             heard = may_be_served_late(error)
             if heard:
                 self.names.doubt(held.partition)
-            yield from self._leave_alone(held, token, error, consumed=consumed and not heard)
-            return Idle(0)
-        except BaseException:
-            held.consumed = False
-            raise
-        held.consumed = False
-        self._unanswered.pop(held.lease.broker, None)
+            return (
+                yield from self._leave_alone(held, token, error, consumed=consumed and not heard)
+            )
+        return (yield from self._heed(held, token, reply))
+
+    def _heed(
+        self, held: HeldPartition, token: int, reply: Any
+    ) -> Conversation[ReceivedBatch | Idle]:
+        self._answered(held)
         now = yield Now()
         code = reply.errCode
         if reply.success and code == errors.SUCCESS:
@@ -175,50 +284,73 @@ class GroupFetch:
         refusal = errors.for_code(code, reply.errMsg, where=f"fetch of {held.lease.where}")
         if isinstance(refusal, _LOST):
             self.on_lost(held, refusal)
-            return Idle(0)
+            return Idle(0, refusal)
+        quiet = code in (errors.NOT_FOUND, errors.SPEED_LIMIT)
+        self.stats.note(code)
         if code != errors.NOT_FOUND:
             self.on_trouble(str(held.partition), refusal)
         delay = yield from self._delay(held, reply, size=0)
+        held.ruled_until = now + delay if code != errors.NOT_FOUND or held.pace.ruled else 0
         self.table.release(held, token, ready_at=now + delay)
-        return Idle(0)
+        return Idle(0, None if quiet else refusal)
 
-    def _renew(self, held: HeldPartition, token: int) -> Conversation[bool]:
-        """Get past a request that was given up; tells whether the partition may be fetched now."""
+    def _renew(self, held: HeldPartition, token: int) -> Conversation[Idle | None]:
+        """Get past a request that was given up; None if the partition may be fetched now."""
+        failure: errors.TubeMQError | None = None
         try:
             yield from renew(held, self.names, lambda: self.table.held.get(held.partition) is held)
         except (*_LOST, errors.PartitionOccupied) as error:
             self.on_lost(held, error)
+            failure = error
         except (errors.NetworkError, errors.RemoteException, errors.ServerError) as error:
-            yield from self._leave_alone(held, token, error, consumed=held.consumed)
-        return not held.renewing and self.table.held.get(held.partition) is held
+            return (yield from self._leave_alone(held, token, error, consumed=held.consumed))
+        self._answered(held)
+        if not held.renewing and self.table.held.get(held.partition) is held:
+            return None
+        return Idle(0, failure)
 
     def _leave_alone(
         self, held: HeldPartition, token: int, error: errors.TubeMQError, *, consumed: bool
-    ) -> Conversation[None]:
+    ) -> Conversation[Idle]:
+        """Leave a broker that does not answer alone for a while: an attempt is not made for each of
+        its partitions."""
         self.on_trouble(str(held.partition), error)
+        held.failure = error
         self.table.release(held, token, consumed=consumed)
-        self._rest(held.lease.broker, (yield Now()))
+        self.stats.unanswered += 1
+        self.breaker.failed(held.lease.broker, (yield Now()))
+        return Idle(0, error)
 
-    def _rest(self, broker: BrokerNode, now: int) -> None:
-        """Leave a broker that does not answer alone for a while. An attempt costs seconds in which
-        whoever receives does not hear of others, so it is not made for each of its partitions."""
-        count = self._unanswered[broker] = self._unanswered.get(broker, 0) + 1
-        pause = min(reply_delay_ms(500) << min(count - 1, 16), _LONGEST_REST_MS)
-        for held in self.table.held.values():
-            if held.lease.broker == broker:
-                held.ready_at = max(held.ready_at, now + pause)
+    def _answered(self, held: HeldPartition) -> None:
+        self.breaker.answered(held.lease.broker)
+        held.failure = None
+
+    def _wait_ms(self, now: int) -> int | None:
+        wait = self.table.wait_ms(now)
+        if not self._attempts:
+            return wait
+        return LOOK_MS if wait is None else min(wait, LOOK_MS)
+
+    def _holding(self, partition: Partition) -> HeldPartition:
+        try:
+            return self.table.held[partition]
+        except KeyError:
+            raise errors.ConfigError(
+                f"partition {partition} is not assigned to this consumer", subject="assignment"
+            ) from None
 
     def _accept(
         self, held: HeldPartition, token: int, reply: Any
     ) -> Conversation[ReceivedBatch | Idle]:
         now = yield Now()
         size = payload_bytes(reply.messages) if self._counts_bytes else 0
-        held.ready_at = now + (yield from self._delay(held, reply, size=size))
+        held.ready_at = held.ruled_until = now + (yield from self._delay(held, reply, size=size))
         held.learn(reply.currOffset, reply.maxOffset, now)
         if not reply.messages:
             # A filtered range without a match: the broker has moved past it by itself.
+            self.stats.note(errors.NOT_FOUND)
             self.table.release(held, token)
-            return Idle(0)
+            return Idle(0, moved=True)
         if not self.table.delivered(held, token, now):
             self.table.release(held, token)  # it is being moved away: the next owner reads it
             return Idle(0)
@@ -232,13 +364,15 @@ class GroupFetch:
             policy=self.decode[held.partition.topic],
         )
         batch.token = token
+        self.stats.batches += 1
+        self.stats.records += len(raw.messages)
         return batch
 
     def _delay(self, held: HeldPartition, reply: Any, *, size: int) -> Conversation[int]:
-        limit_ms = max(0, reply.minLimitTime)
-        otherwise = reply_delay_ms(
-            reply.errCode, limit_ms, not_found_ms=self.settings.not_found_wait_ms
-        )
+        not_found_ms = self.settings.not_found_wait_ms
+        # A limit that names no time asks for the wait after "nothing to read", as upstream's do.
+        limit_ms = reply.minLimitTime if reply.minLimitTime > 0 else not_found_ms
+        otherwise = reply_delay_ms(reply.errCode, limit_ms, not_found_ms=not_found_ms)
         fetched = Fetched(
             reply.errCode,
             size=size,
@@ -263,3 +397,10 @@ class GroupFetch:
                     self.names.doubt(held.partition)
                 yield Sleep(_COMMIT_PAUSE_MS)
         return (yield from held.lease.commit(consumed=consumed))
+
+
+def _overdue(partition: Partition, timeout_ms: int) -> errors.TubeMQError:
+    return errors.StaleBatch(
+        f"the batch of partition {partition} was not confirmed within {timeout_ms} ms (option "
+        f"confirm_timeout_ms) and was rolled back"
+    )

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from tubemq_client import errors
+from tubemq_client._core.breaker import NEVER
 from tubemq_client.model import INDEX_ENTRY_BYTES
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from tubemq_client._core.flow_control import Pace
     from tubemq_client._core.registration import Registered, Registration
-    from tubemq_client.model import Partition
+    from tubemq_client.model import BrokerNode, Partition
 
 __all__ = ["ConsumedOffset", "HeldPartition", "PartitionTable", "Use"]
 
@@ -56,19 +57,25 @@ class ConsumedOffset(NamedTuple):
 @dataclass(slots=True, eq=False)
 class HeldPartition:
     """One registration and its use. `consumed`: the batch fetched last was confirmed, and the
-    broker is to be told with the next request. `withheld`: not to be fetched, as it is coming or
-    going. `renewing`: it is between two leases (`renewal`), and what brokers say of it is old."""
+    broker is to be told with the next request. `replaced`: the token of the batch that this one is
+    instead of, as it was pulled again. `withheld`: not to be fetched, as it is coming or
+    going. `renewing`: it is between two leases (`renewal`), and what brokers say of it is old.
+    `failure` is why the last request had no answer. It is fetched in its turn from `ready_at` on;
+    until `ruled_until` a rule or a refusal forbids any fetch."""
 
     lease: Registration
     pace: Pace
     use: Use = Use.IDLE
     token: int = 0
     ready_at: int = 0
+    ruled_until: int = 0
     delivered_at: int = 0
     consumed: bool = False
     withheld: bool = False
     renewing: bool = False
     offset: ConsumedOffset | None = None
+    failure: errors.TubeMQError | None = None
+    replaced: int = 0
     turn: int = 0
 
     @property
@@ -86,9 +93,11 @@ class HeldPartition:
 
 @dataclass(slots=True)
 class PartitionTable:
-    """All that a member holds. `on_ready` is called when a partition may have become fetchable."""
+    """All that a member holds. `on_ready` is called when a partition may have become fetchable;
+    `opens_at` tells from when on a broker may be asked."""
 
     on_ready: Callable[[], None] = lambda: None
+    opens_at: Callable[[BrokerNode], int] = lambda _: 0
     held: dict[Partition, HeldPartition] = field(default_factory=dict)
     frozen: set[Partition] = field(default_factory=set)
     paused: bool = False
@@ -149,18 +158,34 @@ class PartitionTable:
 
     def take(self, now: int) -> HeldPartition | None:
         """The idle partition that has waited longest, now being fetched under a new token."""
-        ready = [held for held in self._fetchable() if held.ready_at <= now]
+        ready = [held for held in self._fetchable() if self._ready_at(held) <= now]
         if not ready:
             return None
         held = min(ready, key=lambda held: held.turn)
-        self._count += 1
-        held.use, held.token = Use.FETCHING, self._count
+        self._begin(held)
         return held
 
+    def take_this(self, held: HeldPartition, now: int) -> bool:
+        """Fetch this partition now, out of its turn, unless that is forbidden or under way. If its
+        batch is out, that one may not be settled any more."""
+        hindered = self.paused or held.withheld or held.partition in self.frozen
+        if hindered or now < held.ruled_until or held.use not in (Use.IDLE, Use.DELIVERED):
+            return False
+        self._begin(held, replaced=held.token if held.use is Use.DELIVERED else 0)
+        return True
+
+    def _begin(self, held: HeldPartition, replaced: int = 0) -> None:
+        self._count += 1
+        held.use, held.token, held.replaced = Use.FETCHING, self._count, replaced
+
     def wait_ms(self, now: int) -> int | None:
-        """How long until `take` can succeed; None if only a confirmation, a rebalance, an unfreeze
-        or a resume can change that."""
-        return min((max(0, held.ready_at - now) for held in self._fetchable()), default=None)
+        """How long until `take` can succeed; None if only a confirmation, a rebalance, an unfreeze,
+        a resume or an answer can change that."""
+        times = [at for held in self._fetchable() if (at := self._ready_at(held)) < NEVER]
+        return max(0, min(times) - now) if times else None
+
+    def _ready_at(self, held: HeldPartition) -> int:
+        return max(held.ready_at, self.opens_at(held.lease.broker))
 
     def delivered(self, held: HeldPartition, token: int, now: int) -> bool:
         """The batch goes to the user, unless the partition is no longer ours to fetch."""
@@ -169,18 +194,35 @@ class PartitionTable:
         held.use, held.delivered_at = Use.DELIVERED, now
         return True
 
-    def settle(self, partition: Partition, token: int) -> HeldPartition:
+    def settle(self, partition: Partition, token: int, *, consumed: bool = True) -> HeldPartition:
         """The batch is about to be confirmed or rejected. Raises `errors.StaleBatch` for one that
-        is not out any more."""
+        is not out any more; one whose confirmation was not heard is, until it is fetched again. One
+        that was pulled again may be rejected, which means the last one."""
         held = self.held.get(partition)
-        if held is None or held.token != token or held.use is not Use.DELIVERED:
-            reason = "is no longer held" if held is None else "has been rolled back or settled"
+        out = held is not None and (held.use is Use.DELIVERED or self._is_unheard(held))
+        known = held is not None and (
+            held.token == token or (held.replaced == token and not consumed)
+        )
+        if held is None or not known or not out:
+            reason = (
+                "is no longer held"
+                if held is None
+                else "has been rolled back, settled or pulled again"
+            )
             raise errors.StaleBatch(
                 f"the batch of partition {partition} cannot be confirmed: it {reason}; records not "
                 f"confirmed before are delivered again"
             )
         held.use = Use.SETTLING
         return held
+
+    def _is_unheard(self, held: HeldPartition) -> bool:
+        return held.use is Use.IDLE and held.consumed
+
+    def give_again(self, held: HeldPartition, token: int) -> None:
+        """Fetching it out of its turn changed nothing: its batch, of that token, is still out."""
+        if self.held.get(held.partition) is held and held.use is Use.IDLE:
+            held.use, held.token = Use.DELIVERED, token
 
     def claim(self, held: HeldPartition) -> bool:
         """Book an idle partition to settle what was confirmed locally."""

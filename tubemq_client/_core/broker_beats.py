@@ -108,8 +108,26 @@ class BrokerBeats:
                     self.on_lost(held, refusal)
             return
         self.trouble.pop(f"broker {leases.broker}", None)
-        for held, refusal in _lost(reply, leases, where):
+        for held, refusal in self._lost(reply, leases, where):
             self.on_lost(held, refusal)
+
+    def _lost(
+        self, reply: Any, leases: _Leases, where: str
+    ) -> Iterator[tuple[HeldPartition, errors.ServerError]]:
+        """Which partitions the broker gives to us no longer, and its refusal. Those registered
+        since the request, or being renewed, are not meant; an entry that says nothing does not
+        hide the others."""
+        if not reply.hasPartFailure:
+            return
+        for text in reply.failureInfo:
+            try:
+                failure = strings.parse_failure_info(text)
+            except errors.ProtocolViolation as error:
+                self.trouble[f"broker {leases.broker}"] = error
+                continue
+            held, lease = leases.held.get(failure.partition, (None, None))
+            if held is not None and held.lease is lease and not held.renewing:
+                yield held, errors.for_code(failure.code, text, where=where)
 
 
 def _grouped(held: Iterable[HeldPartition]) -> list[_Leases]:
@@ -120,17 +138,3 @@ def _grouped(held: Iterable[HeldPartition]) -> list[_Leases]:
         leases = found.setdefault(key, _Leases(*key, {}))
         leases.held[item.partition] = (item, lease)
     return list(found.values())
-
-
-def _lost(
-    reply: Any, leases: _Leases, where: str
-) -> Iterator[tuple[HeldPartition, errors.ServerError]]:
-    """Which partitions the broker gives to us no longer, and its refusal. Those registered since
-    the request, or being renewed, are not meant."""
-    if not reply.hasPartFailure:
-        return
-    for text in reply.failureInfo:
-        failure = strings.parse_failure_info(text)
-        held, lease = leases.held.get(failure.partition, (None, None))
-        if held is not None and held.lease is lease and not held.renewing:
-            yield held, errors.for_code(failure.code, text, where=where)

@@ -25,11 +25,13 @@ __all__ = [
     "Conversation",
     "Deliver",
     "Effect",
+    "Forget",
     "LookUp",
     "Method",
     "Now",
     "Post",
     "PostAll",
+    "Reach",
     "Sleep",
     "Ticket",
     "WallNow",
@@ -87,7 +89,17 @@ class Ticket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """Wait for the reply of a posted request. Answered with the reply message."""
+    """Wait for the reply of a posted request. Answered with the reply message; with `patience_ms`,
+    None if there is none after so long. The request is then still under way, and another
+    conversation may wait for it, or has to `Forget` it."""
+
+    ticket: Ticket
+    patience_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Nobody will wait for the reply of this ticket any more."""
 
     ticket: Ticket
 
@@ -106,6 +118,14 @@ class Connect:
     cannot be reached is found out when something is sent there."""
 
     addresses: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Whether there is a connection to the address. If not, one is being opened, beside whoever
+    asks; what went wrong with that since the last question is raised (`errors.ConnectError`)."""
+
+    address: Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +162,19 @@ class Deliver:
 
 
 Effect = (
-    Call | Post | PostAll | Await | AwaitAll | Connect | LookUp | Sleep | Now | WallNow | Deliver
+    Call
+    | Post
+    | PostAll
+    | Await
+    | AwaitAll
+    | Forget
+    | Connect
+    | Reach
+    | LookUp
+    | Sleep
+    | Now
+    | WallNow
+    | Deliver
 )
 Conversation = Generator[Effect, Any, T]
 

@@ -387,10 +387,12 @@ class Fetched(NamedTuple):
 
 @dataclass(slots=True)
 class Pace:
-    """The pace of one partition. Ask `delay_ms` once for every fetch that was answered."""
+    """The pace of one partition. Ask `delay_ms` once for every fetch that was answered; `ruled`
+    tells whether a rule for empty fetches set the last delay."""
 
     control: FlowControl
     filtered: bool = False
+    ruled: bool = False
     _lag: int = -1
     _empty: int = 0
     _wait_ms: int = 0
@@ -407,6 +409,7 @@ class Pace:
         if fetched.code == errors.NOT_FOUND:
             self._empty += 1
             wait = self.control.empty_wait_ms(self._empty)
+            self.ruled = wait is not None
             return fetched.otherwise_ms if wait is None else wait
         if fetched.code != errors.SUCCESS:
             return fetched.otherwise_ms

@@ -307,14 +307,15 @@ class MasterSession:
         }
 
     def topic_meta(
-        self, client_id: str, group: str
+        self, client_id: str, group: str, known_id: int = UNDEFINED
     ) -> Conversation[tuple[int, list[strings.TopicMeta]]]:
-        """RPC 22: the id of the group's topic metadata, and all of it."""
+        """RPC 22: the id of the group's topic metadata, and all of it, or nothing if `known_id` is
+        its id still."""
         request = _pb.GetPartMetaRequestC2M(
             clientId=client_id,
             groupName=group,
             brokerConfigId=self.broker_config_id,
-            topicMetaInfoId=UNDEFINED,
+            topicMetaInfoId=known_id,
         )
         reply = yield from self.call(methods.GET_PARTITION_META, request)
         _check(reply, f"asking for partitions as group {group!r}")

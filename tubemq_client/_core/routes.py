@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import _pb, errors
-from tubemq_client._core.effects import Now, Sleep
+from tubemq_client._core import retry
+from tubemq_client._core.effects import Now
 from tubemq_client._core.registration import UNDEFINED
 from tubemq_client._core.routing import Detours, Router, partition_for_key
 from tubemq_client._core.send_stats import SendStats
@@ -32,6 +33,9 @@ __all__ = ["RouteSession"]
 
 _MIB = 2**20
 _LARGEST_LIMIT = 20 * _MIB
+
+_WARMING_UP = 201
+"""A master that does not know its brokers yet says so with success, and names no routes."""
 
 
 @dataclass(slots=True)
@@ -62,14 +66,7 @@ class RouteSession:
 
     def join(self, settings: ClientSettings) -> Conversation[None]:
         """Register, up to `register_attempts` times. What a person must mend is raised at once."""
-        for attempts_left in reversed(range(settings.register_attempts)):
-            try:
-                return (yield from self.register())
-            except errors.TubeMQError as error:
-                if error.fatal or not error.retriable or not attempts_left:
-                    raise
-                yield Sleep(settings.register_pause_ms)
-        return None
+        yield from retry.register(self.master, settings, self.register)
 
     def register(self) -> Conversation[None]:
         request = _pb.RegisterRequestP2M(
@@ -106,7 +103,8 @@ class RouteSession:
         now = yield Now()
         self.detours.judge(now)
         self._learn(reply)
-        self._learn_routes(reply.topicInfos, settling=self.master.settling(now))
+        if reply.errCode != _WARMING_UP:
+            self._learn_routes(reply.topicInfos, settling=self.master.settling(now))
 
     def announce(self, topic: str) -> Conversation[None]:
         """Publish `topic` and learn its routes, for which it outlasts a switch of masters."""

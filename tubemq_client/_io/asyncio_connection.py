@@ -189,12 +189,25 @@ class AsyncConnection(asyncio.Protocol):
         self._transport.write(frames)
         return serials
 
-    async def wait(self, serial: int, deadline: float) -> bytes:
-        """The reply payload for `serial`. `deadline` is on the clock of the loop.
+    async def wait(self, serial: int, deadline: float, until: float | None = None) -> bytes | None:
+        """The reply payload for `serial`. `deadline` is on the clock of the loop. If there is none
+        at `until`, an earlier time, the answer is None and the reply may be waited for again.
 
         Raises `errors.RpcTimeout`, `errors.ConnectionLost` or `errors.ProtocolViolation`.
         """
+        if until is not None and until < deadline:
+            reply = self._replies[serial]
+            if not reply.done() and not await self._comes(reply, until):
+                return None
         return await self._until(serial, max(deadline, self._loop.time() + LATE_GRACE_S))
+
+    async def _comes(self, reply: asyncio.Future[bytes], until: float) -> bool:
+        """Whether there is a reply at that time; it stays where it is."""
+        if until <= self._loop.time():
+            await asyncio.sleep(0)  # what has arrived is handed out by the loop
+        else:
+            await asyncio.wait([reply], timeout=until - self._loop.time())
+        return reply.done()
 
     async def _until(self, serial: int, deadline: float) -> bytes:
         reply = self._replies[serial]

@@ -20,10 +20,12 @@ from tubemq_client._core.effects import (
     Call,
     Connect,
     Deliver,
+    Forget,
     LookUp,
     Now,
     Post,
     PostAll,
+    Reach,
     Sleep,
     Ticket,
     WallNow,
@@ -174,17 +176,16 @@ class AsyncDriver:
             return Ticket(effect.address, effect.method, flight)
         if isinstance(effect, Await):
             tickets.pop(id(effect.ticket.handle), None)
-            return await self._receive(effect.ticket.handle, effect.ticket.method)
+            handle, method = effect.ticket.handle, effect.ticket.method
+            return await self._receive(handle, method, effect.patience_ms)
         if isinstance(effect, PostAll | AwaitAll):
             return await self._perform_all(effect, tickets)
         if isinstance(effect, Call):
             flight = await self._post(effect.address, effect.method, effect.request)
             return await self._receive(flight, effect.method)
-        if isinstance(effect, Sleep | Connect | LookUp):
-            return await self._perform_rare(effect)
         if isinstance(effect, Now | WallNow):
             return _now_ms() if isinstance(effect, Now) else time.time_ns() // 1_000_000
-        raise TypeError(f"unknown effect {effect!r}")
+        return await self._perform_rare(effect)
 
     async def _post(self, address: Address, method: Method, request: Any) -> _InFlight:
         connection = await self._connection(address)
@@ -230,21 +231,35 @@ class AsyncDriver:
             self._codec, found, method, flight.connection.name, self._settings.rpc_timeout_ms
         )
 
-    async def _receive(self, flight: _InFlight, method: Method) -> Any:
-        name = flight.connection.name
+    async def _receive(
+        self, flight: _InFlight, method: Method, patience_ms: int | None = None
+    ) -> Any:
+        name, until = flight.connection.name, flight.deadline
+        if patience_ms is not None:
+            until = min(until, asyncio.get_running_loop().time() + patience_ms / 1000)
         try:
-            payload = await flight.connection.wait(flight.serials[0], flight.deadline)
+            payload = await flight.connection.wait(flight.serials[0], flight.deadline, until)
+            if payload is None:
+                return None
         except errors.RpcTimeout as error:
             raise explained(error, method, name, self._settings.rpc_timeout_ms) from error
         return self._codec.decode(payload, method, f"{method.name} at {name}")
 
-    async def _perform_rare(self, effect: Sleep | Connect | LookUp) -> bool | None:
+    async def _perform_rare(self, effect: Effect) -> bool | None:
         """Closing the driver wakes whoever sleeps; its next request is refused."""
         if isinstance(effect, Connect):
             self._pool.prepare(effect.addresses)
             return None
         if isinstance(effect, LookUp):
             return await self._pool.look_up(effect.address)
+        if isinstance(effect, Reach):
+            return await self._pool.reach(effect.address)
+        if isinstance(effect, Forget):
+            for serial in effect.ticket.handle.serials:
+                effect.ticket.handle.connection.forget(serial)
+            return None
+        if not isinstance(effect, Sleep):
+            raise TypeError(f"unknown effect {effect!r}")
         try:
             async with asyncio.timeout(effect.ms / 1000):
                 await self._closed.wait()

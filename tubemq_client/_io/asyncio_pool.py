@@ -32,13 +32,16 @@ class _Peer:
     """An address: whoever holds `lock` connects, the others wait and share what comes of it.
 
     `leaving` are connections that were replaced while requests on them were under way. The host
-    `avoid`, which its name leads to, is connected to last.
+    `avoid`, which its name leads to, is connected to last. `connecting`: somebody does so beside
+    whoever asked to `reach` it; `failure` is what came of the last attempt of that kind.
     """
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     connection: AsyncConnection | None = None
     leaving: list[AsyncConnection] = field(default_factory=list)
     avoid: str | None = None
+    connecting: bool = False
+    failure: errors.ConnectError | None = None
 
 
 class AsyncPool:
@@ -111,11 +114,36 @@ class AsyncPool:
         self._preparing.add(task)
         task.add_done_callback(self._preparing.discard)
 
+    async def reach(self, address: Address) -> bool:
+        """Whether there is a connection; if not, one is being opened in the background. Raises the
+        `errors.ConnectError` that came of that since the last question."""
+        self._raise_if_closed()
+        peer = self._peers.setdefault(address, _Peer())
+        if not peer.connecting and not peer.lock.locked():
+            await self._drop_idle(peer, _now_ms())
+        if peer.connecting or peer.lock.locked():
+            return False
+        if peer.connection is not None and peer.connection.usable:
+            return True
+        failure, peer.failure = peer.failure, None
+        if failure is not None:
+            raise failure
+        peer.connecting = True
+        self._begin(self._try(address))
+        return False
+
     async def _try(self, address: Address) -> None:
+        failure: errors.ConnectError | None = None
         try:
             await self.connection(address)
+        except errors.ConnectError as error:
+            failure = error
         except errors.TubeMQError:
-            pass  # also when the pool has been closed meanwhile
+            pass  # the pool has been closed meanwhile
+        finally:
+            peer = self._peers.get(address)
+            if peer is not None:
+                peer.failure, peer.connecting = failure, False
 
     def abandon(self) -> None:
         """Close everything at once, without waiting for it: what may be cancelled must not be what

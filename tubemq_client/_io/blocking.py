@@ -186,28 +186,34 @@ class BlockingConnection:
             raise errors.ConnectionLost(*error.args) from error
         return serials
 
-    def wait(self, serial: int, deadline: float) -> bytes:
-        """The reply payload for `serial`. `deadline` is on the clock of `time.monotonic`.
+    def wait(self, serial: int, deadline: float, until: float | None = None) -> bytes | None:
+        """The reply payload for `serial`. `deadline` is on the clock of `time.monotonic`. If there
+        is none at `until`, an earlier time, the answer is None and it may be waited for again.
 
         Raises `errors.RpcTimeout`, `errors.ConnectionLost` or `errors.ProtocolViolation`.
         """
+        if until is not None and until < deadline:
+            try:
+                return self._until(serial, until, keep=True)
+            except errors.RpcTimeout:
+                return None
         return self._until(serial, max(deadline, time.monotonic() + LATE_GRACE_S))
 
-    def _until(self, serial: int, deadline: float) -> bytes:
+    def _until(self, serial: int, deadline: float, *, keep: bool = False) -> bytes:
         if self._held:
             self._flush(max(1.0, deadline - time.monotonic()))
         while True:
             with self._changed:
                 while self._reading and serial not in self._replies and self._failure is None:
                     if not self._changed.wait(max(0.0, deadline - time.monotonic())):
-                        raise self._timed_out(serial, deadline)
+                        raise self._timed_out(serial, deadline, keep=keep)
                 if serial in self._replies:
                     self._wanted.discard(serial)
                     return self._replies.pop(serial)
                 self._raise_failure()
                 self._reading = True
             try:
-                self._read_some(serial, deadline)
+                self._read_some(serial, deadline, keep=keep)
             finally:
                 self._stop_reading()
 
@@ -307,11 +313,11 @@ class BlockingConnection:
                 if not self._writable.poll(_ms_until(deadline)):
                     raise TimeoutError("the peer takes no more requests") from None
 
-    def _read_some(self, serial: int, deadline: float) -> None:
+    def _read_some(self, serial: int, deadline: float, *, keep: bool) -> None:
         # A caller may come late for a reply that arrived in time (it waited for the next record to
         # send, say): what has arrived by now counts, only waiting ends with the deadline.
         if not (self._is_decrypted() or self._readable.poll(_ms_until(deadline))):
-            raise self._timed_out(serial, deadline)
+            raise self._timed_out(serial, deadline, keep=keep)
         self._take_what_came()
 
     def _is_decrypted(self) -> bool:
@@ -358,9 +364,10 @@ class BlockingConnection:
     def _hint(self) -> str:
         return "" if self._heard else no_answer(secured=isinstance(self._sock, TlsSocket))
 
-    def _timed_out(self, serial: int, deadline: float) -> errors.RpcTimeout:
-        self.forget(serial)
-        if ConnectionRules.is_mute(self.received_at, deadline, self.patience_s):
+    def _timed_out(self, serial: int, deadline: float, *, keep: bool) -> errors.RpcTimeout:
+        if not keep:
+            self.forget(serial)
+        if not keep and ConnectionRules.is_mute(self.received_at, deadline, self.patience_s):
             self.retired = True
         return errors.RpcTimeout(f"{self.name}: no answer within the deadline")
 

@@ -17,10 +17,12 @@ from tubemq_client._core.effects import (
     AwaitAll,
     Call,
     Connect,
+    Forget,
     LookUp,
     Now,
     Post,
     PostAll,
+    Reach,
     Sleep,
     Ticket,
     WallNow,
@@ -129,7 +131,7 @@ class BlockingDriver:
             return Ticket(effect.address, effect.method, flight)
         if isinstance(effect, Await):
             tickets.pop(id(effect.ticket.handle), None)
-            return self._receive(effect.ticket.handle, effect.ticket.method)
+            return self._receive(effect.ticket.handle, effect.ticket.method, effect.patience_ms)
         if isinstance(effect, PostAll | AwaitAll):
             return self._perform_all(effect, tickets)
         if isinstance(effect, Call):
@@ -146,10 +148,16 @@ class BlockingDriver:
         if isinstance(effect, Connect):
             self._pool.prepare(effect.addresses)
             return None
-        if isinstance(effect, LookUp):
-            return self._pool.look_up(effect.address)
+        if isinstance(effect, LookUp | Reach):
+            ask = self._pool.look_up if isinstance(effect, LookUp) else self._pool.reach
+            return ask(effect.address)
         if isinstance(effect, WallNow):
             return time.time_ns() // 1_000_000
+        if isinstance(effect, Forget):
+            flight = effect.ticket.handle
+            for serial in flight.serials:
+                flight.connection.forget(serial)
+            return None
         raise TypeError(f"unknown effect {effect!r}")
 
     def _post(self, address: Address, method: Method, request: Any) -> _InFlight:
@@ -197,10 +205,14 @@ class BlockingDriver:
             self._codec, found, method, flight.connection.name, self._settings.rpc_timeout_ms
         )
 
-    def _receive(self, flight: _InFlight, method: Method) -> Any:
-        name = flight.connection.name
+    def _receive(self, flight: _InFlight, method: Method, patience_ms: int | None = None) -> Any:
+        name, until = flight.connection.name, flight.deadline
+        if patience_ms is not None:
+            until = min(until, time.monotonic() + patience_ms / 1000)
         try:
-            payload = flight.connection.wait(flight.serials[0], flight.deadline)
+            payload = flight.connection.wait(flight.serials[0], flight.deadline, until)
+            if payload is None:
+                return None
         except errors.RpcTimeout as error:
             raise explained(error, method, name, self._settings.rpc_timeout_ms) from error
         return self._codec.decode(payload, method, f"{method.name} at {name}")

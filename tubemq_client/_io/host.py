@@ -15,7 +15,7 @@ from ipaddress import IPv4Address
 
 from tubemq_client._core.identity import ClientIds
 
-__all__ = ["client_ids", "first_nonce", "local_ipv4", "signed_ipv4"]
+__all__ = ["client_ids", "first_nonce", "local_ipv4", "now_ms", "signed_ipv4"]
 
 _ANYWHERE = ("192.0.2.1", 9)
 """An address of the block reserved for documentation: it stands for "somewhere else"."""
@@ -27,6 +27,11 @@ _NUMBERS = itertools.count(1)
 def client_ids() -> ClientIds:
     """Ids for one client object; unique among all clients of all processes of this machine."""
     return ClientIds(local_ipv4(), os.getpid(), time.time_ns() // 1_000_000, _NUMBERS)
+
+
+def now_ms() -> int:
+    """Monotonic milliseconds, as conversations are told the time."""
+    return time.monotonic_ns() // 1_000_000
 
 
 def first_nonce() -> int:

@@ -36,13 +36,16 @@ class _Peer:
     """An address: whoever holds `lock` connects, the others wait and share what comes of it.
 
     `leaving` are connections that were replaced while requests on them were under way. The host
-    `avoid`, which its name leads to, is connected to last.
+    `avoid`, which its name leads to, is connected to last. `connecting`: somebody does so beside
+    whoever asked to `reach` it; `failure` is what came of the last attempt of that kind.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     connection: BlockingConnection | None = None
     leaving: list[BlockingConnection] = field(default_factory=list)
     avoid: str | None = None
+    connecting: bool = False
+    failure: errors.ConnectError | None = None
 
 
 class BlockingPool:
@@ -120,11 +123,43 @@ class BlockingPool:
     def _begin(self, work: Callable[[Address], None], address: Address) -> None:
         threading.Thread(target=work, args=(address,), name="tubemq-connect", daemon=True).start()
 
+    def reach(self, address: Address) -> bool:
+        """Whether there is a connection; if not, one is being opened in the background. Raises the
+        `errors.ConnectError` that came of that since the last question."""
+        now, peer = _now_ms(), self._peers.get(address)
+        found = peer and peer.connection
+        if found and _is_good(found) and now - found.used_at * 1000 < _QUIET_MS:
+            return True
+        with self._lock:
+            self._raise_if_closed()
+            peer = self._peers.setdefault(address, _Peer())
+        if peer.connecting or not peer.lock.acquire(blocking=False):
+            return False
+        try:
+            self._drop_idle(peer, now)
+            self._drop_hung_up(peer, now)
+            if peer.connection is not None and peer.connection.usable:
+                return True
+            failure, peer.failure = peer.failure, None
+            if failure is not None:
+                raise failure
+            peer.connecting = True
+        finally:
+            peer.lock.release()
+        self._begin(self._try, address)
+        return False
+
     def _try(self, address: Address) -> None:
+        failure: errors.ConnectError | None = None
         try:
             self.connection(address)
+        except errors.ConnectError as error:
+            failure = error
         except errors.TubeMQError:
-            pass  # also when the pool has been closed meanwhile
+            pass  # the pool has been closed meanwhile
+        peer = self._peers.get(address)
+        if peer is not None:
+            peer.failure, peer.connecting = failure, False
 
     def close(self) -> None:
         with self._lock:

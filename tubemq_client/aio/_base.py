@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from tubemq_client._core.master import MasterSession
 from tubemq_client._io.asyncio_driver import AsyncDriver
-from tubemq_client._io.host import client_ids, first_nonce
+from tubemq_client._io.faces import ClientFace
 from tubemq_client.aio.session import Session
 
 if TYPE_CHECKING:
@@ -20,15 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["AsyncClient"]
 
 
-class AsyncClient:
+class AsyncClient(ClientFace):
     """Base of the asyncio shell's classes. Opens nothing until first used."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        self._settings = settings
+        self._introduce(settings)
         shared = settings.connections if isinstance(settings, Session) else None
         self._driver = AsyncDriver(settings, shared)
-        self._ids = client_ids()
-        self._session = MasterSession.of(settings, self._ids.host, first_nonce())
 
     async def __aenter__(self) -> Self:
         return self

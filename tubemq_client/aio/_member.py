@@ -1,4 +1,4 @@
-"""What a member of a group is besides consuming: tasks that keep it alive, and leaving in order.
+"""What every member of a group does: receive and confirm, push, tasks that keep it alive.
 
 Private to `aio`; base of `Consumer` and `AssignedConsumer`. `sync._member` is its twin. When to
 beat is decided by the sessions.
@@ -7,38 +7,161 @@ beat is decided by the sessions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+import inspect
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Literal
 
 from tubemq_client import errors
+from tubemq_client._core.balance_fetch import ReceivedBatch
+from tubemq_client._core.balance_orders import Rebalance
+from tubemq_client._io.faces import MemberFace
 from tubemq_client.aio._base import AsyncClient
 from tubemq_client.aio._turns import Bell
 
 if TYPE_CHECKING:
     from typing import TypeVar
 
-    from tubemq_client._core.assigned import AssignedSession
-    from tubemq_client._core.balance import BalancedSession
     from tubemq_client._core.effects import Conversation
-    from tubemq_client.model import ClientSettings
+    from tubemq_client.model import ClientSettings, Partition
 
     T = TypeVar("T")
 
 __all__ = ["GroupMember"]
 
+_SETTLED_LATER = (
+    errors.StaleBatch,
+    errors.NetworkError,
+    errors.RemoteException,
+    errors.ServerError,
+)
 
-class GroupMember(AsyncClient):
+
+class GroupMember(MemberFace, AsyncClient):
     """Base of the consumers. What ends one of its tasks is raised by the next call."""
-
-    _consumer: AssignedSession | BalancedSession
 
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(settings)
         self._ready, self._beat, self._orders = Bell(), Bell(), Bell()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._running: list[asyncio.Task[None]] = []
         self._workers: list[asyncio.Task[None]] = []
         self._closer: asyncio.Task[Any] | None = None
         self._closed = asyncio.Event()
+        self._stopped = True
+
+    async def partitions_ready(self, timeout_ms: int) -> bool:
+        """Wait until a partition is held, at most `timeout_ms`; tells whether one is."""
+        deadline = _now() + timeout_ms / 1000
+        while True:
+            seen = self._ready.count
+            self._raise_if_unusable()
+            if self._consumer.table.held:
+                return True
+            if (left := deadline - _now()) <= 0:
+                return False
+            await self._ready.wait(seen, left)
+
+    # -- pull -----------------------------------------------------------------------------------
+
+    async def receive(self, timeout_ms: int | None = None) -> ReceivedBatch | None:
+        """The next batch of any partition held, or None after `timeout_ms` without one.
+
+        None waits `ready_wait_ms` of the settings, a negative time for ever. Partitions take turns;
+        one with an unconfirmed batch is left out. Raises `errors.ClosedError`, what a callback
+        raised, and what ended the membership for good (`errors.GroupInconsistent`, …).
+        """
+        wait_ms = self._ready_wait_ms(timeout_ms)
+        deadline = None if wait_ms is None else _now() + wait_ms / 1000
+        return await self._receive(deadline, lambda: False)
+
+    async def confirm(self, batch: ReceivedBatch) -> int:
+        """Move the group past `batch`; returns the group's position, the next offset to read, or -1
+        when confirmations are local.
+
+        Raises `errors.StaleBatch` or `errors.NotRegistered` when the batch is no longer this
+        member's and will be delivered again. After `errors.NetworkError` the next fetch of the
+        partition confirms it once more.
+        """
+        return await self._settle(batch, consumed=True)
+
+    async def reject(self, batch: ReceivedBatch) -> int:
+        """Leave the group where it was; the batch is delivered again after `not_found_wait_ms`."""
+        return await self._settle(batch, consumed=False)
+
+    async def batches(self, timeout_ms: int | None = None) -> AsyncGenerator[ReceivedBatch, None]:
+        """Batches until none comes within `timeout_ms` (as for `receive`). Asking for the next
+        confirms the one before; a batch during which the loop is left is rejected."""
+        while (batch := await self.receive(timeout_ms)) is not None:
+            done = False
+            try:
+                yield batch
+                done = True
+            finally:
+                if not done:
+                    await self._driver.finish(self._consumer.fetching.abandon(batch))
+            await self._confirm_if_possible(batch)
+
+    # -- push -----------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        handler: Callable[[ReceivedBatch], object],
+        *,
+        workers: int = 1,
+        on_error: Literal["stop", "retry"] = "stop",
+    ) -> None:
+        """Call `handler` with every batch, up to `workers` at a time, until `stop` or `close`.
+
+        A batch is confirmed when the handler returns and rejected when it raises. "stop" then ends
+        the run and raises what the handler raised; "retry" goes on, and the batch comes again. A
+        coroutine function is awaited; a plain one runs on the event loop and must not block it.
+        """
+        if workers < 1:
+            raise errors.ConfigError(f"workers {workers} is less than 1", subject="run")
+        problems: list[BaseException] = []
+        self._stopped = False
+
+        async def work() -> None:
+            try:
+                await self._keep_handling(handler, on_error)
+            except Exception as error:  # noqa: BLE001 - raised by `run`
+                problems.append(error)
+                self._stop()
+
+        self._workers = [
+            asyncio.create_task(work(), name=f"tubemq-consumer-worker-{n}") for n in range(workers)
+        ]
+        try:
+            await asyncio.gather(*self._workers, return_exceptions=True)  # `close` cancels them
+        finally:
+            self._stop()
+            for worker in self._workers:
+                worker.cancel()
+            await asyncio.gather(*self._workers, return_exceptions=True)
+        if problems:
+            raise problems[0]
+
+    async def stop(self) -> None:
+        """End a `run` that is under way; handlers finish what they have."""
+        self._stop()
+
+    async def pause(self) -> None:
+        """Fetch nothing until `resume`; local confirmations are told to brokers now."""
+        self._consumer.table.pause()
+        await self._complete(self._consumer.fetching.flush())
+
+    async def resume(self) -> None:
+        """Fetch again."""
+        self._consumer.table.resume()
+
+    async def freeze(self, partitions: Iterable[Partition]) -> None:
+        """Do not fetch these; they stay held, and frozen when they come back after a rebalance."""
+        self._consumer.table.freeze(partitions)
+
+    async def unfreeze(self, partitions: Iterable[Partition] | None = None) -> None:
+        """Fetch these again; None for all."""
+        self._consumer.table.unfreeze(self.frozen if partitions is None else partitions)
+
+    # -- tasks ------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Stop beating, give everything back, leave the group, close connections.
@@ -55,7 +178,7 @@ class GroupMember(AsyncClient):
             try:
                 await self._end_tasks()
             finally:
-                if self._tasks:
+                if self._running:
                     await self._leave()
         finally:
             try:
@@ -72,6 +195,7 @@ class GroupMember(AsyncClient):
         session = self._consumer
         self._start("heartbeat", self._keep_beating(session.beat_master))
         self._start("leases", self._keep_beating(session.beat_brokers))
+        self._start("rebalance", self._keep_rebalancing())
 
     async def _complete(
         self, conversation: Conversation[T], put_back: Callable[[T], object] | None = None
@@ -93,7 +217,7 @@ class GroupMember(AsyncClient):
             except Exception as error:  # noqa: BLE001 - raised by the next call
                 self._consumer.fail(error)
 
-        self._tasks.append(asyncio.create_task(guarded(), name=f"tubemq-consumer-{name}"))
+        self._running.append(asyncio.create_task(guarded(), name=f"tubemq-consumer-{name}"))
 
     async def _keep_beating(self, beat: Callable[[], Conversation[int]]) -> None:
         while not self._consumer.closing:
@@ -102,17 +226,73 @@ class GroupMember(AsyncClient):
             if not self._consumer.closing:
                 await self._beat.wait(seen, wait_ms / 1000)
 
+    async def _keep_rebalancing(self) -> None:
+        while not self._consumer.closing:
+            seen = self._orders.count
+            async for event in self._driver.stream(self._consumer.rebalance()):
+                await self._tell(event)
+            if not self._consumer.closing:
+                await self._orders.wait(seen, _seconds(self._consumer.rebalance_wait_ms))
+
+    async def _tell(self, event: Rebalance) -> None:
+        listener = self._listeners[event.kind]
+        if listener is not None:
+            try:
+                await _result(listener(event.partitions))
+            except Exception as error:  # noqa: BLE001 - raised by the next `receive`
+                self._consumer.fail(error)
+
+    async def _receive(
+        self, deadline: float | None, is_over: Callable[[], bool]
+    ) -> ReceivedBatch | None:
+        tries = 0
+        while not is_over():
+            seen = self._ready.count
+            self._raise_if_unusable()
+            fetching = self._consumer.fetching
+            found = await self._complete(fetching.fetch(), fetching.put_back)
+            if isinstance(found, ReceivedBatch):
+                return found
+            tries += 1
+            left = None if deadline is None else deadline - _now()
+            if (
+                left is not None
+                and left <= 0
+                and (found.wait_ms != 0 or tries > len(self.assignment))
+            ):
+                return None
+            times = [t for t in (left, _seconds(found.wait_ms)) if t is not None]
+            await self._ready.wait(seen, max(0.0, min(times)) if times else None)
+        return None
+
+    async def _keep_handling(
+        self, handler: Callable[[ReceivedBatch], object], on_error: Literal["stop", "retry"]
+    ) -> None:
+        while (batch := await self._receive(None, lambda: self._stopped)) is not None:
+            try:
+                await _result(handler(batch))
+            except BaseException as error:
+                await self._driver.finish(self._consumer.fetching.abandon(batch))
+                if on_error == "stop" or not isinstance(error, Exception):
+                    raise
+            else:
+                await self._confirm_if_possible(batch)
+
+    async def _settle(self, batch: ReceivedBatch, *, consumed: bool) -> int:
+        return await self._complete(self._consumer.fetching.settle(batch, consumed=consumed))
+
+    async def _confirm_if_possible(self, batch: ReceivedBatch) -> None:
+        try:
+            await self.confirm(batch)
+        except _SETTLED_LATER as error:  # told again with the next fetch, or the batch comes again
+            self._consumer.trouble[str(batch.partition)] = error
+
     def _stop(self) -> None:
+        self._stopped = True
         self._ready.ring()
 
     async def _leave(self) -> None:
         await self._driver.finish(self._consumer.close())
-
-    def _raise_if_unusable(self) -> None:
-        if self._consumer.failure is not None:
-            raise self._consumer.failure
-        if self._consumer.closing or not self._tasks:
-            raise errors.ClosedError("the consumer is closed, or its context was not entered")
 
     async def _is_first_to_close(self) -> bool:
         """Whether to close now; otherwise returns when somebody else has, as far as it may wait."""
@@ -120,7 +300,7 @@ class GroupMember(AsyncClient):
         first, self._consumer.closing = self._closer is None, True
         if first:
             self._closer = me
-        elif me not in (self._closer, *self._tasks, *self._workers):
+        elif me not in (self._closer, *self._running, *self._workers):
             await self._closed.wait()
         return first
 
@@ -128,7 +308,7 @@ class GroupMember(AsyncClient):
         for bell in (self._beat, self._orders):
             bell.ring()
         me = asyncio.current_task()
-        tasks = [task for task in (*self._workers, *self._tasks) if task is not me]
+        tasks = [task for task in (*self._workers, *self._running) if task is not me]
         if not tasks:
             return
         try:
@@ -138,3 +318,15 @@ class GroupMember(AsyncClient):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _result(value: object) -> object:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

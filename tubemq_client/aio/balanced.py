@@ -7,31 +7,23 @@ orders; they end with `close()`. `sync.balanced` is its twin.
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Self
 
-from tubemq_client import errors
-from tubemq_client._core.balance import BalancedSession
 from tubemq_client._core.balance_fetch import ReceivedBatch
-from tubemq_client._core.balance_orders import BoundStart, Calls, Rebalance, subscription
+from tubemq_client._core.balance_orders import BoundStart, Calls
 from tubemq_client._core.balance_partitions import ConsumedOffset
 from tubemq_client.aio._member import GroupMember
 from tubemq_client.model import ConsumerSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tubemq_client._core.balance import BalancedSession
     from tubemq_client.model import ClientSettings, Partition
 
 __all__ = ["BoundStart", "ConsumedOffset", "Consumer", "ReceivedBatch"]
 
 DEFAULTS = ConsumerSettings()
-_SETTLED_LATER = (
-    errors.StaleBatch,
-    errors.NetworkError,
-    errors.RemoteException,
-    errors.ServerError,
-)
 
 
 class Consumer(GroupMember):
@@ -61,246 +53,14 @@ class Consumer(GroupMember):
         on_lost: Callable[[list[Partition]], object] | None = None,
     ) -> None:
         super().__init__(settings)
-        self._consumer: BalancedSession = BalancedSession(
-            self._session,
-            group,
-            self._ids.consumer(group, "Balanced"),
-            subscription(group, topics, bound),
-            settings,
-            consumer,
-            bound,
-            corrupt_records,
-            Calls(self._ready.ring, self._beat.ring, self._orders.ring),
+        calls = Calls(self._ready.ring, self._beat.ring, self._orders.ring)
+        self._consumer: BalancedSession = self._balanced(
+            group, topics, consumer, bound, corrupt_records, calls
         )
-        self._listeners = {"assigned": on_assigned, "revoked": on_revoked, "lost": on_lost}
-        self._stopped = True
+        self._listen(on_assigned, on_revoked, on_lost)
 
     async def __aenter__(self) -> Self:
         """Join the group. Raises `errors.UnknownTopic`, `errors.GroupInconsistent`,
         `errors.NotAuthorized`."""
         await self._join()
-        self._start("rebalance", self._keep_rebalancing())
         return self
-
-    @property
-    def consumer_id(self) -> str:
-        """What masters and brokers know this member by."""
-        return self._consumer.client_id
-
-    @property
-    def assignment(self) -> list[Partition]:
-        """Partitions held now."""
-        return sorted(self._consumer.table.held)
-
-    @property
-    def frozen(self) -> list[Partition]:
-        """Partitions that are not fetched, held or not."""
-        return sorted(self._consumer.table.frozen)
-
-    @property
-    def paused(self) -> bool:
-        """Whether nothing is fetched because of `pause`."""
-        return self._consumer.table.paused
-
-    @property
-    def consumed_offsets(self) -> dict[Partition, ConsumedOffset]:
-        """How far the group is in each partition held, as its broker said last, with the `lag`."""
-        held = sorted(self._consumer.table.held.items())
-        return {partition: item.offset for partition, item in held if item.offset is not None}
-
-    @property
-    def trouble(self) -> dict[str, errors.TubeMQError]:
-        """What went wrong last without ending anything, by partition, broker or "master"."""
-        return dict(self._consumer.trouble)
-
-    async def partitions_ready(self, timeout_ms: int) -> bool:
-        """Wait until a partition is held, at most `timeout_ms`; tells whether one is."""
-        deadline = _now() + timeout_ms / 1000
-        while True:
-            seen = self._ready.count
-            self._raise_if_unusable()
-            if self._consumer.table.held:
-                return True
-            if (left := deadline - _now()) <= 0:
-                return False
-            await self._ready.wait(seen, left)
-
-    # -- pull -----------------------------------------------------------------------------------
-
-    async def receive(self, timeout_ms: int | None = None) -> ReceivedBatch | None:
-        """The next batch of any partition held, or None after `timeout_ms` without one.
-
-        None waits `ready_wait_ms` of the settings, a negative time for ever. Partitions take turns;
-        one with an unconfirmed batch is left out. Raises `errors.ClosedError`, what a callback
-        raised, and what ended the membership for good (`errors.GroupInconsistent`, …).
-        """
-        wait_ms = self._consumer.consumer.ready_wait_ms if timeout_ms is None else timeout_ms
-        deadline = None if wait_ms < 0 else _now() + wait_ms / 1000
-        return await self._receive(deadline, lambda: False)
-
-    async def confirm(self, batch: ReceivedBatch) -> int:
-        """Move the group past `batch`; returns the group's position, the next offset to read, or -1
-        when confirmations are local.
-
-        Raises `errors.StaleBatch` or `errors.NotRegistered` when the batch is no longer this
-        member's and will be delivered again. After `errors.NetworkError` the next fetch of the
-        partition confirms it once more.
-        """
-        return await self._settle(batch, consumed=True)
-
-    async def reject(self, batch: ReceivedBatch) -> int:
-        """Leave the group where it was; the batch is delivered again after `not_found_wait_ms`."""
-        return await self._settle(batch, consumed=False)
-
-    async def batches(self, timeout_ms: int | None = None) -> AsyncGenerator[ReceivedBatch, None]:
-        """Batches until none comes within `timeout_ms` (as for `receive`). Asking for the next
-        confirms the one before; a batch during which the loop is left is rejected."""
-        while (batch := await self.receive(timeout_ms)) is not None:
-            done = False
-            try:
-                yield batch
-                done = True
-            finally:
-                if not done:
-                    await self._driver.finish(self._consumer.fetching.abandon(batch))
-            await self._confirm_if_possible(batch)
-
-    # -- push -----------------------------------------------------------------------------------
-
-    async def run(
-        self,
-        handler: Callable[[ReceivedBatch], object],
-        *,
-        workers: int = 1,
-        on_error: Literal["stop", "retry"] = "stop",
-    ) -> None:
-        """Call `handler` with every batch, up to `workers` at a time, until `stop` or `close`.
-
-        A batch is confirmed when the handler returns and rejected when it raises. "stop" then ends
-        the run and raises what the handler raised; "retry" goes on, and the batch comes again. A
-        coroutine function is awaited; a plain one runs on the event loop and must not block it.
-        """
-        if workers < 1:
-            raise errors.ConfigError(f"workers {workers} is less than 1", subject="run")
-        problems: list[BaseException] = []
-        self._stopped = False
-
-        async def work() -> None:
-            try:
-                await self._keep_handling(handler, on_error)
-            except Exception as error:  # noqa: BLE001 - raised by `run`
-                problems.append(error)
-                self._stop()
-
-        self._workers = [
-            asyncio.create_task(work(), name=f"tubemq-consumer-worker-{n}") for n in range(workers)
-        ]
-        try:
-            await asyncio.gather(*self._workers, return_exceptions=True)  # `close` cancels them
-        finally:
-            self._stop()
-            for worker in self._workers:
-                worker.cancel()
-            await asyncio.gather(*self._workers, return_exceptions=True)
-        if problems:
-            raise problems[0]
-
-    async def stop(self) -> None:
-        """End a `run` that is under way; handlers finish what they have."""
-        self._stop()
-
-    async def pause(self) -> None:
-        """Fetch nothing until `resume`; local confirmations are told to brokers now."""
-        self._consumer.table.pause()
-        await self._complete(self._consumer.fetching.flush())
-
-    async def resume(self) -> None:
-        """Fetch again."""
-        self._consumer.table.resume()
-
-    async def freeze(self, partitions: Iterable[Partition]) -> None:
-        """Do not fetch these; they stay held, and frozen when they come back after a rebalance."""
-        self._consumer.table.freeze(partitions)
-
-    async def unfreeze(self, partitions: Iterable[Partition] | None = None) -> None:
-        """Fetch these again; None for all."""
-        self._consumer.table.unfreeze(self.frozen if partitions is None else partitions)
-
-    # -- tasks ------------------------------------------------------------------------------------
-
-    async def _keep_rebalancing(self) -> None:
-        while not self._consumer.closing:
-            seen = self._orders.count
-            async for event in self._driver.stream(self._consumer.rebalance()):
-                await self._tell(event)
-            if not self._consumer.closing:
-                await self._orders.wait(seen, None)
-
-    async def _tell(self, event: Rebalance) -> None:
-        listener = self._listeners[event.kind]
-        if listener is not None:
-            try:
-                await _result(listener(event.partitions))
-            except Exception as error:  # noqa: BLE001 - raised by the next `receive`
-                self._consumer.fail(error)
-
-    async def _receive(
-        self, deadline: float | None, is_over: Callable[[], bool]
-    ) -> ReceivedBatch | None:
-        tries = 0
-        while not is_over():
-            seen = self._ready.count
-            self._raise_if_unusable()
-            fetching = self._consumer.fetching
-            found = await self._complete(fetching.fetch(), fetching.put_back)
-            if isinstance(found, ReceivedBatch):
-                return found
-            tries += 1
-            left = None if deadline is None else deadline - _now()
-            if (
-                left is not None
-                and left <= 0
-                and (found.wait_ms != 0 or tries > len(self.assignment))
-            ):
-                return None
-            times = [t for t in (left, _seconds(found.wait_ms)) if t is not None]
-            await self._ready.wait(seen, max(0.0, min(times)) if times else None)
-        return None
-
-    async def _keep_handling(
-        self, handler: Callable[[ReceivedBatch], object], on_error: Literal["stop", "retry"]
-    ) -> None:
-        while (batch := await self._receive(None, lambda: self._stopped)) is not None:
-            try:
-                await _result(handler(batch))
-            except BaseException as error:
-                await self._driver.finish(self._consumer.fetching.abandon(batch))
-                if on_error == "stop" or not isinstance(error, Exception):
-                    raise
-            else:
-                await self._confirm_if_possible(batch)
-
-    async def _settle(self, batch: ReceivedBatch, *, consumed: bool) -> int:
-        return await self._complete(self._consumer.fetching.settle(batch, consumed=consumed))
-
-    async def _confirm_if_possible(self, batch: ReceivedBatch) -> None:
-        try:
-            await self.confirm(batch)
-        except _SETTLED_LATER as error:  # told again with the next fetch, or the batch comes again
-            self._consumer.trouble[str(batch.partition)] = error
-
-    def _stop(self) -> None:
-        self._stopped = True
-        super()._stop()
-
-
-async def _result(value: object) -> object:
-    return await value if inspect.isawaitable(value) else value
-
-
-def _seconds(ms: int | None) -> float | None:
-    return None if ms is None else ms / 1000
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

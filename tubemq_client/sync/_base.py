@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from tubemq_client._core.master import MasterSession
 from tubemq_client._io.driver import BlockingDriver
-from tubemq_client._io.host import client_ids, first_nonce
+from tubemq_client._io.faces import ClientFace
 from tubemq_client.sync.session import Session
 
 if TYPE_CHECKING:
@@ -20,15 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["BlockingClient"]
 
 
-class BlockingClient:
+class BlockingClient(ClientFace):
     """Base of the blocking shell's classes. Opens nothing until first used."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        self._settings = settings
+        self._introduce(settings)
         shared = settings.connections if isinstance(settings, Session) else None
         self._driver = BlockingDriver(settings, shared)
-        self._ids = client_ids()
-        self._session = MasterSession.of(settings, self._ids.host, first_nonce())
 
     def __enter__(self) -> Self:
         return self

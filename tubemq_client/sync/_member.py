@@ -1,4 +1,4 @@
-"""What a member of a group is besides consuming: threads that keep it alive, and leaving in order.
+"""What every member of a group does: receive and confirm, push, threads that keep it alive.
 
 Private to `sync`; base of `Consumer` and `AssignedConsumer`, and the place where their
 conversations take turns. `aio._member` is its twin. When to beat is decided by the sessions.
@@ -7,39 +7,165 @@ conversations take turns. `aio._member` is its twin. When to beat is decided by 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Literal
 
 from tubemq_client import errors
+from tubemq_client._core.balance_fetch import ReceivedBatch
+from tubemq_client._core.balance_orders import Rebalance
+from tubemq_client._io.faces import MemberFace
 from tubemq_client.sync._base import BlockingClient
 from tubemq_client.sync._turns import Bell, in_turns
 
 if TYPE_CHECKING:
     from typing import TypeVar
 
-    from tubemq_client._core.assigned import AssignedSession
-    from tubemq_client._core.balance import BalancedSession
     from tubemq_client._core.effects import Conversation
-    from tubemq_client.model import ClientSettings
+    from tubemq_client.model import ClientSettings, Partition
 
     T = TypeVar("T")
 
 __all__ = ["GroupMember"]
 
+_SETTLED_LATER = (
+    errors.StaleBatch,
+    errors.NetworkError,
+    errors.RemoteException,
+    errors.ServerError,
+)
 
-class GroupMember(BlockingClient):
+
+class GroupMember(MemberFace, BlockingClient):
     """Base of the consumers. What ends one of its threads is raised by the next call."""
-
-    _consumer: AssignedSession | BalancedSession
 
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(settings)
         self._ready, self._beat, self._orders = Bell(), Bell(), Bell()
         self._lock = threading.RLock()
-        self._threads: list[threading.Thread] = []
+        self._running: list[threading.Thread] = []
         self._workers: list[threading.Thread] = []
         self._closer: threading.Thread | None = None
         self._closed = threading.Event()
+        self._stopped = True
+
+    def partitions_ready(self, timeout_ms: int) -> bool:
+        """Wait until a partition is held, at most `timeout_ms`; tells whether one is."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            seen = self._ready.count
+            self._raise_if_unusable()
+            if self._consumer.table.held:
+                return True
+            if (left := deadline - time.monotonic()) <= 0:
+                return False
+            self._ready.wait(seen, left)
+
+    # -- pull -----------------------------------------------------------------------------------
+
+    def receive(self, timeout_ms: int | None = None) -> ReceivedBatch | None:
+        """The next batch of any partition held, or None after `timeout_ms` without one.
+
+        None waits `ready_wait_ms` of the settings, a negative time for ever. Partitions take turns;
+        one with an unconfirmed batch is left out. Raises `errors.ClosedError`, what a callback
+        raised, and what ended the membership for good (`errors.GroupInconsistent`, …).
+        """
+        wait_ms = self._ready_wait_ms(timeout_ms)
+        deadline = None if wait_ms is None else time.monotonic() + wait_ms / 1000
+        return self._receive(deadline, lambda: False)
+
+    def confirm(self, batch: ReceivedBatch) -> int:
+        """Move the group past `batch`; returns the group's position, the next offset to read, or -1
+        when confirmations are local.
+
+        Raises `errors.StaleBatch` or `errors.NotRegistered` when the batch is no longer this
+        member's and will be delivered again. After `errors.NetworkError` the next fetch of the
+        partition confirms it once more.
+        """
+        return self._do(self._consumer.fetching.settle(batch, consumed=True))
+
+    def reject(self, batch: ReceivedBatch) -> int:
+        """Leave the group where it was; the batch is delivered again after `not_found_wait_ms`."""
+        return self._do(self._consumer.fetching.settle(batch, consumed=False))
+
+    def batches(self, timeout_ms: int | None = None) -> Iterator[ReceivedBatch]:
+        """Batches until none comes within `timeout_ms` (as for `receive`). Asking for the next
+        confirms the one before; a batch during which the loop is left is rejected."""
+        while (batch := self.receive(timeout_ms)) is not None:
+            done = False
+            try:
+                yield batch
+                done = True
+            finally:
+                if not done:
+                    self._do(self._consumer.fetching.abandon(batch))
+            self._confirm_if_possible(batch)
+
+    # -- push -----------------------------------------------------------------------------------
+
+    def run(
+        self,
+        handler: Callable[[ReceivedBatch], object],
+        *,
+        workers: int = 1,
+        on_error: Literal["stop", "retry"] = "stop",
+    ) -> None:
+        """Call `handler` with every batch, up to `workers` at a time, until `stop` or `close`.
+
+        A batch is confirmed when the handler returns and rejected when it raises. "stop" then ends
+        the run and raises what the handler raised; "retry" goes on, and the batch comes again.
+        """
+        if workers < 1:
+            raise errors.ConfigError(f"workers {workers} is less than 1", subject="run")
+        self._raise_if_unusable()
+        problems: list[BaseException] = []
+        self._stopped = False
+
+        def work() -> None:
+            try:
+                self._keep_handling(handler, on_error)
+            except BaseException as error:  # noqa: BLE001 - raised by `run`
+                problems.append(error)
+                self._stop()
+
+        self._workers = [
+            threading.Thread(target=work, name=f"tubemq-consumer-worker-{n}", daemon=True)
+            for n in range(workers)
+        ]
+        for worker in self._workers:
+            worker.start()
+        try:
+            for worker in self._workers:
+                worker.join()
+        finally:
+            self._stop()
+        if problems:
+            raise problems[0]
+
+    def stop(self) -> None:
+        """End a `run` that is under way; handlers finish what they have."""
+        self._stop()
+
+    def pause(self) -> None:
+        """Fetch nothing until `resume`; local confirmations are told to brokers now."""
+        self._consumer.table.pause()
+        self._do(self._consumer.fetching.flush())
+
+    def resume(self) -> None:
+        """Fetch again."""
+        self._consumer.table.resume()
+
+    def freeze(self, partitions: Iterable[Partition]) -> None:
+        """Do not fetch these; they stay held, and frozen when they come back after a rebalance."""
+        with self._lock:
+            self._consumer.table.freeze(partitions)
+
+    def unfreeze(self, partitions: Iterable[Partition] | None = None) -> None:
+        """Fetch these again; None for all."""
+        with self._lock:
+            self._consumer.table.unfreeze(self.frozen if partitions is None else partitions)
+
+    # -- threads ----------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Stop beating, give everything back, leave the group, close connections.
@@ -54,7 +180,7 @@ class GroupMember(BlockingClient):
         try:
             self._stop()
             self._end_threads()
-            if self._threads:
+            if self._running:
                 self._leave()
         except (errors.NetworkError, errors.RemoteException, errors.ClosedError):
             pass  # master and brokers forget a silent client by themselves
@@ -73,6 +199,7 @@ class GroupMember(BlockingClient):
         session = self._consumer
         self._start("heartbeat", lambda: self._keep_beating(session.beat_master))
         self._start("leases", lambda: self._keep_beating(session.beat_brokers))
+        self._start("rebalance", self._keep_rebalancing)
 
     def _do(self, conversation: Conversation[T]) -> T:
         return self._driver.run(in_turns(conversation, self._lock))
@@ -85,7 +212,7 @@ class GroupMember(BlockingClient):
                 self._consumer.fail(error)
 
         thread = threading.Thread(target=guarded, name=f"tubemq-consumer-{name}", daemon=True)
-        self._threads.append(thread)
+        self._running.append(thread)
         thread.start()
 
     def _keep_beating(self, beat: Callable[[], Conversation[int]]) -> None:
@@ -95,17 +222,76 @@ class GroupMember(BlockingClient):
             if not self._consumer.closing:
                 self._beat.wait(seen, wait_ms / 1000)
 
+    def _keep_rebalancing(self) -> None:
+        while not self._consumer.closing:
+            seen = self._orders.count
+            for event in self._driver.stream(in_turns(self._consumer.rebalance(), self._lock)):
+                self._tell(event)
+            if not self._consumer.closing:
+                self._orders.wait(seen, _seconds(self._consumer.rebalance_wait_ms))
+
+    def _tell(self, event: Rebalance) -> None:
+        listener = self._listeners[event.kind]
+        if listener is not None:
+            try:
+                listener(event.partitions)
+            except Exception as error:  # noqa: BLE001 - raised by the next `receive`
+                self._consumer.fail(error)
+
+    def _receive(self, deadline: float | None, is_over: Callable[[], bool]) -> ReceivedBatch | None:
+        tries = 0
+        while not is_over():
+            seen = self._ready.count
+            self._raise_if_unusable()
+            found = self._do(self._consumer.fetching.fetch())
+            if isinstance(found, ReceivedBatch):
+                return found
+            tries += 1
+            left = None if deadline is None else deadline - time.monotonic()
+            if (
+                left is not None
+                and left <= 0
+                and (found.wait_ms != 0 or tries > len(self.assignment))
+            ):
+                return None
+            times = [t for t in (left, _seconds(found.wait_ms)) if t is not None]
+            self._ready.wait(seen, max(0.0, min(times)) if times else None)
+        return None
+
+    def _receive_until_stopped(self) -> ReceivedBatch | None:
+        try:
+            return self._receive(None, lambda: self._stopped)
+        except errors.ClosedError:
+            if not self._consumer.closing:
+                raise
+            return None  # `close` has begun, and was about to tell us to stop
+
+    def _keep_handling(
+        self, handler: Callable[[ReceivedBatch], object], on_error: Literal["stop", "retry"]
+    ) -> None:
+        while (batch := self._receive_until_stopped()) is not None:
+            try:
+                handler(batch)
+            except BaseException as error:
+                self._do(self._consumer.fetching.abandon(batch))
+                if on_error == "stop" or not isinstance(error, Exception):
+                    raise
+            else:
+                self._confirm_if_possible(batch)
+
+    def _confirm_if_possible(self, batch: ReceivedBatch) -> None:
+        try:
+            self.confirm(batch)
+        except _SETTLED_LATER as error:
+            with self._lock:  # told again with the next fetch, or the batch comes again
+                self._consumer.trouble[str(batch.partition)] = error
+
     def _stop(self) -> None:
+        self._stopped = True
         self._ready.ring()
 
     def _leave(self) -> None:
         self._do(self._consumer.close())
-
-    def _raise_if_unusable(self) -> None:
-        if self._consumer.failure is not None:
-            raise self._consumer.failure
-        if self._consumer.closing or not self._threads:
-            raise errors.ClosedError("the consumer is closed, or its context was not entered")
 
     def _is_first_to_close(self) -> bool:
         """Whether to close now; otherwise returns when somebody else has, as far as it may wait."""
@@ -114,7 +300,7 @@ class GroupMember(BlockingClient):
             first, self._consumer.closing = self._closer is None, True
             if first:
                 self._closer = me
-        if not first and me not in (self._closer, *self._threads, *self._workers):
+        if not first and me not in (self._closer, *self._running, *self._workers):
             self._closed.wait()
         return first
 
@@ -123,7 +309,11 @@ class GroupMember(BlockingClient):
             bell.ring()
         patience_s = self._consumer.consumer.close_wait_ms / 1000
         a_call_s = (self._settings.rpc_timeout_ms + self._settings.connect_timeout_ms) / 1000
-        for thread in (*self._workers, *self._threads):
+        for thread in (*self._workers, *self._running):
             if thread is not threading.current_thread() and thread.is_alive():
                 # Calls that are under way end by themselves; a handler or callback may hang.
                 thread.join(patience_s if thread in self._workers else patience_s + a_call_s)
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000

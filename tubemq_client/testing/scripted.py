@@ -17,10 +17,12 @@ from tubemq_client._core.effects import (
     Await,
     AwaitAll,
     Call,
+    Forget,
     LookUp,
     Now,
     Post,
     PostAll,
+    Reach,
     Sleep,
     Ticket,
     WallNow,
@@ -117,7 +119,8 @@ class ScriptedDriver:
             return self._perform_all(effect)
         if isinstance(effect, Await):
             method = effect.ticket.method
-            return _as_received(method, self._receive(effect.ticket.handle, method.name))
+            reply = self._receive(effect.ticket.handle, method.name, effect.patience_ms)
+            return _as_received(method, reply)
         if isinstance(effect, Call):
             return self._receive(self._post(effect), effect.method.name)
         return self._perform_simple(effect)
@@ -129,8 +132,8 @@ class ScriptedDriver:
             return None
         if isinstance(effect, Now | WallNow):
             return self.clock()
-        if isinstance(effect, LookUp):
-            return False  # every name leads where it always did
+        if isinstance(effect, LookUp | Reach | Forget):
+            return isinstance(effect, Reach)  # names lead where they always did, nobody is far
         raise TypeError(f"unknown effect {effect!r}")
 
     def _post(self, effect: Post | Call) -> _Posted:
@@ -163,10 +166,14 @@ class ScriptedDriver:
         except errors.TubeMQError as error:
             return error
 
-    def _receive(self, posted: _Posted, method: str) -> Any:
+    def _receive(self, posted: _Posted, method: str, patience_ms: int | None = None) -> Any:
         if posted.failure is not None:
             raise posted.failure
         if posted.reply is None:
+            left = posted.deadline - self.clock()
+            if patience_ms is not None and patience_ms < left:
+                self.clock.advance(patience_ms)
+                return None
             self.clock.advance(max(0, posted.deadline - self.clock()))
             raise errors.RpcTimeout(
                 f"no answer to {method} within {self._rpc_timeout_ms} ms (option rpc_timeout_ms)"
@@ -176,6 +183,6 @@ class ScriptedDriver:
 
 def _as_received(method: Any, reply: Any) -> Any:
     """The reply in the form in which a connection would hand it over."""
-    if method.response is FetchReply:
+    if method.response is FetchReply and reply is not None:
         return FetchReply(reply.SerializePartialToString())
     return reply

@@ -1,0 +1,52 @@
+"""What the fetches of one member came to: counters, and the view of them that users get.
+
+The engine counts here (`balance_fetch`); nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tubemq_client import errors
+from tubemq_client.model import ConsumerStats
+
+if TYPE_CHECKING:
+    from tubemq_client._core.breaker import Breaker
+
+__all__ = ["FetchStats"]
+
+
+@dataclass(slots=True)
+class FetchStats:
+    """Counts since the member was made; see `ConsumerStats`."""
+
+    fetches: int = 0
+    batches: int = 0
+    records: int = 0
+    empty: int = 0
+    limited: int = 0
+    refused: int = 0
+    unanswered: int = 0
+
+    def note(self, code: int) -> None:
+        """A fetch was answered with `code` and brought nothing."""
+        if code == errors.NOT_FOUND:
+            self.empty += 1
+        elif code == errors.SPEED_LIMIT:
+            self.limited += 1
+        else:
+            self.refused += 1
+
+    def view(self, breaker: Breaker, now: int) -> ConsumerStats:
+        """The counts of now, and the brokers that are left alone at `now` (monotonic ms)."""
+        return ConsumerStats(
+            self.fetches,
+            self.batches,
+            self.records,
+            self.empty,
+            self.limited,
+            self.refused,
+            self.unanswered,
+            breaker.left_alone(now),
+        )

@@ -1,0 +1,253 @@
+"""What every member of a group is: partitions it holds, heartbeats that keep them, and leaving.
+
+Base of the two ways to have partitions: dealt out by the master (`balance`) and chosen by the
+member itself (`assigned`). Both fetch with one engine (`balance_fetch`) on one table of partitions.
+Three conversations run side by side for as long as the member lives: `beat_master`, `beat_brokers`
+and `rebalance`; a shell runs each again when its wait is over or when it is called through `Calls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tubemq_client import errors
+from tubemq_client._core import retry
+from tubemq_client._core.balance_fetch import GroupFetch
+from tubemq_client._core.balance_orders import Calls, Rebalance
+from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable, Use
+from tubemq_client._core.batch import DecodePolicies
+from tubemq_client._core.broker_beats import BrokerBeats
+from tubemq_client._core.effects import Deliver, Now, Sleep
+from tubemq_client._core.flow_control import FlowControl, Pace
+from tubemq_client._core.leases import HeartbeatSchedule
+from tubemq_client._core.registration import Registered, Registration
+from tubemq_client._core.renewal import LeaseNames, may_be_served_late
+from tubemq_client._core.trouble import Trouble
+from tubemq_client.model import BrokerNode, ClientSettings, ConsumerSettings, Partition
+
+if TYPE_CHECKING:
+    from tubemq_client._core.effects import Conversation
+    from tubemq_client._core.master import MasterSession
+
+__all__ = ["READ_STATUS", "GroupSession"]
+
+READ_STATUS = {"earliest": 0, "latest": 1, "always_latest": 2}
+"""Where a group without a stored position starts, as brokers number it."""
+
+_SLICE_MS = 50
+_UNREGISTER_TRIES = 2
+
+
+@dataclass(slots=True)
+class GroupSession:
+    """State of one member. `topics` maps topic names to their filter items."""
+
+    master: MasterSession
+    group: str
+    client_id: str
+    topics: dict[str, tuple[str, ...]]
+    settings: ClientSettings = field(default_factory=lambda: ClientSettings(()))
+    consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
+    corrupt_records: str = "fail"
+    calls: Calls = field(default_factory=Calls)
+    flow: FlowControl = field(default_factory=FlowControl)
+    trouble: Trouble = field(default_factory=Trouble)
+    failure: Exception | None = None
+    closing: bool = False
+    rebalance_wait_ms: int | None = None
+    """When `rebalance` has something to do without being called for; None: never."""
+    table: PartitionTable = field(init=False)
+    fetching: GroupFetch = field(init=False)
+    _met: set[Partition] = field(default_factory=set)
+    _lost: list[Partition] = field(default_factory=list)
+    _reported: frozenset[Partition] = frozenset()
+    _beats: int = 0
+    _names: LeaseNames = field(init=False)
+    _beats_to_brokers: BrokerBeats = field(init=False)
+    _at_master: HeartbeatSchedule = field(init=False)
+    _at_brokers: HeartbeatSchedule = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.table = PartitionTable(self.calls.ready)
+        self._names = LeaseNames(self.client_id)
+        self.fetching = GroupFetch(
+            self.table,
+            self._names,
+            DecodePolicies(self.topics, self.corrupt_records),
+            self.consumer,
+            self.flow,
+            self._lose,
+            self._note,
+        )
+        self._at_master = HeartbeatSchedule.of(self.settings)
+        # Brokers are many: one that is away must not slow down the beats that keep the others.
+        period = self.settings.heartbeat_period_ms
+        self._at_brokers = HeartbeatSchedule(period, period)
+        self._beats_to_brokers = BrokerBeats(
+            self.master, self.group, self.flow, period, self._lose, self.trouble
+        )
+
+    # -- what the two kinds do in their own way ---------------------------------------------------
+
+    def _join(self) -> Conversation[None]:
+        """Register with the master."""
+        raise NotImplementedError
+
+    def heartbeat_master(self) -> Conversation[bool]:
+        """Tell the master that this member lives; tells whether there is news for it already."""
+        raise NotImplementedError
+
+    def _rebalance(self) -> Conversation[None]:
+        """Take and give back partitions, delivering `Rebalance` values."""
+        raise NotImplementedError
+
+    # -- the group --------------------------------------------------------------------------------
+
+    def open(self) -> Conversation[None]:
+        """Join the group. Raises what a person must mend (`errors.UnknownTopic`,
+        `errors.GroupInconsistent`, `errors.NotAuthorized`, …) at once, the rest after
+        `register_attempts`."""
+        yield from retry.register(self.master, self.settings, self._join)
+
+    def beat_master(self) -> Conversation[int]:
+        """A heartbeat to the master if it is due; returns the time to the next in ms. Rolls back
+        overdue batches."""
+        now = yield Now()
+        self.fetching.expire(now)
+        if self._at_master.due(now):
+            try:
+                news = yield from self.heartbeat_master()
+            except errors.TubeMQError as error:
+                self._note("master", error)
+                self._at_master.failed((yield Now()))
+            else:
+                self.trouble.pop("master", None)
+                if not news:
+                    self._at_master.succeeded((yield Now()))
+        wait: int = self._at_master.wait_ms((yield Now()))
+        return min(wait, max(1, self.consumer.confirm_timeout_ms // 4))
+
+    def beat_brokers(self) -> Conversation[int]:
+        """RPC 16 to every broker with held partitions if due; returns the time to the next, ms.
+        A broker that does not answer keeps its partitions: it may be back before leases end."""
+        if self._at_brokers.due((yield Now())):
+            self._at_brokers.succeeded((yield Now()))
+            yield from self.heartbeat_brokers()
+        return self._at_brokers.wait_ms((yield Now()))
+
+    def heartbeat_brokers(self) -> Conversation[int]:
+        """RPC 16 to every broker with held partitions; drops those it says are lost. Returns how
+        many answered."""
+        return (yield from self._beats_to_brokers.beat(list(self.table.held.values())))
+
+    def rebalance(self) -> Conversation[None]:
+        """Carry out what is to be done with partitions, if anything, delivering `Rebalance` values;
+        each is resumed when the user has heard of it."""
+        if self._lost:
+            lost, self._lost = self._lost, []
+            yield Deliver(Rebalance("lost", lost))
+        if not self.closing:
+            yield from self._rebalance()
+
+    def close(self) -> Conversation[None]:
+        """Give everything back, rolling back what was not confirmed, and leave the group. What
+        cannot be given back within `close_wait_ms` is freed when leases end."""
+        self.closing = True
+        yield from self.fetching.give_up()
+        deadline = (yield Now()) + self.consumer.close_wait_ms
+        unreached: set[BrokerNode] = set()
+        for held in list(self.table.held.values()):
+            self.table.remove(held.partition)
+            broker = held.lease.broker
+            late = (yield Now()) >= deadline
+            if not late and broker not in unreached and not (yield from self._unregister(held)):
+                unreached.add(broker)
+        yield from self.master.close_consumer(self.client_id, self.group)
+
+    def fail(self, error: Exception) -> None:
+        """Nothing can be received any more: whoever asks is told `error`."""
+        self.failure = self.failure or error
+        self.calls.ready()
+
+    # -- partitions -------------------------------------------------------------------------------
+
+    def _register(
+        self, partition: Partition, broker: BrokerNode, offset: int | None, read_status: int | None
+    ) -> Conversation[Registered]:
+        """Take a partition at its broker, at `offset` or where the group stands; without
+        `read_status` the settings' position counts the first time. It stays withheld."""
+        lease = Registration(
+            broker,
+            partition,
+            self.group,
+            self._names.of(partition),
+            filters=self.topics[partition.topic],
+            priority=self.flow.priority,
+            access=self.master.access,
+        )
+        if read_status is None:
+            # Only the first success uses up the position: a retry must not start somewhere else.
+            first = partition not in self._met
+            read_status = READ_STATUS[self.consumer.consume_position] if first else 0
+        try:
+            # A position for groups without one would overrule an offset that is given.
+            found = yield from lease.register(
+                offset, read_status=0 if offset is not None else read_status
+            )
+        except errors.TubeMQError as error:
+            if may_be_served_late(error):
+                self._names.suspect(partition)
+            raise
+        self._met.add(partition)
+        self._names.taken(partition)
+        held = HeldPartition(lease, Pace(self.flow, filtered=bool(lease.filters)))
+        held.learn_registered(found, (yield Now()))
+        self.trouble.pop(str(partition), None)
+        self.table.add(held)
+        return found
+
+    def _give_back(self, partitions: Iterable[Partition], wait_ms: int) -> Conversation[None]:
+        """Stop fetching, let batches that are out be confirmed for a while, unregister."""
+        mine = sorted(p for p in partitions if p in self.table.held)
+        if not mine:
+            return
+        self.table.withhold(mine)
+        yield Deliver(Rebalance("revoked", mine))
+        deadline = (yield Now()) + wait_ms
+        while self.table.busy(mine) and (yield Now()) < deadline and not self.closing:
+            yield Sleep(_SLICE_MS)
+        for partition in mine:
+            held = self.table.held.get(partition)
+            if held is not None and self.table.remove(partition, held):
+                yield from self._unregister(held)
+
+    def _unregister(self, held: HeldPartition) -> Conversation[bool]:
+        """What was confirmed but not told is told now; what was not confirmed is rolled back,
+        unless the user chose otherwise. False if the broker is not to be reached."""
+        out = held.use is Use.DELIVERED and not self.consumer.rollback_on_rebalance
+        consumed = held.consumed or (out and not self.closing)
+        for _ in range(_UNREGISTER_TRIES):
+            try:
+                yield from held.lease.unregister(consumed=consumed)
+            except errors.ServerError:
+                return True  # it is not ours any more, which is what was wanted
+            except errors.TubeMQError as error:
+                if may_be_served_late(error):
+                    self._names.suspect(held.partition)
+                self._note(f"broker {held.lease.broker}", error)  # the lease ends by itself
+            else:
+                return True
+        return False
+
+    def _lose(self, held: HeldPartition, error: errors.TubeMQError) -> None:
+        if self.table.remove(held.partition, held):
+            self._note(str(held.partition), error)
+            self._lost.append(held.partition)
+            self._at_master.hurry()  # the master deals it out again once it knows
+            self.calls.rebalance()
+            self.calls.beat()
+
+    def _note(self, where: str, error: errors.TubeMQError) -> None:
+        self.trouble[where] = error

@@ -1,0 +1,44 @@
+"""Registering, and what else is worth trying again: how often, how far apart, and when not to.
+
+One loop for producers, members of groups and readers alike. What a person must mend is raised at
+once, unless a change of masters that is under way may be to blame for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from tubemq_client import errors
+from tubemq_client._core.effects import Now, Sleep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tubemq_client._core.effects import Conversation
+    from tubemq_client._core.master import MasterSession
+    from tubemq_client.model import ClientSettings
+
+__all__ = ["register"]
+
+T = TypeVar("T")
+
+
+def register(
+    master: MasterSession, settings: ClientSettings, ask: Callable[[], Conversation[T]]
+) -> Conversation[T]:
+    """The result of `ask`, tried up to `register_attempts` times, `register_pause_ms` apart.
+
+    Raises an error that is fatal or not retriable at once, unless it may pass with a change of
+    masters (`MasterSession.may_pass`), and the last one after all attempts.
+    """
+    for attempts_left in reversed(range(settings.register_attempts)):
+        try:
+            return (yield from ask())
+        except errors.TubeMQError as error:
+            hopeless = error.fatal or not error.retriable
+            if hopeless and master.may_pass(error, (yield Now())):
+                hopeless = False
+            if hopeless or not attempts_left:
+                raise
+        yield Sleep(settings.register_pause_ms)
+    raise AssertionError("the last attempt returns or raises")
