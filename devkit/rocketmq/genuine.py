@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,7 +25,7 @@ from devkit.processes import ServerProcess, listens, tail
 from devkit.reaper import Reaper
 from devkit.rocketmq._files import HOST, write_broker, write_name_server
 from devkit.rocketmq.artifacts import Line, RocketMQArtifacts, resolve_artifacts
-from rocketmq_client import Admin, ClientSettings, errors
+from rocketmq_client import Admin, ClientSettings, Credentials, errors
 from rocketmq_client.model import Address
 from tubemq_provider.engines.java import JavaRuntime, find_java
 
@@ -51,8 +52,8 @@ class GenuineFailed(errors.LocalError):
 class GenuineRocketMQ:
     """A cluster of one name server and brokers `broker-a`, `broker-b`, … Use as a context manager.
 
-    `broker_options` are written into every broker's file. Without `directory` a temporary one is
-    used and removed.
+    `broker_options` are written into every broker's file; `credentials` are an administrator's,
+    where they turn access control on. Without `directory` a temporary one is used and removed.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class GenuineRocketMQ:
         *,
         brokers: int = 1,
         broker_options: Mapping[str, str] | None = None,
+        credentials: Credentials | None = None,
         java_options: tuple[str, ...] = (),
         artifacts: RocketMQArtifacts | None = None,
         java: JavaRuntime | None = None,
@@ -71,6 +73,7 @@ class GenuineRocketMQ:
         self.broker_names = [f"broker-{chr(ord('a') + number)}" for number in range(brokers)]
         self._directory = directory
         self._options = dict(broker_options or {})
+        self._credentials = credentials
         self._java_options = java_options
         self._artifacts = artifacts
         self._java = java
@@ -167,7 +170,7 @@ class GenuineRocketMQ:
         """Until the port listens and the name server lists the broker under its address."""
         address = self.addresses[name]
         self._wait(name, lambda: listens(address))
-        with Admin(self.settings) as admin:
+        with Admin(replace(self.settings, auth=self._credentials)) as admin:
             self._wait(name, lambda: _is_listed(admin, name, address))
 
     def _build(self, java: JavaRuntime, artifacts: RocketMQArtifacts, ports: list[int]) -> None:

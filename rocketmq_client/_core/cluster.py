@@ -106,7 +106,8 @@ class Cluster:
         answer = yield from self.ask_name_server(codes.GET_BROKER_CLUSTER_INFO, {})
         return parse_cluster_info(answer.body)
 
-    def runtime_info(self, address: Address) -> Conversation[RuntimeInfo]:
-        """What a broker says of itself now. In its first second it may fail: ask again."""
-        answer = yield from self.call(address, codes.GET_BROKER_RUNTIME_INFO, {})
+    def runtime_info(self, address: Address, broker: str) -> Conversation[RuntimeInfo]:
+        """What a broker says of itself now. In its first second it may fail: ask again. The name is
+        for a service node in between, which chooses brokers by it."""
+        answer = yield from self.call(address, codes.GET_BROKER_RUNTIME_INFO, {"bname": broker})
         return parse_runtime_info(answer.body)

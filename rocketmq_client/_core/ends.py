@@ -69,7 +69,7 @@ def queue_ends(
     if stable:
         for broker in sorted({queue.broker for queue in queues}):
             address = require_address(route, broker)
-            info = yield from cluster.runtime_info(address)
+            info = yield from cluster.runtime_info(address, broker)
             for queue in queues:
                 if queue.broker == broker:
                     bounds = firsts[queue], lasts[queue]

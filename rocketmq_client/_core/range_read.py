@@ -227,7 +227,7 @@ class RangeRead:
     def _judge_end(self, address: Address, answer: PullAnswer) -> Conversation[None]:
         """The queue ends before the range. A broker that has just started may still be building its
         index; one look later, with nothing left to build, the log is too short."""
-        info = yield from self._cluster.runtime_info(address)
+        info = yield from self._cluster.runtime_info(address, self._queue.broker)
         if info.dispatch_behind_bytes == 0 and self._end_asked_at == self._at:
             raise truncated(self._range, self._at, answer.max_offset)
         self._end_asked_at = self._at if info.dispatch_behind_bytes == 0 else None

@@ -25,11 +25,11 @@ __all__ = ["check_final", "offset_at", "search_offset"]
 
 
 def check_final(
-    cluster: Cluster, address: Address, instant_ms: int, grace_ms: int
+    cluster: Cluster, address: Address, broker: str, instant_ms: int, grace_ms: int
 ) -> Conversation[None]:
     """Raises `errors.TimeNotFinal` while a record before `instant_ms` may still be appended or
     become readable at this broker. Idle queues need no later record for it."""
-    info = yield from cluster.runtime_info(address)
+    info = yield from cluster.runtime_info(address, broker)
     why = ""
     if info.clock_ms < instant_ms + grace_ms:
         why = f"its clock is {instant_ms + grace_ms - info.clock_ms} ms before that"

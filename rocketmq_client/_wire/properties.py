@@ -43,12 +43,13 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 
 
 def decode_properties(raw: bytes) -> dict[str, str]:
-    """The pairs; bytes that are no UTF-8 are kept as replacement characters."""
+    """The pairs; bytes that are no UTF-8 are kept as replacement characters. Of a name that comes
+    twice the first counts: 4.x brokers append a batch's own properties to those of its records."""
     found: dict[str, str] = {}
     for item in raw.decode("utf-8", "replace").split(_VALUE_END):
         name, separator, value = item.partition(_NAME_END)
         if separator:
-            found[name] = value
+            found.setdefault(name, value)
     return found
 
 

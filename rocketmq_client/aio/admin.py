@@ -75,7 +75,9 @@ class Admin(AsyncClient):
 
     async def runtime_info(self, broker: str) -> RuntimeInfo:
         """What a broker says of itself now."""
-        return await self._driver.run(self._cluster.runtime_info((await self._masters(broker))[0]))
+        return await self._driver.run(
+            self._cluster.runtime_info((await self._masters(broker))[0], broker)
+        )
 
     async def broker_config(self, broker: str) -> dict[str, str]:
         """A broker's options as it runs with them."""

@@ -85,7 +85,9 @@ class Metadata(AsyncClient):
         chosen = select_queues(route, queues)
         for broker in sorted({queue.broker for queue in chosen}):
             address = require_address(route, broker)
-            await self._driver.run(check_final(self._cluster, address, instant_ms, grace_ms))
+            await self._driver.run(
+                check_final(self._cluster, address, broker, instant_ms, grace_ms)
+            )
         found: dict[Queue, int] = {}
         for queue, ends in (await self.ends(topic, chosen, stable=False, route=route)).items():
             found[queue] = await self._driver.run(
@@ -120,4 +122,4 @@ class Metadata(AsyncClient):
         """A lower bound of the broker's clock, up to a second behind it; ms since the epoch."""
         route = await self._driver.run(self._cluster.route(topic))
         address = require_address(route, broker)
-        return (await self._driver.run(self._cluster.runtime_info(address))).clock_ms
+        return (await self._driver.run(self._cluster.runtime_info(address, broker))).clock_ms

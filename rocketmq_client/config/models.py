@@ -17,7 +17,7 @@ from rocketmq_client.model import Address, ClientSettings, Credentials, Producer
 from tubemq_client.config.base import CommonOptions
 from tubemq_client.config.security import Tls
 
-__all__ = ["AuthConfig", "ClientConfig", "ProducerConfig"]
+__all__ = ["AuthConfig", "ClientConfig", "NameServers", "ProducerConfig", "parse_server"]
 
 _DEFAULT_PORT = 9876
 _SERVER = re.compile(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^:;,\s\[\]]+))(?::(\d{1,5}))?")
@@ -30,21 +30,23 @@ def _servers(value: object) -> object:
         value = [item.strip() for item in re.split("[;,]", value) if item.strip()]
     if not isinstance(value, list | tuple):
         raise ValueError("give 'host:port[;host:port…]'")  # noqa: TRY004 - pydantic wants it
-    found = [_server(item) for item in value]
+    found = [parse_server(item) for item in value]
     wrong = [repr(item) for item, server in zip(value, found, strict=True) if server is None]
     if wrong:
         raise ValueError(f"{', '.join(wrong)}: not host:port")
     return tuple(found)
 
 
-def _server(item: object) -> object:
+def parse_server(item: object, default_port: int = _DEFAULT_PORT) -> object:
+    """Host and port of ``host:port``, None for text that is neither; other types are left to
+    pydantic."""
     if not isinstance(item, str):
         return item
     found = _SERVER.fullmatch(item)
     if found is None:
         return None
-    port = int(found[3] or _DEFAULT_PORT)
-    return (found[1] or found[2], port) if 0 < port < 65536 else None
+    port = int(found[3] or default_port)
+    return (found[1] or found[2], port) if port < 65536 else None
 
 
 NameServers = Annotated[tuple[Address, ...], BeforeValidator(_servers), Field(min_length=1)]

@@ -75,7 +75,7 @@ class Admin(BlockingClient):
 
     def runtime_info(self, broker: str) -> RuntimeInfo:
         """What a broker says of itself now."""
-        return self._driver.run(self._cluster.runtime_info(self._masters(broker)[0]))
+        return self._driver.run(self._cluster.runtime_info(self._masters(broker)[0], broker))
 
     def broker_config(self, broker: str) -> dict[str, str]:
         """A broker's options as it runs with them."""

@@ -83,7 +83,7 @@ class Metadata(BlockingClient):
         chosen = select_queues(route, queues)
         for broker in sorted({queue.broker for queue in chosen}):
             address = require_address(route, broker)
-            self._driver.run(check_final(self._cluster, address, instant_ms, grace_ms))
+            self._driver.run(check_final(self._cluster, address, broker, instant_ms, grace_ms))
         found: dict[Queue, int] = {}
         for queue, ends in self.ends(topic, chosen, stable=False, route=route).items():
             found[queue] = self._driver.run(
@@ -114,4 +114,4 @@ class Metadata(BlockingClient):
         """A lower bound of the broker's clock, up to a second behind it; ms since the epoch."""
         route = self._driver.run(self._cluster.route(topic))
         address = require_address(route, broker)
-        return self._driver.run(self._cluster.runtime_info(address)).clock_ms
+        return self._driver.run(self._cluster.runtime_info(address, broker)).clock_ms

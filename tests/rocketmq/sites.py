@@ -67,6 +67,12 @@ def site_of(name: str, directory: Path) -> Iterator[Site]:
             yield Site(name, mq)
         return
     line: Line = "4.9.7" if name == "4.9.7" else "5.5.0"
+    with GenuineRocketMQ(line, directory, **require(line)) as cluster:  # type: ignore[arg-type]
+        yield Site(name, cluster)
+
+
+def require(line: Line) -> dict[str, object]:
+    """What a genuine cluster needs; skips the test, or fails where it must not be skipped."""
     artifacts = cached_artifacts(line)
     if artifacts is None:
         _unavailable("no RocketMQ jars; run: python -m devkit.rocketmq.artifacts")
@@ -79,5 +85,4 @@ def site_of(name: str, directory: Path) -> Iterator[Site]:
             "the servers bind every interface; run: "
             "python -m devkit.isolation -- python -m pytest -m real"
         )
-    with GenuineRocketMQ(line, directory, artifacts=artifacts, java=java) as cluster:
-        yield Site(name, cluster)
+    return {"artifacts": artifacts, "java": java}

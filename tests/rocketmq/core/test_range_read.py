@@ -6,7 +6,7 @@ import itertools
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_client import ClientSettings, QueueRange, errors
@@ -80,6 +80,7 @@ def runtime(behind: int) -> Command:
     return Command(0, 0, {}, json.dumps({"table": table}).encode(), 1)
 
 
+@settings(deadline=None)
 @given(
     st.integers(0, 500),
     st.integers(0, 500),

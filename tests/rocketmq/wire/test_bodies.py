@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_client import Credentials, errors
@@ -25,11 +25,13 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=5), VALUES))
 def test_standard_text_is_read_as_ever(value) -> None:
     assert read_json(json.dumps(value).encode(), "it") == value
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.integers(), VALUES, min_size=1, max_size=3), VALUES)
 def test_bare_and_object_keys_are_read(by_number, under) -> None:
     bare = ",".join(f"{key}:{json.dumps(value)}" for key, value in by_number.items())
@@ -41,6 +43,7 @@ def test_bare_and_object_keys_are_read(by_number, under) -> None:
     }
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from('{}[]":,0a-. ')))
 def test_garbage_is_a_violation_or_an_object(text) -> None:
     try:
@@ -114,6 +117,7 @@ def test_the_flushed_position_is_a_lower_bound(unflushed, at_most) -> None:
     assert info.dispatch_behind_bytes == 7
 
 
+@settings(deadline=None)
 @given(st.integers(1024, 2**50))
 def test_what_prints_as_an_amount_is_at_most_its_upper_bound(count) -> None:
     value, unit = count / 1024, 0

@@ -36,6 +36,7 @@ def decoded(chunks, limit=1_000_000) -> list[Command]:
     return found
 
 
+@settings(deadline=None)
 @given(st.lists(COMMANDS, max_size=4), st.data())
 def test_commands_survive_any_cuts(commands, data) -> None:
     stream = b"".join(map(encode_command, commands))
@@ -47,7 +48,7 @@ def test_commands_survive_any_cuts(commands, data) -> None:
     assert decoded(stream[i : i + 1] for i in range(len(stream))) == commands
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=300), st.integers(4, 200))
 def test_garbage_is_commands_or_a_violation_in_bounded_memory(garbage, limit) -> None:
     decoder = CommandDecoder(limit)
@@ -63,6 +64,7 @@ def test_garbage_is_commands_or_a_violation_in_bounded_memory(garbage, limit) ->
     assert len(decoder._buffer) <= limit + 4 + 7
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_a_header_of_garbage_is_a_violation_or_a_command(header) -> None:
     for mark in (0, 1):
@@ -73,6 +75,7 @@ def test_a_header_of_garbage_is_a_violation_or_a_command(header) -> None:
             pass
 
 
+@settings(deadline=None)
 @given(COMMANDS, st.data())
 def test_a_flipped_byte_is_a_violation_or_a_command(command, data) -> None:
     frame = bytearray(encode_command(command)[4:])

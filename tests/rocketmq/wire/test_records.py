@@ -58,6 +58,7 @@ def same(found: StoredRecord, wanted: StoredRecord) -> None:
     assert found.size == len(encode_record(wanted))
 
 
+@settings(deadline=None)
 @given(st.lists(records(), max_size=4))
 def test_records_are_read_as_they_were_written(wanted) -> None:
     found = parse_records(b"".join(map(encode_record, wanted)))
@@ -68,6 +69,7 @@ def test_records_are_read_as_they_were_written(wanted) -> None:
         assert one.is_sound
 
 
+@settings(deadline=None)
 @given(st.lists(records(st.just("orders"), st.just(3)), max_size=6), st.integers(0, 6))
 def test_scanning_gives_the_same_as_reading_one_by_one(wanted, limit) -> None:
     data = b"".join(map(encode_record, wanted))
@@ -83,7 +85,7 @@ def test_scanning_gives_the_same_as_reading_one_by_one(wanted, limit) -> None:
         same(columns.stored(index), record)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(records(st.just("orders"), st.just(3)), st.data())
 def test_a_damaged_record_is_noticed_or_harmless(record, data) -> None:
     sound = encode_record(record)
@@ -97,6 +99,7 @@ def test_a_damaged_record_is_noticed_or_harmless(record, data) -> None:
     assert columns.bodies == [record.body] or columns.corrupt == [0]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_garbage_is_a_violation_or_records(garbage) -> None:
     for read in (parse_records, decode_batch, lambda data: scan(data, "t", 0)):
@@ -106,6 +109,7 @@ def test_garbage_is_a_violation_or_records(garbage) -> None:
             pass
 
 
+@settings(deadline=None)
 @given(records(), st.integers(1, 200))
 def test_a_cut_record_is_a_violation(record, cut) -> None:
     data = encode_record(record)[:-cut]
@@ -114,6 +118,7 @@ def test_a_cut_record_is_a_violation(record, cut) -> None:
             parse_records(data)
 
 
+@settings(deadline=None)
 @given(st.lists(st.builds(BatchElement, INT, st.binary(max_size=50), st.binary(max_size=50))))
 def test_batches_are_read_as_they_were_written(elements) -> None:
     assert decode_batch(encode_batch(elements)) == elements
@@ -122,6 +127,7 @@ def test_batches_are_read_as_they_were_written(elements) -> None:
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), max_size=9)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(TEXT, TEXT, max_size=5), st.booleans())
 def test_properties_are_read_as_they_were_written(pairs, bare_end) -> None:
     raw = encode_properties(pairs).encode()
@@ -133,17 +139,20 @@ def test_properties_are_read_as_they_were_written(pairs, bare_end) -> None:
     assert find_property(raw, b"absent-for-sure") is None
 
 
+@settings(deadline=None)
 @given(st.binary())
 def test_properties_of_garbage_are_read_all_the_same(raw) -> None:
     assert isinstance(decode_properties(raw), dict)
 
 
 @pytest.mark.parametrize("method", ["zlib", "lz4", "zstd"])
+@settings(deadline=None)
 @given(body=st.binary(max_size=300))
 def test_bodies_are_unpacked_as_they_were_packed(method, body) -> None:
     assert decompress(compress(body, method), compression_flags(method)) == body
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=100), st.integers(0, 7))
 def test_unpacking_garbage_fails_politely(garbage, kind) -> None:
     try:
@@ -179,3 +188,10 @@ def test_a_record_of_a_strange_queue_or_kind_is_refused_by_name() -> None:
         scan(encode_record(record), "orders", 3)
     with pytest.raises(errors.ProtocolViolation, match="BatchCQ"):
         scan(encode_record(record._replace(topic="orders", sys_flag=0xC0)), "orders", 3)
+
+
+def test_of_a_property_that_comes_twice_the_first_counts() -> None:
+    raw = b"UNIQ_KEY\x01own\x02TAGS\x01a\x02UNIQ_KEY\x01the batch's"
+
+    assert decode_properties(raw) == {"UNIQ_KEY": "own", "TAGS": "a"}
+    assert find_property(raw, b"UNIQ_KEY") == b"own"

@@ -1,0 +1,167 @@
+"""What only a genuine server shows: access control, retention at work, and limits that it changes.
+
+Each test starts a cluster of its own, with the options it needs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from devkit.rocketmq.artifacts import LINES, Line
+from devkit.rocketmq.genuine import GenuineRocketMQ
+from rocketmq_client import (
+    Admin,
+    Credentials,
+    Metadata,
+    OutgoingMessage,
+    Producer,
+    QueueRange,
+    RangeReader,
+    errors,
+)
+from rocketmq_client._wire import codes
+from tests.rocketmq.sites import require
+
+pytestmark = pytest.mark.real
+
+ADMIN = Credentials("RocketMQadmin", "12345678")
+READER = Credentials("reader01", "87654321")
+
+PLAIN_ACL = """\
+accounts:
+- {accessKey: RocketMQadmin, secretKey: "12345678", whiteRemoteAddress: "", admin: true}
+- {accessKey: reader01, secretKey: "87654321", whiteRemoteAddress: "", admin: false,
+   defaultTopicPerm: SUB, defaultGroupPerm: SUB}
+"""
+AUTHENTICATION = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": "org.apache.rocketmq.auth.authentication.provider"
+    ".DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": "org.apache.rocketmq.auth.authentication.provider"
+    ".LocalAuthenticationMetadataProvider",
+    "initAuthenticationUser": '{"username":"RocketMQadmin","password":"12345678"}',
+    "innerClientAuthenticationCredentials": '{"accessKey":"RocketMQadmin","secretKey":"12345678"}',
+}
+
+
+@contextmanager
+def cluster(line: Line, directory: Path, **options: object) -> Iterator[GenuineRocketMQ]:
+    with GenuineRocketMQ(line, directory, **require(line), **options) as mq:  # type: ignore[arg-type]
+        yield mq
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("line", LINES)
+def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Path) -> None:
+    options = {"aclEnable": "true"} if line == "4.9.7" else AUTHENTICATION
+    broker = tmp_path / "broker-a" / "conf"
+    broker.mkdir(parents=True)
+    (broker / "plain_acl.yml").write_text(PLAIN_ACL)
+    with cluster(line, tmp_path, broker_options=options, credentials=ADMIN) as mq:
+        right = replace(mq.settings, auth=ADMIN)
+        with Admin(right) as admin:
+            admin.create_topic("orders", queues=1)
+        with Producer(right) as producer:
+            receipt = producer.send("orders", b"x")
+        for wrong in (None, Credentials("RocketMQadmin", "wrong-secret")):
+            settings = replace(mq.settings, auth=wrong)
+            with Producer(settings) as producer, pytest.raises(errors.NoPermission):
+                producer.send("orders", b"x")
+            with RangeReader(settings, group="g") as reader, pytest.raises(errors.NoPermission):
+                list(reader.read(QueueRange(receipt.queue, 0, 1)))
+        if line == "4.9.7":  # an account that may only read
+            right = replace(mq.settings, auth=READER)
+            with Producer(right) as producer, pytest.raises(errors.NoPermission):
+                producer.send("orders", b"x")
+        time.sleep(0.5)
+        with Metadata(right) as metadata, RangeReader(right, group="g") as reader:
+            ends = metadata.ends("orders", stable=False)[receipt.queue]
+            (batch,) = reader.read(QueueRange(receipt.queue, 0, ends.latest_offset))
+
+    assert batch.columns.bodies == [b"x"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("line", LINES)
+def test_what_retention_takes_during_a_read_is_a_gap_and_never_silence(
+    line: Line, tmp_path: Path
+) -> None:
+    options = {
+        "mappedFileSizeCommitLog": str(1024 * 1024),
+        "fileReservedTime": "0",
+        "deleteCommitLogFilesInterval": "700",
+    }
+    with cluster(line, tmp_path, broker_options=options) as mq:
+        queue, count = _fill(mq)
+        whole = QueueRange(queue, 0, count)
+        shrinking: list[int] = []
+        # A broker looks for expired files a minute after its start, and removes one each 700 ms.
+        deadline = time.monotonic() + 120
+        while len(shrinking) < 5:
+            assert time.monotonic() < deadline, f"retention did not work: {shrinking}"
+            _delete_expired(mq)
+            left = _read_what_is_left(mq, whole)
+            if left < count and left not in shrinking:
+                shrinking.append(left)
+        with RangeReader(mq.settings, group="g") as reader:
+            with pytest.raises(errors.DataLoss) as caught:
+                list(reader.read(whole))
+            assert caught.value.start == 0
+
+
+def _read_what_is_left(mq: GenuineRocketMQ, whole: QueueRange) -> int:
+    with RangeReader(mq.settings, group="g", gap_policy="skip") as reader:
+        found = [offset for batch in reader.read(whole) for offset in batch.columns.offsets]
+    missing = [n for gap in reader.stats.gaps for n in range(gap.start, gap.end)]
+
+    assert sorted(found + missing) == list(range(whole.end)), "delivered or named, once each"
+    assert found == sorted(found)
+    return len(found)
+
+
+def _fill(mq: GenuineRocketMQ):
+    with Admin(mq.settings) as admin, Producer(mq.settings) as producer:
+        admin.create_topic("orders", queues=1)
+        count, queue = 0, None
+        while count < 20_000:
+            messages = [OutgoingMessage(bytes(1_000)) for _ in range(500)]
+            receipts = producer.send_batch("orders", messages)
+            count, queue = receipts[-1].offset + 1, receipts[0].queue
+        with Metadata(mq.settings) as metadata:
+            while metadata.ends("orders", stable=False)[queue].latest_offset < count:
+                time.sleep(0.1)
+    return queue, count
+
+
+def _delete_expired(mq: GenuineRocketMQ) -> None:
+    with Admin(mq.settings) as admin:
+        address = mq.addresses["broker-a"]
+        admin._driver.run(admin._cluster.call(address, codes.DELETE_EXPIRED_COMMITLOG, {}))
+
+
+@pytest.mark.timeout(180)
+def test_limits_of_a_pull_can_be_raised_while_the_broker_runs(tmp_path: Path) -> None:
+    with cluster("4.9.7", tmp_path) as mq, Admin(mq.settings) as admin:
+        queue, count = _fill(mq)
+        figures = []
+        for records, size in ((32, 262_144), (2_000, 1_048_576)):
+            admin.change_broker_config(
+                {
+                    "maxTransferCountOnMessageInMemory": str(records),
+                    "maxTransferBytesOnMessageInMemory": str(size),
+                },
+                "broker-a",
+            )
+            with RangeReader(mq.settings, group="g") as reader:
+                found = sum(len(batch) for batch in reader.read(QueueRange(queue, 0, count)))
+                figures.append((found, reader.stats.fetches))
+
+    assert [found for found, _ in figures] == [count, count]
+    assert figures[1][1] * 5 < figures[0][1], "fewer, larger answers"
