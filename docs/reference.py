@@ -44,6 +44,7 @@ ROOMS = {
             "rocketmq_client.errors",
             "rocketmq_client.config",
             "rocketmq_client.embedded",
+            "rocketmq_client.snode",
         ),
     ),
     "airflow": (

@@ -1,0 +1,138 @@
+"""A client that is a member of groups: its own connections, and its last heartbeat.
+
+Brokers tie membership, notices, locks and expiry to a connection, so from its first heartbeat on
+everything this client sends to a broker goes over a connection of its own. One that breaks is
+opened again by repeating the heartbeat. Nothing outlives the client's connection to the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+from rocketmq_client import errors
+from rocketmq_client._wire.commands import Command
+from rocketmq_client.model import Address
+from rocketmq_client.snode.upstream import BoundConnection, Upstream
+
+__all__ = ["Member"]
+
+_SAME_HEARTBEAT_S = 1.0
+_SERIALS = 0x7FFFFFFF
+
+
+class Member:
+    """The upstream half of one client connection. `push` sends the client a request."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        push: Callable[[Command], None],
+        *,
+        timeout_ms: int,
+        retry_ms: int,
+    ) -> None:
+        self._upstream = upstream
+        self._push = push
+        self._timeout_ms = timeout_ms
+        self._retry_s = retry_ms / 1000
+        self._bound: dict[str, BoundConnection] = {}
+        self._asked: dict[int, tuple[BoundConnection, int]] = {}
+        self._numbers = itertools.count(1)
+        self._heartbeat: Command | None = None
+        self._last: tuple[float, bytes, Command] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._beating = asyncio.Lock()
+
+    @property
+    def bound(self) -> int:
+        """Connections of its own."""
+        return len(self._bound)
+
+    def connection_to(self, broker: str) -> BoundConnection | None:
+        """Its own connection to a broker, once there was a heartbeat."""
+        return self._bound.get(broker)
+
+    async def heartbeat(self, request: Command) -> Command:
+        """Tell every master; the first answer is returned. Equal heartbeats within a second go out
+        once. Raises the last failure if no broker answered."""
+        async with self._beating:
+            return await self._heartbeat_once(request)
+
+    async def _heartbeat_once(self, request: Command) -> Command:
+        now = asyncio.get_running_loop().time()
+        if self._last and now - self._last[0] < _SAME_HEARTBEAT_S and self._last[1] == request.body:
+            return self._last[2]._replace(opaque=request.opaque)
+        self._heartbeat = request
+        if not self._upstream.masters():
+            await self._upstream.discover()
+        answers = await asyncio.gather(
+            *(self._beat(name, at, request) for name, at in self._upstream.masters().items()),
+            return_exceptions=True,
+        )
+        if self._keeper is None:
+            self._keeper = asyncio.create_task(self._keep(), name="snode-member")
+        good = [answer for answer in answers if isinstance(answer, Command)]
+        if not good:
+            failures = [item for item in answers if isinstance(item, errors.RocketMQError)]
+            raise failures[0] if failures else errors.ConnectError("no broker is there")
+        self._last = (now, request.body, good[0])
+        return good[0]
+
+    async def unregister(self, request: Command) -> Command:
+        """Tell every broker that knows the client that it leaves."""
+        self._last = None
+        masters = self._upstream.masters()
+        answer: Command | None = None
+        for name, bound in list(self._bound.items()):
+            if name in masters and bound.usable:
+                try:
+                    answer = await bound.ask(masters[name], request, self._timeout_ms)
+                except errors.NetworkError:
+                    continue  # it forgets the member with the connection
+        return answer or Command(0, request.opaque, {}, flag=1)
+
+    async def answered(self, reply: Command) -> None:
+        """The client answers something that a broker asked."""
+        bound, number = self._asked.pop(reply.opaque, (None, 0))
+        if bound is not None:
+            await bound.answer(reply._replace(opaque=number))
+
+    def abandon(self) -> None:
+        """The client is gone: brokers learn it by their connections."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+        for bound in self._bound.values():
+            bound.abandon()
+        self._bound.clear()
+
+    async def _beat(self, broker: str, address: Address, request: Command) -> Command | None:
+        bound = self._bound.get(broker)
+        if bound is None:
+            bound = self._bound[broker] = self._open(broker)
+        return await bound.ask(address, request, self._timeout_ms)
+
+    def _open(self, broker: str) -> BoundConnection:
+        def relay(asked: Command) -> None:
+            number = next(self._numbers) & _SERIALS
+            if not asked.is_one_way:
+                self._asked[number] = (self._bound[broker], asked.opaque)
+                while len(self._asked) > 1_000:  # a client that never answers
+                    self._asked.pop(next(iter(self._asked)))
+            self._push(asked._replace(opaque=number, binary=False))
+
+        return BoundConnection(self._upstream.network, relay)
+
+    async def _keep(self) -> None:
+        """Repeat the last heartbeat where a connection broke, until the broker takes it."""
+        while True:
+            await asyncio.sleep(self._retry_s)
+            masters = self._upstream.masters()
+            for name in list(self._bound):
+                if self._bound[name].usable or self._heartbeat is None or name not in masters:
+                    continue
+                try:
+                    await self._beat(name, masters[name], self._heartbeat)
+                except errors.RocketMQError:
+                    continue  # the next turn tries again

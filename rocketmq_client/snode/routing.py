@@ -1,0 +1,126 @@
+"""Where a request goes, decided from the request alone; and routes that name the node.
+
+Pure. A broker is chosen by its *name*, which clients since 4.9.5 send with every request; never by
+an address that a client gives. Names become addresses through what the name server says.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, NamedTuple
+
+from rocketmq_client._wire.bodies import ClusterInfo
+from rocketmq_client._wire.commands import Command
+from rocketmq_client._wire.json_text import read_json, write_json
+from rocketmq_client.errors import ProtocolViolation
+from rocketmq_client.model import Address, address_text
+
+__all__ = ["Target", "own_cluster_info", "own_route", "patience_ms", "target_of", "touched"]
+
+_TO_BROKER: Final = frozenset(
+    {
+        *(10, 310, 320, 36, 37),  # sends, send back, end of a transaction
+        *(11, 361),  # pulls
+        *(14, 15, 29, 30, 31, 32),  # offsets, times, ends
+        *(38, 41, 42, 46),  # members, locks, the check of a client's subscription
+        *(12, 28, 33, 43, 202, 203, 208),  # look-ups
+    }
+)
+_TO_ALL_BROKERS: Final = frozenset({34, 35})
+_TO_NAME_SERVER: Final = frozenset({101, 206, 219})
+_ANY_WILL_DO: Final = frozenset({38, 46})
+_SENDS: Final = frozenset({310, 320})
+_LOCKS: Final = frozenset({41, 42})
+_PULLS: Final = frozenset({11, 361})
+
+_MAY_WAIT: Final = 2
+_BEYOND_WAIT_MS: Final = 10_000
+
+
+class Target(NamedTuple):
+    """`kind` says to whom; `broker` is a name, or None if the request gives none."""
+
+    kind: Literal["broker", "brokers", "name server", "route", "cluster", "nobody"]
+    broker: str | None = None
+    any_broker: bool = False
+
+
+def target_of(request: Command) -> Target:
+    """To whom a request goes. "nobody" is answered with code 3."""
+    code = request.code
+    if code == 105:
+        return Target("route")
+    if code == 106:
+        return Target("cluster")
+    if code in _TO_NAME_SERVER:
+        return Target("name server")
+    if code in _TO_ALL_BROKERS:
+        return Target("brokers")
+    if code in _TO_BROKER:
+        return Target("broker", _broker_named(request), code in _ANY_WILL_DO)
+    return Target("nobody")
+
+
+def _broker_named(request: Command) -> str | None:
+    fields = request.fields
+    found = fields.get("n") if request.code in _SENDS else None
+    found = found or fields.get("bname") or fields.get("brokerName")
+    if found is None and request.code in _LOCKS:
+        try:
+            queues = read_json(request.body, "the queues to lock").get("mqSet") or []
+        except ProtocolViolation:
+            return None
+        names = {item.get("brokerName") for item in queues if isinstance(item, dict)}
+        return str(names.pop()) if len(names) == 1 else None
+    return found
+
+
+def touched(request: Command) -> tuple[str | None, str | None]:
+    """Topic and group that the request is about, as far as its header says."""
+    fields = request.fields
+    if request.code in _SENDS:
+        return fields.get("b"), None
+    group = fields.get("consumerGroup") or fields.get("group")
+    return fields.get("topic"), group
+
+
+def patience_ms(request: Command, usual_ms: int) -> int:
+    """How long the answer may take: a pull as long as the broker may hold it, and 10 s more."""
+    if request.code not in _PULLS:
+        return usual_ms
+    try:
+        if int(request.fields.get("sysFlag", "0")) & _MAY_WAIT:
+            wait = int(request.fields.get("suspendTimeoutMillis", "0"))
+            return max(0, min(wait, 600_000)) + _BEYOND_WAIT_MS
+    except ValueError:
+        pass  # the broker says what is wrong with it
+    return usual_ms
+
+
+def own_route(body: bytes, advertise: Address, ports: dict[str, int]) -> bytes:
+    """The route with the node in place of every broker; replicas are left out."""
+    found = read_json(body, "a route")
+    for item in found.get("brokerDatas") or ():
+        item["brokerAddrs"] = _own_address(str(item.get("brokerName")), advertise, ports)
+    return write_json(found)
+
+
+def own_cluster_info(info: ClusterInfo, advertise: Address, ports: dict[str, int]) -> bytes:
+    """Cluster info in standard JSON, with the node in place of every broker."""
+    table: dict[str, Any] = {
+        name: {
+            "brokerAddrs": _own_address(name, advertise, ports),
+            "brokerName": name,
+            "cluster": data.cluster,
+        }
+        for name, data in info.brokers.items()
+        if data.master is not None
+    }
+    clusters = {
+        name: [member for member in members if member in table]
+        for name, members in info.clusters.items()
+    }
+    return write_json({"brokerAddrTable": table, "clusterAddrTable": clusters})
+
+
+def _own_address(broker: str, advertise: Address, ports: dict[str, int]) -> dict[str, str]:
+    return {"0": address_text((advertise[0], ports.get(broker, advertise[1])))}

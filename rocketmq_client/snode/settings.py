@@ -1,0 +1,72 @@
+"""What a node runs on: plain values, judged when they are made.
+
+Where people type them (a TOML file, the environment) is `command`; nothing here reads either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocketmq_client import errors
+from rocketmq_client.model import Address, TlsSettings
+
+__all__ = ["SnodeSettings"]
+
+_WILDCARDS = {"0.0.0.0", "::", ""}  # noqa: S104 - refused, not bound
+
+
+@dataclass(frozen=True, slots=True)
+class SnodeSettings:
+    """How a node listens, what it says of itself, and what it bears. Times are milliseconds.
+
+    `advertise` is the address that routes name, the listening one by default: it may not be a
+    wildcard. `ports` are virtual ports, broker name → port, for clients that send no broker name.
+    `topics` and `groups` are allow-lists; empty: all. `pool_size` connections go to each broker for
+    what belongs to no member. A client may have `max_in_flight_per_client` requests unanswered, a
+    broker `max_in_flight_per_broker`; beyond that they are answered "busy". `tls_cert_file` and
+    `tls_key_file` encrypt what clients see, `tls` what brokers see.
+    """
+
+    name_servers: tuple[Address, ...]
+    listen: Address = ("127.0.0.1", 11911)
+    advertise: Address | None = None
+    name: str = "snode"
+    cluster: str = "DefaultCluster"
+    reuse_port: bool = False
+    ports: tuple[tuple[str, int], ...] = ()
+    topics: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    pool_size: int = 2
+    max_in_flight_per_client: int = 256
+    max_in_flight_per_broker: int = 2_048
+    max_frame_bytes: int = 16 * 1024 * 1024
+    upstream_timeout_ms: int = 5_000
+    connect_timeout_ms: int = 3_000
+    drain_ms: int = 10_000
+    registry_period_ms: int = 10_000
+    discovery_period_ms: int = 5_000
+    heartbeat_retry_ms: int = 500
+    metrics_listen: Address | None = None
+    tls_cert_file: str | None = None
+    tls_key_file: str | None = None
+    tls: TlsSettings | None = None
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not self.name_servers:
+            problems.append("name_servers: give at least one 'host:port'")
+        if (self.advertise or self.listen)[0] in _WILDCARDS:
+            problems.append(
+                f"advertise: {(self.advertise or self.listen)[0]!r} is no address that clients "
+                "can connect to, and routes name it"
+            )
+        positive = ("pool_size", "max_in_flight_per_client", "max_in_flight_per_broker")
+        problems += [
+            f"{name}: {getattr(self, name)} is less than 1"
+            for name in positive
+            if getattr(self, name) < 1
+        ]
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            problems.append("tls_cert_file, tls_key_file: give both or none")
+        if problems:
+            raise errors.ConfigError(problems, subject="snode options")

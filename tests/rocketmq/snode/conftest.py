@@ -1,0 +1,79 @@
+"""A node in front of an embedded RocketMQ, on a loop of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, Self
+
+import pytest
+
+from rocketmq_client import ClientSettings
+from rocketmq_client.embedded import EmbeddedRocketMQ
+from rocketmq_client.snode import Snode, SnodeSettings
+from tubemq_client.embedded.loop_thread import LoopThread
+
+
+class Node:
+    """A node on another thread, with blocking methods."""
+
+    def __init__(self, settings: SnodeSettings) -> None:
+        self._thread = LoopThread("test-snode")
+        self._thread.start()
+        self.node = self._thread.do(lambda: Snode(settings))
+
+    def __enter__(self) -> Self:
+        self._thread.wait(self.node.start)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.wait(self.node.stop)
+        self._thread.stop()
+
+    @property
+    def address(self):
+        return self.node.address
+
+    @property
+    def settings(self) -> ClientSettings:
+        return ClientSettings((self.address,), route_period_ms=200)
+
+    def do(self, work: Callable[[], Any]) -> Any:
+        return self._thread.do(work)
+
+    def kill(self) -> None:
+        """Cut every connection and listen no more, without a word to anybody."""
+
+        async def die() -> None:
+            node = self.node
+            node._keeper.cancel()
+            node._keeper = None
+            for client in list(node._shared.clients):
+                client.abandon()
+            await node._close_servers()
+            await node._upstream.close()
+
+        self._thread.wait(die)
+
+
+@pytest.fixture
+def mq() -> Iterator[EmbeddedRocketMQ]:
+    with EmbeddedRocketMQ(topics={"orders": 2}, brokers=2) as server:
+        yield server
+
+
+@pytest.fixture
+def start(mq: EmbeddedRocketMQ) -> Iterator[Callable[..., Node]]:
+    with ExitStack() as stack:
+
+        def begin(**options: Any) -> Node:
+            known = {
+                "listen": ("127.0.0.1", 0),
+                "discovery_period_ms": 100,
+                "heartbeat_retry_ms": 50,
+                "registry_period_ms": 200,
+            }
+            settings = SnodeSettings((mq.name_server,), **(known | options))
+            return stack.enter_context(Node(settings))
+
+        yield begin

@@ -1,0 +1,440 @@
+"""The node in front of brokers: what clients, brokers and operators notice of it."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import threading
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rocketmq_client import (
+    Admin,
+    Credentials,
+    Metadata,
+    OutgoingMessage,
+    Producer,
+    ProducerSettings,
+    PullConsumer,
+    Queue,
+    QueueRange,
+    RangeReader,
+    Subscription,
+    errors,
+)
+from rocketmq_client._wire.commands import Command, encode_command
+from rocketmq_client._wire.framing import CommandDecoder
+from rocketmq_client.embedded import EmbeddedRocketMQ
+from rocketmq_client.model import ClientSettings
+from rocketmq_client.snode import SnodeSettings
+
+FIRST = Queue("broker-a", "orders", 0)
+
+
+class Raw:
+    """A client that says what it likes."""
+
+    def __init__(self, address) -> None:
+        self._socket = socket.create_connection(address, 10)
+        self._socket.settimeout(10)
+        self._decoder = CommandDecoder()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._socket.close()
+
+    def send(self, *commands: Command) -> None:
+        self._socket.sendall(b"".join(map(encode_command, commands)))
+
+    def receive(self) -> Command:
+        while (found := self._decoder.next_command()) is None:
+            data = self._socket.recv(65536)
+            assert data, "cut off"
+            self._decoder.receive_data(data)
+        return found
+
+    def ask(self, command: Command) -> Command:
+        self.send(command)
+        return self.receive()
+
+
+def fill(settings, count=300, queue=FIRST):
+    with Producer(settings) as producer:
+        messages = [OutgoingMessage(b"%d" % n) for n in range(count)]
+        return producer.send_batch("orders", messages, queue=queue)
+
+
+def read(settings, start, end, queue=FIRST):
+    with RangeReader(settings, group="g") as reader:
+        batches = reader.read(QueueRange(queue, start, end))
+        return [m.body for batch in batches for m in batch.messages()]
+
+
+def eventually(question, patience=10.0):
+    deadline = time.monotonic() + patience
+    while not (found := question()):
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)
+    return found
+
+
+def test_clients_reach_everything_through_the_node_and_nothing_else(mq, start) -> None:
+    node = start()
+    fill(node.settings)
+    with Metadata(node.settings) as metadata, Admin(node.settings) as admin:
+        route = metadata.topic("orders")
+        ends = metadata.ends("orders")
+
+        assert set(route.masters().values()) == {node.address}
+        assert {data.master for data in admin.brokers().brokers.values()} == {node.address}
+        assert "orders" in admin.topics()
+        assert ends[FIRST].max_offset == 300
+    assert read(node.settings, 0, 300) == [b"%d" % n for n in range(300)]
+    with PullConsumer(node.settings, group="g") as consumer:
+        consumer.commit(FIRST, 7)
+        assert consumer.committed(FIRST) == 7
+        assert consumer.pull(FIRST, 300, wait_ms=50).status == "nothing"
+
+
+def test_answers_belong_to_their_askers(mq, start) -> None:
+    node = start(pool_size=2)
+    fill(node.settings, 1_000)
+
+    def short_reader(number: int) -> bool:
+        offset = random.Random(number).randrange(900)
+        fields = {
+            "consumerGroup": "g",
+            "topic": "orders",
+            "queueId": "0",
+            "bname": "broker-a",
+            "queueOffset": str(offset),
+            "maxMsgNums": "1",
+            "sysFlag": "4",
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subVersion": "0",
+            "subscription": "*",
+        }
+        with Raw(node.address) as client:  # all use the same number
+            found = [client.ask(Command(11, 1, fields)) for _ in range(5)]
+        return all(a.opaque == 1 and b"%d" % offset in a.body for a in found)
+
+    with ThreadPoolExecutor(40) as pool:
+        assert all(pool.map(short_reader, range(200)))
+    channels = mq.do(lambda _: len(mq._channels["broker-a"]))
+    assert channels <= 2
+    assert node.do(node.node.gauges)["in_flight"] == 0
+
+
+def test_held_pulls_hold_up_nobody(mq, start) -> None:
+    node = start()
+    fill(node.settings)
+    held = []
+
+    def wait() -> None:
+        with PullConsumer(node.settings, group="g") as consumer:
+            held.append(consumer.pull(FIRST, 300, wait_ms=20_000).messages)
+
+    threads = [threading.Thread(target=wait) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: node.do(node.node.gauges)["in_flight"] == 50)
+    assert len(read(node.settings, 0, 300)) == 300
+    assert held == []
+    fill(node.settings, 1)
+    for thread in threads:
+        thread.join(10)
+
+    assert [len(messages) for messages in held] == [1] * 50
+
+
+def test_groups_live_over_two_nodes_as_over_one_broker(mq, start) -> None:
+    one, two = start(name="one"), start(name="two")
+    subscriptions = [Subscription("orders")]
+    with (
+        PullConsumer(one.settings, group="g") as first,
+        PullConsumer(two.settings, group="g") as second,
+    ):
+        first.join(subscriptions)
+        second.join(subscriptions)
+        both = sorted([first.client_id, second.client_id])
+        assert first.members("orders") == second.members("orders") == both
+        second.leave(subscriptions)
+        assert first.members("orders") == [first.client_id]
+        second.join(subscriptions)
+        time.sleep(1.1)
+        second.join(subscriptions)
+        second.close()  # without a word
+        eventually(lambda: first.members("orders") == [first.client_id])
+
+
+def heartbeat(client: str) -> Command:
+    body = {"clientID": client, "consumerDataSet": [{"groupName": "g"}]}
+    return Command(34, 5, {}, json.dumps(body).encode())
+
+
+def test_notices_reach_the_members(mq, start) -> None:
+    one, two = start(name="one"), start(name="two")
+    with Raw(one.address) as first, Raw(two.address) as second:
+        first.send(heartbeat("a"))
+        said = [first.receive() for _ in range(3)]  # the answer, and a notice of each broker
+        second.send(heartbeat("b"))
+        notices = [first.receive() for _ in range(2)]
+
+    assert sorted(command.code for command in said) == [0, 40, 40]
+    assert [(command.code, command.fields) for command in notices] == [
+        (40, {"consumerGroup": "g"})
+    ] * 2
+    assert all(command.is_one_way for command in notices)
+
+
+def test_members_are_back_after_their_broker_is(mq, start) -> None:
+    node = start()
+    subscriptions = [Subscription("orders")]
+    with PullConsumer(node.settings, group="g") as consumer:
+        consumer.join(subscriptions)
+        mq.kill_broker("broker-a")
+        with pytest.raises(errors.Busy, match="snode:"):
+            consumer.pull(FIRST, 0)
+        other = Queue("broker-b", "orders", 0)
+        assert consumer.pull(other, 0).status == "nothing"
+        mq.start_broker("broker-a")
+        eventually(lambda: mq.do(lambda broker: broker.groups.members("g")))
+        assert consumer.pull(FIRST, 0).status == "nothing"
+
+
+def test_equal_heartbeats_within_a_second_go_out_once(mq, start) -> None:
+    node = start()
+    seen = []
+
+    def listen(broker) -> None:
+        def hear(request, channel):
+            seen.append(request.code)
+            return broker._heartbeat(request, channel)
+
+        broker._handlers[34] = hear
+
+    mq.do(listen)
+    found = {}
+    with Raw(node.address) as client:
+        client.send(*(heartbeat("a")._replace(opaque=number) for number in (1, 2, 3)))
+        while len(found) < 3:
+            command = client.receive()
+            if command.is_answer:
+                found[command.opaque] = command.code
+
+    assert found == {1: 0, 2: 0, 3: 0}
+    assert len(seen) == 1
+
+
+def test_every_request_gets_one_answer(mq, start) -> None:
+    node = start(upstream_timeout_ms=300)
+    fields = {"topic": "orders", "queueId": "0"}
+    with Raw(node.address) as client:
+        unknown = client.ask(Command(30, 1, {**fields, "bname": "broker-z"}))
+        several = client.ask(Command(30, 2, fields))
+        for code in (17, 350, 351, 355, 9_999):
+            assert client.ask(Command(code, 3, {})).code == 3
+        mq.do(lambda broker: broker._handlers.__setitem__(30, lambda *_: time.sleep(0.6)))
+        late = client.ask(Command(30, 4, {**fields, "bname": "broker-a"}))
+
+    assert (unknown.code, unknown.opaque) == (14, 1)
+    assert (several.code, "virtual ports" in str(several.remark)) == (1, True)
+    assert late.code == 2
+    assert all(str(a.remark).startswith("snode: ") for a in (unknown, several, late))
+
+
+def test_virtual_ports_stand_for_brokers(mq, start) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    node = start(ports=(("broker-b", port),))
+    fill(node.settings, 5, Queue("broker-b", "orders", 0))
+    with Raw(("127.0.0.1", port)) as client:
+        found = client.ask(Command(30, 1, {"topic": "orders", "queueId": "0"}))
+    with Metadata(node.settings) as metadata:
+        masters = metadata.topic("orders").masters()
+
+    assert found.fields["offset"] == "5"
+    assert masters == {"broker-a": node.address, "broker-b": ("127.0.0.1", port)}
+
+
+def test_garbage_closes_one_connection(mq, start) -> None:
+    node = start()
+    with Raw(node.address) as good, Raw(node.address) as bad:
+        bad._socket.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert bad._socket.recv(100) == b""
+        assert good.ask(Command(206, 1, {})).code == 0
+
+
+def test_fuzzed_frames_neither_hang_nor_grow(mq, start) -> None:
+    node, chance = start(), random.Random(3)
+    sound = encode_command(Command(30, 1, {"topic": "orders", "queueId": "0", "bname": "broker-a"}))
+    for _ in range(300):
+        frame = bytearray(sound * 3)
+        for _ in range(chance.randint(1, 6)):
+            frame[chance.randrange(len(frame))] = chance.randrange(256)
+        with Raw(node.address) as client:
+            client._socket.sendall(frame)
+    with Raw(node.address) as client:
+        assert client.ask(Command(206, 1, {})).code == 0
+    eventually(lambda: node.do(node.node.gauges)["clients"] == 0)
+    assert node.do(node.node.gauges)["in_flight"] == 0
+
+
+def test_limits_answer_busy(mq, start) -> None:
+    node = start(max_in_flight_per_client=3)
+    fields = {
+        "consumerGroup": "g",
+        "topic": "orders",
+        "queueId": "0",
+        "queueOffset": "0",
+        "maxMsgNums": "1",
+        "sysFlag": "6",
+        "commitOffset": "0",
+        "subscription": "*",
+        "suspendTimeoutMillis": "20000",
+        "subVersion": "0",
+        "bname": "broker-a",
+    }
+    with Raw(node.address) as client:
+        client.send(*(Command(11, number, fields) for number in range(5)))
+        refused = [client.receive() for _ in range(2)]
+        fill(mq.settings, 1)
+        served = [client.receive() for _ in range(3)]
+
+    assert [answer.code for answer in refused] == [2, 2]
+    assert sorted(answer.opaque for answer in refused + served) == [0, 1, 2, 3, 4]
+    assert [answer.code for answer in served] == [0, 0, 0]
+
+
+def test_a_client_that_does_not_read_is_not_read_from(mq, start) -> None:
+    node = start()
+    fill(node.settings, 32)
+    request = Command(206, 1, {})
+    with Raw(node.address) as lazy, Raw(node.address) as good:
+        lazy._socket.settimeout(0.5)
+        many = encode_command(request) * 200_000
+        with pytest.raises(TimeoutError):
+            lazy._socket.sendall(many)
+        assert good.ask(request).code == 0
+
+
+def test_allow_lists(mq, start) -> None:
+    node = start(topics=frozenset({"other"}), groups=frozenset({"readers"}))
+    with Producer(node.settings) as producer, pytest.raises(errors.NoPermission, match="snode"):
+        producer.send("orders", b"x")
+
+
+def test_signatures_pass_through() -> None:
+    right = Credentials("reader01", "12345678")
+    with EmbeddedRocketMQ(topics={"orders": 1}, credentials=right) as mq:
+        from tests.rocketmq.snode.conftest import Node
+
+        options = SnodeSettings((mq.name_server,), listen=("127.0.0.1", 0))
+        with Node(options) as node:
+            for auth in (right, Credentials("reader01", "wrong"), None):
+                settings = ClientSettings((node.address,), auth=auth)
+                with Producer(settings) as producer:
+                    if auth is right:
+                        assert producer.send("orders", b"x").offset == 0
+                    else:
+                        with pytest.raises(errors.NoPermission):
+                            producer.send("orders", b"x")
+
+
+def test_the_registry_entry_appears_and_goes(mq, start) -> None:
+    ask = Command(101, 1, {"namespace": "SNODE_CONFIG", "key": "one"})
+    with Raw(mq.name_server) as client:
+        node = start(name="one")
+        found = eventually(
+            lambda: (a := client.ask(ask)).code == 0 and json.loads(a.fields["value"])
+        )
+        first = found["ts"]
+        eventually(lambda: json.loads(client.ask(ask).fields["value"])["ts"] > first)
+        node._thread.wait(node.node.stop)
+
+        assert found["addr"] == f"127.0.0.1:{node.address[1]}"
+        assert client.ask(ask).code == 22
+
+
+def test_health_and_metrics(mq, start) -> None:
+    node = start(metrics_listen=("127.0.0.1", 0))
+    fill(node.settings, 3)
+    host, port = node.node.metrics_address
+
+    def page(path: str) -> str:
+        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=5) as answer:
+            return str(answer.read().decode())
+
+    assert eventually(lambda: page("/healthz")) == "ok\n"
+    text = page("/metrics")
+    assert 'snode_requests{code="320"} 1' in text
+    assert 'snode_answers{code="0"}' in text
+    assert "snode_brokers 2" in text
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        page("/other")
+
+
+def test_what_is_under_way_is_answered_before_the_node_stops(mq, start) -> None:
+    node = start()
+    found = []
+
+    def wait() -> None:
+        with PullConsumer(node.settings, group="g") as consumer:
+            found.append(consumer.pull(FIRST, 0, wait_ms=600).status)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    eventually(lambda: node.do(node.node.gauges)["in_flight"] == 1)
+    node._thread.wait(node.node.stop)
+    waiting.join(10)
+
+    assert found == ["nothing"]
+
+
+def test_a_node_that_dies_costs_no_acknowledged_record(mq, start) -> None:
+    one, two = start(name="one"), start(name="two")
+    both = ClientSettings((one.address, two.address), route_period_ms=200)
+    acknowledged: dict[Queue, dict[int, bytes]] = {}
+    ended = threading.Event()
+
+    def produce() -> None:
+        number = 0
+        options = ProducerSettings(retries=5, retry_unknown=True)
+        with Producer(both, producer=options) as producer:
+            while not ended.is_set():
+                number += 1
+                try:
+                    receipt = producer.send("orders", b"%d" % number)
+                except errors.RocketMQError:
+                    continue
+                acknowledged.setdefault(receipt.queue, {})[receipt.offset] = b"%d" % number
+
+    writing = threading.Thread(target=produce)
+    writing.start()
+    time.sleep(0.5)
+    one.kill()
+    time.sleep(1.5)
+    ended.set()
+    writing.join(20)
+
+    assert sum(map(len, acknowledged.values())) > 100
+    with Metadata(two.settings) as metadata:
+        ends = metadata.ends("orders", stable=False)
+    for queue, records in acknowledged.items():
+        found = dict(enumerate(read(two.settings, 0, ends[queue].latest_offset, queue)))
+        assert records.items() <= found.items()
+
+
+def test_options_are_judged_at_once() -> None:
+    with pytest.raises(errors.ConfigError) as caught:
+        SnodeSettings((), listen=("0.0.0.0", 1), pool_size=0, tls_cert_file="x")
+    text = str(caught.value)
+    assert all(name in text for name in ("name_servers", "advertise", "pool_size", "tls_cert_file"))
