@@ -92,6 +92,7 @@ check: lint types imports docs ## Lint, types, import contracts, documentation: 
 lint: $(VENV)/.installed ## Only ruff: rules and formatting
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	@if command -v cargo-fmt >/dev/null; then cd native && cargo fmt --check; fi
 
 types: $(VENV)/.installed ## Only mypy --strict on the packages
 	$(VENV)/bin/mypy
@@ -106,6 +107,7 @@ docs: $(VENV)/.installed ## Check the documentation: links, anchors, code snippe
 format: $(VENV)/.installed ## Rewrite code and reference the way `check` wants them
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+	@if command -v cargo-fmt >/dev/null; then cd native && cargo fmt; fi
 	$(PY) docs/reference.py --write
 
 # --- Tests ------------------------------------------------------------------------------------

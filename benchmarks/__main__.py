@@ -53,23 +53,7 @@ STABLE_DEADLINE_S = 120
 
 def main() -> int:
     """Parse options, start the server, measure, print the tables."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
-        "what", nargs="?", choices=("read", "produce"), default="read", help="default: read"
-    )
-    parser.add_argument("--in-flight", type=int, default=256, help="unanswered records (256)")
-    parser.add_argument("--mib", type=int, help="payload MiB per topic (read 256, produce 128)")
-    parser.add_argument("--passes", type=int, help="passes that count (read 5, produce 3)")
-    parser.add_argument(
-        "--seconds", type=float, default=3.0, help="least time of a reader's turn in a pass (3)"
-    )
-    parser.add_argument(
-        "--size", type=int, choices=SIZES.values(), help="records of this size only (both)"
-    )
-    parser.add_argument("--plain", action="store_true", help="records without attributes")
-    parser.add_argument("--no-spark", action="store_true", help="leave the Spark rows out")
-    parser.add_argument("--no-java", action="store_true", help="leave the Java row out")
-    options = parser.parse_args()
+    options = _options()
     reading = options.what == "read"
     options.mib = options.mib or (256 if reading else 128)
     options.passes = options.passes or (5 if reading else 3)
@@ -94,6 +78,26 @@ def main() -> int:
             rows = _measure(server, settings, broker, range_, size, options)
             _print(topic, size, rows, (RAW, JAVA))
     return overhead.main()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "what", nargs="?", choices=("read", "produce"), default="read", help="default: read"
+    )
+    parser.add_argument("--in-flight", type=int, default=256, help="unanswered records (256)")
+    parser.add_argument("--mib", type=int, help="payload MiB per topic (read 256, produce 128)")
+    parser.add_argument("--passes", type=int, help="passes that count (read 5, produce 3)")
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="least time of a reader's turn in a pass (3)"
+    )
+    parser.add_argument(
+        "--size", type=int, choices=SIZES.values(), help="records of this size only (both)"
+    )
+    parser.add_argument("--plain", action="store_true", help="records without attributes")
+    parser.add_argument("--no-spark", action="store_true", help="leave the Spark rows out")
+    parser.add_argument("--no-java", action="store_true", help="leave the Java row out")
+    return parser.parse_args()
 
 
 def _produce(server: GenuineTubeMQ, options: argparse.Namespace) -> int:

@@ -110,7 +110,11 @@ impl ArrowArray {
             .map(|child| Box::into_raw(Box::new(ArrowArray::new(child))))
             .collect();
         let addresses = column.buffers.iter().map(Buffer::address).collect();
-        let mut owned = Box::new(Owned { _buffers: column.buffers, addresses, children });
+        let mut owned = Box::new(Owned {
+            _buffers: column.buffers,
+            addresses,
+            children,
+        });
         ArrowArray {
             length: column.len as i64,
             null_count: column.nulls as i64,

@@ -75,10 +75,17 @@ impl Parsed {
     ) {
         let of = |piece: Piece| &text[piece.0..piece.1];
         let found = if self.items.len() < FEW_KEYS {
-            self.items.iter().position(|(other, _)| of(*other) == of(key))
+            self.items
+                .iter()
+                .position(|(other, _)| of(*other) == of(key))
         } else {
             if known.is_empty() {
-                known.extend(self.items.iter().enumerate().map(|(at, (other, _))| (of(*other), at)));
+                known.extend(
+                    self.items
+                        .iter()
+                        .enumerate()
+                        .map(|(at, (other, _))| (of(*other), at)),
+                );
             }
             known.get(of(key)).copied()
         };
@@ -96,14 +103,19 @@ impl Parsed {
 
 /// The value of a system item ends at the next `=`; an empty one is none.
 fn system(bytes: &[u8], (start, end): Piece) -> Option<Piece> {
-    let len = bytes[start..end].iter().position(|byte| *byte == b'=').unwrap_or(end - start);
+    let len = bytes[start..end]
+        .iter()
+        .position(|byte| *byte == b'=')
+        .unwrap_or(end - start);
     (len > 0).then_some((start, start + len))
 }
 
 #[inline]
 fn contains(item: &[u8], key: &[u8; 9]) -> bool {
     let starts = |at: usize| item[at..].starts_with(key);
-    item.iter().enumerate().any(|(at, byte)| *byte == b'$' && starts(at))
+    item.iter()
+        .enumerate()
+        .any(|(at, byte)| *byte == b'$' && starts(at))
 }
 
 /// As Python's `not key.strip()`: besides Unicode's white space, four separators of ASCII.
@@ -111,7 +123,8 @@ fn blank(key: &str) -> bool {
     if key.as_bytes().first().is_some_and(u8::is_ascii_graphic) {
         return false;
     }
-    key.chars().all(|c| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c))
+    key.chars()
+        .all(|c| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c))
 }
 
 /// Microseconds since 1970 of `yyyyMMddHHmm` in UTC; `None` for text that is no minute.
@@ -121,7 +134,9 @@ pub fn minute(text: &str) -> Option<i64> {
         return None;
     }
     let number = |from: usize, to: usize| {
-        bytes[from..to].iter().fold(0i64, |sum, byte| sum * 10 + i64::from(byte - b'0'))
+        bytes[from..to]
+            .iter()
+            .fold(0i64, |sum, byte| sum * 10 + i64::from(byte - b'0'))
     };
     let (year, month, day) = (number(0, 4), number(4, 6), number(6, 8));
     let (hour, minute) = (number(8, 10), number(10, 12));

@@ -53,7 +53,9 @@ impl Sound {
             if !wanted.is_empty() {
                 let text = text(part.attributes(reply));
                 parsed.fill(&text, false);
-                let kept = parsed.stream_id.is_some_and(|(from, to)| wanted.contains(&text[from..to]));
+                let kept = parsed
+                    .stream_id
+                    .is_some_and(|(from, to)| wanted.contains(&text[from..to]));
                 if !kept {
                     continue;
                 }
@@ -63,7 +65,12 @@ impl Sound {
             parts.push(part);
         }
         let dropped = parts.len() != records.len();
-        Some(Sound { parts, dropped, body_bytes, attribute_bytes })
+        Some(Sound {
+            parts,
+            dropped,
+            body_bytes,
+            attribute_bytes,
+        })
     }
 }
 
@@ -72,14 +79,22 @@ impl Sound {
 fn split(index: u32, record: &Record, data: &[u8]) -> Option<Part> {
     let (start, end) = (record.start, record.start + record.len);
     if record.flag & 1 == 0 {
-        return Some(Part { index, attributes: (start, start), body: (start, end) });
+        return Some(Part {
+            index,
+            attributes: (start, start),
+            body: (start, end),
+        });
     }
     let size = u32::try_from(i32::from_be_bytes(data.get(..4)?.try_into().ok()?)).ok()?;
     if size > record.len - 4 {
         return None;
     }
     let border = start + 4 + size;
-    Some(Part { index, attributes: (start + 4, border), body: (border, end) })
+    Some(Part {
+        index,
+        attributes: (start + 4, border),
+        body: (border, end),
+    })
 }
 
 /// What columns need besides the records.
@@ -115,12 +130,21 @@ pub fn columns(
             "batch_offset" => Some(int64(c"batch_offset", c"l", vec![place.start; count])),
             "offset" => Some(offsets(sound, place)),
             "message_id" => {
-                let ids = sound.parts.iter().map(|part| records[part.index as usize].id);
+                let ids = sound
+                    .parts
+                    .iter()
+                    .map(|part| records[part.index as usize].id);
                 Some(int64(c"message_id", c"l", ids.collect()))
             }
             "value" => Some(values(reply, sound)),
-            "msg_time" => from_text.msg_time.take().map(|column| column.finish(c"msg_time")),
-            "stream_id" => from_text.stream_id.take().map(|column| column.finish(c"stream_id", true)),
+            "msg_time" => from_text
+                .msg_time
+                .take()
+                .map(|column| column.finish(c"msg_time")),
+            "stream_id" => from_text
+                .stream_id
+                .take()
+                .map(|column| column.finish(c"stream_id", true)),
             "attributes" => from_text.attributes.take().map(Items::finish),
             _ => None,
         })
@@ -129,7 +153,15 @@ pub fn columns(
 }
 
 fn structure(name: &'static CStr, len: usize, children: Vec<Column>, nullable: bool) -> Column {
-    Column { format: c"+s", name, nullable, len, nulls: 0, buffers: vec![Buffer::Absent], children }
+    Column {
+        format: c"+s",
+        name,
+        nullable,
+        len,
+        nulls: 0,
+        buffers: vec![Buffer::Absent],
+        children,
+    }
 }
 
 fn int64(name: &'static CStr, format: &'static CStr, numbers: Vec<i64>) -> Column {
@@ -158,7 +190,9 @@ fn offsets(sound: &Sound, place: &Place) -> Column {
 
 fn repeated(name: &'static CStr, value: &str, count: usize) -> Option<Column> {
     let total = i32::try_from(value.len().checked_mul(count)?).ok()?;
-    let ends = (0..=count).map(|index| (index * value.len()) as i32).collect();
+    let ends = (0..=count)
+        .map(|index| (index * value.len()) as i32)
+        .collect();
     let bytes = value.as_bytes().repeat(count);
     debug_assert_eq!(bytes.len(), total as usize);
     Some(Column {
@@ -211,13 +245,19 @@ impl FromText {
             if raw != before {
                 (before, current) = (raw, text(raw));
                 parsed.fill(&current, self.attributes.is_some());
-                time = parsed.msg_time.and_then(|(from, to)| minute(&current[from..to]));
+                time = parsed
+                    .msg_time
+                    .and_then(|(from, to)| minute(&current[from..to]));
             }
             if let Some(column) = &mut self.msg_time {
                 column.push(time);
             }
             if let Some(column) = &mut self.stream_id {
-                column.push(parsed.stream_id.map(|(from, to)| &current.as_bytes()[from..to]));
+                column.push(
+                    parsed
+                        .stream_id
+                        .map(|(from, to)| &current.as_bytes()[from..to]),
+                );
             }
             if let Some(column) = &mut self.attributes {
                 column.push(current.as_bytes(), &parsed);
@@ -288,7 +328,11 @@ struct Texts {
 
 impl Default for Texts {
     fn default() -> Self {
-        Texts { validity: Validity::default(), ends: vec![0], bytes: Vec::new() }
+        Texts {
+            validity: Validity::default(),
+            ends: vec![0],
+            bytes: Vec::new(),
+        }
     }
 }
 
@@ -333,7 +377,10 @@ impl Present {
     fn new(count: usize, bytes: usize) -> Self {
         let mut ends = Vec::with_capacity(count + 1);
         ends.push(0);
-        Present { ends, bytes: Vec::with_capacity(bytes) }
+        Present {
+            ends,
+            bytes: Vec::with_capacity(bytes),
+        }
     }
 
     #[inline]
@@ -349,7 +396,11 @@ impl Present {
             nullable,
             len: self.ends.len() - 1,
             nulls: 0,
-            buffers: vec![Buffer::Absent, Buffer::Int32(self.ends), Buffer::Bytes(self.bytes)],
+            buffers: vec![
+                Buffer::Absent,
+                Buffer::Int32(self.ends),
+                Buffer::Bytes(self.bytes),
+            ],
             children: Vec::new(),
         }
     }
@@ -365,7 +416,11 @@ impl Items {
         ends.push(0);
         // A text of a byte or two has no items worth room.
         let count = (USUAL_ITEMS * records).min(bytes / 4);
-        Items { ends, keys: Present::new(count, bytes / 2), values: Present::new(count, bytes / 2) }
+        Items {
+            ends,
+            keys: Present::new(count, bytes / 2),
+            values: Present::new(count, bytes / 2),
+        }
     }
 
     fn push(&mut self, text: &[u8], parsed: &Parsed) {
@@ -378,7 +433,10 @@ impl Items {
 
     fn finish(self) -> Column {
         let (len, entries) = (self.ends.len() - 1, self.keys.ends.len() - 1);
-        let children = vec![self.keys.finish(c"key", false), self.values.finish(c"value", true)];
+        let children = vec![
+            self.keys.finish(c"key", false),
+            self.values.finish(c"value", true),
+        ];
         Column {
             format: c"+m",
             name: c"attributes",

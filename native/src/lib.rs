@@ -28,7 +28,9 @@ impl Bytes {
     fn new(data: &Bound<'_, PyAny>) -> PyResult<Self> {
         let buffer = PyBuffer::<u8>::get(data)?;
         if !buffer.readonly() || !buffer.is_c_contiguous() {
-            return Err(PyBufferError::new_err("a reply must be read-only bytes in one piece"));
+            return Err(PyBufferError::new_err(
+                "a reply must be read-only bytes in one piece",
+            ));
         }
         Ok(Bytes(buffer))
     }
@@ -98,7 +100,9 @@ impl Reply {
     fn HasField(&self, name: &str) -> PyResult<bool> {
         match name {
             "currDataDlt" => Ok(self.header.lag_bytes.is_some()),
-            _ => Err(PyValueError::new_err(format!("no such optional field: {name}"))),
+            _ => Err(PyValueError::new_err(format!(
+                "no such optional field: {name}"
+            ))),
         }
     }
 }
@@ -122,9 +126,19 @@ impl Records {
 
     fn __getitem__(&self, index: isize) -> PyResult<Record> {
         let count = self.walked.records.len();
-        let at = if index < 0 { index.checked_add_unsigned(count) } else { Some(index) };
-        match at.and_then(|at| usize::try_from(at).ok()).filter(|at| *at < count) {
-            Some(at) => Ok(Record { walked: self.walked.clone(), at }),
+        let at = if index < 0 {
+            index.checked_add_unsigned(count)
+        } else {
+            Some(index)
+        };
+        match at
+            .and_then(|at| usize::try_from(at).ok())
+            .filter(|at| *at < count)
+        {
+            Some(at) => Ok(Record {
+                walked: self.walked.clone(),
+                at,
+            }),
             None => Err(PyIndexError::new_err("no such record")),
         }
     }
@@ -132,13 +146,20 @@ impl Records {
     /// Bytes of all records, attribute prefixes included.
     #[getter]
     fn nbytes(&self) -> usize {
-        self.walked.records.iter().map(|record| record.len as usize).sum()
+        self.walked
+            .records
+            .iter()
+            .map(|record| record.len as usize)
+            .sum()
     }
 
     /// Position of the first record with these two numbers, or None.
     fn find(&self, message_id: i64, checksum: i32) -> Option<usize> {
         let sought = (message_id, checksum);
-        self.walked.records.iter().position(|record| (record.id, record.checksum) == sought)
+        self.walked
+            .records
+            .iter()
+            .position(|record| (record.id, record.checksum) == sought)
     }
 
     /// The first `count` records if all of them are sound, without those whose stream id is not among
@@ -177,7 +198,10 @@ impl Record {
     }
     #[getter]
     fn payLoadData<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.walked.records[self.at].data(self.walked.bytes.get()))
+        PyBytes::new(
+            py,
+            self.walked.records[self.at].data(self.walked.bytes.get()),
+        )
     }
 }
 
@@ -203,12 +227,20 @@ impl Decoded {
     /// Positions in the reply, or None when no record was left out.
     #[getter]
     fn positions(&self) -> Option<Vec<u32>> {
-        self.sound.dropped.then(|| self.sound.parts.iter().map(|part| part.index).collect())
+        self.sound
+            .dropped
+            .then(|| self.sound.parts.iter().map(|part| part.index).collect())
     }
 
     fn bodies<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let reply = self.walked.bytes.get();
-        PyList::new(py, self.sound.parts.iter().map(|part| PyBytes::new(py, part.body(reply))))
+        PyList::new(
+            py,
+            self.sound
+                .parts
+                .iter()
+                .map(|part| PyBytes::new(py, part.body(reply))),
+        )
     }
 
     /// Attribute bytes or None; neighbours with equal ones share the object.
@@ -232,7 +264,11 @@ impl Decoded {
 
     fn message_ids(&self) -> Vec<i64> {
         let records = &self.walked.records;
-        self.sound.parts.iter().map(|part| records[part.index as usize].id).collect()
+        self.sound
+            .parts
+            .iter()
+            .map(|part| records[part.index as usize].id)
+            .collect()
     }
 
     /// The columns `names` as one Arrow struct, or None if they do not fit. `start` is the batch's
@@ -246,11 +282,18 @@ impl Decoded {
         start: i64,
         exact: bool,
     ) -> Option<ArrowStruct> {
-        let place = Place { topic, partition, start, exact };
+        let place = Place {
+            topic,
+            partition,
+            start,
+            exact,
+        };
         let (walked, sound) = (&*self.walked, &self.sound);
         let column =
             py.detach(|| columns(walked.bytes.get(), &walked.records, sound, &names, &place))?;
-        Some(ArrowStruct { column: Mutex::new(Some(column)) })
+        Some(ArrowStruct {
+            column: Mutex::new(Some(column)),
+        })
     }
 }
 
@@ -285,7 +328,12 @@ fn scan(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Option<Reply>> {
     let Some((header, records)) = py.detach(|| walk(bytes.get())) else {
         return Ok(None);
     };
-    let records = Py::new(py, Records { walked: Arc::new(Walked { bytes, records }) })?;
+    let records = Py::new(
+        py,
+        Records {
+            walked: Arc::new(Walked { bytes, records }),
+        },
+    )?;
     Ok(Some(Reply { header, records }))
 }
 

@@ -10,6 +10,9 @@ pub const MAX_BYTES: usize = 1 << 29;
 /// No record's message is shorter: it has four fields.
 const SHORTEST_RECORD: usize = 8;
 
+/// Room for more records is made when they come, whatever the first one lets expect.
+const MOST_GUESSED: usize = 1 << 16;
+
 /// Where a record lies in the reply, and the numbers beside it.
 #[derive(Clone, Copy)]
 pub struct Record {
@@ -169,7 +172,8 @@ pub fn walk(data: &[u8]) -> Option<(Header, Vec<Record>)> {
             (4, BYTES) => {
                 let (start, end) = cursor.span()?;
                 if records.is_empty() {
-                    records.reserve((data.len() - start) / (end - start).max(SHORTEST_RECORD) + 1);
+                    let guess = (data.len() - start) / (end - start).max(SHORTEST_RECORD);
+                    records.reserve(guess.min(MOST_GUESSED) + 1);
                 }
                 records.push(record(data, start, end)?);
             }
@@ -189,7 +193,10 @@ pub fn walk(data: &[u8]) -> Option<(Header, Vec<Record>)> {
 
 #[inline]
 fn record(data: &[u8], start: usize, end: usize) -> Option<Record> {
-    let mut cursor = Cursor { data: &data[..end], at: start };
+    let mut cursor = Cursor {
+        data: &data[..end],
+        at: start,
+    };
     let (mut id, mut checksum, mut span, mut flag) = (None, None, None, None);
     while cursor.more() {
         let (number, kind) = cursor.tag()?;
