@@ -135,7 +135,7 @@ def test_a_task_killed_before_its_job_exists_writes_nothing(
     task = operator(path=str(tmp_path / "lake"), engine="inline", initial_position="earliest")
     asset = offsets_asset("test", TOPIC, "lake")
     names = ("asset_state_store", "inlet_events", "outlet_events")
-    accessors: dict[str, Any] = {name: {asset: None} for name in names}
+    accessors: dict[str, Any] = {name: {asset: {}} for name in names}
     instance = SimpleNamespace(id="try", dag_id="d", run_id="r", task_id="ingest", map_index=-1)
     task.on_kill()
     with pytest.raises(WindowError, match="killed"):

@@ -165,8 +165,7 @@ def build_tubemq_asset(
     records; give the asset a `pool` with one slot to avoid it. Raises `ConfigError` at once for
     options that do not go together.
     """
-    problems = _problems(partitions_def, boundaries, initial_position, max_entries)
-    if problems:
+    if problems := _problems(partitions_def, boundaries, initial_position, max_entries):
         raise ConfigError(problems, subject=f"asset {name!r}")
     ingest = _Ingest(
         name,

@@ -232,10 +232,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
         corrupt_records: str = "fail",
         on_clear: str = "verify",
         on_other_scope: str = "fail",
-        commit_to_broker: bool = False,
         offset_store: str = "asset_state",
-        skip_if_empty: bool = False,
-        emit_replayed: bool = False,
         **kwargs: Any,
     ) -> None:
         cluster = cluster or tubemq_conn_id
@@ -248,11 +245,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Take the window through all eight steps; see `WindowRun` for what a crash leaves."""
-        look_further = (
-            f"topic {self.topic!r}, group {self.group!r}; look further with: airflow tubemq check "
-            f"--conn-id {self.tubemq_conn_id}"
-        )
-        failing = fatal_errors_fail_the_task(self.log, look_further=look_further)
+        failing = fatal_errors_fail_the_task(self.log, look_further=self._where_to_look())
         with failing, ExitStack() as stack:
             self._warn_of_latest()
             arguments = parse(IngestArguments, self._arguments())
@@ -288,6 +281,13 @@ class TubeMQSparkIngestOperator(OutputArguments):
         if arguments.skip_if_empty and result.empty and not result.recovered:
             raise AirflowSkipException("there was nothing to read")
         return result.to_document()
+
+    def _where_to_look(self) -> str:
+        """What an error's text ends with."""
+        return (
+            f"topic {self.topic!r}, group {self.group!r}; look further with: airflow tubemq check "
+            f"--conn-id {self.tubemq_conn_id}"
+        )
 
     def on_kill(self) -> None:
         """Make the job stop soon, also one that has yet to begin; returns within seconds."""

@@ -17,7 +17,7 @@ __all__ = ["OutputArguments"]
 
 
 class OutputArguments(BaseOperator):
-    """Sink, engine and files of `TubeMQSparkIngestOperator`."""
+    """Sink, engine, files and what is told of them, of `TubeMQSparkIngestOperator`."""
 
     def __init__(
         self,
@@ -31,6 +31,9 @@ class OutputArguments(BaseOperator):
         spark_conf: Mapping[str, str] | None = None,
         landing: str = "auto",
         target_file_bytes: int | str | None = None,
+        commit_to_broker: bool = False,
+        skip_if_empty: bool = False,
+        emit_replayed: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -43,3 +46,6 @@ class OutputArguments(BaseOperator):
         self.spark_conf = spark_conf
         self.landing = landing
         self.target_file_bytes = target_file_bytes
+        self.commit_to_broker = commit_to_broker
+        self.skip_if_empty = skip_if_empty
+        self.emit_replayed = emit_replayed
