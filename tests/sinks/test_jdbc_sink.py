@@ -264,6 +264,55 @@ def publish_large(sink: Sink, size: int) -> None:
     assert (row["text"], row["body"]) == (size, size)
 
 
+def test_a_column_that_would_change_values_is_refused(sink: JdbcSink) -> None:
+    columns = {name: COLUMNS[name] for name in ("ratio", "msg_time", "plain_time", "small")}
+    columns |= {"word": (pa.string(), "007"), "padded": (pa.string(), "a")}
+    kinds = "ratio {}, msg_time {}, plain_time {}, small {}, word {}, padded {}"
+    wrong = kinds.format("real", "date", "timestamp(0)", "double precision", "integer", "char(9)")
+    execute(sink, f'CREATE TABLE {{table}} (window_id text, "partition" text, {wrong})')
+    with pytest.raises(ConfigError) as refused:
+        publish_one(sink, columns)
+    sqlite = sink.identity.startswith("jdbc:sqlite")
+    wrongs = {"small", "word"} if sqlite else set(columns)
+    assert {name for name in columns if f"'{name}' is" in str(refused.value)} == wrongs
+    wide = "double precision", "timestamp", "timestamp", "integer", "varchar(9)", "text"
+    execute(
+        sink,
+        "DROP TABLE {table}",
+        f'CREATE TABLE {{table}} (window_id text, "partition" text, {kinds.format(*wide)})',
+    )
+    publish_one(sink, columns)
+    first, _ = execute(sink, 'SELECT * FROM {table} ORDER BY "partition"')
+    assert (first["ratio"], first["small"], first["word"], first["padded"]) == (0.5, -7, "007", "a")
+
+
+def test_instants_are_utc_in_a_column_without_a_zone(postgres: str, tmp_path: Path) -> None:
+    berlin = sa.make_url(postgres).update_query_dict({"options": "-c timezone=Europe/Berlin"})
+    url = berlin.render_as_string(hide_password=False)
+    sink = jdbc(url, "zoneless", tmp_path / "staging")
+    execute(sink, 'CREATE TABLE {table} (window_id text, "partition" text, msg_time timestamp)')
+    publish_one(sink, {"msg_time": COLUMNS["msg_time"]})
+    first, _ = execute(sink, 'SELECT * FROM {table} ORDER BY "partition"')
+    assert first["msg_time"] == datetime.fromisoformat("2026-11-21T09:00:00")
+
+
+@pytest.mark.parametrize("name", ["stream_id", "attributes"])
+def test_a_record_with_nul_says_how_to_go_on(postgres: str, tmp_path: Path, name: str) -> None:
+    """Any producer can send one; without a word the window would be tried for ever."""
+    sink = jdbc(postgres, f"nul_{name}", tmp_path / "staging")
+    attributes = pa.map_(pa.string(), pa.string())
+
+    def of(text: str) -> dict[str, tuple[pa.DataType, object]]:
+        given: dict[str, tuple[pa.DataType, object]] = {"stream_id": (pa.string(), text)}
+        return given if name == "stream_id" else {name: (attributes, [("k", text)])}
+
+    with pytest.raises(ConfigError, match=f"NUL in {name}") as refused:
+        publish_one(sink, of("a\0b"))
+    assert "take it out in a transform" in str(refused.value)
+    assert "a\0b" not in str(refused.value)
+    publish_one(sink, of("ab"))
+
+
 def test_rows_that_nobody_accounts_for_are_refused(sink: JdbcSink) -> None:
     publish(sink, plan_of(sink), "a")
     stray = plan_of(sink, 2)

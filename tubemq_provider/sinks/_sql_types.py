@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["RowWriter", "sql_type"]
 
 _BATCH_ROWS: Final = 2_000
+_MICROSECONDS: Final = 6
 
 _TYPES: Final[list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], Any]]]] = [
     (lambda t: pt.is_string(t) or pt.is_large_string(t), lambda _: sa.Text()),
@@ -82,12 +83,21 @@ class RowWriter:
         }
 
     def check(self, engine: sa.Engine) -> None:
-        """Whether the table that is there has all columns. Raises `ConfigError`."""
+        """Whether the table that is there has all columns, and keeps their values as they are.
+        Raises `ConfigError`."""
         known = sa.inspect(engine).get_columns(self.table.name, schema=self.table.schema)
-        names = {column["name"] for column in known}
-        missing = [column.name for column in self.table.columns if column.name not in names]
-        if missing:
-            problems = [f"it has no column {name!r}" for name in missing]
+        kinds = {column["name"]: column["type"] for column in known}
+        problems = []
+        for column in self.table.columns:
+            found = kinds.get(column.name)
+            if found is None:
+                problems.append(f"it has no column {column.name!r}")
+            elif _changes(column.type, found, sqlite=engine.dialect.name == "sqlite"):
+                problems.append(
+                    f"its column {column.name!r} is {found}, which would change values of "
+                    f"{column.type}; alter it to that, or cast it in a transform"
+                )
+        if problems:
             raise ConfigError(problems, subject=f"table {self.table.fullname}")
 
     def write(self, connection: sa.Connection, path: Path, window_id: str) -> None:
@@ -101,12 +111,67 @@ class RowWriter:
                         if row[name] is not None:
                             row[name] = convert(row[name])
                 if rows:
-                    connection.execute(self.table.insert(), rows)
+                    self._insert(connection, rows)
+
+    def _insert(self, connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
+        try:
+            connection.execute(self.table.insert(), rows)
+        except (ValueError, sa.exc.StatementError):
+            names = {name for row in rows for name, value in row.items() if _has_nul(value)}
+            if connection.dialect.name != "postgresql" or not names:
+                raise
+        else:
+            return
+        raise ConfigError(
+            f"a record has the character NUL in {', '.join(sorted(names))}, which PostgreSQL keeps "
+            f"in no text; take it out in a transform, leave the column out (columns=…), or use a "
+            f"sink of files",
+            subject=f"table {self.table.fullname}",
+        )
 
     def count(self, connection: sa.Connection, window_id: str) -> int:
         """Rows of the window that this transaction sees."""
         counted = sa.select(sa.func.count()).where(self.table.c.window_id == window_id)
         return int(connection.scalar(counted) or 0)
+
+
+def _changes(wanted: TypeEngine[Any], found: TypeEngine[Any], *, sqlite: bool) -> bool:
+    """Whether a column of type `found` takes values of `wanted` and keeps others, without an error:
+    rounded, cut to a day, padded, or as a number what was text. SQLite keeps what it is given,
+    except that it makes numbers of texts, and its REAL has eight bytes."""
+    if isinstance(wanted, sa.Text):
+        padded = isinstance(found, sa.CHAR) and not sqlite
+        return padded or isinstance(found, sa.Integer | sa.Numeric)
+    if isinstance(wanted, sa.BigInteger):
+        return _is_float(found)
+    return not sqlite and _loses_digits(wanted, found)
+
+
+def _loses_digits(wanted: TypeEngine[Any], found: TypeEngine[Any]) -> bool:
+    scale = getattr(found, "scale", None)
+    if isinstance(wanted, sa.DateTime):
+        precision = getattr(found, "precision", None)
+        return isinstance(found, sa.Date) or (precision is not None and precision < _MICROSECONDS)
+    if isinstance(wanted, sa.Double):
+        fixed = isinstance(found, sa.Numeric) and not _is_float(found) and scale is not None
+        return fixed or isinstance(found, sa.REAL | sa.Integer)
+    if isinstance(wanted, sa.Numeric):
+        digits = wanted.scale or 0
+        short = not _is_float(found) and scale is not None and scale < digits
+        return short or _is_float(found) or (isinstance(found, sa.Integer) and digits > 0)
+    return False
+
+
+def _is_float(found: TypeEngine[Any]) -> bool:
+    return isinstance(found, sa.Float | sa.REAL)
+
+
+def _has_nul(value: object) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(map(_has_nul, (*value.keys(), *value.values())))
+    return isinstance(value, list) and any(map(_has_nul, value))
 
 
 def _conversion(kind: pa.DataType) -> Callable[[Any], Any] | None:

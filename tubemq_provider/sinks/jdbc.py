@@ -400,9 +400,11 @@ class JdbcSink:
 
 
 def _bound_waits_and_be_durable(connection: sa.Connection) -> None:
-    """For this transaction of PostgreSQL only: a pooler may give the session to others."""
+    """For this transaction of PostgreSQL only: a pooler may give the session to others. In a column
+    without a zone, instants are UTC, whatever the zone of the server is."""
     connection.exec_driver_sql(
-        "SELECT CASE WHEN current_setting('lock_timeout') = '0' "
+        "SELECT set_config('TimeZone', 'UTC', true), "
+        "CASE WHEN current_setting('lock_timeout') = '0' "
         f"THEN set_config('lock_timeout', '{LOCK_WAIT_S}s', true) END, "
         "CASE WHEN current_setting('synchronous_commit') = 'off' "
         "THEN set_config('synchronous_commit', 'on', true) END"
