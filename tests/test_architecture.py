@@ -22,6 +22,9 @@ LONGEST_FUNCTION = 40
 LONGEST_MODULE = 500
 SHORTEST_CHARTER = 3
 
+LONGEST_SHELL = 2_450
+"""Lines of a shell with its half of `_io`: docs/adr/0007 says what happens beyond."""
+
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -88,6 +91,31 @@ def test_modules_stay_within_their_size() -> None:
     long = {relative(path): line_count(path) for path in ALL_CODE}
 
     assert {name: lines for name, lines in long.items() if lines > LONGEST_MODULE} == {}
+
+
+def test_shells_stay_within_their_size() -> None:
+    client = ROOT / "tubemq_client"
+    shared = {
+        "__init__",
+        "codec",
+        "faces",
+        "host",
+        "range_face",
+        "replies",
+        "shared",
+        "sockets",
+        "tls",
+    }
+    halves = {"sync": [], "aio": []}
+    for path in (client / "_io").glob("*.py"):
+        if path.stem not in shared:
+            halves["aio" if path.stem.startswith("asyncio_") else "sync"].append(path)
+    sizes = {
+        shell: sum(map(line_count, [*(client / shell).glob("*.py"), *half]))
+        for shell, half in halves.items()
+    }
+    assert max(sizes.values()) <= LONGEST_SHELL, sizes
+    assert abs(sizes["sync"] - sizes["aio"]) <= LONGEST_SHELL // 10, "twins are alike"
 
 
 def test_functions_stay_within_their_size() -> None:

@@ -30,7 +30,7 @@ __all__ = ["AssignedFace", "ClientFace", "MemberFace"]
 class ClientFace:
     """Who a client object is."""
 
-    def _introduce(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         self._ids = client_ids()
         self._session = MasterSession.of(settings, self._ids.host, first_nonce())

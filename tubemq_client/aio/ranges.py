@@ -9,30 +9,26 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tubemq_client import errors
-from tubemq_client._core.batch import DecodePolicy
-from tubemq_client._core.identity import ReaderPool
-from tubemq_client._core.master import fetch_topic_metadata
-from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats, broker_of
+from tubemq_client._core.range_read import broker_of
 from tubemq_client._core.side_by_side import Piece, Pieces, check_parallel
-from tubemq_client._wire.native import announce
+from tubemq_client._io.range_face import RangeFace
 from tubemq_client.aio._base import AsyncClient
 from tubemq_client.aio._parallel import SideBySide
 from tubemq_client.model import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator
 
-    from tubemq_client._core.batch import CorruptEntry, MessageBatch
-    from tubemq_client._core.master import TopicMetadata
-    from tubemq_client.model import Anchor, BrokerNode, ClientSettings, Partition
+    from tubemq_client._core.batch import MessageBatch
+    from tubemq_client.model import Anchor, BrokerNode, Partition
 
 __all__ = ["RangeReader"]
 
 
-class RangeReader(AsyncClient):
+class RangeReader(RangeFace, AsyncClient):
     """Reads exact offset ranges.
 
     `group` names the pool `<group>.r00…` (and probes `.p00…`) of `pool_size` groups; `slot_seed`
@@ -42,31 +38,6 @@ class RangeReader(AsyncClient):
     "drop" or "quarantine" (calls `quarantine`). Delivery: exactly the range, once per `read()`.
     Several ranges may be read at once; `stats` then counts them together.
     """
-
-    def __init__(
-        self,
-        settings: ClientSettings,
-        *,
-        group: str,
-        filters: Sequence[str] = (),
-        brokers: Mapping[int, BrokerNode] | None = None,
-        pool_size: int = 32,
-        slot_seed: str = "",
-        corrupt_records: Literal["fail", "drop", "quarantine"] = "fail",
-        quarantine: Callable[[CorruptEntry], None] | None = None,
-        gap_policy: Literal["fail", "skip"] = "fail",
-        deadline_ms: int = 60_000,
-    ) -> None:
-        super().__init__(settings)
-        self._pool = ReaderPool(group, pool_size, slot_seed)
-        self._brokers = dict(brokers or {})
-        self._topics: dict[str, TopicMetadata] = {}
-        announce()
-        self._decode = DecodePolicy(corrupt_records, quarantine, frozenset(filters))
-        self._gap_policy = gap_policy
-        self._deadline_ms = deadline_ms
-        self.stats = ReadStats()
-        self._side_by_side: set[SideBySide] = set()
 
     async def read(
         self, range_: OffsetRange, *, parallel: int = 1
@@ -93,7 +64,7 @@ class RangeReader(AsyncClient):
             return
         pieces, known_gaps = Pieces(range_, self._decode, parallel), len(self.stats.gaps)
         work = SideBySide(pieces, self._settings, partial(self._read_piece, broker))
-        self._side_by_side.add(work)
+        self._under_way.add(work)
         try:
             async with aclosing(work.parts()) as parts:
                 async for found in parts:
@@ -103,12 +74,12 @@ class RangeReader(AsyncClient):
                         found.settle(self.stats, self._decode)
                         yield found.batch
         finally:
-            self._side_by_side.discard(work)
+            self._under_way.discard(work)
 
     async def close(self) -> None:
         """Give back what is being read, and close every connection that is not a session's. Safe to
         call twice."""
-        for work in list(self._side_by_side):
+        for work in list(self._under_way):
             await work.stop()
         await super().close()
 
@@ -143,49 +114,17 @@ class RangeReader(AsyncClient):
         return False
 
     async def _look(self, range_: OffsetRange) -> AsyncGenerator[MessageBatch, None]:
-        """A read for the records' identities alone: their contents may be anything."""
-        decode = DecodePolicy("drop", None, self._decode.filters)
-        read = RangeRead(
-            range_,
-            await self._broker(range_),
-            pool=self._pool,
-            ids=self._ids,
-            decode=decode,
-            policy=ReadPolicy("fail", self._deadline_ms),
-            stats=ReadStats(),
-            access=self._session.access,
-        )
+        read = self._identities_of(range_, await self._broker(range_))
         async with aclosing(self._driver.stream(read.conversation(), read.release())) as batches:
             async for batch in batches:
                 yield batch
 
-    def _read_piece(self, broker: BrokerNode, piece: Piece) -> RangeRead:
-        return self._range_read(piece.range, broker, piece.policy, piece.stats)
-
-    def _range_read(
-        self, range_: OffsetRange, broker: BrokerNode, decode: DecodePolicy, stats: ReadStats
-    ) -> RangeRead:
-        return RangeRead(
-            range_,
-            broker,
-            pool=self._pool,
-            ids=self._ids,
-            decode=decode,
-            policy=ReadPolicy(self._gap_policy, self._deadline_ms),
-            stats=stats,
-            access=self._session.access,
-        )
-
     async def _broker(self, range_: OffsetRange) -> BrokerNode:
         partition = range_.partition
-        if partition.broker_id in self._brokers:
-            return self._brokers[partition.broker_id]
+        if (known := self._known_broker(partition)) is not None:
+            return known
         found = self._topics.get(partition.topic)
         if found is None or partition not in found.partitions:
-            group = f"{self._pool.group}.e"
-            client_id = self._ids.consumer(group, "Meta")
-            found = await self._driver.run(
-                fetch_topic_metadata(self._session, partition.topic, client_id, group)
-            )
+            found = await self._driver.run(self._ask_for(partition.topic))
             self._topics[partition.topic] = found
         return broker_of(range_, found)

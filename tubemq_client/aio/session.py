@@ -7,19 +7,20 @@ out of another's way. Many small clients do better with one connection to each s
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from tubemq_client._io.asyncio_pool import AsyncPool
-from tubemq_client.model import ClientSettings
+from tubemq_client._io.shared import SharedSettings
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from tubemq_client.model import ClientSettings
+
 __all__ = ["Session"]
 
 
-class Session(ClientSettings):
+class Session(SharedSettings):
     """Settings that come with connections: give it to clients in place of its settings.
 
     Closing a client leaves the connections open for the others; what the client had in flight is
@@ -27,12 +28,11 @@ class Session(ClientSettings):
     last. In another process (it may be pickled) it is its settings and shares nothing.
     """
 
-    __slots__ = ("connections",)
+    __slots__ = ()
     connections: AsyncPool
 
     def __init__(self, settings: ClientSettings) -> None:
-        super().__init__(*_values(settings))
-        object.__setattr__(self, "connections", AsyncPool(settings))
+        super().__init__(settings, AsyncPool(settings))
 
     async def __aenter__(self) -> Self:
         return self
@@ -45,13 +45,6 @@ class Session(ClientSettings):
     ) -> None:
         await self.close()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (ClientSettings, _values(self))
-
     async def close(self) -> None:
         """Close every connection. Safe to call twice."""
         await self.connections.close()
-
-
-def _values(settings: ClientSettings) -> tuple[Any, ...]:
-    return tuple(getattr(settings, field.name) for field in fields(ClientSettings))

@@ -23,7 +23,7 @@ class BlockingClient(ClientFace):
     """Base of the blocking shell's classes. Opens nothing until first used."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        self._introduce(settings)
+        super().__init__(settings)
         shared = settings.connections if isinstance(settings, Session) else None
         self._driver = BlockingDriver(settings, shared)
 
