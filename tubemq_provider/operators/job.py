@@ -101,6 +101,8 @@ class IngestJob:
     ) -> WindowResult:
         """All eight steps. `attempt` names this try; `serialised` says no other run overlaps,
         `cleared` that somebody asked for a run that was done to be done again."""
+        if self._cancelled.is_set():
+            raise WindowError("the task was killed before it began")
         return window_run(
             self._planner(self._scope(store), serialised=serialised),
             store,
