@@ -292,6 +292,7 @@ class TestOnACluster(OnACluster):
         result = self.run(NOON, NOON + HOUR, resolver="message_time", late_allowance=60)
         assert result.total == 16
         shifted = {"resolver": "message_time", "message_zone": "Etc/GMT-1", "group": "other"}
+        shifted["on_other_scope"] = "start_anew"
         assert self.run(NOON - HOUR, NOON, **shifted).total == 16
 
     def test_a_broker_that_died_holds_windows_back_until_it_is_back(self) -> None:

@@ -16,6 +16,7 @@ from tubemq_provider.windows.errors import (
     BoundaryConflict,
     DocumentError,
     MarkerConflict,
+    OtherScopeFound,
     WindowNotReady,
 )
 from tubemq_provider.windows.plan import WindowPlan
@@ -102,7 +103,9 @@ def test_time_windows_leave_the_cursor_alone(world: World) -> None:
     run(world, time_planner(world, 0))
     assert world.journal.cursor is None
     assert "position" not in json.loads(world.journal.events[-1])
-    assert world.run().run().total == 4
+    with pytest.raises(OtherScopeFound, match="not of its cursor"):
+        world.run().run()  # would store the same records
+    assert world.run(policies={"on_other_scope": "start_anew"}).run().total == 4
 
 
 def test_a_window_run_again_by_a_new_task_writes_nothing(world: World) -> None:

@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tubemq_client import errors
 from tubemq_client._core.attributes import NO_ATTRIBUTES, AttributeCache
-from tubemq_client._core.columns import COLUMNS, Columns, Place, native_types, split_records
+from tubemq_client._core.columns import (
+    COLUMNS,
+    Columns,
+    Place,
+    is_sound,
+    native_types,
+    split_records,
+)
 from tubemq_client._wire import native
 from tubemq_client.model import INDEX_ENTRY_BYTES, Anchor, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -152,19 +159,22 @@ class MessageBatch:
         return self._nbytes
 
     def first(self) -> Anchor | None:
-        """The first record as the broker has it, whatever becomes of it when it is decoded."""
-        if not self._count:
-            return None
-        record = self._messages[0]
-        return Anchor(self.start, record.messageId, record.checkSum)
+        """The first sound record as the broker has it, filtered or not."""
+        return self._anchor(range(self._count))
 
     def last(self) -> Anchor | None:
-        """The last record as the broker has it; at its offset in an `exact` batch, else `start`."""
-        if not self._count:
-            return None
-        record = self._messages[self._count - 1]
-        offset = self.start + INDEX_ENTRY_BYTES * (self._count - 1) if self.exact else self.start
-        return Anchor(offset, record.messageId, record.checkSum)
+        """The last sound record as the broker has it."""
+        return self._anchor(reversed(range(self._count)))
+
+    def _anchor(self, order: Iterable[int]) -> Anchor | None:
+        """The first sound record in `order`; at its own offset in an `exact` batch, else at
+        `start`. A broken one may look otherwise the next time it is sent."""
+        for index in order:
+            record = self._messages[index]
+            if is_sound(record):
+                offset = self.start + INDEX_ENTRY_BYTES * index if self.exact else self.start
+                return Anchor(offset, record.messageId, record.checkSum)
+        return None
 
     def has(self, anchor: Anchor) -> bool:
         """Whether the anchor's record is here."""

@@ -23,7 +23,7 @@ from tubemq_client._core.attributes import AttributeCache, AttributeColumns
 from tubemq_client._wire.crc import crc32
 from tubemq_client.model import INDEX_ENTRY_BYTES, message_minute
 
-__all__ = ["COLUMNS", "Columns", "Place", "native_types", "split_records"]
+__all__ = ["COLUMNS", "Columns", "Place", "is_sound", "native_types", "split_records"]
 
 COLUMNS = (
     "topic",
@@ -130,6 +130,11 @@ class Columns:
         found = AttributeColumns()
         found.fill(self._coded[0], self.cache)
         return found
+
+
+def is_sound(record: Any) -> bool:
+    """Whether a record's data fit the checksum it was stored with."""
+    return crc32(record.payLoadData) & _CHECKSUM_MASK == int(record.checkSum)
 
 
 def split_records(

@@ -184,7 +184,6 @@ def build_tubemq_asset(
             "dagster/uri": sink_uri(sink),
             **asset_options.get("metadata", {}),
         }
-
     if partitions_def is not None:
         asset_options["partitions_def"] = partitions_def
     return _asset(name, ingest, resource_key, max_retries, asset_options)

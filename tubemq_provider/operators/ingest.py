@@ -138,9 +138,10 @@ class TubeMQSparkIngestOperator(OutputArguments):
     :param on_clear: what a cleared task does that finds its window written: ``verify`` counts the
         rows in the sink again and leaves it; ``rewrite`` reads the same offsets again and replaces
         the window in one step (object stores and databases).
-    :param on_other_scope: a group without windows meets some of its topic and name in the sink that
-        were written under another cluster alias, or with other filters: ``fail``, as a renamed
-        connection would store all records again; ``start_anew`` begins beside them.
+    :param on_other_scope: a group without windows meets some of its topic in the sink that were
+        written under another group, cluster alias or mode, or with other filters: ``fail``, as it
+        would store all records again; ``start_anew`` begins beside them. Also asked of windows of
+        time or explicit offsets beside the cursor of the same group.
     :param commit_to_broker: also show where the group goes on as its offsets at the brokers, for
         TubeMQ's own dashboards; best effort.
     :param offset_store: where progress is kept: ``asset_state``; ``ledger``, if the deployment has
@@ -238,10 +239,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
         cluster = cluster or tubemq_conn_id
         given = {n: value for n, value in locals().items() if n in IngestArguments.model_fields}
         super().__init__(**kwargs)
-        self._serialise(mode, offset_store, {**(kwargs.get("default_args") or {}), **kwargs})
-        self._keep({**given, "tubemq_conn_id": tubemq_conn_id})
-        self.offsets_asset = offsets_asset(cluster, topic, group)
-        self._declare_assets(self.sink or self.path or "")
+        self._settle({**given, "tubemq_conn_id": tubemq_conn_id}, kwargs)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Take the window through all eight steps; see `WindowRun` for what a crash leaves."""
@@ -298,6 +296,14 @@ class TubeMQSparkIngestOperator(OutputArguments):
     def observer(self, context: Context, narrator: Narrator) -> StepObserver:  # noqa: ARG002
         """What is told about the run's steps; a subclass may add its own."""
         return narrator
+
+    def _settle(self, given: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:
+        """Judge the arguments and name the assets; `chosen` is what Airflow was given."""
+        defaults = chosen.get("default_args") or {}
+        self._serialise(given["mode"], given["offset_store"], {**defaults, **chosen})
+        self._keep(given)
+        self.offsets_asset = offsets_asset(self.cluster, self.topic, self.group)
+        self._declare_assets(self.sink or self.path or "")
 
     def _keep(self, given: Mapping[str, Any]) -> None:
         """Keep the arguments as attributes, which Airflow renders, and judge what is literal."""

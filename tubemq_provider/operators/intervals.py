@@ -70,9 +70,10 @@ def refuse_interval(context: Mapping[str, Any], *, planned: Callable[[], bool]) 
     run_type = getattr(context.get("dag_run"), "run_type", None)
     if str(getattr(run_type, "value", run_type)) == "backfill" and not planned():
         raise errors.ConfigError(
-            f"a cursor has no past intervals: each backfilled run would take what comes next. Use "
-            f"mode='time', whose windows can be backfilled, or {explicit}; runs that are there "
-            f"already can be repeated with --reprocess-behavior",
+            f"a cursor has no past intervals: each backfilled run would take what comes next. What "
+            f"it has stored is not to be backfilled; older records, or another copy with another "
+            f"group and another sink, are windows of mode='time', or {explicit}; runs that are "
+            f"there already can be repeated with --reprocess-behavior",
             subject="backfill",
         )
 

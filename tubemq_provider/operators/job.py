@@ -19,6 +19,7 @@ from tubemq_provider.operators.destination import open_sink
 from tubemq_provider.operators.intervals import Interval, no_interval
 from tubemq_provider.operators.narrate import Log, NarratedEngine, Narrator
 from tubemq_provider.operators.resolvers import ResolverMaker
+from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.book import retired_brokers
 from tubemq_provider.windows.planning.budgets import ByteBudget

@@ -240,6 +240,15 @@ class WindowPlan:
         """By which records the logs are known where this window ends."""
         return {**self.before, **self.upto}
 
+    @property
+    def anchors_at_start(self) -> dict[str, Anchor]:
+        """Those of `before` that tell of the logs at the position that this window continues; the
+        first record of a range tells of it only together with its plan."""
+        starts = self.bases
+        return {
+            key: anchor for key, anchor in self.before.items() if anchor.offset < starts.get(key, 0)
+        }
+
     def scope_in(self, sink: str) -> WindowScope:
         """What this window would belong to in a sink of that identity."""
         return WindowScope(self.cluster, self.topic, self.group, sink, self.filters, self.epoch)

@@ -281,9 +281,15 @@ class ExplicitPlanner(_Standalone):
     def confirm(self) -> None:
         """Nothing is fixed for such windows."""
 
-    def stands(self, plan: WindowPlan) -> bool:  # noqa: ARG002
-        """Always: its offsets are its own."""
-        return True
+    def stands(self, plan: WindowPlan) -> bool:
+        """Whether `plan`, made by an earlier try, has the offsets that are asked for now: they may
+        have been corrected. Words mean what they meant when it was planned."""
+        asked = {key: (self.starting[key], self.ending[key]) for key in self.starting}
+        return asked.keys() == plan.ranges.keys() and all(
+            isinstance(word, str) or word == number
+            for key, pair in asked.items()
+            for word, number in zip(pair, plan.ranges[key], strict=True)
+        )
 
     def plan(self) -> WindowPlan:
         """The plan of these ranges. Raises `WindowNotReady` and `DataLoss` like a time window."""

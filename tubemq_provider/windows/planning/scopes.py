@@ -24,23 +24,73 @@ EXPLICIT_LOOKS: Final = 8
 """Ids of explicit windows do not tell their scope: the markers of so many are read, no more."""
 
 
-def refuse_other_scopes(sink: Sink, scope: WindowScope) -> Iterator[str]:
-    """Raise `OtherScopeFound` if `sink` has windows of the same topic and group, that may hold the
-    same records, and none of `scope` itself. Yields after every action, for a window run."""
-    looks = one_of_each_scope(sink.window_ids())
+def refuse_other_scopes(sink: Sink, scope: WindowScope, *, cursor: bool) -> Iterator[str]:
+    """Raise `OtherScopeFound` if `sink` has windows of the same topic that may hold the same
+    records, and none of `scope` itself. For a `cursor` that begins, windows of time and of explicit
+    offsets are others too, though the scope be its own. Yields after every action, for a window
+    run."""
+    ids = list(sink.window_ids())
     yield "scopes listed"
-    if any(_scope_in(window_id) == scope.h for window_id in looks):
+    own = _cursor_windows(ids, scope.h) if cursor else {id_ for id_ in ids if _of(id_, scope)}
+    if own:
         return
+    looks = one_of_each_scope(ids)
     found: list[WindowPlan] = []
     for window_id in looks:
         marker = sink.marker(window_id)
         yield "marker of other scope read"
-        if marker is not None and marker.plan.h == scope.h:
+        if marker is not None and marker.plan.h == scope.h and not cursor:
             return
         if marker is not None and _may_share_records(marker.plan, scope):
             found.append(marker.plan)
     if found:
         raise OtherScopeFound(_refusal(sink, scope, found[0]), scope, found[0])
+
+
+def refuse_beside_cursor(sink: Sink, scope: WindowScope, plan: WindowPlan) -> Iterator[str]:
+    """Raise `OtherScopeFound` if `plan` stands alone and would store what the cursor of the same
+    scope has stored, or will: all from where its first window begins. Yields like the other."""
+    if not plan.entries:
+        return
+    ids = _cursor_windows(sink.window_ids(), scope.h)
+    yield "cursor windows listed"
+    if not ids:
+        return
+    marker = sink.marker(ids[min(ids)])
+    yield "first cursor window read"
+    if marker is None:
+        return
+    begins = marker.plan.bases
+    both = [
+        key for key, (start, end) in plan.ranges.items() if start < end and end > begins.get(key, 0)
+    ]
+    if both:
+        raise OtherScopeFound(_beside(scope, plan, marker.plan, both), scope, marker.plan)
+
+
+def _of(window_id: str, scope: WindowScope) -> bool:
+    return _scope_in(window_id) == scope.h
+
+
+def _cursor_windows(window_ids: Iterable[str], h: str) -> dict[int, str]:
+    found = {}
+    for window_id in window_ids:
+        kind, _, rest = window_id.partition("-")
+        number, _, own = rest.partition("-")
+        if kind == "c" and own == h and number.isdecimal():
+            found[int(number)] = window_id
+    return found
+
+
+def _beside(scope: WindowScope, plan: WindowPlan, first: WindowPlan, keys: list[str]) -> str:
+    begins = {key: first.bases.get(key, 0) for key in keys}
+    return (
+        f"window {plan.window_id} would store records of partitions {', '.join(keys)} that the "
+        f"cursor of group {scope.group!r} stores in the same sink: its windows hold, or will hold, "
+        f"everything from {begins} on. One group in one sink is one history: nothing is to be "
+        f"backfilled there. Older records can be taken up to these offsets; for another copy take "
+        f"another group and another sink; on_other_scope='start_anew' stores them beside"
+    )
 
 
 def one_of_each_scope(window_ids: Iterable[str]) -> list[str]:
@@ -64,7 +114,7 @@ def _scope_in(window_id: str) -> str | None:
 
 def _may_share_records(plan: WindowPlan, scope: WindowScope) -> bool:
     """Another life of the topic has other records, and so have filters with nothing in common."""
-    if (plan.topic, plan.group, plan.epoch) != (scope.topic, scope.group, scope.epoch):
+    if (plan.topic, plan.epoch) != (scope.topic, scope.epoch):
         return False
     apart = plan.filters and scope.filters and not set(plan.filters) & set(scope.filters)
     return not apart
@@ -78,14 +128,26 @@ def _refusal(sink: Sink, scope: WindowScope, found: WindowPlan) -> str:
             f"if it is the same cluster under a new name, set cluster={found.cluster!r} in the "
             f"connection and the task to go on there"
         )
+    if found.group != scope.group:
+        differences.append(f"group {found.group!r} (this run: {scope.group!r})")
+        hints.append(
+            f"if the group was renamed, name it group={found.group!r} as before; another group "
+            f"takes another sink"
+        )
     if found.filters != scope.filters:
         differences.append(f"filters {list(found.filters)} (this run: {list(scope.filters)})")
         hints.append("for other filters take another group, or another sink")
+    if found.h == scope.h:
+        differences.append("not of its cursor")
+        hints.append(
+            "go on in mode='time', or let the cursor begin where those windows end "
+            "(initial_position as offsets, with on_other_scope='start_anew')"
+        )
     if not differences:
         differences.append("another name of this sink")
-        hints.append("name the sink as before, or pass its old identity")
+        hints.append("name the sink as before")
     return (
-        f"sink {sink.identity} has windows of topic {scope.topic!r} and group {scope.group!r} "
+        f"sink {sink.identity} has windows of topic {scope.topic!r} "
         f"under another scope: {', '.join(differences)}; {found.window_id} is one of them. This "
         f"scope has none, and its first window could store their records again. To choose: "
         f"{'; '.join(hints)}; to begin anew beside them, set on_other_scope='start_anew'"

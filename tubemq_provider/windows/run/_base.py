@@ -78,6 +78,7 @@ class RunBase:
         self._attempt = attempt
         self._observer = observer
         self._mirror_to = mirror
+        self._cleared = cleared
         self._rewrites = rewrites and cleared
         self._clock = clock
         self._now = RunProgress()

@@ -7,6 +7,7 @@ must not do I/O.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,6 +21,7 @@ from tubemq_provider.windows.protocols import IngestCounts, Marker, Staging
 __all__ = [
     "RECOVERED_LIMIT",
     "RunProgress",
+    "appended_before",
     "cursor_numbers",
     "history_lost",
     "is_cursor",
@@ -98,7 +100,9 @@ class RunProgress:
             raise MarkerConflict(
                 f"the sink holds window {plan.window_id} beginning at {plan.bases}, "
                 f"but windows up to {position.seq} end at {dict(position.next)}; offsets were set "
-                f"by hand, or data was moved: set the position to the end of that window"
+                f"by hand, or data was moved: set the position to the beginning of that window, "
+                f"from where it is followed: airflow tubemq offsets set <asset> --offsets "
+                f"'{json.dumps(dict(plan.bases))}'"
             )
         self.reach(Position(seq, plan.ends, plan.anchors))
 
@@ -179,8 +183,17 @@ def history_lost(plan: WindowPlan, seq: int) -> SinkHistoryLost:
         f"window {plan.window_id} counts as published (all windows up to {seq} are), but the sink "
         f"has no marker of it; compaction or the sink's own retention may have taken it, and "
         f"writing it again could store its records twice. Run a new window instead of repeating "
-        f"this one, or write these offsets as an explicit window: "
+        f"this one, or write these offsets as an explicit window with on_other_scope='start_anew': "
         f"{ {key: list(value) for key, value in plan.ranges.items()} }"
+    )
+
+
+def appended_before(plan: WindowPlan, kind: str) -> SinkHistoryLost:
+    """The refusal to append a window again that was asked for a second time."""
+    return SinkHistoryLost(
+        f"the task was cleared, and the {kind} sink cannot tell whether window {plan.window_id} "
+        f"was appended before; its records could be there twice. If they are not there, or are to "
+        f"come twice, start a new run for the same interval or offsets instead of clearing this one"
     )
 
 

@@ -112,7 +112,7 @@ class ClaimedRun(WindowRun):
                 f"group {self._scope.group!r} has lost its ledger and its events, and the sink has "
                 f"window {first.window_id} but not the first one; set the position by hand"
             )
-        return Position(0, first.bases, first.before)
+        return Position(0, first.bases, first.anchors_at_start)
 
     def _follow_markers(self) -> Iterator[str]:
         """The book says what is published, not the row of markers."""

@@ -20,13 +20,14 @@ from typing import NamedTuple
 
 from tubemq_provider.windows.cursor import (
     Cursor,
+    Position,
 )
 from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.overlaps import refuse_overlaps
 from tubemq_provider.windows.planning.resolve import StandalonePlanner
-from tubemq_provider.windows.planning.scopes import refuse_other_scopes
+from tubemq_provider.windows.planning.scopes import refuse_beside_cursor, refuse_other_scopes
 from tubemq_provider.windows.policies import OnOtherScope
 from tubemq_provider.windows.protocols import (
     IngestCounts,
@@ -38,6 +39,7 @@ from tubemq_provider.windows.protocols import (
 from tubemq_provider.windows.run._base import RunBase
 from tubemq_provider.windows.run._outcome import outcome
 from tubemq_provider.windows.run._progress import (
+    appended_before,
     cursor_numbers,
     history_lost,
     is_cursor,
@@ -129,9 +131,23 @@ class WindowRun(RunBase):
         if now.cursor_missing:
             yield from self._look_for_holes()
         if now.position is None:
+            yield from self._look_for_first_plan()
+        if now.position is None:
             yield from self._refuse_other_scopes()
             now.reach(self._planner.initial())
             yield "initial position resolved"
+
+    def _look_for_first_plan(self) -> Iterator[str]:
+        """A group whose first window was planned and not published begins where that plan says:
+        words such as ``earliest`` mean something else by now."""
+        own = self._read_plan(self._store.load_task_plan(), "task plan")
+        yield "task plan read"
+        stored = self._stored_plan(cursor_window_id(1, self._scope.h))
+        yield "first plan read"
+        for plan in (own, stored):
+            if plan is not None and plan.h == self._scope.h and plan.seq == 1:
+                self._now.reach(Position(0, plan.bases, plan.anchors_at_start))
+                return
 
     def _follow_markers(self) -> Iterator[str]:
         """Windows that were published by runs that never came to say so."""
@@ -165,7 +181,8 @@ class WindowRun(RunBase):
     def _refuse_other_scopes(self) -> Iterator[str]:
         """A scope that begins where another one has stored the same records asks first."""
         if self._planner.policies.on_other_scope is OnOtherScope.FAIL:
-            yield from refuse_other_scopes(self._sink, self._scope)
+            cursor = isinstance(self._planner, CursorPlanner)
+            yield from refuse_other_scopes(self._sink, self._scope, cursor=cursor)
 
     def _refuse_overlaps(self) -> Iterator[str]:
         """A time window that reaches into published ones would store their records again."""
@@ -235,6 +252,8 @@ class WindowRun(RunBase):
                 yield from self._refuse_other_scopes()
             yield from self._refuse_overlaps()
             created = self._planner.plan()
+            if self._planner.policies.on_other_scope is OnOtherScope.FAIL:
+                yield from refuse_beside_cursor(self._sink, self._scope, created)
         yield "plan created"
         if created is None:
             return
@@ -257,7 +276,9 @@ class WindowRun(RunBase):
         if isinstance(self._planner, CursorPlanner):
             return is_cursor(plan)
         wanted = self._planner.window_id
-        return plan.window_id == wanted if wanted else plan.kind is WindowKind.EXPLICIT
+        if wanted is None:
+            return plan.kind is WindowKind.EXPLICIT and self._planner.stands(plan)
+        return plan.window_id == wanted
 
     # -- 3 check marker -----------------------------------------------------------------------
 
@@ -283,6 +304,8 @@ class WindowRun(RunBase):
                 yield "rows counted again"
         elif is_cursor(now.plan) and (now.plan.seq or 0) <= self._position().seq:
             raise history_lost(now.plan, self._position().seq)
+        elif self._cleared and not self._sink.exactly_once and not is_cursor(now.plan):
+            raise appended_before(now.plan, self._sink.kind)
 
     def _adopt(self, plan: WindowPlan, marker: Marker) -> Iterator[str]:
         """The marker wins: its plan is used from here on."""
