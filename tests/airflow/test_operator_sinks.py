@@ -168,7 +168,7 @@ def test_a_cleared_task_rewrites_its_window_only_if_asked(scene: Scene) -> None:
 
 def test_corrupt_records_are_kept_beside_the_window(scene: Scene) -> None:
     scene.produce(b"a", b"b", b"c")
-    scene.mq.broker(1).corrupt_next(1)
+    scene.mq.broker(1).store("orders").corrupt(0)
     found = scene.run("first", sink=f"{scene.root}/lake", corrupt_records="quarantine")
     (aside,) = (scene.root / "lake").glob("window_id=*/_corrupt/*.corrupt")
     assert found.corrupt == pq.read_metadata(aside).num_rows > 0
