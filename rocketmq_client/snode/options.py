@@ -67,6 +67,7 @@ class SnodeConfig(CommonOptions):
     )
     upstream_timeout_ms: int = Field(5_000, ge=100, le=60_000, description="for one answer, ms")
     connect_timeout_ms: int = Field(3_000, ge=100, le=60_000, description="to connect, ms")
+    idle_ms: int = Field(120_000, ge=100, le=3_600_000, description="silent clients go, ms")
     drain_ms: int = Field(10_000, ge=0, le=600_000, description="for answers when stopping, ms")
     registry_period_ms: int = Field(10_000, ge=100, le=40_000, description="entry renewed, ms")
     discovery_period_ms: int = Field(5_000, ge=100, le=60_000, description="look for brokers, ms")

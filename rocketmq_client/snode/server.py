@@ -161,6 +161,7 @@ class Snode:
         settings = self._settings
         registered = -1e9
         while True:
+            self._drop_silent_clients()
             try:
                 await self._upstream.discover()
                 now = time.monotonic()
@@ -170,6 +171,12 @@ class Snode:
             except errors.RocketMQError as error:
                 _LOG.warning("no look at the brokers: %s", error)
             await asyncio.sleep(settings.discovery_period_ms / 1000)
+
+    def _drop_silent_clients(self) -> None:
+        oldest = asyncio.get_running_loop().time() - self._settings.idle_ms / 1000
+        for client in list(self._shared.clients):
+            if client.heard_at < oldest and not client.tasks:
+                client.abandon()
 
     def _entry(self) -> Command:
         value = {
@@ -193,6 +200,7 @@ class _Client(asyncio.Protocol):
         self._decoder = CommandDecoder(settings.max_frame_bytes)
         self._transport: asyncio.Transport | None = None
         self.tasks: set[asyncio.Task[None]] = set()
+        self.heard_at = asyncio.get_running_loop().time()
         self.member = Member(
             shared.upstream,
             self._push,
@@ -210,6 +218,7 @@ class _Client(asyncio.Protocol):
         self._shared.clients.add(self)
 
     def data_received(self, data: bytes) -> None:
+        self.heard_at = asyncio.get_running_loop().time()
         try:
             self._decoder.receive_data(data)
             while (request := self._decoder.next_command()) is not None:

@@ -23,7 +23,8 @@ class SnodeSettings:
     wildcard. `ports` are virtual ports, broker name → port, for clients that send no broker name.
     `topics` and `groups` are allow-lists; empty: all. `pool_size` connections go to each broker for
     what belongs to no member. A client may have `max_in_flight_per_client` requests unanswered, a
-    broker `max_in_flight_per_broker`; beyond that they are answered "busy". `tls_cert_file` and
+    broker `max_in_flight_per_broker`; beyond that they are answered "busy". A client that says
+    nothing for `idle_ms` and waits for nothing is cut off, as brokers do. `tls_cert_file` and
     `tls_key_file` encrypt what clients see, `tls` what brokers see.
     """
 
@@ -42,6 +43,7 @@ class SnodeSettings:
     max_frame_bytes: int = 16 * 1024 * 1024
     upstream_timeout_ms: int = 5_000
     connect_timeout_ms: int = 3_000
+    idle_ms: int = 120_000
     drain_ms: int = 10_000
     registry_period_ms: int = 10_000
     discovery_period_ms: int = 5_000

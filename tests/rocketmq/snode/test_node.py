@@ -326,6 +326,14 @@ def test_a_client_that_does_not_read_is_not_read_from(mq, start) -> None:
         assert good.ask(request).code == 0
 
 
+def test_a_client_that_is_silent_is_cut_off(mq, start) -> None:
+    node = start(idle_ms=300)
+    with Raw(node.address) as client:
+        assert client.ask(Command(206, 1, {})).code == 0
+        assert client._socket.recv(10) == b""
+    assert node.do(node.node.gauges)["clients"] == 0
+
+
 def test_allow_lists(mq, start) -> None:
     node = start(topics=frozenset({"other"}), groups=frozenset({"readers"}))
     with Producer(node.settings) as producer, pytest.raises(errors.NoPermission, match="snode"):
