@@ -87,8 +87,8 @@ def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Pa
     assert batch.columns.bodies == [b"x"]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.soak
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("line", LINES)
 def test_what_retention_takes_during_a_read_is_a_gap_and_never_silence(
     line: Line, tmp_path: Path
@@ -103,8 +103,8 @@ def test_what_retention_takes_during_a_read_is_a_gap_and_never_silence(
         whole = QueueRange(queue, 0, count)
         shrinking: list[int] = []
         # A broker looks for expired files a minute after its start, and removes one each 700 ms.
-        deadline = time.monotonic() + 120
-        while len(shrinking) < 5:
+        deadline = time.monotonic() + 180
+        while len(shrinking) < 2:
             assert time.monotonic() < deadline, f"retention did not work: {shrinking}"
             _delete_expired(mq)
             left = _read_what_is_left(mq, whole)
