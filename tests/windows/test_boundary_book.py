@@ -231,6 +231,11 @@ class TestPartitions:
         assert "2:0" not in older.ranges
         assert once(world)
 
+    def test_a_window_from_before_all_partitions_is_empty(self, world: World) -> None:
+        window(world, 1, 2, Clocked(p1_0={2: 20 * ENTRY}))
+        assert window(world, 0, 1, Clocked(p1_0={0: 28, 1: 28})).empty
+        assert once(world)
+
     def test_a_partition_that_joins_while_nobody_offers_it_waits(self, world: World) -> None:
         told = Clocked(p1_0={0: 0, 1: 20 * ENTRY}, p2_0={1: 28})
         with pytest.raises(WindowNotReady, match="where it begins"):
@@ -273,6 +278,22 @@ class TestRetired:
         result = window(world, 0, 1, told)
         assert result.gaps == {"2:0": [[0, 3 * ENTRY]]}
         assert result.records == {"1:0": 20, "2:0": 0}
+
+    def test_a_plan_that_was_stored_before_is_made_anew(self, world: World) -> None:
+        world.log.append("2:0", 3)
+        told = Clocked(p1_0={0: 0, 1: 20 * ENTRY}, p2_0={0: 0, 1: 3 * ENTRY})
+        world.engine.failing = RuntimeError("the broker died")
+        with pytest.raises(RuntimeError):
+            window(world, 0, 1, told)
+        world.engine.failing = None
+        world.log.partitions.remove("2:0")
+        scope_book(world).retire(2)
+        assert window(world, 0, 1, told).gaps == {"2:0": [[0, 3 * ENTRY]]}
+
+    def test_a_partition_that_joined_and_went_is_a_gap(self, world: World) -> None:
+        scope_book(world).retire(2)
+        told = Clocked(p1_0={0: 0, 1: 20 * ENTRY}, p2_0={1: 3 * ENTRY})
+        assert window(world, 0, 1, told).gaps == {"2:0": [[0, 3 * ENTRY]]}
 
     def test_it_may_come_back(self, world: World) -> None:
         world.log.append("2:0", 3)

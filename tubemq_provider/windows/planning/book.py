@@ -347,7 +347,7 @@ def _check(document: Document, key: str, scope: WindowScope) -> None:
     if document.get("h") != scope.h:
         problems.append(f"h {document.get('h')!r} is not {scope.h!r}")
     offsets = document.get("offsets")
-    if not isinstance(offsets, dict) or not offsets:
+    if not isinstance(offsets, dict) or not (offsets or document.get("whole")):
         problems.append("offsets are missing")
         offsets = {}
     for partition, offset in offsets.items():

@@ -135,9 +135,14 @@ class TimePlanner(_Standalone):
 
     def stands(self, plan: WindowPlan) -> bool:
         """Whether `plan`, stored by an earlier try and never published, lies between the boundaries
-        as they are fixed now: they may have been taken back since."""
+        as they are fixed now: they may have been taken back since. One with records of a broker
+        that was retired since, and is away, is made anew without them."""
+        book = self._scope_book()
+        reads = {range_.partition.key for range_ in plan.reads()}
+        if book and any(book.is_retired(key) and key not in self._known for key in reads):
+            return False
         try:
-            before, after = self._boundaries(self._scope_book())
+            before, after = self._boundaries(book)
         except ConfigError:
             if self.book is None:
                 return True  # nothing but the plan remembers them
@@ -218,7 +223,7 @@ class TimePlanner(_Standalone):
             if key in before:
                 start = before[key]
             elif key in gone:
-                start = end
+                start = 0  # where it began nothing tells any more
             else:
                 start = self._joining(key, known.get(key), end)
             if start > end:
@@ -226,7 +231,8 @@ class TimePlanner(_Standalone):
             ranges[key] = (start, end)
         if problems:
             raise ConfigError(problems, subject=f"boundaries of window {self.window_id}")
-        return ranges, joined
+        # Before any partition joined there is nothing to read, and a window says so of some.
+        return ranges or dict.fromkeys(known, (0, 0)), joined
 
     def _joining(self, key: str, known: PartitionEnds | None, end: int) -> int:
         """Where a partition begins that no earlier boundary knows."""
