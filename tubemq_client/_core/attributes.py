@@ -37,6 +37,10 @@ _ENTRY_BYTES, _ITEM_BYTES = 600, 150
 _SHAPES, _KEYS = 256, 64
 """Sequences of keys that are kept at a time, and the longest such sequence."""
 
+_OTHER: Final = bytes(byte for byte in range(256) if byte not in b"=,")
+_REGULAR: Final = frozenset(b",".join([b"="] * count) for count in range(1, _KEYS + 1))
+"""What is left of a regular text without all other bytes."""
+
 _SYSTEM: Final = "$msgT"
 """What both reserved keys begin with."""
 
@@ -125,18 +129,18 @@ class AttributeColumns:
         add_keys, add_values = self.keys.extend, self.values.extend
         add_end, keys, shapes = self.ends.append, self.keys, cache.shapes
         for raw in texts:
-            if raw is not None and len(raw) <= _CACHED_TEXT:
+            # Regular is a text whose items have one "=" each: then it may be cut at both signs.
+            if raw is not None and raw.translate(None, _OTHER) in _REGULAR:
                 text = raw.decode("utf-8", "replace")
-                names, _, values = zip(*[i.partition("=") for i in text.split(",")], strict=True)
+                pieces = text.replace("=", ",").split(",")
+                values, names = pieces[1::2], tuple(pieces[::2])
                 try:
                     shape = shapes[names]
                 except KeyError:
-                    shape = _learn(shapes, names)
+                    shape = _learn(shapes, names, len(raw))
                 if shape is not None and text.count(_SYSTEM) == shape.system:
-                    at = shape.stream_id
-                    add_stream((_system(values[at]) or None) if at >= 0 else None)
-                    at = shape.msg_time
-                    add_time((_system(values[at]) or None) if at >= 0 else None)
+                    add_stream((values[shape.stream_id] or None) if shape.stream_id >= 0 else None)
+                    add_time((values[shape.msg_time] or None) if shape.msg_time >= 0 else None)
                     add_keys(shape.keys)
                     add_values(values[shape.first : shape.last])
                     add_end(len(keys))
@@ -151,15 +155,12 @@ class AttributeColumns:
         self.ends.append(len(self.keys))
 
 
-def _learn(shapes: dict[tuple[str, ...], _Shape | None], names: tuple[str, ...]) -> _Shape | None:
-    if len(names) > _KEYS:
+def _learn(
+    shapes: dict[tuple[str, ...], _Shape | None], names: tuple[str, ...], size: int
+) -> _Shape | None:
+    if size > _CACHED_TEXT:
         return None
     if len(shapes) >= _SHAPES:
         shapes.clear()
     shape = shapes[names] = _shape(names)
     return shape
-
-
-def _system(value: str) -> str:
-    """The value of a system item ends at the next ``=``."""
-    return value.partition("=")[0]
