@@ -17,6 +17,7 @@ from tubemq_client._core.columns import (
     Columns,
     Place,
     is_sound,
+    native_schema,
     native_types,
     split_records,
 )
@@ -59,6 +60,28 @@ class CorruptEntry(NamedTuple):
 
 
 @dataclass(slots=True)
+class _Plan:
+    """A schema, its columns of natural type, and whether those alone make it up, to the letter;
+    None until a batch was made."""
+
+    schema: pa.Schema
+    names: list[str]
+    is_made: bool | None = None
+
+
+def _plan(schema: pa.Schema) -> _Plan:
+    """Raises `errors.ConfigError` for a column a batch does not have."""
+    unknown = [name for name in schema.names if name not in COLUMNS]
+    if unknown:
+        raise errors.ConfigError(
+            [f"unknown column {name!r}; known: {', '.join(COLUMNS)}" for name in unknown],
+            subject="columns",
+        )
+    types = native_types()
+    return _Plan(schema, [item.name for item in schema if item.type == types[item.name]])
+
+
+@dataclass(slots=True)
 class DecodePolicy:
     """What to do with corrupt records, and which stream ids were asked for.
 
@@ -71,6 +94,8 @@ class DecodePolicy:
     filters: frozenset[str] = frozenset()
     cache: AttributeCache = field(default_factory=AttributeCache)
     corrupt: int = 0
+    plan: _Plan | None = None
+    """How the schema asked for last is filled: mostly that of the next batch too."""
 
     def reject(self, entry: CorruptEntry) -> None:
         self.corrupt += 1
@@ -213,17 +238,17 @@ class MessageBatch:
         import pyarrow
 
         if schema is None:
-            schema = pyarrow.schema(list(native_types().items()))
-        unknown = [name for name in schema.names if name not in COLUMNS]
-        if unknown:
-            raise errors.ConfigError(
-                [f"unknown column {name!r}; known: {', '.join(COLUMNS)}" for name in unknown],
-                subject="columns",
-            )
+            schema = native_schema()
+        plan = self._policy.plan
+        if plan is None or plan.schema is not schema:
+            plan = self._policy.plan = _plan(schema)
         self.decode()
-        made = self._made_quickly(schema, pyarrow)
-        if made is not None and made.schema.equals(schema, check_metadata=True):
-            return made
+        made = self._made_quickly(plan.names, pyarrow)
+        if made is not None:
+            if plan.is_made is None:
+                plan.is_made = made.schema.equals(schema, check_metadata=True)
+            if plan.is_made:
+                return made
         known = {} if made is None else dict(zip(made.schema.names, made.columns, strict=True))
         place = self._place
         arrays = [
@@ -234,13 +259,11 @@ class MessageBatch:
         ]
         return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _made_quickly(self, schema: pa.Schema, pyarrow: Any) -> pa.RecordBatch | None:
+    def _made_quickly(self, names: list[str], pyarrow: Any) -> pa.RecordBatch | None:
         """The columns that the compiled decoder makes: those of their natural type."""
-        if self._quick is None:
+        if self._quick is None or not names:
             return None
-        types = native_types()
-        names = [item.name for item in schema if item.type == types[item.name]]
-        found = self._quick.arrow(names, *self._place) if names else None
+        found = self._quick.arrow(names, *self._place)
         return None if found is None else pyarrow.record_batch(found)
 
     @property

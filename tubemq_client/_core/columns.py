@@ -23,7 +23,15 @@ from tubemq_client._core.attributes import AttributeCache, AttributeColumns
 from tubemq_client._wire.crc import crc32
 from tubemq_client.model import INDEX_ENTRY_BYTES, message_minute
 
-__all__ = ["COLUMNS", "Columns", "Place", "is_sound", "native_types", "split_records"]
+__all__ = [
+    "COLUMNS",
+    "Columns",
+    "Place",
+    "is_sound",
+    "native_schema",
+    "native_types",
+    "split_records",
+]
 
 COLUMNS = (
     "topic",
@@ -212,6 +220,14 @@ def native_types() -> dict[str, Any]:
         "attributes": pa.map_(pa.string(), pa.string()),
         "value": pa.binary(),
     }
+
+
+@lru_cache(maxsize=1)
+def native_schema() -> Any:
+    """The schema of all columns with these types."""
+    import pyarrow as pa
+
+    return pa.schema(list(native_types().items()))
 
 
 def _msg_times(texts: AttributeColumns, type_: Any, pa: Any) -> Any:
