@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,14 @@ from tests.windows.test_kill_points import CHILD_TIMEOUT, CONTEXT
 from tests.windows.test_on_a_cluster import Cluster
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.errors import LogRegression, LogReplaced, LogTruncated
+from tubemq_client.sync import Metadata, RangeReader
+from tubemq_provider.engines.inline import InlineEngine
+from tubemq_provider.offsets.file import FileOffsetStore
+from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import published_windows
+from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.resolve import TimePlanner
+from tubemq_provider.windows.run.steps import WindowRun
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -147,8 +155,6 @@ def test_a_topic_made_anew_while_it_is_read_is_noticed_before_anything_is_publis
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The read finds all the offsets it wants; they are another life's."""
-    from tubemq_provider.engines.inline import InlineEngine
-
     cluster.produce(60)
     cluster.run()
     cluster.produce(20)
@@ -189,3 +195,50 @@ def _without(value: Any) -> Any:
         gone = {"before", "upto", "last"}
         return {key: _without(found) for key, found in value.items() if key not in gone}
     return [_without(item) for item in value] if isinstance(value, list) else value
+
+
+def time_window(cluster: Cluster, first: int, last: int, instants: dict[int, int]) -> Any:
+    """A window of a resolver that looks at the log: each hour ends where it says, in entries."""
+    sink = ParquetSink(cluster.root / "times")
+    scope = WindowScope("test", TOPIC, "g1", sink.identity)
+    noon = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+    class Looking:
+        name, exact = "looking", False
+
+        def offsets_at(self, instant: datetime) -> dict[str, int]:
+            with Metadata(cluster.settings) as metadata:
+                ends = metadata.ends(TOPIC, "g1")
+            entry = instants[(instant - noon) // timedelta(hours=1)]
+            return {p.key: min(entry * 28, found.max_offset) for p, found in ends.items()}
+
+    with (
+        Metadata(cluster.settings) as metadata,
+        RangeReader(cluster.settings, group="g1") as witness,
+    ):
+        planner = TimePlanner(
+            scope,
+            noon + timedelta(hours=first),
+            noon + timedelta(hours=last),
+            Looking(),
+            lambda: metadata.ends(TOPIC, "g1"),
+            sink.boundaries,
+            witness=witness,
+        )
+        store = FileOffsetStore(cluster.root / "offsets", task=f"{first}-{last}")
+        engine = InlineEngine.for_cluster(cluster.settings, policies=planner.policies)
+        return WindowRun(planner, store, sink, engine, attempt="1").run()
+
+
+@pytest.mark.parametrize("grown", [8, 400], ids=["shorter", "grown past"])
+def test_a_window_of_time_over_a_topic_made_anew_is_not_empty_and_green(
+    cluster: Cluster, grown: int
+) -> None:
+    hours = {0: 0, 1: 16, 2: 100}
+    cluster.produce(60)
+    assert time_window(cluster, 0, 1, hours).total == 60
+    cut(cluster, *PARTS)
+    cluster.produce(grown)
+    for _ in range(2):
+        with pytest.raises(LogRegression, match="offsets epoch"):
+            time_window(cluster, 1, 2, hours)

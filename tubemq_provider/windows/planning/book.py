@@ -89,6 +89,11 @@ class ScopeBook:
         self._look()
         return self._effective(instant)
 
+    def evidence(self, instant: datetime) -> Document:
+        """What the boundary fixed at `instant` rests on; empty if it says nothing, or is none."""
+        found = (self._document(instant) or {}).get("evidence", {})
+        return dict(found) if isinstance(found, dict) else {}
+
     @cached_property
     def retired(self) -> frozenset[int]:
         """Ids of brokers that an operator has retired."""

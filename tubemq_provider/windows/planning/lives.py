@@ -47,11 +47,16 @@ class LogLife:
     _answers: dict[tuple[str, Anchor], bool | None] = field(default_factory=dict)
 
     def replaced(
-        self, upto: Mapping[str, int], anchors: Anchors, known: Mapping[str, PartitionEnds]
+        self,
+        upto: Mapping[str, int],
+        anchors: Anchors,
+        known: Mapping[str, PartitionEnds],
+        *,
+        shorter: bool = False,
     ) -> list[str]:
         """The partitions, in key order, whose log is proven to be another one: all those of a store
         that no longer has the anchor nearest to its position, looked for below `upto`. A log that
-        ends before is not looked at: that it is shorter is plain."""
+        ends before is looked at only if `shorter` logs are to be told as well."""
         if self.witness is None:
             return []
         found: list[str] = []
@@ -62,7 +67,7 @@ class LogLife:
                 if key in anchors
                 and key in known
                 and known[key].min_offset <= anchors[key].offset < upto[key]
-                and upto[key] <= known[key].max_offset
+                and (shorter or upto[key] <= known[key].max_offset)
             ]
             best = max(usable, key=lambda key: anchors[key].offset, default=None)
             if best is not None and self._holds(best, anchors[best], upto[best]) is False:

@@ -8,18 +8,19 @@ later. Neither kind of window touches the cursor. This module must not import ai
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Protocol
 
 from tubemq_client.errors import ConfigError
-from tubemq_client.model import PartitionEnds
+from tubemq_client.model import INDEX_ENTRY_BYTES, PartitionEnds
+from tubemq_provider.windows.anchors import anchors_document, read_anchors
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowPlan, WindowScope, time_window_id
 from tubemq_provider.windows.planning.book import ScopeBook
-from tubemq_provider.windows.planning.instants import TimeResolver, ask
+from tubemq_provider.windows.planning.instants import Resolved, TimeResolver, ask
 from tubemq_provider.windows.planning.lives import LogLife, LogWitness
 from tubemq_provider.windows.planning.retention import (
     EndsLookup,
@@ -37,6 +38,9 @@ from tubemq_provider.windows.policies import (
 from tubemq_provider.windows.protocols import BoundaryBook
 
 __all__ = ["ExplicitPlanner", "StandalonePlanner", "TimePlanner"]
+
+_ANCHORS = "anchors"
+"""Where the evidence of a boundary has them."""
 
 Interval = tuple[datetime, datetime]
 Range = tuple[int, int]
@@ -199,11 +203,38 @@ class TimePlanner(_Standalone):
         if book is None:
             before, after = (dict(resolver.offsets_at(instant)) for instant in instants)
         else:
+            self._refuse_other_logs(book)
             before, after = (
-                book.fix(at, resolver.name, partial(ask, resolver, at), exact=resolver.exact)
+                book.fix(at, resolver.name, partial(self._ask, at), exact=resolver.exact)
                 for at in instants
             )
         return before, after
+
+    def _ask(self, at: datetime) -> Resolved:
+        """The resolver's answer, with records by which the logs are known it was given for."""
+        answer = ask(self.resolver, at)
+        if self.witness is None:
+            return answer
+        known = by_key(self.scope.topic, self.ends())
+        here = {key: (offset, offset) for key, offset in answer.offsets.items() if key in known}
+        anchors = self._life.taken(here, {}, known)
+        if not anchors:
+            return answer
+        return replace(answer, evidence={**answer.evidence, _ANCHORS: anchors_document(anchors)})
+
+    def _refuse_other_logs(self, book: ScopeBook) -> None:
+        """Raise `LogReplaced` if the logs are not those of the latest boundary: offsets of another
+        life would be fitted behind it, and what lies between passed for empty."""
+        instants = book.instants()
+        if self.witness is None or not instants:
+            return
+        anchors = read_anchors(book.evidence(instants[-1]).get(_ANCHORS, {}))
+        if anchors:
+            known = by_key(self.scope.topic, self.ends())
+            upto = {key: anchor.offset + INDEX_ENTRY_BYTES for key, anchor in anchors.items()}
+            offsets = book.at(instants[-1])
+            wide = {key: max(end, offsets.get(key, 0)) for key, end in upto.items()}
+            self._life.refuse(self._life.replaced(wide, anchors, known, shorter=True), anchors)
 
     def _ranges(
         self,
