@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +13,9 @@ import duckdb
 import polars
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
+from tests.sinks.openers import delta, object_store
 from tests.sinks.suite import Row, rows_of, written_by
 from tests.sinks.windows import COUNTS, ignore, plan_of, publish, stage
 from tubemq_client import Partition
@@ -18,6 +23,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, CorruptFile
 from tubemq_provider.sinks.append import AppendSink
 from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.protocols import IngestCounts, Sink, Staging
 
@@ -121,6 +127,38 @@ def test_where_nothing_can_be_staged_beside_the_root_it_is_staged_inside(
     stage(staging, "a")
     assert sink.publish(staging, plan_of(sink), COUNTS, ignore).won
     assert rows_of(sink) == written_by("a")
+
+
+def test_windows_get_group_and_access_from_the_root(sink: ParquetSink) -> None:
+    sink.root.mkdir(parents=True)
+    sink.root.chmod(0o2775)
+    assert publish(sink, plan_of(sink)).won
+    (window,) = sink.root.glob("window_id=*")
+    assert window.stat().st_mode & stat.S_ISGID
+    assert window.stat().st_gid == sink.root.stat().st_gid
+
+
+@pytest.mark.parametrize("kind", ["delta", "object_store"])
+def test_files_are_copied_where_the_system_cannot_rename_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Two bind mounts of one disk look like one file system, and are not for a rename."""
+    rename = os.rename
+
+    def no_rename(source: Path, target: Path) -> None:
+        if str(source).startswith(str(tmp_path / "work")):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", no_rename)
+    open_sink = delta if kind == "delta" else object_store
+    sink = open_sink(str(tmp_path / "lake"), tmp_path / "work")
+    assert publish(sink, plan_of(sink)).won
+    if isinstance(sink, ObjectStoreSink):
+        assert rows_of(sink) == written_by("a")
+    else:
+        files = DeltaTable(str(tmp_path / "lake")).to_pyarrow_table()
+        assert sorted(files["value"].to_pylist()) == [b"a 0", b"a 1", b"a 2"]
 
 
 def test_a_staging_root_that_cannot_serve_is_refused_with_the_way_out(tmp_path: Path) -> None:

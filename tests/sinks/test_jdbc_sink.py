@@ -23,6 +23,7 @@ from tests.sinks.windows import COUNTS, OpenSink, ignore, plan_of, publish, stag
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sinks.factory import sink_for, spec_problems
 from tubemq_provider.sinks.jdbc import LOCK_WAIT_S, JdbcSink
+from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.errors import CountMismatch, DatabaseError
 from tubemq_provider.windows.protocols import IngestCounts, Sink
 
@@ -108,7 +109,7 @@ def execute(sink: JdbcSink, *statements: str) -> list[Any]:
     return rows
 
 
-def publish_one(sink: JdbcSink, columns: Mapping[str, tuple[pa.DataType, object]]) -> None:
+def publish_one(sink: Sink, columns: Mapping[str, tuple[pa.DataType, object]]) -> None:
     """A window of one row with a value in each column, and one of nulls."""
     plan = plan_of(sink)
     staging = sink.begin(plan, "a")
@@ -308,9 +309,12 @@ def test_a_record_with_nul_says_how_to_go_on(postgres: str, tmp_path: Path, name
 
     with pytest.raises(ConfigError, match=f"NUL in {name}") as refused:
         publish_one(sink, of("a\0b"))
-    assert "take it out in a transform" in str(refused.value)
+    assert "use a sink of files" in str(refused.value)
     assert "a\0b" not in str(refused.value)
-    publish_one(sink, of("ab"))
+    publish_one(sink, of("ab"))  # as a transform leaves it
+    files = sink_for(str(tmp_path / "files"))
+    publish_one(files, of("a\0b"))
+    assert read_windows(files).count_rows() == 2
 
 
 def test_rows_that_nobody_accounts_for_are_refused(sink: JdbcSink) -> None:

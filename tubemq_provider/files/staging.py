@@ -107,7 +107,7 @@ class _HiddenArea(StagingArea):
         """Tried, not guessed: the two halves of a bind mount have one device."""
         try:
             ensure_directory(self.root)
-            if not self._is_ours():
+            if not self._is_ours() or not self._gives_what_the_sink_gives():
                 return False
             name = f".probe-{uuid4().hex}"
             (self.root / name).mkdir()
@@ -115,6 +115,17 @@ class _HiddenArea(StagingArea):
             (self._sink / name).rmdir()
         except OSError:
             return False
+        return True
+
+    def _gives_what_the_sink_gives(self) -> bool:
+        """Group and access that directories get from the one they are made in. Raises `OSError`."""
+        with suppress(OSError, AttributeError):
+            os.getxattr(self._sink, "system.posix_acl_default")
+            return False
+        sink = self._sink.stat()
+        if sink.st_mode & stat.S_ISGID:
+            os.chown(self.root, -1, sink.st_gid)
+            self.root.chmod(stat.S_IMODE(sink.st_mode))
         return True
 
     def _is_ours(self) -> bool:

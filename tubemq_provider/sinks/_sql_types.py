@@ -124,8 +124,8 @@ class RowWriter:
             return
         raise ConfigError(
             f"a record has the character NUL in {', '.join(sorted(names))}, which PostgreSQL keeps "
-            f"in no text; take it out in a transform, leave the column out (columns=…), or use a "
-            f"sink of files",
+            f"in no text; use a sink of files (a path, s3://…), or run the window with an engine "
+            f"that takes it out (SessionEngine(transform=…), InlineEngine(columns=…))",
             subject=f"table {self.table.fullname}",
         )
 
