@@ -317,6 +317,29 @@ def test_a_record_with_nul_says_how_to_go_on(postgres: str, tmp_path: Path, name
     assert read_windows(files).count_rows() == 2
 
 
+def test_large_records_are_inserted_a_few_at_a_time(tmp_path: Path) -> None:
+    """However large producers make them, a statement holds some megabytes."""
+    sink = jdbc(f"sqlite:///{tmp_path}/lake.db", "orders", tmp_path / "staging")
+    plan = plan_of(sink)
+    staging = sink.begin(plan, "a")
+    columns = {"partition": ["1:0"] * 30, "value": [bytes(2**20)] * 30}
+    path = Path(staging.path) / "part.parquet"
+    pq.write_table(pa.table(columns), path, row_group_size=16)
+    sizes: list[int] = []
+
+    def measure(*given: Any) -> None:
+        rows = given[3] if isinstance(given[3], list) else [given[3]]
+        found = [
+            len(value) for row in rows for value in row if isinstance(value, bytes | memoryview)
+        ]
+        sizes.append(sum(found))
+
+    sa.event.listen(sink._engine, "before_cursor_execute", measure)
+    assert sink.publish(staging, plan, IngestCounts({"1:0": 30, "1:1": 0}), ignore).won
+    assert sum(sizes) == 30 * 2**20
+    assert max(sizes) <= 8 * 2**20
+
+
 def test_rows_that_nobody_accounts_for_are_refused(sink: JdbcSink) -> None:
     publish(sink, plan_of(sink), "a")
     stray = plan_of(sink, 2)

@@ -9,7 +9,7 @@ connection and decides nothing about windows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["RowWriter", "sql_type"]
 
 _BATCH_ROWS: Final = 2_000
+_BATCH_BYTES: Final = 8 * 1024 * 1024
 _MICROSECONDS: Final = 6
 
 _TYPES: Final[list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], Any]]]] = [
@@ -103,7 +104,7 @@ class RowWriter:
     def write(self, connection: sa.Connection, path: Path, window_id: str) -> None:
         """Insert all rows of a file."""
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+            for batch in _small_batches(file):
                 rows = batch.to_pylist()
                 for row in rows:
                     row["window_id"] = window_id
@@ -133,6 +134,16 @@ class RowWriter:
         """Rows of the window that this transaction sees."""
         counted = sa.select(sa.func.count()).where(self.table.c.window_id == window_id)
         return int(connection.scalar(counted) or 0)
+
+
+def _small_batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """Batches of a bounded size in rows and bytes: as Python values and as a statement,
+    records take several times what they take in a file. pyarrow's own go on over row groups."""
+    for group in range(file.num_row_groups):
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group]):
+            rows = max(1, batch.num_rows * _BATCH_BYTES // max(batch.nbytes, 1))
+            for start in range(0, batch.num_rows, rows):
+                yield batch.slice(start, rows)
 
 
 def _changes(wanted: TypeEngine[Any], found: TypeEngine[Any], *, sqlite: bool) -> bool:
