@@ -65,6 +65,8 @@ ROOMS = {
             "tubemq_provider.windows.run.*",
             "tubemq_provider.offsets.*",
             "tubemq_provider.files.*",
+            "tubemq_provider.sources.*",
+            "tubemq_provider.sources.tubemq.*",
             "tubemq_provider.sinks.*",
             "tubemq_provider.engines.*",
         ),

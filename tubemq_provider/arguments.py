@@ -29,6 +29,7 @@ from pydantic import (
 from tubemq_client import errors
 from tubemq_client.model import Partition
 from tubemq_provider.assets import CLUSTER_PATTERN
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.policies import parse_offsets
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ def of_topic(
     """
     nested = any(isinstance(item, Mapping) for item in given.values())
     try:
-        return parse_offsets(given if nested else {topic: given}, topic, subject=name, words=words)
+        return parse_offsets(
+            given if nested else {topic: given}, topic, subject=name, space=SPACE, words=words
+        )
     except errors.ConfigError as exc:
         raise ValueError("\n".join(f"{name}: {problem}" for problem in exc.problems)) from None
 

@@ -83,7 +83,7 @@ def rebuild(directory: Path, *, drop_claims: bool = False) -> None:
 
 
 def event(seq: int, end: int) -> Document:
-    return {"v": 1, "position": Position(seq, {"1:0": end}).to_document(SCOPE.h)}
+    return {"v": 1, "position": Position(seq, {"1:0": end}).to_document(SCOPE.h, SCOPE.space)}
 
 
 def test_a_change_is_refused_if_a_task_wrote_while_the_operator_read(

@@ -12,9 +12,9 @@ import pytest
 from tests.windows.test_standalone_windows import HOUR, MAPPING, NOON
 from tests.windows.world import TOPIC
 from tubemq_client.errors import ConfigError
+from tubemq_provider.sources.tubemq.history import history_sample
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.time.boundaries import Boundaries
-from tubemq_provider.windows.time.history import history_sample
 
 fsspec = pytest.importorskip("fsspec")
 

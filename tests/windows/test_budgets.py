@@ -17,6 +17,7 @@ from tubemq_client.model import OffsetRange
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.budgets import ByteBudget, Pace
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
@@ -37,7 +38,7 @@ def read(range_: OffsetRange) -> Iterator[Message]:
 @given(st.integers(1, 100_000))
 def test_a_byte_budget_is_entries_at_the_sampled_size(max_bytes: int) -> None:
     ranges = {"1:0": (0, 28 * 1_000), "1:1": (0, 28 * 1_000), "2:0": (28, 28)}
-    found = ByteBudget(TOPIC, max_bytes, read)(ranges)
+    found = ByteBudget(TOPIC, max_bytes, read, SPACE)(ranges)
     # Both partitions of the store together have a record of 100 bytes per entry.
     assert found == max(1, max_bytes // 100)
 
@@ -45,14 +46,14 @@ def test_a_byte_budget_is_entries_at_the_sampled_size(max_bytes: int) -> None:
 def test_samples_are_few_however_many_stores_there_are() -> None:
     reads.clear()
     ranges = {f"{broker}:0": (280, 28 * (100 + broker)) for broker in range(1, 200)}
-    ByteBudget(TOPIC, 1_000, read)(ranges)
+    ByteBudget(TOPIC, 1_000, read, SPACE)(ranges)
     assert len(reads) == 16
     assert all(r.start == 280 and r.entries == 64 for r in reads)
 
 
 def test_nothing_is_known_without_a_record() -> None:
-    assert ByteBudget(TOPIC, 10, lambda _: iter(()))({"1:0": (0, 2800)}) is None
-    assert ByteBudget(TOPIC, 10, read)({"1:0": (0, 0)}) is None
+    assert ByteBudget(TOPIC, 10, lambda _: iter(()), SPACE)({"1:0": (0, 2800)}) is None
+    assert ByteBudget(TOPIC, 10, read, SPACE)({"1:0": (0, 0)}) is None
 
 
 def test_a_pace_is_read_from_an_event_and_never_starves() -> None:

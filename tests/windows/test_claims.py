@@ -245,7 +245,7 @@ def test_claimed_windows_are_cut_by_the_pace_of_the_last_one() -> None:
         world.log.append(key, 3_000)
     store = MemoryClaims(world.journal, task="a", dead=set())
     begin = Position(0, {"1:0": 0, "1:1": 0, "2:0": 0})
-    position = begin.to_document(world.scope.h)
+    position = begin.to_document(world.scope.h, world.scope.space)
     store.emit({"v": 1, "position": position, "pace": [1_500, 1_000]})
     book = ClaimBook(begin)
     store.store_cursor(book.to_document(world.scope, NOW, "a"))

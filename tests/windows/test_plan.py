@@ -125,7 +125,7 @@ def test_a_document_lists_all_its_problems() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"v": 2}, "version 2"),
+        ({"v": 3}, "version 3"),
         ({"ranges": {"1:0": [0, 56]}}, "hash"),
         ({"kind": "cursed"}, "cursed"),
         ({"id": "c-2-0000000000"}, "seq 1"),

@@ -17,11 +17,11 @@ from tests.windows.clocks import (
 )
 from tests.windows.world import TOPIC, MemoryBook, MemorySink, World
 from tubemq_provider.offsets.memory import MemoryOffsetStore
+from tubemq_provider.sources.tubemq.message_time import MessageTimeResolver
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.planning.instants import TimeResolver
 from tubemq_provider.windows.planning.resolve import TimePlanner
 from tubemq_provider.windows.run.steps import WindowRun
-from tubemq_provider.windows.time.message_time import MessageTimeResolver
 from tubemq_provider.windows.time.samples import Sample, instant_of
 from tubemq_provider.windows.time.timeline import Timeline, TimelineResolver
 

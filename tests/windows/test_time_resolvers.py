@@ -26,16 +26,16 @@ from tests.windows.clocks import (
 from tests.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Partition, PartitionEnds
-from tubemq_provider.windows.errors import DocumentError, WindowNotReady
-from tubemq_provider.windows.planning.instants import TimeResolver
-from tubemq_provider.windows.planning.resolve import TimePlanner
-from tubemq_provider.windows.time.history import (
+from tubemq_provider.sources.tubemq.history import (
     HISTORY_TOPIC,
     HistoryResolver,
     history_partition,
     history_sample,
 )
-from tubemq_provider.windows.time.message_time import MessageTimeResolver
+from tubemq_provider.sources.tubemq.message_time import MessageTimeResolver
+from tubemq_provider.windows.errors import DocumentError, WindowNotReady
+from tubemq_provider.windows.planning.instants import TimeResolver
+from tubemq_provider.windows.planning.resolve import TimePlanner
 from tubemq_provider.windows.time.samples import Sample
 from tubemq_provider.windows.time.timeline import Timeline, TimelineResolver, record_sample
 

@@ -17,6 +17,7 @@ from tubemq_provider.cli._metadata import groups, has_ledger, open_group, state_
 from tubemq_provider.cli._show import command, say
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.cursor import newer_position
 from tubemq_provider.windows.lag import lag_between
 from tubemq_provider.windows.protocols import Sink
@@ -46,13 +47,13 @@ def lag(args: Any) -> None:
             subject="connection",
         )
     ends = hook.ends(topic, name, stable=True)
-    found = lag_between(ends, positions)
+    found = lag_between(ends, positions, SPACE)
     rows = [
         {
             "partition": partition.key,
             "position": positions.get(partition, "none"),
             "end": end.max_offset,
-            "entries": lag_between({partition: end}, positions).total,
+            "entries": lag_between({partition: end}, positions, SPACE).total,
         }
         for partition, end in sorted(ends.items())
     ]

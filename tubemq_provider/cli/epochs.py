@@ -15,6 +15,7 @@ from typing import Any
 from tubemq_client import errors
 from tubemq_provider.cli._metadata import Group, open_group
 from tubemq_provider.cli._show import changed, command, confirm
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.cursor import CURSOR_VERSION, epoch_of, newer_position, past_epochs
 from tubemq_provider.windows.policies import EARLIEST, LATEST, parse_offsets
@@ -58,7 +59,7 @@ def _beginning(text: str, topic: str) -> str | dict[str, int | str]:
         given = json.loads(text)
     except ValueError as exc:
         raise errors.ConfigError(f"{text!r} is neither a word nor JSON", subject="begin") from exc
-    return parse_offsets({topic: given}, topic, subject="begin")
+    return parse_offsets({topic: given}, topic, subject="begin", space=SPACE)
 
 
 def _document(

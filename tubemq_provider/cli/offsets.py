@@ -17,11 +17,11 @@ from tubemq_provider.cli._metadata import Group, groups, open_group
 from tubemq_provider.cli._show import changed, command, confirm, say
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.sinks.read import published_windows
-from tubemq_provider.windows._plan_document import offset_problem, valid_key
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.cursor import CURSOR_VERSION, Position, epoch_of, newer_position
 from tubemq_provider.windows.errors import DocumentError
-from tubemq_provider.windows.plan import WindowPlan, key_order
+from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
 from tubemq_provider.windows.protocols import Document, Sink
 
@@ -207,9 +207,11 @@ def _offsets(text: str, known: Iterable[str]) -> dict[str, int]:
         raise DocumentError("--offsets", [f"it is not JSON: {exc}"]) from exc
     if not isinstance(given, dict) or not given:
         raise DocumentError("--offsets", ["it is not an object of offsets by partition"])
-    problems = [f"{key!r} is not '<broker>:<partition>'" for key in given if not valid_key(key)]
-    problems += [f"{key}: {bad}" for key, value in given.items() if (bad := offset_problem(value))]
-    if missing := sorted(set(known) - set(given), key=key_order):
+    problems = [f"{key!r} is not {SPACE.key_form}" for key in given if not SPACE.is_key(key)]
+    problems += [
+        f"{key}: {bad}" for key, value in given.items() if (bad := SPACE.offset_problem(value))
+    ]
+    if missing := SPACE.ordered(set(known) - set(given)):
         problems.append(f"name every partition of the group; missing: {', '.join(missing)}")
     if problems:
         raise DocumentError("--offsets", problems)
@@ -234,7 +236,7 @@ def _cursor_of_event(group: Group) -> Document:
 def _base(about: Mapping[str, Any], position: Position) -> Document:
     h = about["h"] if "h" in about else about["position"]["h"]
     names = {name: str(about.get(name, "")) for name in ("cluster", "topic", "group", "epoch")}
-    return {"v": CURSOR_VERSION, **names, **position.to_document(h)}
+    return {"v": CURSOR_VERSION, **names, **position.to_document(h, SPACE)}
 
 
 def _plans(sink: Sink | None, about: Document | None) -> list[WindowPlan]:

@@ -8,78 +8,26 @@ offsets to read, retry a window, or touch the sink beyond the staging directory.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.columns import RECORDS
 from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, CorruptFile
 from tubemq_provider.files.writer import ROW_GROUP_BYTES, StagedWriter
+from tubemq_provider.sources.base import RecordReader
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from tubemq_client.model import BrokerNode, ClientSettings, OffsetRange
 
-    from tubemq_client.model import Anchor, BrokerNode, ClientSettings, OffsetRange
-
-__all__ = ["InlineEngine", "RecordBatches", "RecordReader"]
-
-
-class RecordBatches(Protocol):
-    """What the engine needs of a fetched batch; the client's is `MessageBatch`."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all record bodies."""
-
-    def to_arrow(self, schema: pa.Schema) -> pa.RecordBatch:
-        """The records with exactly `schema`."""
-
-
-class MissingRange(Protocol):
-    """Offsets `[start, end)` that retention took; the client calls it `Gap`."""
-
-    @property
-    def start(self) -> int:
-        """The first of them."""
-
-    @property
-    def end(self) -> int:
-        """The first after them."""
-
-
-class ReaderStats(Protocol):
-    """What a reader counts over its life, and the last record of each partition."""
-
-    @property
-    def corrupt(self) -> int:
-        """Records that failed their checksum."""
-
-    @property
-    def gaps(self) -> Sequence[MissingRange]:
-        """In the order in which they were met."""
-
-    @property
-    def last(self) -> Mapping[str, Anchor]:
-        """The last record that was met, by partition."""
-
-
-class RecordReader(Protocol):
-    """What the engine needs of a range reader; the client's is `RangeReader`."""
-
-    @property
-    def stats(self) -> ReaderStats:
-        """Corrupt records and gaps so far."""
-
-    def read(self, range_: OffsetRange) -> Iterator[RecordBatches]:
-        """The records of the range, each once."""
-
+__all__ = ["InlineEngine", "ReadObserver"]
 
 ReadObserver = Callable[[str, int, int], None]
 """Told after each batch: the partition key, records read of it so far, records of all."""

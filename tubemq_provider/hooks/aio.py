@@ -19,6 +19,7 @@ from airflow.sdk import BaseHook
 from tubemq_client import errors
 from tubemq_client.aio import Metadata, Session
 from tubemq_provider.hooks.connection import ConnectionConfig
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.lag import Lag, lag_between
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class TubeMQAsyncHook:
         stable: bool = True,
     ) -> Lag:
         """Index entries between `positions` and the ends: an upper bound on records."""
-        return lag_between(await self.ends(topic, group, stable=stable), positions)
+        return lag_between(await self.ends(topic, group, stable=stable), positions, SPACE)
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from tubemq_client import errors
 from tubemq_client.model import ProducerSettings, address_text
 from tubemq_client.sync import AssignedConsumer, Metadata, Producer, RangeReader
 from tubemq_provider.hooks.connection import ConnectionConfig
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.lag import Lag, lag_between
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class TubeMQHook(BaseHook):
         stable: bool = True,
     ) -> Lag:
         """Index entries between `positions` and the ends: an upper bound on records."""
-        return lag_between(self.ends(topic, group, stable=stable), positions)
+        return lag_between(self.ends(topic, group, stable=stable), positions, SPACE)
 
     def group_offsets(self, topic: str, group: str) -> dict[Partition, int]:
         """Positions that brokers keep for `group` (what TubeMQ's own consumers committed).

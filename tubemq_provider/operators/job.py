@@ -19,6 +19,7 @@ from tubemq_provider.operators.destination import open_sink
 from tubemq_provider.operators.intervals import Interval, no_interval
 from tubemq_provider.operators.narrate import Log, NarratedEngine, Narrator
 from tubemq_provider.operators.resolvers import ResolverMaker
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.book import retired_brokers
@@ -189,7 +190,7 @@ class IngestJob:
         if arguments.max_bytes is None:
             return None
         read = self._resolvers.reader(arguments.group, pool_size=32, filters=arguments.filters)
-        return ByteBudget(arguments.topic, arguments.max_bytes, read)
+        return ByteBudget(arguments.topic, arguments.max_bytes, read, SPACE)
 
     def _initial_position(self) -> str | Mapping[str, object] | None:
         given, topic = self._arguments.initial_position, self._arguments.topic

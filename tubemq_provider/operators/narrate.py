@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tubemq_client.model import INDEX_ENTRY_BYTES
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.errors import WindowError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Narrator:
             "partition %s: %s of at most %s records; in all %s of %s, %s/s, at most %.0f s left",
             key,
             _number(records),
-            _number((end - start) // INDEX_ENTRY_BYTES),
+            _number(SPACE.entries(start, end)),
             _number(total),
             _number(plan.entries),
             _number(int(rate)),

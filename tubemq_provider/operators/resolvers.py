@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from tubemq_client.sync import RangeReader
-from tubemq_provider.windows.time.boundaries import Boundaries
-from tubemq_provider.windows.time.history import (
+from tubemq_provider.sources.tubemq.history import (
     HISTORY_GROUP,
     HISTORY_TOPIC,
     HistoryResolver,
 )
-from tubemq_provider.windows.time.message_time import MessageTimeResolver
+from tubemq_provider.sources.tubemq.message_time import MessageTimeResolver
+from tubemq_provider.windows.time.boundaries import Boundaries
 from tubemq_provider.windows.time.timeline import TimelineResolver
 
 if TYPE_CHECKING:

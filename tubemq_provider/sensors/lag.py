@@ -26,6 +26,7 @@ from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetProgress
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
 from tubemq_provider.windows.lag import lag_between, regressed
 
@@ -180,7 +181,7 @@ def _report(
     ends: dict[Partition, PartitionEnds],
     positions: Mapping[Partition, int],
 ) -> dict[str, Any]:
-    lag = lag_between(ends, positions)
+    lag = lag_between(ends, positions, SPACE)
     return {
         "topic": arguments.topic,
         "group": arguments.group,

@@ -22,6 +22,7 @@ from tubemq_provider.arguments import (
 )
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
 from tubemq_provider.windows.lag import lag_between
 
@@ -151,7 +152,7 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
 
     @staticmethod
     def _report(arguments: ReadyArguments, ends: dict[Partition, PartitionEnds]) -> dict[str, Any]:
-        lag = lag_between(ends, {})
+        lag = lag_between(ends, {}, SPACE)
         return {
             "topic": arguments.topic,
             "end": arguments.end,

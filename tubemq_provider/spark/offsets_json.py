@@ -10,7 +10,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tubemq_client.model import INDEX_ENTRY_BYTES, Partition
+from tubemq_client.model import Partition
+from tubemq_provider.sources.tubemq.space import SPACE
 
 __all__ = ["EARLIEST", "LATEST", "STABLE", "Bound", "Bounds", "parse_bounds", "reversed_bounds"]
 
@@ -114,10 +115,10 @@ def _bound(option: str, topic: str, key: str, value: Any, report: Report) -> Bou
         return None
     if isinstance(value, bool) or not isinstance(value, int):
         return _word(option, value, where, report)
-    if value < 0 or value % INDEX_ENTRY_BYTES:
-        lower = max(0, value - value % INDEX_ENTRY_BYTES)
+    if value < 0 or value % SPACE.step:
+        lower = max(0, value - value % SPACE.step)
         report(
-            f"{option}{where}: offset {value} is not a multiple of {INDEX_ENTRY_BYTES} that is "
+            f"{option}{where}: offset {value} is not a multiple of {SPACE.step} that is "
             f">= 0; the nearest below is {lower}"
         )
         return None

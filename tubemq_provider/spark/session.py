@@ -33,7 +33,7 @@ __all__ = ["freeze", "register", "spark_artifacts", "spark_options"]
 
 _ROOMS = {
     "tubemq_client": ("_core", "_io", "_pb", "_wire", "config", "sync", "tdmsg"),
-    "tubemq_provider": ("files", "spark", "windows"),
+    "tubemq_provider": ("files", "sources", "spark", "windows"),
     "pyspark_tubemq": (),
 }
 """Rooms that reading, planning and writing files in tasks import; modules of a package's top that

@@ -1,7 +1,7 @@
 """Cuts ranges into splits, one per Spark task.
 
 Pure arithmetic on offsets: no broker, no Spark. The splits of a range tile it: no overlap, no gap,
-every boundary a multiple of 28 bytes. That is all a split needs for exactness, because the range
+every boundary an offset. That is all a split needs for exactness, because the range
 reader is exact at any boundary; several splits of one partition are read side by side.
 """
 
@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tubemq_client.model import INDEX_ENTRY_BYTES, OffsetRange
+from tubemq_client.model import OffsetRange
+from tubemq_provider.sources.tubemq.space import SPACE
 
 __all__ = ["Split", "split_ranges"]
 
@@ -62,7 +63,5 @@ def _raise_to(ranges: list[OffsetRange], pieces: list[int], wanted: int) -> None
 
 def _cut(range_: OffsetRange, count: int) -> list[OffsetRange]:
     """`count` pieces whose entries differ by at most one."""
-    bounds = [
-        range_.start + INDEX_ENTRY_BYTES * (range_.entries * i // count) for i in range(count + 1)
-    ]
+    bounds = [range_.start + SPACE.step * (range_.entries * i // count) for i in range(count + 1)]
     return [OffsetRange(range_.partition, start, end) for start, end in pairwise(bounds)]

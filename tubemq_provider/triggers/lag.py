@@ -22,6 +22,7 @@ from tubemq_client.model import Partition
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.aio import TubeMQAsyncHook
 from tubemq_provider.offsets.watching import AsyncState, Kept, kept_position, load_note, store_note
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.triggers._watch import Backoff, LagWatch, jittered
 from tubemq_provider.windows.lag import lag_between
 
@@ -173,7 +174,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
             offset = position.get(partition.key)
             regressed = offset is not None and offset > found.max_offset
             starts[partition] = found.min_offset if regressed else offset
-        return lag_between(ends, starts).total
+        return lag_between(ends, starts, SPACE).total
 
     async def _ends(self, client: Metadata) -> dict[Partition, PartitionEnds]:
         """Stable ends of the partitions that can be read now."""

@@ -15,6 +15,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from tubemq_client import errors
 from tubemq_client.model import Partition
 from tubemq_provider.hooks.aio import TubeMQAsyncHook
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.triggers._watch import Backoff, jittered
 from tubemq_provider.windows.lag import lag_between
 
@@ -129,4 +130,4 @@ class TubeMQOffsetTrigger(BaseTrigger):
         if any(at.get(key, 0) < offset for key, offset in self.until.items()):
             return False
         positions = {Partition.from_key(self.topic, k): v for k, v in self.positions.items()}
-        return lag_between(ends, positions).total >= self.min_lag
+        return lag_between(ends, positions, SPACE).total >= self.min_lag

@@ -11,25 +11,28 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from tubemq_client.model import INDEX_ENTRY_BYTES, Partition
+from tubemq_client.errors import ConfigError
 from tubemq_provider.windows.anchors import read_anchors
 from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.spaces import FIRST_SOURCE, OffsetSpace, space_of
 from tubemq_provider.windows.versions import VERSIONS, brought_up
 
 __all__ = [
     "PLAN_VERSION",
+    "PLAN_VERSION_WITH_SOURCE",
     "Range",
     "WindowKind",
     "identity_problems",
-    "offset_problem",
     "range_problems",
     "read_members",
-    "valid_key",
 ]
 
-PLAN_VERSION: Final = VERSIONS["plan"]
-"""The `v` of plan documents this code writes."""
+PLAN_VERSION: Final = 1
+"""The `v` of plan documents of the first source, which earlier releases read too."""
+
+PLAN_VERSION_WITH_SOURCE: Final = VERSIONS["plan"]
+"""The `v` of those of other sources: an earlier release would take their offsets for its own."""
 
 Range = tuple[int, int]
 
@@ -46,20 +49,6 @@ class WindowKind(StrEnum):
 
 
 _PREFIX = {WindowKind.TIME: "t-", WindowKind.CURSOR: "c-", WindowKind.EXPLICIT: "x-"}
-
-
-def valid_key(key: object) -> bool:
-    """Whether `key` is a partition key like ``"1:10002"``."""
-    return Partition.is_key(key)
-
-
-def offset_problem(offset: object) -> str | None:
-    """What is wrong with an offset, or None."""
-    if isinstance(offset, bool) or not isinstance(offset, int):
-        return f"{offset!r} is not an integer"
-    if offset < 0 or offset % INDEX_ENTRY_BYTES:
-        return f"{offset} is not a multiple of {INDEX_ENTRY_BYTES} that is >= 0"
-    return None
 
 
 def identity_problems(
@@ -82,27 +71,29 @@ def identity_problems(
     return problems
 
 
-def range_problems(ranges: Mapping[str, Range], gaps: Mapping[str, tuple[Range, ...]]) -> list[str]:
+def range_problems(
+    space: OffsetSpace, ranges: Mapping[str, Range], gaps: Mapping[str, tuple[Range, ...]]
+) -> list[str]:
     """What is wrong with the ranges of a plan, and with the gaps inside them."""
     problems = [] if ranges else ["ranges: there is no partition"]
     for key, value in ranges.items():
-        problems += _range_problems(f"range of {key}", key, value)
+        problems += _range_problems(space, f"range of {key}", key, value)
     for key, lost in gaps.items():
         if key not in ranges:
             problems.append(f"gaps name {key}, which has no range")
             continue
         for gap in lost:
-            problems += _range_problems(f"gap of {key}", key, gap)
+            problems += _range_problems(space, f"gap of {key}", key, gap)
             if gap[0] < ranges[key][0] or gap[1] > ranges[key][1]:
                 problems.append(f"gap {list(gap)} of {key} lies outside its range")
     return problems
 
 
-def _range_problems(name: str, key: object, value: Range) -> list[str]:
-    if not valid_key(key):
-        return [f"{name}: the key is not '<broker id>:<partition id>'"]
+def _range_problems(space: OffsetSpace, name: str, key: object, value: Range) -> list[str]:
+    if not space.is_key(key):
+        return [f"{name}: the key is not {space.key_form}"]
     start, end = value
-    problems = [f"{name}: {bad}" for bad in map(offset_problem, value) if bad]
+    problems = [f"{name}: {bad}" for bad in map(space.offset_problem, value) if bad]
     if not problems and start > end:
         problems.append(f"{name}: start {start} is beyond end {end}")
     return problems
@@ -117,18 +108,28 @@ def read_members(document: object, where: str) -> tuple[dict[str, Any], str]:
     if not isinstance(document, dict):
         raise DocumentError(where, [f"it is {type(document).__name__}, not an object"])
     document = brought_up("plan", document, where)
+    space = _space(document, where)
     problems = [f"{name} is missing" for name in _REQUIRED if document.get(name) is None]
     arguments: dict[str, Any] = {}
     for name, (member, convert) in _MEMBERS.items():
         if document.get(member) is None:
             continue
         try:
-            arguments[name] = convert(document[member])
+            value = document[member]
+            anchored = convert is read_anchors
+            arguments[name] = read_anchors(value, space) if anchored else convert(value)
         except (TypeError, ValueError) as exc:
             problems.append(f"{member}: {exc}")
     if problems:
         raise DocumentError(where, problems)
     return arguments, str(document["hash"])
+
+
+def _space(document: Mapping[str, Any], where: str) -> OffsetSpace:
+    try:
+        return space_of(document.get("source", FIRST_SOURCE))
+    except (ConfigError, TypeError) as exc:
+        raise DocumentError(where, [str(exc)]) from exc
 
 
 def _text(value: Any) -> str:
@@ -192,6 +193,7 @@ _MEMBERS: Final[Mapping[str, tuple[str, Any]]] = {
     "h": ("h", _text),
     "filters": ("filters", _texts),
     "epoch": ("epoch", _text),
+    "source": ("source", _text),
     "ranges": ("ranges", _ranges),
     "seq": ("seq", _integer),
     "time": ("time", _interval),

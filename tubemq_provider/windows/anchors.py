@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tubemq_client.model import INDEX_ENTRY_BYTES, Anchor
+from tubemq_client.model import Anchor
+from tubemq_provider.windows.spaces import OffsetSpace
 
 __all__ = ["Anchors", "anchors_document", "read_anchors"]
 
@@ -27,20 +28,20 @@ def anchors_document(anchors: Anchors) -> dict[str, list[Any]]:
     }
 
 
-def read_anchors(value: object) -> dict[str, Anchor]:
+def read_anchors(value: object, space: OffsetSpace) -> dict[str, Anchor]:
     """The anchors in a document. Raises `ValueError` or `TypeError` for what is none."""
     if not isinstance(value, dict):
         raise TypeError(f"{value!r} is not an object")
-    return {str(key): _anchor(found) for key, found in value.items()}
+    return {str(key): _anchor(found, space) for key, found in value.items()}
 
 
-def _anchor(value: object) -> Anchor:
+def _anchor(value: object, space: OffsetSpace) -> Anchor:
     if not isinstance(value, list) or len(value) != 2:
         raise TypeError(f"{value!r} is not [offset, record]")
     offset, record = value
     if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
         raise ValueError(f"offset {offset!r} is not an integer >= 0")
-    if offset % INDEX_ENTRY_BYTES or not isinstance(record, str):
+    if offset % space.step or not isinstance(record, str):
         raise ValueError(f"{value!r} is not an offset and a record")
     message_id, _, checksum = record.partition("/")
     return Anchor(offset, int(message_id), int(checksum))

@@ -16,7 +16,6 @@ from typing import Any, Final, Generic, TypeVar
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.windows.canonical import parse_instant, rfc3339
-from tubemq_provider.windows.plan import key_order
 from tubemq_provider.windows.protocols import Marker
 from tubemq_provider.windows.run.result import merged_gaps
 
@@ -118,8 +117,8 @@ def _of_scope(markers: list[Marker], start: datetime | None, end: datetime | Non
         plan.h,
         len(markers),
         pieces_of(_intervals(markers), start, end),
-        {key: pieces_of(found) for key, found in sorted(ranges.items(), key=key_order)},
-        {key: sorted(gaps) for key, gaps in sorted(lost.items(), key=key_order)},
+        {key: pieces_of(found) for key, found in plan.space.by_key(ranges).items()},
+        {key: sorted(gaps) for key, gaps in plan.space.by_key(lost).items()},
     )
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from tubemq_provider.windows._plan_document import offset_problem, valid_key
 from tubemq_provider.windows.anchors import Anchors, anchors_document, read_anchors
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import DocumentError, IdentityMismatch
-from tubemq_provider.windows.plan import WindowScope, key_order
+from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.spaces import OffsetSpace
 from tubemq_provider.windows.versions import VERSIONS, brought_up
 
 __all__ = [
@@ -48,12 +48,12 @@ class Position:
     next: Mapping[str, int]
     last: Anchors = field(default_factory=dict, compare=False)
 
-    def to_document(self, h: str) -> dict[str, Any]:
+    def to_document(self, h: str, space: OffsetSpace) -> dict[str, Any]:
         """What a commit event carries under ``position``."""
-        ordered = dict(sorted(self.next.items(), key=key_order))
+        ordered = space.by_key(self.next)
         document: dict[str, Any] = {"h": h, "seq": self.seq, "next": ordered}
         if self.last:
-            document["last"] = anchors_document(dict(sorted(self.last.items(), key=key_order)))
+            document["last"] = anchors_document(space.by_key(self.last))
         return document
 
 
@@ -80,7 +80,7 @@ class Cursor:
             "topic": scope.topic,
             "group": scope.group,
             "epoch": scope.epoch,
-            **self.position.to_document(scope.h),
+            **self.position.to_document(scope.h, scope.space),
             "rev": self.rev,
             "by": self.by,
             "updated": rfc3339(now),
@@ -166,7 +166,7 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
         raise DocumentError(subject, [f"it is {type(document).__name__}, not an object"])
     if versioned:
         document = brought_up("cursor", document, subject)
-    problems = _problems(document)
+    problems = _problems(document, scope.space)
     if problems:
         raise DocumentError(subject, problems)
     if document["h"] != scope.h:
@@ -176,7 +176,7 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
             f"give this pipeline its own group; or, if the group is to begin anew as it is now, "
             f"give it a new epoch: {epoch_command(scope)}"
         )
-    last = read_anchors(document.get("last", {}))
+    last = read_anchors(document.get("last", {}), scope.space)
     return Position(document["seq"], dict(document["next"]), last)
 
 
@@ -185,7 +185,7 @@ def epoch_command(scope: WindowScope) -> str:
     return f"airflow tubemq offsets epoch {scope.cluster}/{scope.topic}/{scope.group} <name>"
 
 
-def _problems(document: Mapping[str, Any]) -> list[str]:
+def _problems(document: Mapping[str, Any], space: OffsetSpace) -> list[str]:
     problems = []
     if not isinstance(document.get("h"), str):
         problems.append(f"h {document.get('h')!r} is not a string")
@@ -196,12 +196,12 @@ def _problems(document: Mapping[str, Any]) -> list[str]:
     if not isinstance(following, dict) or not following:
         return [*problems, f"next {following!r} is not an object with a partition"]
     for key, offset in following.items():
-        if not valid_key(key):
-            problems.append(f"next: key {key!r} is not '<broker id>:<partition id>'")
-        if bad := offset_problem(offset):
+        if not space.is_key(key):
+            problems.append(f"next: key {key!r} is not {space.key_form}")
+        if bad := space.offset_problem(offset):
             problems.append(f"next of {key}: {bad}")
     try:
-        read_anchors(document.get("last", {}))
+        read_anchors(document.get("last", {}), space)
     except (TypeError, ValueError) as exc:
         problems.append(f"last: {exc}")
     return problems

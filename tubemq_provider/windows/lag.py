@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from tubemq_client.model import INDEX_ENTRY_BYTES, Partition, PartitionEnds
+from tubemq_provider.windows.spaces import Ends, OffsetSpace
 
 __all__ = ["Lag", "lag_between", "regressed"]
 
 
 @dataclass(frozen=True)
 class Lag:
-    """Index entries between positions and ends: an upper bound on records.
+    """Entries between positions and ends: an upper bound on records.
 
-    `total` is the sum over stores; `stores` has it per `"<broker_id>/<store_id>"`. An entry may
-    belong to any partition of the store, and filters make the real number smaller still.
+    `total` is the sum over logs; `stores` has it per log (a store, for TubeMQ). An entry may
+    belong to any partition of the log, and filters make the real number smaller still.
     """
 
     total: int
@@ -27,9 +28,9 @@ class Lag:
 
 
 def lag_between(
-    ends: Mapping[Partition, PartitionEnds], positions: Mapping[Partition, int | None]
+    ends: Mapping[Any, Ends], positions: Mapping[Any, int | None], space: OffsetSpace
 ) -> Lag:
-    """Σ over stores of max over the store's partitions of (end - position) / 28.
+    """Σ over stores of max over the store's partitions of (end - position), in entries.
 
     A partition without a position (missing or None) counts from the store's minimum offset. A
     position below the minimum counts what retention removed as well, so that a loss is not taken
@@ -39,14 +40,14 @@ def lag_between(
     for partition, found in ends.items():
         position = positions.get(partition)
         start = found.min_offset if position is None else position
-        entries = max(0, found.max_offset - start) // INDEX_ENTRY_BYTES
-        key = f"{partition.broker_id}/{partition.store_id}"
+        entries = space.entries(min(start, found.max_offset), found.max_offset)
+        key = space.log_of(partition.key)
         stores[key] = max(stores.get(key, 0), entries)
     return Lag(sum(stores.values()), dict(sorted(stores.items())))
 
 
 def regressed(
-    ends: Mapping[Partition, PartitionEnds], positions: Mapping[Partition, int | None]
+    ends: Mapping[Any, Ends], positions: Mapping[Any, int | None]
 ) -> dict[str, list[int]]:
     """``{"1:0": [position, end]}`` of the partitions whose log ends before the position.
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from tubemq_client.model import Anchor, OffsetRange, Partition
+from tubemq_client.model import Anchor
 from tubemq_provider.windows._plan_document import (
     PLAN_VERSION,
+    PLAN_VERSION_WITH_SOURCE,
     Range,
     WindowKind,
     identity_problems,
     range_problems,
     read_members,
-    valid_key,
 )
 from tubemq_provider.windows.anchors import Anchors, anchors_document
 from tubemq_provider.windows.canonical import (
@@ -30,6 +30,7 @@ from tubemq_provider.windows.canonical import (
     sha256_hex,
 )
 from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.spaces import FIRST_SOURCE, OffsetSpace, space_of
 
 __all__ = [
     "PLAN_VERSION",
@@ -37,7 +38,6 @@ __all__ = [
     "WindowPlan",
     "WindowScope",
     "cursor_window_id",
-    "key_order",
     "time_window_id",
 ]
 
@@ -48,7 +48,8 @@ class WindowScope:
 
     `cluster` is the alias of the connection (changing masters changes nothing), `filters` are
     stream ids (order and repetition do not matter), `epoch` names the life of the topic that
-    offsets refer to, `sink` is `Sink.identity`.
+    offsets refer to, `sink` is `Sink.identity`. `source` is the kind of source; it is part of the
+    identity unless it is the first one, which had none.
     """
 
     cluster: str
@@ -57,6 +58,7 @@ class WindowScope:
     sink: str
     filters: tuple[str, ...] = ()
     epoch: str = ""
+    source: str = FIRST_SOURCE
     _h: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -79,8 +81,14 @@ class WindowScope:
                 list(self.filters),
                 self.epoch,
                 self.sink,
+                *([] if self.source == FIRST_SOURCE else [self.source]),
             ]
         )[:10]
+
+    @property
+    def space(self) -> OffsetSpace:
+        """What offsets and keys of the source mean."""
+        return space_of(self.source)
 
 
 def cursor_window_id(seq: int, h: str) -> str:
@@ -130,13 +138,13 @@ class WindowPlan:
     has_more: bool = False
     before: Anchors = field(default_factory=dict)
     upto: Anchors = field(default_factory=dict)
+    source: str = FIRST_SOURCE
     _hash: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        ordered = dict(sorted(self.ranges.items(), key=key_order))
-        object.__setattr__(self, "ranges", ordered)
+        object.__setattr__(self, "ranges", self.space.by_key(self.ranges))
         problems = identity_problems(self.window_id, self.kind, self.h, self.seq, self.time)
-        problems += range_problems(self.ranges, self.gaps)
+        problems += range_problems(self.space, self.ranges, self.gaps)
         for name, keys in (
             ("resets", self.resets),
             ("joined", self.joined),
@@ -198,11 +206,17 @@ class WindowPlan:
             h=scope.h,
             filters=scope.filters,
             epoch=scope.epoch,
+            source=scope.source,
             ranges=ranges,
             **rest,
         )
 
     # -- meaning ------------------------------------------------------------------------------
+
+    @property
+    def space(self) -> OffsetSpace:
+        """What offsets and keys of the source mean."""
+        return space_of(self.source)
 
     @property
     def hash(self) -> str:
@@ -251,14 +265,15 @@ class WindowPlan:
 
     def scope_in(self, sink: str) -> WindowScope:
         """What this window would belong to in a sink of that identity."""
-        return WindowScope(self.cluster, self.topic, self.group, sink, self.filters, self.epoch)
+        known = (self.filters, self.epoch, self.source)
+        return WindowScope(self.cluster, self.topic, self.group, sink, *known)
 
-    def reads(self) -> Iterator[OffsetRange]:
-        """The ranges an engine has to read: non-empty, with gaps taken out, in key order."""
+    def reads(self) -> Iterator[Any]:
+        """The ranges an engine has to read, as the source's own values: non-empty, with gaps taken
+        out, in key order."""
         for key, (start, end) in self.ranges.items():
-            partition = Partition.from_key(self.topic, key)
             for low, high in _without(start, end, self.gaps.get(key, ())):
-                yield OffsetRange(partition, low, high)
+                yield self.space.ranges(self.topic, key, low, high)
 
     def continues(self, position: Mapping[str, int]) -> bool:
         """Whether this window begins exactly where `position` (next start by key) ends."""
@@ -269,7 +284,7 @@ class WindowPlan:
     def to_document(self) -> dict[str, Any]:
         """The JSON object that stores keep; `from_document` gives an equal plan back."""
         document: dict[str, Any] = {
-            "v": PLAN_VERSION,
+            "v": PLAN_VERSION if self.source == FIRST_SOURCE else PLAN_VERSION_WITH_SOURCE,
             "id": self.window_id,
             "kind": str(self.kind),
             "cluster": self.cluster,
@@ -282,6 +297,7 @@ class WindowPlan:
             "hash": self.hash,
         }
         optional: dict[str, Any] = {
+            "source": None if self.source == FIRST_SOURCE else self.source,
             "seq": self.seq,
             "time": list(self.time) if self.time else None,
             "gaps": {key: [list(gap) for gap in gaps] for key, gaps in self.gaps.items()},
@@ -308,16 +324,6 @@ class WindowPlan:
     def canonical(self) -> str:
         """The canonical JSON of the whole document."""
         return canonical_json(self.to_document())
-
-
-def key_order(item: str | tuple[str, Any]) -> tuple[int, int]:
-    """Sort key for partition keys (or items of a mapping by partition key): numeric; what is no
-    key comes first."""
-    key = item if isinstance(item, str) else item[0]
-    if not valid_key(key):
-        return -1, -1
-    broker, _, partition = key.partition(":")
-    return int(broker), int(partition)
 
 
 def _plan_hash(

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.windows._plan_document import offset_problem, valid_key
+from tubemq_provider.windows.spaces import OffsetSpace
 
 __all__ = [
     "EARLIEST",
@@ -131,7 +131,7 @@ class Policies:
 
 
 def parse_offsets(
-    value: object, topic: str, *, subject: str, words: bool = True
+    value: object, topic: str, *, subject: str, space: OffsetSpace, words: bool = True
 ) -> dict[str, int | str]:
     """Offsets by partition key from what a user types: ``{"<topic>": {"1:0": 2800, "1:1":
     "earliest"}}``. Raises `ConfigError` listing every problem; `words` allows earliest and stable
@@ -139,14 +139,14 @@ def parse_offsets(
     """
     if not isinstance(value, Mapping) or set(value) != {topic}:
         raise ConfigError(
-            f'expected {{"{topic}": {{"<broker id>:<partition id>": offset}}}}, not {value!r}',
+            f'expected {{"{topic}": {{"{space.key_form[1:-1]}": offset}}}}, not {value!r}',
             subject=subject,
         )
     offsets = value[topic]
     if not isinstance(offsets, Mapping) or not offsets:
         raise ConfigError(f"{topic}: {offsets!r} names no partition", subject=subject)
     problems = [
-        bad for key, offset in offsets.items() for bad in _problems(key, offset, words=words)
+        bad for key, offset in offsets.items() for bad in _problems(space, key, offset, words=words)
     ]
     if problems:
         raise ConfigError(problems, subject=subject)
@@ -165,13 +165,13 @@ def words_in(value: object) -> set[str]:
     return {value} if isinstance(value, str) else set()
 
 
-def _problems(key: object, offset: object, *, words: bool) -> list[str]:
-    if not valid_key(key):
-        return [f"{key!r} is not '<broker id>:<partition id>'"]
+def _problems(space: OffsetSpace, key: object, offset: object, *, words: bool) -> list[str]:
+    if not space.is_key(key):
+        return [f"{key!r} is not {space.key_form}"]
     if isinstance(offset, str):
         if words and offset in (EARLIEST, STABLE, LATEST):
             return []
         allowed = "an offset, 'earliest' or 'stable'" if words else "an offset"
         return [f"{key}: {offset!r} is not {allowed}"]
-    problem = offset_problem(offset)
+    problem = space.offset_problem(offset)
     return [f"{key}: {problem}"] if problem else []

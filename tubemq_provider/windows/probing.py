@@ -10,9 +10,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from tubemq_client.model import INDEX_ENTRY_BYTES, Message, OffsetRange, Partition, PartitionEnds
+from tubemq_client.model import Message, OffsetRange
+from tubemq_provider.windows.spaces import Ends, OffsetSpace
 
 __all__ = ["ReadRange", "crossing", "first_in"]
 
@@ -32,18 +33,18 @@ def first_in(
         return next((found for record in records if (found := look(record)) is not None), None)
 
 
-def crossing(
-    partition: Partition, ends: PartitionEnds, passed: Callable[[OffsetRange], bool]
-) -> int:
+def crossing(space: OffsetSpace, ends: Ends, passed: Callable[[Any], bool]) -> int:
     """The offset in `[min, max]` where `passed(from there to the end)` turns true.
 
     `passed` is asked at most log2(entries) + 1 times. If it turns more than once (records out of
     order), the answer is one of these places; a later instant never gets a lower one from the same
     ends.
     """
-    offsets = range(ends.min_offset, ends.max_offset, INDEX_ENTRY_BYTES)
+    offsets = range(ends.min_offset, ends.max_offset, space.step)
     index = bisect_left(
-        offsets, x=True, key=lambda offset: passed(OffsetRange(partition, offset, ends.max_offset))
+        offsets,
+        x=True,
+        key=lambda offset: passed(space.range(ends.partition, offset, ends.max_offset)),
     )
     return offsets[index] if index < len(offsets) else ends.max_offset
 

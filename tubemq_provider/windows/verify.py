@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from tubemq_client.model import INDEX_ENTRY_BYTES
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts, Marker
+from tubemq_provider.windows.spaces import OffsetSpace
 
 __all__ = ["chain_problems", "check_counts", "check_marker", "check_staged"]
 
@@ -37,7 +37,7 @@ def check_counts(plan: WindowPlan, counts: IngestCounts, *, replaces: Marker | N
     if counts.pieces is not None:
         problems += _tiling_problems(plan, counts.pieces)
     if replaces is not None:
-        problems += _lost_since(replaces.counts, counts)
+        problems += _lost_since(plan.space, replaces.counts, counts)
     _raise(plan, problems)
 
 
@@ -76,13 +76,13 @@ def check_marker(marker: Marker, found: Mapping[str, int]) -> None:
         )
 
 
-def _lost_since(before: IngestCounts, now: IngestCounts) -> list[str]:
+def _lost_since(space: OffsetSpace, before: IngestCounts, now: IngestCounts) -> list[str]:
     """What a window would lose by being written again: retention goes on, and disks fail."""
     problems = [
-        f"{key}: the brokers have lost {_length(gaps)} offsets, {_length(before.gaps.get(key, ()))}"
-        f" when the window was written; it is left as it is"
+        f"{key}: the brokers have lost {lost} offsets, {known} when the window was written; it is "
+        f"left as it is"
         for key, gaps in now.gaps.items()
-        if _length(gaps) > _length(before.gaps.get(key, ()))
+        if (lost := _length(space, gaps)) > (known := _length(space, before.gaps.get(key, ())))
     ]
     if now.corrupt > before.corrupt:
         problems.append(
@@ -92,9 +92,9 @@ def _lost_since(before: IngestCounts, now: IngestCounts) -> list[str]:
     return problems
 
 
-def _length(gaps: Iterable[Sequence[int]]) -> int:
-    """Index entries in gaps."""
-    return sum(end - start for start, end in gaps) // INDEX_ENTRY_BYTES
+def _length(space: OffsetSpace, gaps: Iterable[Sequence[int]]) -> int:
+    """Entries in gaps."""
+    return sum(space.entries(start, end) for start, end in gaps)
 
 
 def _tiling_problems(plan: WindowPlan, pieces: Mapping[str, list[list[int]]]) -> list[str]:

@@ -18,10 +18,10 @@ __all__ = ["MIGRATIONS", "VERSIONS", "Migration", "brought_up"]
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
 """Makes of a document of one version one of the next; sets neither `v` nor anything in place."""
 
-VERSIONS: Final[dict[str, int]] = {"plan": 1, "cursor": 1, "event": 1}
+VERSIONS: Final[dict[str, int]] = {"plan": 2, "cursor": 1, "event": 1}
 """The version that this release writes, by kind."""
 
-MIGRATIONS: Final[dict[tuple[str, int], Migration]] = {}
+MIGRATIONS: Final[dict[tuple[str, int], Migration]] = {("plan", 1): dict}
 """From kind and version to how the next one is made. Never removed: documents live for years."""
 
 

@@ -27,11 +27,9 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.windows._plan_document import offset_problem, valid_key
 from tubemq_provider.windows.canonical import basic_instant, parse_basic_instant, rfc3339
 from tubemq_provider.windows.errors import BoundaryConflict, DocumentError, WindowNotReady
-from tubemq_provider.windows.plan import WindowScope, key_order
-from tubemq_provider.windows.planning.budgets import store_name
+from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.protocols import BoundaryBook, Document
 
@@ -226,7 +224,7 @@ class ScopeBook:
                 offsets[key] = max(offset, offsets.get(key, 0))
             if document.get("whole"):
                 break
-        return dict(sorted(offsets.items(), key=key_order))
+        return self._scope.space.by_key(offsets)
 
     def _sides(self, instant: datetime) -> _Sides:
         place = bisect_left(self._instants, instant)
@@ -264,7 +262,7 @@ class ScopeBook:
             "topic": self._scope.topic,
             "h": self._scope.h,
             "resolver": name,
-            "offsets": dict(sorted(offsets.items(), key=key_order)),
+            "offsets": self._scope.space.by_key(offsets),
             "whole": 1,
         }
         notes = {"evidence": answer.evidence, "moved": moved}
@@ -273,12 +271,12 @@ class ScopeBook:
     def _missing(self, answer: Resolved, sides: _Sides) -> dict[str, str]:
         """What an answer leaves out though it has to be told, each with the reason: it would join
         again later and be read twice. What is retired keeps its place instead."""
-        missing = dict(answer.unknown)
+        missing, log_of = dict(answer.unknown), self._scope.space.log_of
         for key in sides.below.keys() - answer.offsets:
-            if key not in missing and store_name(key) not in missing:
+            if key not in missing and log_of(key) not in missing:
                 missing[key] = "an earlier boundary has it, and nothing tells where it was"
         if sides.above is not None:
-            known = {*sides.above, *(store_name(key) for key in sides.above)}
+            known = {*sides.above, *(log_of(key) for key in sides.above)}
             missing = {key: reason for key, reason in missing.items() if key in known}
         return {key: reason for key, reason in missing.items() if not self.is_retired(key)}
 
@@ -306,7 +304,7 @@ def _contradiction(
     text = rfc3339(instant)
     problems = [
         f"partition {key}: {clash.given[key]} is given, {offset} fits"
-        for key, offset in sorted(clash.fits.items(), key=key_order)
+        for key, offset in scope.space.by_key(clash.fits).items()
     ]
     problems += [
         f"partition {key}: not given, {reason}" for key, reason in sorted(clash.missing.items())
@@ -356,9 +354,9 @@ def _check(document: Document, key: str, scope: WindowScope) -> None:
         problems.append("offsets are missing")
         offsets = {}
     for partition, offset in offsets.items():
-        if not valid_key(partition):
-            problems.append(f"{partition!r} is not '<broker id>:<partition id>'")
-        elif bad := offset_problem(offset):
+        if not scope.space.is_key(partition):
+            problems.append(f"{partition!r} is not {scope.space.key_form}")
+        elif bad := scope.space.offset_problem(offset):
             problems.append(f"{partition}: {bad}")
     if problems:
         raise DocumentError(f"boundary {key}", problems)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from tubemq_client.model import INDEX_ENTRY_BYTES, OffsetRange, Partition
 from tubemq_provider.windows.probing import ReadRange
+from tubemq_provider.windows.spaces import OffsetSpace
 
-__all__ = ["ASSUMED_PER_S", "Budget", "ByteBudget", "Pace", "entries_by_store", "store_name"]
+__all__ = ["ASSUMED_PER_S", "Budget", "ByteBudget", "Pace", "entries_by_log"]
 
 Range = tuple[int, int]
 
@@ -35,21 +35,16 @@ _SAMPLED_ENTRIES: Final = 64
 _SAMPLED_STORES: Final = 16
 
 
-def store_name(key: str) -> str:
-    """The store of a partition key: ``1/0`` for ``1:0`` and ``1:1``."""
-    broker, _, partition = key.partition(":")
-    return f"{broker}/{int(partition) // 10_000}"
-
-
-def entries_by_store(ranges: Mapping[str, Range]) -> dict[str, int]:
-    """Index entries between the least start and the highest end of each store; empty ranges, and
-    stores with nothing else, are left out."""
+def entries_by_log(space: OffsetSpace, ranges: Mapping[str, Range]) -> dict[str, int]:
+    """Index entries between the least start and the highest end of each log; empty ranges, and
+    logs with nothing else, are left out."""
     bounds: dict[str, Range] = {}
     for key, (start, end) in ranges.items():
         if start < end:
-            low, high = bounds.get(store_name(key), (start, end))
-            bounds[store_name(key)] = (min(low, start), max(high, end))
-    return {name: (high - low) // INDEX_ENTRY_BYTES for name, (low, high) in bounds.items()}
+            log = space.log_of(key)
+            low, high = bounds.get(log, (start, end))
+            bounds[log] = (min(low, start), max(high, end))
+    return {name: space.entries(low, high) for name, (low, high) in bounds.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +58,11 @@ class ByteBudget:
     topic: str
     max_bytes: int
     read: ReadRange
+    space: OffsetSpace
 
     def __call__(self, ranges: Mapping[str, Range]) -> int | None:
         """Entries for `max_bytes`, at least one; None if the samples have no record."""
-        available = entries_by_store(ranges)
+        available = entries_by_log(self.space, ranges)
         largest = sorted(available, key=lambda name: (-available[name], name))[:_SAMPLED_STORES]
         entries = size = 0
         for name in largest:
@@ -76,13 +72,14 @@ class ByteBudget:
         return max(1, self.max_bytes * entries // size) if size else None
 
     def _bytes_of(self, ranges: Mapping[str, Range], store: str, entries: int) -> int:
-        mine = {key: r for key, r in ranges.items() if store_name(key) == store and r[0] < r[1]}
+        log_of = self.space.log_of
+        mine = {key: r for key, r in ranges.items() if log_of(key) == store and r[0] < r[1]}
         low = min(start for start, _ in mine.values())
-        high = low + entries * INDEX_ENTRY_BYTES
+        high = low + entries * self.space.step
         size = 0
         for key, (start, end) in mine.items():
             if start < min(end, high):
-                wanted = OffsetRange(Partition.from_key(self.topic, key), start, min(end, high))
+                wanted = self.space.ranges(self.topic, key, start, min(end, high))
                 size += sum(len(record.body) for record in self.read(wanted))
         return size
 

@@ -14,17 +14,15 @@ from functools import cached_property
 from typing import Any
 
 from tubemq_client.errors import ConfigError
-from tubemq_client.model import INDEX_ENTRY_BYTES, Partition, PartitionEnds
 from tubemq_provider.windows.cursor import EarlierLife, Position
 from tubemq_provider.windows.errors import NoInitialPosition, WindowNotReady
-from tubemq_provider.windows.plan import WindowPlan, WindowScope, key_order
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.book import boundary_command, brokers_of
 from tubemq_provider.windows.planning.budgets import (
     ASSUMED_PER_S,
     Budget,
     Pace,
-    entries_by_store,
-    store_name,
+    entries_by_log,
 )
 from tubemq_provider.windows.planning.lives import LogLife, LogWitness
 from tubemq_provider.windows.planning.retention import (
@@ -43,6 +41,7 @@ from tubemq_provider.windows.policies import (
     end_word,
     parse_offsets,
 )
+from tubemq_provider.windows.spaces import Ends, OffsetSpace
 
 __all__ = ["CursorPlanner"]
 
@@ -92,7 +91,12 @@ class CursorPlanner:
                     f"initial_position {self.initial_position!r} is neither earliest nor stable"
                 )
         elif self.initial_position is not None:
-            parse_offsets(self.initial_position, self.scope.topic, subject="initial_position")
+            parse_offsets(
+                self.initial_position,
+                self.scope.topic,
+                subject="initial_position",
+                space=self.scope.space,
+            )
         if not self.serialised and STABLE in self._initial_words():
             problems.append(
                 "initial_position 'stable' needs serialised runs (max_active_tis_per_dag=1)"
@@ -112,7 +116,9 @@ class CursorPlanner:
         if isinstance(wanted, str):
             offsets: dict[str, int | str] = dict.fromkeys(self._known, wanted)
         else:
-            offsets = parse_offsets(wanted, self.scope.topic, subject="initial_position")
+            offsets = parse_offsets(
+                wanted, self.scope.topic, subject="initial_position", space=self.scope.space
+            )
         self._check_initial(offsets)
         return Position(0, {key: self._resolve(key, offset) for key, offset in offsets.items()})
 
@@ -128,7 +134,7 @@ class CursorPlanner:
             for key, start in starts.items()
         }
         gaps = lost_starts(self.scope.topic, full, self._known, self.policies.gap_policy)
-        ranges = _capped(full, gaps, self._cap(full, gaps), turn=position.seq)
+        ranges = _capped(self.scope.space, full, gaps, self._cap(full, gaps), turn=position.seq)
         # A reset, or where a partition joins at its end, is lost again unless a window says so.
         fixes = bool(resets) or (
             bool(joined) and self.policies.new_partition_position is NewPartitionPosition.STABLE
@@ -187,7 +193,7 @@ class CursorPlanner:
         if "_looked" not in self.__dict__:
             return {}
         away = away_of(self._looked)
-        keys = sorted({*position.next, *away} - self._known.keys(), key=key_order)
+        keys = self.scope.space.ordered({*position.next, *away} - self._known.keys())
         gone = self._retired(keys)
         return {key: away.get(key, "no broker has it") for key in keys if key not in gone}
 
@@ -207,16 +213,16 @@ class CursorPlanner:
         if self.max_duration is not None:
             pace = self.pace or Pace(ASSUMED_PER_S, 1000)
             caps.append(pace.entries_in(self.max_duration))
-        if self.byte_budget is not None and entries_by_store(ranges):
+        if self.byte_budget is not None and entries_by_log(self.scope.space, ranges):
             caps.append(self.byte_budget(ranges))
         return min((cap for cap in caps if cap is not None), default=None)
 
     @cached_property
-    def _known(self) -> dict[str, PartitionEnds]:
-        return by_key(self.scope.topic, self._looked)
+    def _known(self) -> dict[str, Ends]:
+        return by_key(self.scope.topic, self.scope.space, self._looked)
 
     @cached_property
-    def _looked(self) -> Mapping[Partition, PartitionEnds]:
+    def _looked(self) -> Mapping[Any, Ends]:
         return self.ends()
 
     def _retired(self, keys: Collection[str]) -> set[str]:
@@ -303,6 +309,7 @@ class CursorPlanner:
 
 
 def _capped(
+    space: OffsetSpace,
     full: Mapping[str, Range],
     gaps: Mapping[str, tuple[Range, ...]],
     max_entries: int | None,
@@ -315,19 +322,20 @@ def _capped(
     of the cap in proportion to what it has, and all its partitions end at the same offset.
     """
     readable = _readable(full, gaps)
-    available = entries_by_store(readable)
+    available = entries_by_log(space, readable)
     if max_entries is None or sum(available.values()) <= max_entries:
         return dict(full)
     shares = _shares(available, max_entries, turn)
     lowest: dict[str, int] = {}
     for key, (start, end) in readable.items():
         if start < end:
-            lowest[store_name(key)] = min(lowest.get(store_name(key), start), start)
+            log = space.log_of(key)
+            lowest[log] = min(lowest.get(log, start), start)
     capped = {}
     for key, (start, end) in full.items():
-        name = store_name(key)
+        name = space.log_of(key)
         if name in lowest:
-            limit = lowest[name] + shares[name] * INDEX_ENTRY_BYTES
+            limit = lowest[name] + shares[name] * space.step
             end = min(end, max(limit, readable[key][0])) if shares[name] else start  # noqa: PLW2901
         capped[key] = (start, end)
     return capped

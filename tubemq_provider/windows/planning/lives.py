@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from tubemq_client.errors import LogReplaced
-from tubemq_client.model import INDEX_ENTRY_BYTES, Anchor, OffsetRange, Partition, PartitionEnds
+from tubemq_client.model import Anchor
 from tubemq_provider.windows.anchors import Anchors
 from tubemq_provider.windows.cursor import epoch_command
-from tubemq_provider.windows.plan import WindowPlan, WindowScope, key_order
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["LogLife", "LogWitness", "new_life_advice"]
 
@@ -31,10 +32,10 @@ Range = tuple[int, int]
 class LogWitness(Protocol):
     """What the brokers say of single records; `RangeReader` has both. Raises network errors."""
 
-    def first_record(self, range_: OffsetRange) -> Anchor | None:
+    def first_record(self, range_: Any) -> Anchor | None:
         """The first record of a range."""
 
-    def holds(self, partition: Partition, anchor: Anchor, upto: int) -> bool | None:
+    def holds(self, partition: Any, anchor: Anchor, upto: int) -> bool | None:
         """Whether the anchor's record is where it was; None if retention has removed the place."""
 
 
@@ -50,7 +51,7 @@ class LogLife:
         self,
         upto: Mapping[str, int],
         anchors: Anchors,
-        known: Mapping[str, PartitionEnds],
+        known: Mapping[str, Ends],
         *,
         shorter: bool = False,
     ) -> list[str]:
@@ -72,14 +73,14 @@ class LogLife:
             best = max(usable, key=lambda key: anchors[key].offset, default=None)
             if best is not None and self._holds(best, anchors[best], upto[best]) is False:
                 found += keys
-        return sorted(found, key=key_order)
+        return self.scope.space.ordered(found)
 
     def refuse(self, keys: list[str], anchors: Anchors) -> None:
         """Raise `LogReplaced` if there are such partitions."""
         if keys:
             raise LogReplaced(_message(self.scope, keys, anchors))
 
-    def recognise(self, plan: WindowPlan, known: Mapping[str, PartitionEnds]) -> None:
+    def recognise(self, plan: WindowPlan, known: Mapping[str, Ends]) -> None:
         """Raise `LogReplaced` unless the logs of `plan` are those it was made for."""
         self.refuse(self.replaced(plan.ends, plan.before, known), plan.before)
 
@@ -88,7 +89,7 @@ class LogLife:
         self._answers.clear()
 
     def taken(
-        self, ranges: Mapping[str, Range], anchors: Anchors, known: Mapping[str, PartitionEnds]
+        self, ranges: Mapping[str, Range], anchors: Anchors, known: Mapping[str, Ends]
     ) -> dict[str, Anchor]:
         """`anchors`, and a new one for each store whose anchors are none or out of reach: a record
         shortly before the ranges, or else their first one."""
@@ -106,36 +107,30 @@ class LogLife:
                     break
         return found
 
-    def _places(
-        self, ranges: Mapping[str, Range], known: Mapping[str, PartitionEnds]
-    ) -> Iterator[OffsetRange]:
+    def _places(self, ranges: Mapping[str, Range], known: Mapping[str, Ends]) -> Iterator[Any]:
         """Where a record of a store may be that tells its log, the most telling place first."""
-        topic = self.scope.topic
+        space, topic = self.scope.space, self.scope.topic
         key = max(ranges, key=lambda key: ranges[key][0], default=None)
         if key is not None:
             start, least = ranges[key][0], known[key].min_offset
             for entries in _LOOKS_BACK:
-                low = max(least, start - entries * INDEX_ENTRY_BYTES)
+                low = max(least, start - entries * space.step)
                 if low < start <= known[key].max_offset:
-                    yield OffsetRange(Partition.from_key(topic, key), low, start)
+                    yield space.ranges(topic, key, low, start)
         for name, (start, end) in ranges.items():
             low = max(start, known[name].min_offset)
             if low < end <= known[name].max_offset:
-                yield OffsetRange(Partition.from_key(topic, name), low, end)
+                yield space.ranges(topic, name, low, end)
 
     def _holds(self, key: str, anchor: Anchor, upto: int) -> bool | None:
         asked = (key, anchor)
         if asked not in self._answers and self.witness is not None:
-            partition = Partition.from_key(self.scope.topic, key)
+            partition = self.scope.space.partition(self.scope.topic, key)
             self._answers[asked] = self.witness.holds(partition, anchor, upto)
         return self._answers[asked]
 
     def _stores(self, keys: Mapping[str, object]) -> list[list[str]]:
-        stores: dict[tuple[int, int], list[str]] = {}
-        for key in keys:
-            partition = Partition.from_key(self.scope.topic, key)
-            stores.setdefault(partition.store_key, []).append(key)
-        return list(stores.values())
+        return list(self.scope.space.logs(keys).values())
 
 
 def new_life_advice(scope: WindowScope) -> str:

@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from typing import Protocol
 
 from tubemq_client.errors import ConfigError
-from tubemq_client.model import INDEX_ENTRY_BYTES, PartitionEnds
 from tubemq_provider.windows.anchors import anchors_document, read_anchors
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import WindowNotReady
@@ -36,6 +35,7 @@ from tubemq_provider.windows.policies import (
     end_word,
 )
 from tubemq_provider.windows.protocols import BoundaryBook
+from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["ExplicitPlanner", "StandalonePlanner", "TimePlanner"]
 
@@ -94,8 +94,8 @@ class _Standalone:
             self._life.recognise(plan, self._known)
 
     @cached_property
-    def _known(self) -> dict[str, PartitionEnds]:
-        return by_key(self.scope.topic, self.ends())
+    def _known(self) -> dict[str, Ends]:
+        return by_key(self.scope.topic, self.scope.space, self.ends())
 
     @cached_property
     def _life(self) -> LogLife:
@@ -215,7 +215,7 @@ class TimePlanner(_Standalone):
         answer = ask(self.resolver, at)
         if self.witness is None:
             return answer
-        known = by_key(self.scope.topic, self.ends())
+        known = by_key(self.scope.topic, self.scope.space, self.ends())
         here = {key: (offset, offset) for key, offset in answer.offsets.items() if key in known}
         anchors = self._life.taken(here, {}, known)
         if not anchors:
@@ -228,10 +228,10 @@ class TimePlanner(_Standalone):
         instants = book.instants()
         if self.witness is None or not instants:
             return
-        anchors = read_anchors(book.evidence(instants[-1]).get(_ANCHORS, {}))
+        anchors = read_anchors(book.evidence(instants[-1]).get(_ANCHORS, {}), self.scope.space)
         if anchors:
-            known = by_key(self.scope.topic, self.ends())
-            upto = {key: anchor.offset + INDEX_ENTRY_BYTES for key, anchor in anchors.items()}
+            known = by_key(self.scope.topic, self.scope.space, self.ends())
+            upto = {key: anchor.offset + self.scope.space.step for key, anchor in anchors.items()}
             offsets = book.at(instants[-1])
             wide = {key: max(end, offsets.get(key, 0)) for key, end in upto.items()}
             self._life.refuse(self._life.replaced(wide, anchors, known, shorter=True), anchors)
@@ -240,7 +240,7 @@ class TimePlanner(_Standalone):
         self,
         before: Mapping[str, int],
         after: Mapping[str, int],
-        known: Mapping[str, PartitionEnds],
+        known: Mapping[str, Ends],
         gone: Collection[str],
     ) -> tuple[dict[str, Range], tuple[str, ...]]:
         problems = [
@@ -265,7 +265,7 @@ class TimePlanner(_Standalone):
         # Before any partition joined there is nothing to read, and a window says so of some.
         return ranges or dict.fromkeys(known, (0, 0)), joined
 
-    def _joining(self, key: str, known: PartitionEnds | None, end: int) -> int:
+    def _joining(self, key: str, known: Ends | None, end: int) -> int:
         """Where a partition begins that no earlier boundary knows."""
         if self.policies.new_partition_position is NewPartitionPosition.STABLE:
             return end
@@ -347,7 +347,7 @@ class ExplicitPlanner(_Standalone):
         return WindowPlan.explicit(self.scope, ranges, gaps=gaps, before=before)
 
 
-def _offset(value: int | str, known: PartitionEnds) -> int:
+def _offset(value: int | str, known: Ends) -> int:
     if value == EARLIEST:
         return known.min_offset
     if end_word(value) == STABLE:

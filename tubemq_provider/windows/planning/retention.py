@@ -7,42 +7,44 @@ question and the option that decides. This module must not do I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from tubemq_client.errors import ConfigError, DataLoss, LogTruncated
-from tubemq_client.model import Partition, PartitionEnds, ReachableEnds
+from tubemq_client.model import ReachableEnds
 from tubemq_provider.windows.errors import WindowNotReady
-from tubemq_provider.windows.plan import WindowScope, key_order
+from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.lives import new_life_advice
 from tubemq_provider.windows.policies import GapPolicy
+from tubemq_provider.windows.spaces import Ends, OffsetSpace
 
 __all__ = ["EndsLookup", "away_of", "by_key", "check_reachable", "lost_starts", "truncated"]
 
-EndsLookup = Callable[[], Mapping[Partition, PartitionEnds]]
+EndsLookup = Callable[[], Mapping[Any, Ends]]
 """Asks the brokers for the ends of every partition of the topic, stable ends for cursor windows.
 A `ReachableEnds` also says which partitions are there, and have a broker that does not answer."""
 
 Range = tuple[int, int]
+Found = TypeVar("Found", bound=Ends)
 
 
-def by_key(topic: str, ends: Mapping[Partition, PartitionEnds]) -> dict[str, PartitionEnds]:
+def by_key(topic: str, space: OffsetSpace, ends: Mapping[Any, Found]) -> dict[str, Found]:
     """Ends by partition key, in key order. Raises `ConfigError` if the topic has no partition."""
     found = {partition.key: end for partition, end in ends.items() if partition.topic == topic}
     if not found:
         raise ConfigError(f"topic {topic!r} has no partition on any broker", subject="topic")
-    return dict(sorted(found.items(), key=key_order))
+    return space.by_key(found)
 
 
-def away_of(ends: Mapping[Partition, PartitionEnds]) -> dict[str, str]:
+def away_of(ends: Mapping[Any, Ends]) -> dict[str, str]:
     """Partitions whose broker did not answer, by key in key order, each with the reason."""
     away = ends.away if isinstance(ends, ReachableEnds) else {}
-    found = {partition.key: reason for partition, reason in away.items()}
-    return dict(sorted(found.items(), key=key_order))
+    return {partition.key: reason for partition, reason in sorted(away.items())}
 
 
 def lost_starts(
     topic: str,
     ranges: Mapping[str, Range],
-    ends: Mapping[str, PartitionEnds],
+    ends: Mapping[str, Ends],
     policy: GapPolicy,
 ) -> dict[str, tuple[Range, ...]]:
     """The part of each range below the broker's minimum offset.
@@ -70,9 +72,7 @@ def lost_starts(
     return gaps
 
 
-def check_reachable(
-    topic: str, ranges: Mapping[str, Range], ends: Mapping[str, PartitionEnds]
-) -> None:
+def check_reachable(topic: str, ranges: Mapping[str, Range], ends: Mapping[str, Ends]) -> None:
     """Whether every range ends within what brokers have on disk; raises `WindowNotReady`. An empty
     range needs no broker."""
     problems = []
@@ -95,7 +95,7 @@ def check_reachable(
 
 
 def truncated(
-    scope: WindowScope, position: Mapping[str, int], ends: Mapping[str, PartitionEnds]
+    scope: WindowScope, position: Mapping[str, int], ends: Mapping[str, Ends]
 ) -> LogTruncated | None:
     """The error for partitions whose log ends before the position, or None if there are none."""
     lines = "".join(

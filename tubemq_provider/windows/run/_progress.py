@@ -15,7 +15,7 @@ from datetime import datetime
 from tubemq_provider.windows.cursor import Cursor, Position
 from tubemq_provider.windows.errors import MarkerConflict, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, cursor_window_id
-from tubemq_provider.windows.planning.budgets import Pace, entries_by_store
+from tubemq_provider.windows.planning.budgets import Pace, entries_by_log
 from tubemq_provider.windows.protocols import IngestCounts, Marker, Staging
 
 __all__ = [
@@ -147,7 +147,8 @@ class RunProgress:
         if self.plan is None or self.began is None or self.ended is None or not self.plan.entries:
             return None
         took = (self.ended - self.began).total_seconds()
-        return Pace(sum(entries_by_store(self.plan.ranges).values()), max(1, int(took * 1000)))
+        entries = entries_by_log(self.plan.space, self.plan.ranges)
+        return Pace(sum(entries.values()), max(1, int(took * 1000)))
 
     def recovered(self, h: str) -> tuple[str, ...]:
         """Published windows that no event has announced and this run does not announce as its own:

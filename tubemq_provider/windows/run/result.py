@@ -138,7 +138,7 @@ def event_document(
             "replayed": int(result.replayed),
         }
     if result.position is not None:
-        document["position"] = result.position.to_document(scope.h)
+        document["position"] = result.position.to_document(scope.h, scope.space)
         document["recovered"] = list(result.recovered)
     if result.absent:
         document["absent"] = list(result.absent)

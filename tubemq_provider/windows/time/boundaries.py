@@ -19,6 +19,7 @@ from typing import Any
 from tubemq_client.errors import ConfigError
 from tubemq_provider.windows.canonical import parse_instant, rfc3339
 from tubemq_provider.windows.policies import parse_offsets
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 __all__ = ["Boundaries"]
 
@@ -35,8 +36,11 @@ class Boundaries:
     name = "boundaries"
     exact = True
 
-    def __init__(self, mapping: Mapping[str, Any], topic: str) -> None:
+    def __init__(
+        self, mapping: Mapping[str, Any], topic: str, *, source: str = FIRST_SOURCE
+    ) -> None:
         self._topic = topic
+        self._space = space_of(source)
         self._offsets: dict[datetime, dict[str, int]] = {}
         problems: list[str] = []
         for text, topics in mapping.items():
@@ -50,15 +54,21 @@ class Boundaries:
             raise ConfigError(problems, subject="boundaries")
 
     @classmethod
-    def load(cls, source: Mapping[str, Any] | str | PathLike[str], topic: str) -> Boundaries:
+    def load(
+        cls,
+        given: Mapping[str, Any] | str | PathLike[str],
+        topic: str,
+        *,
+        source: str = FIRST_SOURCE,
+    ) -> Boundaries:
         """From a mapping, a path of a JSON file, or a URL (needs fsspec).
 
         The file is read now, once; call it again to see what was added. Errors show neither login
         nor parameters of a URL.
         """
-        if isinstance(source, Mapping):
-            return cls(source, topic)
-        text = str(source)
+        if isinstance(given, Mapping):
+            return cls(given, topic, source=source)
+        text = str(given)
         try:
             mapping = json.loads(_read(text))
         except ConfigError:
@@ -67,7 +77,7 @@ class Boundaries:
             problem = f"{_shown(text)} cannot be read: {_reason(text, exc)}"
         else:
             if isinstance(mapping, dict):
-                return cls(mapping, topic)
+                return cls(mapping, topic, source=source)
             problem = f"{_shown(text)} holds no JSON object"
         # Outside of `except`: what is chained is shown too, and drivers repeat the URL.
         raise ConfigError(problem, subject="boundaries")
@@ -92,7 +102,11 @@ class Boundaries:
         if self._topic not in topics:
             return
         offsets = parse_offsets(
-            {self._topic: topics[self._topic]}, self._topic, subject="boundary", words=False
+            {self._topic: topics[self._topic]},
+            self._topic,
+            subject="boundary",
+            space=self._space,
+            words=False,
         )
         if self._offsets.setdefault(instant, offsets) != offsets:  # type: ignore[arg-type]
             raise ValueError(f"{text}: the same instant is given twice with different offsets")

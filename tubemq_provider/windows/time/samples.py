@@ -11,20 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from tubemq_client.errors import ConfigError
-from tubemq_client.model import Partition
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import WindowNotReady
+from tubemq_provider.windows.spaces import OffsetSpace
 
-__all__ = ["Cover", "Sample", "by_partition", "cover", "instant_of", "ms_of", "store_of"]
+__all__ = ["Cover", "Sample", "by_partition", "cover", "instant_of", "ms_of"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Ends of stores (``"<broker id>/<store id>"``), read at `at_ms` or a moment later."""
+    """Ends of logs (for TubeMQ ``"<broker id>/<store id>"``), read at `at_ms` or a moment later."""
 
     at_ms: int
     ends: Mapping[str, int] = field(default_factory=dict)
@@ -51,11 +52,6 @@ def ms_of(instant: datetime) -> int:
 def instant_of(at_ms: int) -> datetime:
     """The instant of a time in ms since the epoch, in UTC."""
     return _EPOCH + timedelta(milliseconds=at_ms)
-
-
-def store_of(partition: Partition) -> str:
-    """The store of a partition as documents name it, ``"1/0"``."""
-    return f"{partition.broker_id}/{partition.store_id}"
 
 
 def cover(
@@ -110,11 +106,11 @@ def _raise_ends(ends: dict[str, int], sample: Sample, wanted: set[str]) -> None:
 
 
 def by_partition(
-    ends: Mapping[str, int], partitions: Iterable[Partition]
+    space: OffsetSpace, ends: Mapping[str, int], partitions: Iterable[Any]
 ) -> tuple[dict[str, int], dict[str, str]]:
     """Offsets by partition key, and stores that have no partition just now, with the reason: to
     leave one out would make it join again later, and its records would come twice."""
-    known = sorted(partitions)
-    found = {item.key: ends[store_of(item)] for item in known if store_of(item) in ends}
-    gone = sorted(ends.keys() - {store_of(item) for item in known})
+    logs = {item.key: space.log_of(item.key) for item in sorted(partitions)}
+    found = {key: ends[log] for key, log in logs.items() if log in ends}
+    gone = sorted(ends.keys() - set(logs.values()))
     return found, dict.fromkeys(gone, "no broker offers its partitions now")

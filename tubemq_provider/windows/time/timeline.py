@@ -22,20 +22,18 @@ from itertools import accumulate, pairwise
 from typing import Any, Final, Protocol
 
 from tubemq_client.errors import ConfigError
-from tubemq_client.model import Partition
-from tubemq_provider.windows._plan_document import offset_problem
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.retention import EndsLookup
 from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.spaces import FIRST_SOURCE, OffsetSpace, space_of
 from tubemq_provider.windows.time.samples import (
     Sample,
     by_partition,
     cover,
     instant_of,
     ms_of,
-    store_of,
 )
 
 __all__ = ["MAX_BYTES", "Timeline", "TimelineResolver", "TimelineStore", "record_sample"]
@@ -141,11 +139,12 @@ class Timeline:
         }
 
     @classmethod
-    def from_document(cls, document: object, topic: str) -> Timeline:
+    def from_document(cls, document: object, topic: str, *, source: str = FIRST_SOURCE) -> Timeline:
         """The timeline in a stored document. Raises `DocumentError` with every problem."""
+        space = space_of(source)
         if isinstance(document, dict) and document.get("v") == _PACKED:
             document = _unpacked(document, topic)
-        problems = _problems(document, topic)
+        problems = _problems(document, topic, space)
         if problems:
             raise DocumentError(f"timeline of topic {topic!r}", problems)
         assert isinstance(document, dict)
@@ -198,7 +197,7 @@ def _without_repetition(samples: Iterable[Sample]) -> list[Sample]:
     return kept
 
 
-def _problems(document: object, topic: str) -> list[str]:
+def _problems(document: object, topic: str, space: OffsetSpace) -> list[str]:
     if not isinstance(document, dict):
         return ["it is no object"]
     if document.get("v") != _VERSION:
@@ -212,7 +211,8 @@ def _problems(document: object, topic: str) -> list[str]:
     elif not isinstance(rows, list):
         problems.append("samples are missing")
     else:
-        problems += [f"sample {row!r} is damaged" for row in rows if not _is_row(row, len(stores))]
+        damaged = [row for row in rows if not _is_row(space, row, len(stores))]
+        problems += [f"sample {row!r} is damaged" for row in damaged]
     return problems
 
 
@@ -225,17 +225,22 @@ def _is_column(value: Any) -> bool:
     )
 
 
-def _is_row(row: Any, stores: int) -> bool:
+def _is_row(space: OffsetSpace, row: Any, stores: int) -> bool:
     return (
         isinstance(row, list)
         and len(row) == stores + 1
         and type(row[0]) is int
-        and all(end == _MISSING or not offset_problem(end) for end in row[1:])
+        and all(end == _MISSING or not space.offset_problem(end) for end in row[1:])
     )
 
 
 def record_sample(
-    topic: str, store: TimelineStore, ends: EndsLookup, clock: Callable[[], datetime]
+    topic: str,
+    store: TimelineStore,
+    ends: EndsLookup,
+    clock: Callable[[], datetime],
+    *,
+    source: str = FIRST_SOURCE,
 ) -> Timeline:
     """Look the ends up, add them to the timeline and store it; the timeline afterwards.
 
@@ -246,11 +251,14 @@ def record_sample(
     asked = ms_of(clock())
     found = ends()
     highest: dict[str, int] = {}
+    log_of = space_of(source).log_of
     for partition, end in found.items():
-        name = store_of(partition)
+        name = log_of(partition.key)
         highest[name] = max(highest.get(name, 0), end.max_offset)
     document = store.load_timeline()
-    timeline = Timeline.from_document(document, topic) if document else Timeline(topic)
+    timeline = Timeline(topic)
+    if document:
+        timeline = Timeline.from_document(document, topic, source=source)
     timeline = timeline.with_sample(Sample(asked, highest))
     store.store_timeline(timeline.to_document())
     return timeline
@@ -268,9 +276,12 @@ class TimelineResolver:
         self,
         topic: str,
         load: Callable[[], Document | None],
-        partitions: Callable[[], Iterable[Partition]],
+        partitions: Callable[[], Iterable[Any]],
         late_allowance: timedelta = timedelta(0),
+        *,
+        source: str = FIRST_SOURCE,
     ) -> None:
+        self._space = space_of(source)
         self._topic = topic
         self._load = load
         self._partitions = partitions
@@ -285,7 +296,9 @@ class TimelineResolver:
         after the last."""
         document = self._load()
         timeline = (
-            Timeline.from_document(document, self._topic) if document else Timeline(self._topic)
+            Timeline.from_document(document, self._topic, source=self._space.source)
+            if document
+            else Timeline(self._topic)
         )
         subject = f"timeline of topic {self._topic!r}"
         found = cover(
@@ -294,7 +307,7 @@ class TimelineResolver:
             first_seen=timeline.first_seen,
             subject=subject,
         )
-        offsets, gone = by_partition(found.ends, list(self._partitions()))
+        offsets, gone = by_partition(self._space, found.ends, list(self._partitions()))
         return Resolved(
             offsets,
             {

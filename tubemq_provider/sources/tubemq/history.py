@@ -19,10 +19,11 @@ from typing import Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import INDEX_ENTRY_BYTES, Message, OffsetRange, Partition, PartitionEnds
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.planning.instants import Resolved
-from tubemq_provider.windows.planning.retention import EndsLookup, away_of
+from tubemq_provider.windows.planning.retention import away_of
 from tubemq_provider.windows.probing import ReadRange, crossing, first_in
 from tubemq_provider.windows.time.samples import Sample, by_partition, cover, instant_of, ms_of
 
@@ -104,7 +105,7 @@ class HistoryResolver:
         topic: str,
         group: str,
         read: ReadRange,
-        ends: EndsLookup,
+        ends: Callable[[], Mapping[Partition, PartitionEnds]],
         partitions: Callable[[], Iterable[Partition]],
         late_allowance: timedelta = timedelta(0),
     ) -> None:
@@ -149,7 +150,7 @@ class HistoryResolver:
             since.append(found.since_ms)
             until.append(found.until_ms)
         partitions = list(self._partitions())
-        offsets, gone = by_partition(ends, partitions)
+        offsets, gone = by_partition(SPACE, ends, partitions)
         return Resolved(
             offsets,
             {"since": rfc3339(instant_of(min(since))), "until": rfc3339(instant_of(max(until)))},
@@ -161,7 +162,7 @@ class HistoryResolver:
             sample = self._first(rest)
             return sample is None or sample.at_ms >= at_ms
 
-        place = crossing(partition, ends, passed)
+        place = crossing(SPACE, ends, passed)
         after = self._first(OffsetRange(partition, place, ends.max_offset))
         if after is not None and after.at_ms == at_ms:
             return _Around(after, after)

@@ -25,13 +25,12 @@ from tubemq_client.model import (
     PartitionEnds,
     message_minute,
 )
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import WindowNotReady
-from tubemq_provider.windows.plan import key_order
 from tubemq_provider.windows.planning.instants import Resolved
-from tubemq_provider.windows.planning.retention import EndsLookup, away_of, by_key
+from tubemq_provider.windows.planning.retention import away_of, by_key
 from tubemq_provider.windows.probing import ReadRange, crossing, first_in
-from tubemq_provider.windows.time.samples import store_of
 
 __all__ = ["LOOK_AHEAD", "MessageTimeResolver", "message_minute"]
 
@@ -75,7 +74,7 @@ class MessageTimeResolver:
         self,
         topic: str,
         read: ReadRange,
-        ends: EndsLookup,
+        ends: Callable[[], Mapping[Partition, PartitionEnds]],
         clock: Callable[[], datetime],
         *,
         late_allowance: timedelta = timedelta(0),
@@ -105,7 +104,7 @@ class MessageTimeResolver:
                 f"{self._subject}: records before {rfc3339(instant)} may come until {rfc3339(due)}"
             )
         looked = self._ends()
-        ends = by_key(self._topic, looked)
+        ends = by_key(self._topic, SPACE, looked)
         self._believed = (_OLDEST, self._clock() + _AHEAD)
         places = {key: self._place(found, instant) for key, found in ends.items()}
         self._check_retention(ends, places, instant)
@@ -137,7 +136,7 @@ class MessageTimeResolver:
             minute = self._first_time(rest)
             return minute is None or minute >= instant
 
-        place = crossing(partition, ends, passed)
+        place = crossing(SPACE, ends, passed)
         if place == ends.min_offset > 0:
             place = self._at_the_first(whole)
         late_until = self._behind_the_last_late(partition, place, ends.max_offset, instant)
@@ -161,7 +160,7 @@ class MessageTimeResolver:
             minute = self._minute(message)
             return True if minute is not None and minute < instant else None
 
-        return crossing(partition, stretch, lambda rest: first_in(self._read, rest, late) is None)
+        return crossing(SPACE, stretch, lambda rest: first_in(self._read, rest, late) is None)
 
     def _first_time(self, range_: OffsetRange) -> datetime | None:
         return first_in(self._read, range_, self._minute)
@@ -226,8 +225,8 @@ class MessageTimeResolver:
         cannot be known any more."""
         oldest: dict[str, datetime] = {}
         cut: dict[str, str] = {}
-        for key, place in sorted(places.items(), key=key_order):
-            store = store_of(ends[key].partition)
+        for key, place in SPACE.by_key(places).items():
+            store = SPACE.log_of(key)
             if place.first is not None:
                 oldest[store] = min(oldest.get(store, place.first), place.first)
             if ends[key].min_offset:

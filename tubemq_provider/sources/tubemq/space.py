@@ -1,0 +1,41 @@
+"""Offsets and partition keys of TubeMQ.
+
+An offset is a byte position in the index of a *store*, 28 bytes an entry, and all partitions of a
+store share it (docs/protocol/offsets.md). A key is ``"<broker id>:<partition id>"``. Imported by
+tasks on executors: this module must stay as light as the client's model.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tubemq_client.model import INDEX_ENTRY_BYTES, OffsetRange, Partition
+from tubemq_provider.windows.spaces import FIRST_SOURCE, OffsetSpace
+
+__all__ = ["SPACE"]
+
+
+def _order(key: str) -> tuple[int, int]:
+    """Numeric; what is no key comes first."""
+    if not Partition.is_key(key):
+        return -1, -1
+    broker, _, partition = key.partition(":")
+    return int(broker), int(partition)
+
+
+def _log_of(key: str) -> str:
+    broker_id, store_id = Partition.from_key("", key).store_key
+    return f"{broker_id}/{store_id}"
+
+
+SPACE: Final = OffsetSpace(
+    source=FIRST_SOURCE,
+    key_form="'<broker id>:<partition id>'",
+    step=INDEX_ENTRY_BYTES,
+    is_key=Partition.is_key,
+    order=_order,
+    log_of=_log_of,
+    partition=Partition.from_key,
+    range=OffsetRange,
+)
+"""What TubeMQ's offsets and keys mean."""

@@ -1,0 +1,115 @@
+"""What offsets and partition keys mean in one kind of source: a value that all arithmetic goes by.
+
+Two sources differ in the step between neighbouring offsets, in which partitions share a log, and in
+how keys are written and ordered. Windows, files, sinks and stores ask the space of their scope and
+know no number or spelling themselves. A space is registered by its module, which is imported when
+the kind is first asked for. This module must not know a source; it does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, Protocol, TypeVar
+
+from tubemq_client.errors import ConfigError
+
+__all__ = ["FIRST_SOURCE", "SOURCES", "Ends", "OffsetSpace", "space_of"]
+
+FIRST_SOURCE: Final = "tubemq"
+"""The kind that documents without one mean: there was no other when they were written."""
+
+SOURCES: Final = {FIRST_SOURCE: "tubemq_provider.sources.tubemq.space"}
+"""Kind to the module that has its `SPACE`."""
+
+Value = TypeVar("Value")
+
+
+class Ends(Protocol):
+    """How far the log of one partition reaches; `[min_offset, max_offset)` can be read."""
+
+    @property
+    def partition(self) -> Any:
+        """The source's own value, with `topic` and `key`."""
+
+    @property
+    def min_offset(self) -> int:
+        """The first offset that the broker still holds."""
+
+    @property
+    def max_offset(self) -> int:
+        """The offset behind the last record."""
+
+    @property
+    def stable(self) -> bool:
+        """Whether the end survives a crash of the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpace:
+    """The offsets and keys of one kind of source.
+
+    - `source`: the kind; part of scopes and plans unless it is the first one.
+    - `key_form`: how keys are written, for messages.
+    - `step`: every offset is a multiple of it, and an entry is so long.
+    - `is_key`: whether a value is a partition key.
+    - `order`: what keys are sorted by; anything that is no key comes first.
+    - `log_of`: the name of the log that a key belongs to; keys with equal ones share offsets.
+    - `partition`: the source's value for topic and key; `range` for a partition, start and end.
+    """
+
+    source: str
+    key_form: str
+    step: int
+    is_key: Callable[[object], bool]
+    order: Callable[[str], Any]
+    log_of: Callable[[str], str]
+    partition: Callable[[str, str], Any]
+    range: Callable[[Any, int, int], Any]
+
+    def entries(self, start: int, end: int) -> int:
+        """Entries of a log between two offsets: an upper bound on records."""
+        return (end - start) // self.step
+
+    def offset_problem(self, offset: object) -> str | None:
+        """What is wrong with an offset, or None."""
+        if isinstance(offset, bool) or not isinstance(offset, int):
+            return f"{offset!r} is not an integer"
+        if offset < 0 or offset % self.step:
+            return f"{offset} is not a multiple of {self.step} that is >= 0"
+        return None
+
+    def ordered(self, keys: Iterable[str]) -> list[str]:
+        """Partition keys in their order."""
+        return sorted(keys, key=self.order)
+
+    def by_key(self, items: Mapping[str, Value]) -> dict[str, Value]:
+        """A mapping by partition key, in the keys' order."""
+        return {key: items[key] for key in self.ordered(items)}
+
+    def logs(self, keys: Iterable[str]) -> dict[str, list[str]]:
+        """Keys by the log they belong to."""
+        found: dict[str, list[str]] = {}
+        for key in keys:
+            found.setdefault(self.log_of(key), []).append(key)
+        return found
+
+    def ranges(self, topic: str, key: str, start: int, end: int) -> Any:
+        """The source's range `[start, end)` of the partition `key` of `topic`."""
+        return self.range(self.partition(topic, key), start, end)
+
+
+@cache
+def space_of(source: str) -> OffsetSpace:
+    """The space of a kind of source. Raises `ConfigError` for one that is not known here."""
+    module = SOURCES.get(source)
+    if module is None:
+        raise ConfigError(
+            f"there is no source of kind {source!r} here; known: {', '.join(sorted(SOURCES))}. A "
+            f"newer release, or another package, may have it",
+            subject="source",
+        )
+    found: OffsetSpace = import_module(module).SPACE
+    return found
