@@ -152,7 +152,7 @@ conformance: setup ## What servers answer, table by table: embedded and genuine 
 	  $(PY) -m tests.conformance $(ARGS)
 
 # Without the dumps of all threads that a test of minutes would set off.
-SOAK := tests/behaviour tests/real -o faulthandler_timeout=0
+SOAK := tests/behaviour tests/real tests/rocketmq -o faulthandler_timeout=0
 
 .PHONY: soak soak-embedded soak-real
 soak: setup ## The client's long tests: a million records, ten minutes of work (about an hour)
@@ -163,6 +163,7 @@ soak-embedded: setup ## Only those on the embedded server (about 20 minutes)
 
 soak-real: setup ## Only those on a genuine TubeMQ (about 40 minutes)
 	$(PY) -m devkit.tubemq.artifacts
+	$(PY) -m devkit.rocketmq.artifacts
 	$(call bounded,soak) $(PY) -m devkit.isolation -- \
 	  $(PY) $(call pytest,soak-real) $(SOAK) -m "soak and real"
 

@@ -10,6 +10,17 @@ import pytest
 from tests.rocketmq import sites
 from tests.rocketmq.shells import Shell, shell_of
 
+RARE_PAIRS = {("4.9.7", "aio"), ("5.5.0", "sync")}
+"""Genuine line and shell; the other two pairs run with every change, these with the long tests."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        chosen = getattr(getattr(item, "callspec", None), "params", {})
+        if (chosen.get("site"), chosen.get("shell")) in RARE_PAIRS:
+            item.add_marker(pytest.mark.soak)
+
 
 @pytest.fixture(scope="session")
 def open_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], sites.Site]]:
