@@ -1,0 +1,1 @@
+"""Tests of the RocketMQ client, room by room; scenarios run on the embedded and genuine servers."""

@@ -1,0 +1,62 @@
+"""Options become plain settings; every problem is told at once, and no secret with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketmq_client import ClientSettings, Credentials, ProducerSettings, TlsSettings, errors
+from rocketmq_client.config import ClientConfig, ProducerConfig
+
+
+@pytest.mark.parametrize(
+    ("value", "servers"),
+    [
+        ("ns1:9876;ns2", (("ns1", 9876), ("ns2", 9876))),
+        ("ns1:1, ns2:2", (("ns1", 1), ("ns2", 2))),
+        ("[::1]:9877", (("::1", 9877),)),
+        (["ns1", ("ns2", 5)], (("ns1", 9876), ("ns2", 5))),
+    ],
+)
+def test_name_servers_in_any_form(value, servers) -> None:
+    assert ClientConfig.parse({"name_servers": value}).settings() == ClientSettings(servers)
+
+
+def test_everything_arrives() -> None:
+    found = ClientConfig.parse(
+        {
+            "name_servers": "ns",
+            "rpc_timeout_ms": 2_000,
+            "auth": {"access_key": "key", "secret_key": "hidden", "security_token": "token"},
+            "tls": {"ca_file": "ca.pem"},
+        }
+    ).settings()
+
+    assert found.rpc_timeout_ms == 2_000
+    assert found.auth == Credentials("key", "hidden", "token")
+    assert found.tls == TlsSettings(ca_file="ca.pem")
+    assert ProducerConfig.parse({}).settings() == ProducerSettings()
+    assert ProducerConfig.parse({"compression": "zstd", "retries": 0}).settings() == (
+        ProducerSettings(compression="zstd", retries=0)
+    )
+
+
+def test_every_problem_is_told_and_no_secret() -> None:
+    options = {
+        "name_servers": "a:b:c;:1;ns:70000",
+        "rpc_timeout_ms": 1,
+        "colour": "red",
+        "auth": {"access_key": "", "secret_key": "very-secret", "pass": "very-secret"},
+    }
+    with pytest.raises(errors.ConfigError) as caught:
+        ClientConfig.parse(options)
+    text = str(caught.value)
+
+    assert all(word in text for word in ("a:b:c", "ns:70000", "rpc_timeout_ms", "colour", "auth."))
+    assert "very-secret" not in text
+    assert "hidden" not in repr(
+        ClientConfig.parse(
+            {"name_servers": "ns", "auth": {"access_key": "k", "secret_key": "hidden"}}
+        )
+    )
+    with pytest.raises(errors.ConfigError, match="name_servers"):
+        ClientConfig.parse({"name_servers": ""})
