@@ -12,7 +12,7 @@ from tubemq_client import aio
 
 PAGE = (Path(__file__).parent.parent / "docs" / "methods.md").read_text()
 CLASSES = ("AssignedConsumer", "Consumer", "Metadata", "Producer", "Session")
-OF_CONSTRUCTORS = {"topics", "bound", "router"}
+OF_CONSTRUCTORS = {"topics", "bound", "router", "tubemq_client.__version__"}
 """Arguments, which are no attributes."""
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
+from enum import Enum
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
@@ -23,6 +24,8 @@ __all__ = [
     "ConsumerSettings",
     "ConsumerStats",
     "Credentials",
+    "Delivery",
+    "IdleReason",
     "Message",
     "OffsetRange",
     "Partition",
@@ -226,6 +229,38 @@ class Message(NamedTuple):
     msg_time: str | None
     message_id: int
     offset: int | None
+
+
+class Delivery(NamedTuple):
+    """One delivery of a partition to one member, as `confirm` and `reject` take it in the place of
+    its batch: picklable, and text that `parse` reads back. Worth nothing to other members."""
+
+    partition: Partition
+    token: int
+
+    def __str__(self) -> str:
+        """``<broker id>:<topic>:<partition id>#<token>``."""
+        return f"{self.partition}#{self.token}"
+
+    @classmethod
+    def parse(cls, text: str) -> Delivery:
+        """What `str` gave. Raises `ValueError` for anything else."""
+        found = re.fullmatch(r"(\d+):([^:#]+):(\d+)#(\d+)", text, re.ASCII)
+        if found is None:
+            raise ValueError(f"{text!r} is no delivery: <broker id>:<topic>:<partition id>#<token>")
+        return cls(Partition(int(found[1]), found[2], int(found[3])), int(found[4]))
+
+
+class IdleReason(Enum):
+    """Why a member of a group has nothing to fetch now."""
+
+    NO_PARTITION = "no partition is held"
+    MOVING = "partitions are being taken or given back"
+    UNCONFIRMED = "every partition has a batch that is not confirmed"
+    WAITING = "nothing to read, or a rule asks to wait"
+    NO_ANSWER = "brokers do not answer"
+    FROZEN = "every partition is frozen"
+    PAUSED = "the consumer is paused"
 
 
 class SendReceipt(NamedTuple):

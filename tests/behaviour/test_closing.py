@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_many_may_close_at_once_and_each_finds_it_closed(
     with pytest.raises(errors.TubeMQError):
         consumer.confirm(batch)
     successor = enter(shell, kind, options, group)
-    with successor:
+    with closing(successor):
         assert bodies(eventually(lambda: successor.receive(1_000))) == [b"a"]
 
 
@@ -141,7 +142,7 @@ def test_a_fetch_without_an_answer_does_not_keep_the_group(
     consumer.close()
     assert isinstance(waiting.join(), errors.TubeMQError)
     server.broker(1).silence()
-    with enter(shell, kind, options, group) as successor:
+    with closing(enter(shell, kind, options, group)) as successor:
         assert PARTITION in successor.assignment
 
 

@@ -22,3 +22,13 @@ def test_beats_slow_down_after_many_failures_and_recover() -> None:
     schedule.succeeded(0)
     schedule.failed(0)
     assert schedule.wait_ms(0) == 10_000
+
+
+def test_a_beat_that_is_more_than_a_period_late_is_told() -> None:
+    schedule = HeartbeatSchedule(10_000)
+    assert schedule.late_ms(1_000_000) == 0  # the first one has no time of its own
+    schedule.succeeded(5)
+    assert (schedule.late_ms(10_005), schedule.late_ms(20_005)) == (0, 0)
+    assert schedule.late_ms(40_005) == 30_000
+    schedule.hurry()
+    assert schedule.late_ms(90_000) == 0

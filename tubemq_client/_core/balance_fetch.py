@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
+from tubemq_client._core import journal
 from tubemq_client._core.attempts import LOOK_MS, Attempt, Attempts
 from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable, Use
 from tubemq_client._core.batch import DecodePolicies, MessageBatch, RawBatch
@@ -25,7 +26,7 @@ from tubemq_client._core.flow_control import Fetched, FlowControl, reply_delay_m
 from tubemq_client._core.renewal import LeaseNames, may_be_served_late, renew
 from tubemq_client._wire.fetching import whole
 from tubemq_client._wire.native import payload_bytes
-from tubemq_client.model import ConsumerSettings
+from tubemq_client.model import ConsumerSettings, Delivery
 
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
@@ -55,12 +56,18 @@ _EXPIRY_MS = 100
 class ReceivedBatch(MessageBatch):
     """A batch that the group's position moves past when it is confirmed.
 
-    `end` is unknown (None) until then. `token` says which delivery of its partition this is.
+    `end` is unknown (None) until then. `token` says which delivery of its partition this is;
+    `delivery` is all that `confirm` and `reject` need of it.
     """
 
     __slots__ = ("token",)
 
     token: int
+
+    @property
+    def delivery(self) -> Delivery:
+        """What confirms the batch without its records: to keep, to print, to pass on."""
+        return Delivery(self.partition, self.token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +170,7 @@ class GroupFetch:
         """End what is under way beside whoever receives: the member leaves."""
         yield from self._attempts.give_up()
 
-    def settle(self, batch: ReceivedBatch, *, consumed: bool) -> Conversation[int]:
+    def settle(self, batch: ReceivedBatch | Delivery, *, consumed: bool) -> Conversation[int]:
         """Confirm or reject; returns the group's position, the next offset to be read (-1 when
         confirmations are local and so not known yet)."""
         held = self.table.settle(batch.partition, batch.token, consumed=consumed)
@@ -318,11 +325,14 @@ class GroupFetch:
         held.failure = error
         self.table.release(held, token, consumed=consumed)
         self.stats.unanswered += 1
+        if not self.breaker.is_suspect(held.lease.broker):
+            journal.broker_left_alone(held.lease.broker, error)
         self.breaker.failed(held.lease.broker, (yield Now()))
         return Idle(0, error)
 
     def _answered(self, held: HeldPartition) -> None:
-        self.breaker.answered(held.lease.broker)
+        if self.breaker.answered(held.lease.broker):
+            journal.broker_is_back(held.lease.broker)
         held.failure = None
 
     def _wait_ms(self, now: int) -> int | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tubemq_client import errors
 from tubemq_client._core.breaker import NEVER
-from tubemq_client.model import INDEX_ENTRY_BYTES
+from tubemq_client.model import INDEX_ENTRY_BYTES, IdleReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,8 +39,8 @@ class Use(Enum):
 class ConsumedOffset(NamedTuple):
     """How far a group is in a partition, as a broker said last.
 
-    Both are index offsets; `current` is the next one to be read. `updated_at_ms` is on the client's
-    monotonic clock.
+    Both are index offsets; `current` is the next one to be read. `updated_at_ms` is when: ms since
+    the epoch by this machine's clock (inside the client, on its monotonic clock).
     """
 
     partition: Partition
@@ -183,6 +183,24 @@ class PartitionTable:
         a resume or an answer can change that."""
         times = [at for held in self._fetchable() if (at := self._ready_at(held)) < NEVER]
         return max(0, min(times) - now) if times else None
+
+    def idle_reason(self, now: int) -> IdleReason | None:
+        """Why nothing can be fetched at `now`; None if something can."""
+        if self.paused:
+            return IdleReason.PAUSED
+        free = [held for held in self.held.values() if held.partition not in self.frozen]
+        if not free:
+            return IdleReason.FROZEN if self.held else IdleReason.NO_PARTITION
+        if all(held.withheld for held in free):
+            return IdleReason.MOVING
+        idle = [held for held in free if held.use is Use.IDLE and not held.withheld]
+        if not idle:
+            out = any(held.use in (Use.DELIVERED, Use.SETTLING) for held in free)
+            return IdleReason.UNCONFIRMED if out else IdleReason.WAITING
+        if any(self._ready_at(held) <= now for held in idle):
+            return None
+        away = all(self.opens_at(held.lease.broker) > now for held in idle)
+        return IdleReason.NO_ANSWER if away else IdleReason.WAITING
 
     def _ready_at(self, held: HeldPartition) -> int:
         return max(held.ready_at, self.opens_at(held.lease.broker))

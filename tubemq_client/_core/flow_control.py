@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from tubemq_client import errors
+from tubemq_client._core import journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -299,11 +300,15 @@ class FlowControl:
         """
         if reply.HasField("defFlowCheckId"):
             self.default, self.default_id = _updated(
-                (self.default, self.default_id), reply.defFlowCheckId, reply.defFlowControlInfo
+                "the cluster",
+                (self.default, self.default_id),
+                (reply.defFlowCheckId, reply.defFlowControlInfo),
             )
         if reply.HasField("groupFlowCheckId"):
             self.group, self.group_id = _updated(
-                (self.group, self.group_id), reply.groupFlowCheckId, reply.groupFlowControlInfo
+                "the group",
+                (self.group, self.group_id),
+                (reply.groupFlowCheckId, reply.groupFlowControlInfo),
             )
         if reply.HasField("qryPriorityId"):
             self.priority = reply.qryPriorityId
@@ -322,15 +327,20 @@ class FlowControl:
         return self.group.fetch_pauses or self.default.fetch_pauses
 
 
-def _updated(current: tuple[FlowRules, int], new_id: int, text: str) -> tuple[FlowRules, int]:
+def _updated(
+    whose: str, current: tuple[FlowRules, int], told: tuple[int, str]
+) -> tuple[FlowRules, int]:
+    new_id, text = told
     if new_id == current[1]:
         return current
-    if new_id < 0:
-        return FlowRules(), new_id
     try:
-        return FlowRules.parse(text), new_id
-    except errors.ConfigError:
+        found = FlowRules() if new_id < 0 else FlowRules.parse(text)
+    except errors.ConfigError as error:
+        journal.rules_not_understood(whose, new_id, error)
         return current
+    if found != current[0]:
+        journal.rules_changed(whose, new_id)
+    return found, new_id
 
 
 # -- keeping to it ---------------------------------------------------------------------------------

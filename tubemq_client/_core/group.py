@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tubemq_client import errors
-from tubemq_client._core import retry
+from tubemq_client._core import journal, retry
 from tubemq_client._core.balance_fetch import GroupFetch
 from tubemq_client._core.balance_orders import Calls, Rebalance
 from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable, Use
@@ -110,6 +110,7 @@ class GroupSession:
         `errors.GroupInconsistent`, `errors.NotAuthorized`, …) at once, the rest after
         `register_attempts`."""
         yield from retry.register(self.master, self.settings, self._join)
+        journal.joined(self.group, self.client_id, self.topics)
 
     def beat_master(self) -> Conversation[int]:
         """A heartbeat to the master if it is due; returns the time to the next in ms. Rolls back
@@ -117,13 +118,17 @@ class GroupSession:
         now = yield Now()
         self.fetching.expire(now)
         if self._at_master.due(now):
+            if late_ms := self._at_master.late_ms(now):
+                journal.beat_is_late(self.group, "the master", late_ms)
             try:
                 news = yield from self.heartbeat_master()
             except errors.TubeMQError as error:
                 self._note("master", error)
+                journal.beat_failed(self.group, error)
                 self._at_master.failed((yield Now()))
             else:
-                self.trouble.pop("master", None)
+                if self.trouble.pop("master", None) is not None:
+                    journal.beats_again(self.group)
                 if not news:
                     self._at_master.succeeded((yield Now()))
         wait: int = self._at_master.wait_ms((yield Now()))
@@ -133,6 +138,8 @@ class GroupSession:
         """RPC 16 to every broker with held partitions if due; returns the time to the next, ms.
         A broker that does not answer keeps its partitions: it may be back before leases end."""
         if self._at_brokers.due((yield Now())):
+            if late_ms := self._at_brokers.late_ms((yield Now())):
+                journal.beat_is_late(self.group, "brokers", late_ms)
             self._at_brokers.succeeded((yield Now()))
             yield from self.heartbeat_brokers()
         return self._at_brokers.wait_ms((yield Now()))
@@ -165,9 +172,12 @@ class GroupSession:
             if not late and broker not in unreached and not (yield from self._unregister(held)):
                 unreached.add(broker)
         yield from self.master.close_consumer(self.client_id, self.group)
+        journal.left(self.group, self.client_id)
 
     def fail(self, error: Exception) -> None:
         """Nothing can be received any more: whoever asks is told `error`."""
+        if self.failure is None:
+            journal.ended(self.group, error)
         self.failure = self.failure or error
         self.calls.ready()
 
@@ -206,6 +216,7 @@ class GroupSession:
         held.learn_registered(found, (yield Now()))
         self.trouble.pop(str(partition), None)
         self.table.add(held)
+        journal.took(self.group, partition, broker, found.current)
         return found
 
     def _give_back(self, partitions: Iterable[Partition], wait_ms: int) -> Conversation[None]:
@@ -214,6 +225,7 @@ class GroupSession:
         if not mine:
             return
         self.table.withhold(mine)
+        journal.gives_back(self.group, mine)
         yield Deliver(Rebalance("revoked", mine))
         deadline = (yield Now()) + wait_ms
         while self.table.busy(mine) and (yield Now()) < deadline and not self.closing:
@@ -244,6 +256,7 @@ class GroupSession:
     def _lose(self, held: HeldPartition, error: errors.TubeMQError) -> None:
         if self.table.remove(held.partition, held):
             self._note(str(held.partition), error)
+            journal.lost(self.group, held.partition, error)
             self._lost.append(held.partition)
             self._at_master.hurry()  # the master deals it out again once it knows
             self.calls.rebalance()

@@ -38,6 +38,11 @@ class HeartbeatSchedule:
     def due(self, now: int) -> bool:
         return now >= self._next_at
 
+    def late_ms(self, now: int) -> int:
+        """By how much the one that is due is late, if that is more than a period; else 0."""
+        late = now - self._next_at
+        return late if self._next_at and late > self.period_ms else 0
+
     def wait_ms(self, now: int) -> int:
         return max(0, self._next_at - now)
 

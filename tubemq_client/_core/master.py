@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tubemq_client import _pb, errors
+from tubemq_client._core import journal
 from tubemq_client._core.connections import is_host_name
 from tubemq_client._core.effects import Call, Connect, LookUp, Now, Sleep
 from tubemq_client._core.registration import UNDEFINED
@@ -97,6 +98,7 @@ class MasterSession:
     broker_config_id: int = UNDEFINED
     _connected: set[Address] = field(default_factory=set)
     _answered: bool = False
+    _silent: bool = False
     _switched_at: int | None = None
 
     def __post_init__(self) -> None:
@@ -141,12 +143,17 @@ class MasterSession:
                 continue
             if switched:
                 yield from self.notice_switch()
-            self.active, self._answered = index, True
+            if self._silent or (self._answered and index != self.active):
+                journal.master_answers(self.masters[index])
+            self.active, self._answered, self._silent = index, True, False
             self.access.learn(reply)
             if self.preconnect:
                 yield from self._connect_brokers(reply)
             return reply
         yield from self.notice_switch()
+        if failure is not None and not self._silent:
+            journal.no_master_answers(failure)
+        self._silent = True
         if failure is not None and len(problems) == 1:
             raise failure
         raise errors.ConnectError(

@@ -13,22 +13,43 @@ from tubemq_client import errors
 from tubemq_client._core.assigned import AssignedSession
 from tubemq_client._core.assigned_view import place_in_group
 from tubemq_client._core.balance import BalancedSession
-from tubemq_client._core.balance_orders import BoundStart, Calls, subscription
+from tubemq_client._core.balance_orders import Calls, subscription
+from tubemq_client._core.group_options import GroupOptions
 from tubemq_client._core.master import MasterSession
-from tubemq_client._io.host import client_ids, first_nonce, now_ms
+from tubemq_client._io.host import client_ids, epoch_ms, first_nonce, now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from tubemq_client._core.balance_partitions import ConsumedOffset
-    from tubemq_client.model import ClientSettings, ConsumerSettings, ConsumerStats, Partition
+    from tubemq_client.model import (
+        ClientSettings,
+        ConsumerStats,
+        IdleReason,
+        Partition,
+    )
 
 __all__ = ["AssignedFace", "ClientFace", "MemberFace"]
 
 
 class ClientFace:
     """Who a client object is."""
+
+    _begun = False
+
+    @property
+    def settings(self) -> ClientSettings:
+        """What the client runs on."""
+        return self._settings
+
+    def _begin(self) -> None:
+        if self._begun:
+            raise errors.ConfigError(
+                f"this {type(self).__name__} was started before, and lives once: make another",
+                subject="start",
+            )
+        self._begun = True
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -81,7 +102,16 @@ class MemberFace(ClientFace):
         """How far the group is in each partition held, as its broker said last, with the `lag`."""
         with self._lock:
             held = sorted(self._consumer.table.held.items())
-            return {partition: item.offset for partition, item in held if item.offset is not None}
+            known = ((p, item.offset) for p, item in held if item.offset is not None)
+            ahead = epoch_ms() - now_ms()
+            return {p: o._replace(updated_at_ms=o.updated_at_ms + ahead) for p, o in known}
+
+    @property
+    def idle_reason(self) -> IdleReason | None:
+        """Why `receive` has nothing to give now, None if it may have; to look at beside its None.
+        A batch that is just being fetched counts as waiting."""
+        with self._lock:
+            return self._consumer.table.idle_reason(now_ms())
 
     @property
     def trouble(self) -> dict[str, errors.TubeMQError]:
@@ -115,25 +145,17 @@ class MemberFace(ClientFace):
         wait_ms = self._consumer.consumer.ready_wait_ms if timeout_ms is None else timeout_ms
         return None if wait_ms < 0 else wait_ms
 
-    def _balanced(
-        self,
-        group: str,
-        topics: Mapping[str, Sequence[str]],
-        consumer: ConsumerSettings,
-        bound: BoundStart | None,
-        corrupt_records: str,
-        calls: Calls,
-    ) -> BalancedSession:
+    def _balanced(self, options: GroupOptions, calls: Calls) -> BalancedSession:
         return BalancedSession(
             self._session,
-            group,
-            self._ids.consumer(group, "Balanced"),
-            subscription(group, topics, bound),
+            options.group,
+            self._ids.consumer(options.group, "Balanced"),
+            subscription(options.group, options.topics, options.bound),
             self._settings,
-            consumer,
-            corrupt_records,
+            options.consumer,
+            options.corrupt_records,
             calls,
-            bound=bound,
+            bound=options.bound,
         )
 
 
@@ -154,22 +176,16 @@ class AssignedFace(MemberFace):
         return None if self.source_count is None else self._consumer.place[1]
 
     def _assigned(
-        self,
-        group: str,
-        topics: Mapping[str, Sequence[str]],
-        consumer: ConsumerSettings,
-        place: tuple[int | None, int | None],
-        corrupt_records: str,
-        calls: Calls,
+        self, options: GroupOptions, place: tuple[int | None, int | None], calls: Calls
     ) -> AssignedSession:
         return AssignedSession(
             self._session,
-            group,
-            self._ids.consumer(group, "Balance"),
-            subscription(group, topics, None),
+            options.group,
+            self._ids.consumer(options.group, "Balance"),
+            subscription(options.group, options.topics, None),
             self._settings,
-            consumer,
-            corrupt_records,
+            options.consumer,
+            options.corrupt_records,
             calls,
             place=place_in_group(*place),
         )

@@ -15,7 +15,7 @@ from ipaddress import IPv4Address
 
 from tubemq_client._core.identity import ClientIds
 
-__all__ = ["client_ids", "first_nonce", "local_ipv4", "now_ms", "signed_ipv4"]
+__all__ = ["client_ids", "epoch_ms", "first_nonce", "local_ipv4", "now_ms", "signed_ipv4"]
 
 _ANYWHERE = ("192.0.2.1", 9)
 """An address of the block reserved for documentation: it stands for "somewhere else"."""
@@ -32,6 +32,11 @@ def client_ids() -> ClientIds:
 def now_ms() -> int:
     """Monotonic milliseconds, as conversations are told the time."""
     return time.monotonic_ns() // 1_000_000
+
+
+def epoch_ms() -> int:
+    """Milliseconds since the epoch, by this machine's clock."""
+    return time.time_ns() // 1_000_000
 
 
 def first_nonce() -> int:

@@ -27,7 +27,12 @@ class AsyncClient(ClientFace):
         shared = settings.connections if isinstance(settings, Session) else None
         self._driver = AsyncDriver(settings, shared)
 
+    async def start(self) -> None:
+        """Begin; entering the context does it too. Raises `errors.ConfigError` the second time."""
+        self._begin()
+
     async def __aenter__(self) -> Self:
+        await self.start()
         return self
 
     async def __aexit__(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from tubemq_client._core.effects import Conversation
-    from tubemq_client.model import ClientSettings, Partition
+    from tubemq_client.model import ClientSettings, Delivery, Partition
 
     T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class GroupMember(MemberFace, AsyncClient):
         deadline = None if wait_ms is None else _now() + wait_ms / 1000
         return await self._receive(deadline, lambda: False)
 
-    async def confirm(self, batch: ReceivedBatch) -> int:
+    async def confirm(self, batch: ReceivedBatch | Delivery) -> int:
         """Move the group past `batch`; returns the group's position, the next offset to read, or -1
         when confirmations are local.
 
@@ -83,7 +83,7 @@ class GroupMember(MemberFace, AsyncClient):
         """
         return await self._settle(batch, consumed=True)
 
-    async def reject(self, batch: ReceivedBatch) -> int:
+    async def reject(self, batch: ReceivedBatch | Delivery) -> int:
         """Leave the group where it was; the batch is delivered again after `not_found_wait_ms`."""
         return await self._settle(batch, consumed=False)
 
@@ -273,12 +273,14 @@ class GroupMember(MemberFace, AsyncClient):
                 await _result(handler(batch))
             except BaseException as error:
                 await self._driver.finish(self._consumer.fetching.abandon(batch))
-                if on_error == "stop" or not isinstance(error, Exception):
+                # A record that cannot be read is there at every delivery: that would never end.
+                endless = isinstance(error, errors.CorruptRecord)
+                if on_error == "stop" or endless or not isinstance(error, Exception):
                     raise
             else:
                 await self._confirm_if_possible(batch)
 
-    async def _settle(self, batch: ReceivedBatch, *, consumed: bool) -> int:
+    async def _settle(self, batch: ReceivedBatch | Delivery, *, consumed: bool) -> int:
         return await self._complete(self._consumer.fetching.settle(batch, consumed=consumed))
 
     async def _confirm_if_possible(self, batch: ReceivedBatch) -> None:

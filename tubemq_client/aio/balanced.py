@@ -7,11 +7,12 @@ orders; they end with `close()`. `sync.balanced` is its twin.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 from tubemq_client._core.balance_fetch import ReceivedBatch
 from tubemq_client._core.balance_orders import BoundStart, Calls
 from tubemq_client._core.balance_partitions import ConsumedOffset
+from tubemq_client._core.group_options import GroupConfig, group_options
 from tubemq_client.aio._member import GroupMember
 from tubemq_client.model import ConsumerSettings
 
@@ -23,14 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["BoundStart", "ConsumedOffset", "Consumer", "ReceivedBatch"]
 
-DEFAULTS = ConsumerSettings()
-
 
 class Consumer(GroupMember):
     """A member of a group among whose members the master deals out partitions.
 
-    `topics` maps topic names to stream ids to filter by (empty: everything). Methods may be called
-    from several tasks. Entering the context joins the group; partitions arrive within a balance
+    Made of settings, group and topics, or of a `config.ConsumerConfig` alone. `topics` maps topic
+    names to stream ids to filter by (empty: everything). Methods may be called from several
+    tasks. Entering the context joins the group; partitions arrive within a balance
     period of the master (30 to 60 s by its defaults) and may be moved at any time. The callbacks,
     plain or coroutine functions, hear of that in a task of the consumer: `on_assigned` before the
     first fetch, `on_revoked` while batches may still be confirmed (`rebalance_confirm_wait_ms`),
@@ -41,26 +41,32 @@ class Consumer(GroupMember):
 
     def __init__(
         self,
-        settings: ClientSettings,
-        group: str,
-        topics: Mapping[str, Sequence[str]],
+        settings: ClientSettings | GroupConfig,
+        group: str | None = None,
+        topics: Mapping[str, Sequence[str]] | None = None,
         *,
-        consumer: ConsumerSettings = DEFAULTS,
+        consumer: ConsumerSettings | None = None,
         bound: BoundStart | None = None,
-        corrupt_records: Literal["fail", "drop"] = "fail",
+        corrupt_records: Literal["fail", "drop"] | None = None,
         on_assigned: Callable[[list[Partition]], object] | None = None,
         on_revoked: Callable[[list[Partition]], object] | None = None,
         on_lost: Callable[[list[Partition]], object] | None = None,
     ) -> None:
-        super().__init__(settings)
-        calls = Calls(self._ready.ring, self._beat.ring, self._orders.ring)
-        self._consumer: BalancedSession = self._balanced(
-            group, topics, consumer, bound, corrupt_records, calls
+        options = group_options(
+            settings,
+            group,
+            topics,
+            consumer=consumer,
+            corrupt_records=corrupt_records,
+            bound=bound,
         )
+        super().__init__(options.settings)
+        calls = Calls(self._ready.ring, self._beat.ring, self._orders.ring)
+        self._consumer: BalancedSession = self._balanced(options, calls)
         self._listen(on_assigned, on_revoked, on_lost)
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> None:
         """Join the group. Raises `errors.UnknownTopic`, `errors.GroupInconsistent`,
         `errors.NotAuthorized`."""
+        await super().start()
         await self._join()
-        return self

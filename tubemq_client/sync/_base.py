@@ -27,7 +27,12 @@ class BlockingClient(ClientFace):
         shared = settings.connections if isinstance(settings, Session) else None
         self._driver = BlockingDriver(settings, shared)
 
+    def start(self) -> None:
+        """Begin; entering the context does it too. Raises `errors.ConfigError` the second time."""
+        self._begin()
+
     def __enter__(self) -> Self:
+        self.start()
         return self
 
     def __exit__(

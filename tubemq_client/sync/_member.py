@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from tubemq_client._core.effects import Conversation
-    from tubemq_client.model import ClientSettings, Partition
+    from tubemq_client.model import ClientSettings, Delivery, Partition
 
     T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class GroupMember(MemberFace, BlockingClient):
         deadline = None if wait_ms is None else time.monotonic() + wait_ms / 1000
         return self._receive(deadline, lambda: False)
 
-    def confirm(self, batch: ReceivedBatch) -> int:
+    def confirm(self, batch: ReceivedBatch | Delivery) -> int:
         """Move the group past `batch`; returns the group's position, the next offset to read, or -1
         when confirmations are local.
 
@@ -84,7 +84,7 @@ class GroupMember(MemberFace, BlockingClient):
         """
         return self._do(self._consumer.fetching.settle(batch, consumed=True))
 
-    def reject(self, batch: ReceivedBatch) -> int:
+    def reject(self, batch: ReceivedBatch | Delivery) -> int:
         """Leave the group where it was; the batch is delivered again after `not_found_wait_ms`."""
         return self._do(self._consumer.fetching.settle(batch, consumed=False))
 
@@ -113,7 +113,9 @@ class GroupMember(MemberFace, BlockingClient):
         """Call `handler` with every batch, up to `workers` at a time, until `stop` or `close`.
 
         A batch is confirmed when the handler returns and rejected when it raises. "stop" then ends
-        the run and raises what the handler raised; "retry" goes on, and the batch comes again.
+        the run and raises what the handler raised; "retry" goes on, and the batch comes again, but
+        for `errors.CorruptRecord`, which ends it too: to pass over such records choose
+        `corrupt_records="drop"`.
         """
         if workers < 1:
             raise errors.ConfigError(f"workers {workers} is less than 1", subject="run")
@@ -274,7 +276,9 @@ class GroupMember(MemberFace, BlockingClient):
                 handler(batch)
             except BaseException as error:
                 self._do(self._consumer.fetching.abandon(batch))
-                if on_error == "stop" or not isinstance(error, Exception):
+                # A record that cannot be read is there at every delivery: that would never end.
+                endless = isinstance(error, errors.CorruptRecord)
+                if on_error == "stop" or endless or not isinstance(error, Exception):
                     raise
             else:
                 self._confirm_if_possible(batch)

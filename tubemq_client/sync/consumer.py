@@ -8,10 +8,11 @@ owner. Daemon threads beat for held partitions (one for masters, one for brokers
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 from tubemq_client._core.balance_orders import Calls
 from tubemq_client._core.group import READ_STATUS
+from tubemq_client._core.group_options import GroupConfig, group_options
 from tubemq_client._io.faces import AssignedFace
 from tubemq_client.model import ConsumerSettings
 from tubemq_client.sync._member import GroupMember
@@ -25,14 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["AssignedConsumer"]
 
-DEFAULTS = ConsumerSettings()
-
 
 class AssignedConsumer(AssignedFace, GroupMember):
     """Consumes partitions that the caller assigns, one by one or as a share of the group.
 
     Methods may be called from several threads, and partitions are fetched in parallel then.
-    `topics` maps topic names to stream ids to filter by (empty: everything). Entering the context
+    Made of settings, group and topics (which maps topic names to stream ids to filter by; empty:
+    everything), or of a `config.ConsumerConfig` alone. Entering the context
     registers the group with the master. With `source_count` the group has that many members of
     fixed places, `node_id` from 0: see `keep_share`. The callbacks hear in a thread of the consumer
     of partitions that `keep_share` took (`on_assigned`, before the first fetch), that are about to
@@ -42,30 +42,36 @@ class AssignedConsumer(AssignedFace, GroupMember):
 
     def __init__(
         self,
-        settings: ClientSettings,
-        group: str,
-        topics: Mapping[str, Sequence[str]],
+        settings: ClientSettings | GroupConfig,
+        group: str | None = None,
+        topics: Mapping[str, Sequence[str]] | None = None,
         *,
-        consumer: ConsumerSettings = DEFAULTS,
+        consumer: ConsumerSettings | None = None,
         source_count: int | None = None,
         node_id: int | None = None,
-        corrupt_records: Literal["fail", "drop"] = "fail",
+        corrupt_records: Literal["fail", "drop"] | None = None,
         on_assigned: Callable[[list[Partition]], object] | None = None,
         on_revoked: Callable[[list[Partition]], object] | None = None,
         on_lost: Callable[[list[Partition]], object] | None = None,
     ) -> None:
-        super().__init__(settings)
+        options = group_options(
+            settings,
+            group,
+            topics,
+            consumer=consumer,
+            corrupt_records=corrupt_records,
+            takes_bound=False,
+        )
+        super().__init__(options.settings)
         calls = Calls(self._ready.ring, self._beat.ring, self._orders.ring)
         place = (source_count, node_id)
-        self._consumer: AssignedSession = self._assigned(
-            group, topics, consumer, place, corrupt_records, calls
-        )
+        self._consumer: AssignedSession = self._assigned(options, place, calls)
         self._listen(on_assigned, on_revoked, on_lost)
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
         """Register with the master. Raises `errors.UnknownTopic`, `errors.GroupInconsistent`."""
+        super().start()
         self._join()
-        return self
 
     def partitions(self, *, refresh: bool = False) -> dict[Partition, bool]:
         """All partitions of the topics, and whether each may be subscribed now.

@@ -1,0 +1,120 @@
+"""What a member of a group is made of, from a configuration or from single arguments.
+
+`Consumer(config)` and `Consumer(settings, group, topics, …)` mean the same. The option models stand
+above the shells, so a configuration is known here by its shape. Nothing is ignored: an argument
+beside a configuration, or an option that this kind of member cannot obey, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, cast
+
+from tubemq_client import errors
+from tubemq_client._core.balance_orders import BoundStart
+from tubemq_client.model import ClientSettings, ConsumerSettings
+
+__all__ = ["GroupConfig", "GroupOptions", "group_options"]
+
+Corrupt = Literal["fail", "drop"]
+
+
+class GroupConfig(Protocol):
+    """`config.ConsumerConfig`, or whatever has its shape."""
+
+    @property
+    def group(self) -> str:
+        """Name of the group."""
+        ...
+
+    @property
+    def subscription(self) -> Mapping[str, Sequence[str]]:
+        """Topics with their filters."""
+        ...
+
+    @property
+    def bound_start(self) -> BoundStart | None:
+        """Where the whole group starts."""
+        ...
+
+    @property
+    def corrupt_records(self) -> str:
+        """What to do with a record whose checksum is wrong."""
+        ...
+
+    def settings(self) -> ClientSettings:
+        """How to reach the cluster."""
+        ...
+
+    def consumer_settings(self) -> ConsumerSettings:
+        """How a member behaves."""
+        ...
+
+
+class GroupOptions(NamedTuple):
+    """All of it."""
+
+    settings: ClientSettings
+    group: str
+    topics: Mapping[str, Sequence[str]]
+    consumer: ConsumerSettings
+    bound: BoundStart | None
+    corrupt_records: Corrupt
+
+
+def group_options(
+    given: ClientSettings | GroupConfig,
+    group: str | None,
+    topics: Mapping[str, Sequence[str]] | None,
+    *,
+    consumer: ConsumerSettings | None,
+    corrupt_records: Corrupt | None,
+    bound: BoundStart | None = None,
+    takes_bound: bool = True,
+) -> GroupOptions:
+    """The options of a member. Raises `errors.ConfigError` with every problem."""
+    if isinstance(given, ClientSettings):
+        if group is None or topics is None:
+            raise errors.ConfigError(
+                "give group and topics beside the settings, or a ConsumerConfig alone",
+                subject="consumer",
+            )
+        return GroupOptions(
+            given, group, topics, consumer or ConsumerSettings(), bound, corrupt_records or "fail"
+        )
+    beside: dict[str, Any] = {
+        "group": group,
+        "topics": topics,
+        "consumer": consumer,
+        "corrupt_records": corrupt_records,
+        "bound": bound,
+    }
+    problems = _without_effect(given, beside, takes_bound=takes_bound)
+    if problems:
+        raise errors.ConfigError(problems, subject="consumer")
+    return GroupOptions(
+        given.settings(),
+        given.group,
+        given.subscription,
+        given.consumer_settings(),
+        given.bound_start,
+        cast("Corrupt", given.corrupt_records),
+    )
+
+
+def _without_effect(
+    config: GroupConfig, beside: Mapping[str, Any], *, takes_bound: bool
+) -> list[str]:
+    """What would be ignored if it were not refused."""
+    problems = [
+        f"{name}: the configuration has it; change it there"
+        for name, value in beside.items()
+        if value is not None
+    ]
+    if config.bound_start is not None and not takes_bound:
+        problems.append("bound: a member that assigns partitions itself begins where it says")
+    if config.corrupt_records == "quarantine":
+        problems.append(
+            "corrupt_records: a group's member has no place to quarantine records: fail or drop"
+        )
+    return problems
