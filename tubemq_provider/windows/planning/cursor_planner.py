@@ -127,6 +127,9 @@ class CursorPlanner:
 
         Raises `DataLoss` or `LogTruncated` where the policies say so.
         """
+        if position.seq == 0:
+            # Looked up for where the group begins, some time ago: ends and anchors belong together.
+            self.forget_ends()
         starts, resets, joined = self._starts(position)
         absent = tuple(key for key in starts if key not in self._known)
         full = {
@@ -289,15 +292,13 @@ class CursorPlanner:
 
     def _regressed(self, position: Position) -> set[str]:
         """Partitions whose log is not the one of the position. Raises `LogRegression` if that is
-        an error. Asked only where there is something to read."""
+        an error."""
         fails = self.policies.on_offset_regression is RegressionPolicy.FAIL
         error = truncated(self.scope, position.next, self._known)
         if error and fails:
             raise error
-        moved = any(
-            known.max_offset > position.next.get(key, 0) for key, known in self._known.items()
-        )
-        replaced = self._life.replaced(position.next, position.last, self._known) if moved else []
+        # Asked though nothing be new: another life may be exactly as long.
+        replaced = self._life.replaced(position.next, position.last, self._known)
         if fails:
             self._life.refuse(replaced, position.last)
         shorter = {

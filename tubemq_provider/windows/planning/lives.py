@@ -82,7 +82,8 @@ class LogLife:
 
     def recognise(self, plan: WindowPlan, known: Mapping[str, Ends]) -> None:
         """Raise `LogReplaced` unless the logs of `plan` are those it was made for."""
-        self.refuse(self.replaced(plan.ends, plan.before, known), plan.before)
+        found = self.replaced(plan.ends, plan.before, known, shorter=True)
+        self.refuse(found, plan.before)
 
     def forget(self) -> None:
         """Ask anew from here on: what was read since is only as good as a later answer."""
