@@ -38,7 +38,12 @@ _ROOMS = {
 }
 """Rooms that reading, planning and writing files in tasks import; modules of a package's top that
 need none of the others come along."""
-_LEFT_OUT = frozenset({"arguments.py", "assets.py", "get_provider_info.py"})
+_LEFT_OUT = (
+    *("arguments.py", "assets.py", "get_provider_info.py"),
+    *("windows/planning/", "windows/run/", "windows/time/", "windows/coverage.py"),
+    *("sources/tubemq/history.py", "sources/tubemq/message_time.py"),
+)
+"""What a task never imports: how windows are planned and run."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -153,10 +158,11 @@ def _sources() -> Iterator[tuple[str, bytes]]:
         if not places:
             raise ConfigError(f"package {package} is not installed", subject="artifacts")
         root = Path(next(iter(places)))
-        modules = [path for path in root.glob("*.py") if path.name not in _LEFT_OUT]
+        modules = [*root.glob("*.py")]
         modules += [path for room in rooms for path in (root / room).rglob("*.py")]
         for path in sorted(modules):
-            yield str(path.relative_to(root.parent)), path.read_bytes()
+            if not path.relative_to(root).as_posix().startswith(_LEFT_OUT):
+                yield str(path.relative_to(root.parent)), path.read_bytes()
 
 
 def _zip(files: Mapping[str, bytes]) -> bytes:
