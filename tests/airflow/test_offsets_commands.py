@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from tests.offsets.accessors import ASSET, LedgerState
 from tubemq_client.errors import ConfigError
 from tubemq_provider.cli import epochs, offsets
-from tubemq_provider.cli._metadata import Group
 from tubemq_provider.offsets.ledger.tables import metadata
+from tubemq_provider.offsets.metadata_db import Group
 from tubemq_provider.windows.cursor import Position
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, WindowScope

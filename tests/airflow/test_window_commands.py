@@ -16,10 +16,10 @@ from tests.sinks.postgres import postgres_server, socket_of
 from tests.sinks.windows import plan_of, publish
 from tubemq_client.errors import ConfigError
 from tubemq_provider.cli import windows
-from tubemq_provider.cli._metadata import Group
 from tubemq_provider.cli._show import say
 from tubemq_provider.cli.definition import get_tubemq_commands
 from tubemq_provider.offsets.commit_events import EVENT_KEY
+from tubemq_provider.offsets.metadata_db import Group
 from tubemq_provider.windows.protocols import Document
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]

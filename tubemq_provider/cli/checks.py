@@ -13,10 +13,10 @@ from airflow.configuration import conf
 
 from tubemq_client import errors
 from tubemq_client.model import Partition
-from tubemq_provider.cli._metadata import groups, has_ledger, open_group, state_backend
 from tubemq_provider.cli._show import command, say
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.metadata_db import groups, has_ledger, open_group, state_backend
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.cursor import newer_position
 from tubemq_provider.windows.lag import lag_between

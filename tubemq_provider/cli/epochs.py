@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tubemq_client import errors
-from tubemq_provider.cli._metadata import Group, open_group
 from tubemq_provider.cli._show import changed, command, confirm
+from tubemq_provider.offsets.metadata_db import Group, open_group
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.cursor import CURSOR_VERSION, epoch_of, newer_position, past_epochs

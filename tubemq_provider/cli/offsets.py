@@ -13,9 +13,9 @@ from typing import Any
 
 from tubemq_client import errors
 from tubemq_client.terminal import visible
-from tubemq_provider.cli._metadata import Group, groups, open_group
 from tubemq_provider.cli._show import changed, command, confirm, say
 from tubemq_provider.cli._sinks import sink_of
+from tubemq_provider.offsets.metadata_db import Group, groups, open_group
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.canonical import rfc3339

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from tubemq_client import errors
 from tubemq_client.terminal import visible
-from tubemq_provider.cli._metadata import Group, groups
 from tubemq_provider.cli._show import command, say
 from tubemq_provider.cli._sinks import sink_of
+from tubemq_provider.offsets.metadata_db import Group, groups
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.canonical import parse_instant, sha256_hex
 from tubemq_provider.windows.coverage import coverage, report

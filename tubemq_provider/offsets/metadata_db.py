@@ -1,7 +1,8 @@
 """Progress as Airflow's metadata database has it: assets, their state, their events, the ledger.
 
-The only module of the command line with a session. Values are written through the state backend
-that the deployment has, exactly where a task's store looks for them. It decides nothing.
+For what runs beside the metadata database and not in a task: the command line, a page. Values are
+written through the state backend that the deployment has, exactly where a task's store looks for
+them. The only module here with a session of its own; it decides nothing.
 """
 
 from __future__ import annotations
