@@ -76,6 +76,7 @@ def fill(settings: ClientSettings, partition: Partition, count: int) -> None:
             pass
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("trouble", ["stopped", "silent"])
 def test_the_other_brokers_records_flow_at_their_usual_rate(
@@ -164,6 +165,7 @@ def many() -> Iterator[EmbeddedTubeMQ]:
         yield server
 
 
+@pytest.mark.slow
 def test_empty_partitions_cost_the_busy_one_nothing(shell: Shell, many: EmbeddedTubeMQ) -> None:
     settings = settings_for(many.masters)
     empty: dict[str, list[int]] = {"balanced": [], "assigned": []}
