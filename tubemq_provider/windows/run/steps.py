@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from tubemq_client.errors import LogRegression
 from tubemq_provider.windows.cursor import (
     Cursor,
     Position,
@@ -216,13 +217,20 @@ class WindowRun(RunBase):
     def _consider(self, plan: WindowPlan) -> Iterator[str]:
         """Use a stored plan if it begins at the position or its window is in the sink; else it is
         replaced."""
-        if self._now.usable(plan) and self._still_there(plan):
-            self._now.plan = plan
-            return
+        error: LogRegression | None = None
+        try:
+            if self._now.usable(plan) and self._still_there(plan):
+                self._now.plan = plan
+                return
+        except LogRegression as exc:
+            error = exc
         marker = self._sink.marker(plan.window_id)
         yield "marker of stored plan read"
         if marker is not None:
+            # Also where the log is another one by now: others have brought the window in.
             self._now.plan = plan
+        elif error is not None:
+            raise error
 
     def _still_there(self, plan: WindowPlan) -> bool:
         """Whether an unpublished plan can still be read, as far as a policy asks for more than an
