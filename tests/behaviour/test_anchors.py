@@ -1,7 +1,7 @@
 """A record by which a log is known again: found where it was, missed in any other log.
 
-What holds on both servers runs on both. Logs that are cut, expire or are made anew need the
-embedded server's switches; `tests/real/test_new_lives.py` makes topics anew on a genuine one.
+What holds on both servers runs on both. Logs that are cut or expire need the embedded server's
+switches.
 """
 
 from __future__ import annotations
