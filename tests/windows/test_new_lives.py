@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,8 +20,9 @@ import pytest
 from tests.windows.cluster_child import TOPIC, run_window
 from tests.windows.test_kill_points import CHILD_TIMEOUT, CONTEXT
 from tests.windows.test_on_a_cluster import Cluster
+from tubemq_client.admin import AdminClient
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
-from tubemq_client.errors import LogRegression, LogReplaced, LogTruncated
+from tubemq_client.errors import LogRegression, LogReplaced, LogTruncated, TubeMQError
 from tubemq_client.sync import Metadata, RangeReader
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.file import FileOffsetStore
@@ -242,3 +244,29 @@ def test_a_window_of_time_over_a_topic_made_anew_is_not_empty_and_green(
     for _ in range(2):
         with pytest.raises(LogRegression, match="offsets epoch"):
             time_window(cluster, 1, 2, hours)
+
+
+def test_a_topic_deleted_and_created_by_the_projects_own_client_is_noticed(tmp_path: Path) -> None:
+    switches = Switches(flush_interval_ms=None, unflushed_records=None)
+    topic = TopicSpec(TOPIC, partitions=2)
+    with EmbeddedTubeMQ(brokers=2, topics=[topic], switches=switches) as server:
+        cluster = Cluster(server, tmp_path)
+        cluster.produce(60)
+        assert cluster.run().total == 60
+        with AdminClient(server.master_web, token="abc") as admin:
+            admin.delete_topic(TOPIC, remove_data=True)
+            for _ in range(100):
+                if not admin.topics([TOPIC]):
+                    break
+                time.sleep(0.1)
+            admin.create_topic(TOPIC)
+        for _ in range(100):
+            try:
+                cluster.produce(200)
+            except TubeMQError:
+                time.sleep(0.1)  # not announced yet
+            else:
+                break
+        with pytest.raises(LogReplaced):
+            cluster.run()
+        assert cluster.run(epoch="second").total >= 200
