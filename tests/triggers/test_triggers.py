@@ -165,6 +165,19 @@ class TestLag:
         run(scene)
         assert sum("not reachable" in record.message for record in caplog.records) <= 2
 
+    def test_a_dead_broker_keeps_the_others_from_nothing(
+        self, hook: TubeMQHook, mq: EmbeddedTubeMQ
+    ) -> None:
+        produce(hook, 3)
+        mq.broker(2).crash()
+
+        async def scene() -> None:
+            assert (await fired(watcher(State()).run()))["lag"] == 3
+            events = TubeMQOffsetTrigger(topic=TOPIC, group="lake", min_lag=3).run()
+            assert await fired(events) == {"status": "ready"}
+
+        run(scene)
+
     def test_waits_for_a_topic_that_does_not_exist_yet(
         self, hook: TubeMQHook, mq: EmbeddedTubeMQ
     ) -> None:

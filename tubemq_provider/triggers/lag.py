@@ -29,12 +29,10 @@ from tubemq_provider.windows.lag import lag_between
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tubemq_client import PartitionEnds, TopicMetadata
+    from tubemq_client import PartitionEnds
     from tubemq_client.aio import Metadata
 
 __all__ = ["TubeMQLagTrigger"]
-
-_TOPIC_SECONDS = 300.0
 
 
 class TubeMQLagTrigger(BaseEventTrigger):
@@ -91,8 +89,6 @@ class TubeMQLagTrigger(BaseEventTrigger):
         self.ring_again_after = ring_again_after
         self.tubemq_conn_id = tubemq_conn_id
         self._asset = offsets_asset(self.cluster, topic, group)
-        self._metadata: TopicMetadata | None = None
-        self._metadata_at = 0.0
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The class and its arguments; deterministic, as Airflow tells watchers apart by them."""
@@ -124,9 +120,10 @@ class TubeMQLagTrigger(BaseEventTrigger):
                     if client is None:
                         client = await self._connect(stack, watch)
                     kept = await kept_position(self.state)
-                    event = self._look(watch, kept, await self._ends(client))
+                    # A broker that is away delays its own partitions only.
+                    found = await client.reachable_ends(self.topic, self.group)
+                    event = self._look(watch, kept, found)
                 except Exception as exc:  # noqa: BLE001 - whatever it is, a watcher outlives it
-                    self._metadata = None
                     pause = backoff.failed()
                     if backoff.failures == 1:
                         self.log.warning("topic %s: not reachable, waiting: %s", self.topic, exc)
@@ -175,15 +172,6 @@ class TubeMQLagTrigger(BaseEventTrigger):
             regressed = offset is not None and offset > found.max_offset
             starts[partition] = found.min_offset if regressed else offset
         return lag_between(ends, starts, SPACE).total
-
-    async def _ends(self, client: Metadata) -> dict[Partition, PartitionEnds]:
-        """Stable ends of the partitions that can be read now."""
-        now = time.monotonic()
-        if self._metadata is None or now - self._metadata_at > _TOPIC_SECONDS:
-            self._metadata = await client.topic(self.topic, self.group)
-            self._metadata_at = now
-        readable = [p for p, subscribable in self._metadata.partitions.items() if subscribable]
-        return await client.ends(self.topic, self.group, readable, metadata=self._metadata)
 
     async def _recall(self, watch: LagWatch, kept: Kept) -> None:
         """After a restart of the triggerer: what it rang for before, it has rung for."""

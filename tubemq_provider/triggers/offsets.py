@@ -111,11 +111,13 @@ class TubeMQOffsetTrigger(BaseTrigger):
             await asyncio.sleep(pause)
 
     async def _is_ready(self, client: Metadata) -> bool:
+        if self.min_lag:
+            # A broker that is away delays its own partitions only.
+            found = await client.reachable_ends(self.topic, self.group, stable=self.stable)
+            return self._reached(found)
         metadata = await client.topic(self.topic, self.group)
         keys = {*self.partitions, *self.until} or {p.key for p in metadata.partitions}
         wanted = sorted(Partition.from_key(self.topic, key) for key in keys)
-        if self.min_lag:
-            wanted = [p for p in wanted if metadata.partitions.get(p)]
         if not wanted or any(not metadata.partitions.get(p) for p in wanted):
             return False
         ends = await client.ends(
