@@ -28,6 +28,12 @@ def test_no_life_loses_or_repeats_a_record() -> None:
         Lives(fenced=seed % 2 == 0).play(choices(seed))
 
 
+@pytest.mark.parametrize("seed", [45733, 47268, 51092, 53567])
+def test_histories_that_went_wrong_once(seed: int) -> None:
+    """A reset by another run was taken for an error; a plan was read from a log cut meanwhile."""
+    Lives(fenced=seed % 2 == 0).play(choices(seed))
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_many_lives() -> None:

@@ -161,12 +161,16 @@ class CursorPlanner:
         """Whether a plan made earlier may still be read whole.
 
         What it was made for may be gone: where a policy asks for more than an error, it is then
-        made anew instead of failing for ever. Raises `LogReplaced` where none does. A plan is also
+        made anew instead of failing for ever. Raises `LogRegression` where none does. It is also
         made anew without partitions whose broker is away now: they wait, and the others do not.
         """
         if any(start < end and key not in self._known for key, (start, end) in plan.ranges.items()):
             return False
         if self.policies.on_offset_regression is RegressionPolicy.FAIL:
+            if truncated(self.scope, plan.ends, self._known):
+                self.forget_ends()  # another run may have planned with later ones
+            if error := truncated(self.scope, plan.ends, self._known):
+                raise error
             self.recognise(plan)
             return True
         if self._life.replaced(plan.ends, plan.before, self._known):

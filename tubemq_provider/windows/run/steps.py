@@ -254,7 +254,11 @@ class WindowRun(RunBase):
     def _create_plan(self) -> Iterator[str]:
         now = self._now
         if isinstance(self._planner, CursorPlanner):
-            created = self._planner.plan(self._position())
+            try:
+                created = self._planner.plan(self._position())
+            except LogRegression as exc:
+                yield from self._find_reset(exc)
+                return
         else:
             if not self._planner.has_neighbour():
                 yield from self._refuse_other_scopes()
@@ -271,6 +275,16 @@ class WindowRun(RunBase):
         stored = self._stored_plan(created.window_id)
         yield "plan read back"
         now.plan = stored if stored is not None and now.usable(stored) else created
+
+    def _find_reset(self, error: LogRegression) -> Iterator[str]:
+        """The log is another one by now; it is no error if another run has brought the window in,
+        by a reset that it was allowed."""
+        yield "another log seen"
+        marker = self._sink.marker(cursor_window_id(self._position().seq + 1, self._scope.h))
+        yield "marker of reset read"
+        if marker is None:
+            raise error
+        self._now.plan = marker.plan
 
     def _window_id(self) -> str | None:
         if isinstance(self._planner, CursorPlanner):
