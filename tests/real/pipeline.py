@@ -1,0 +1,102 @@
+"""A topic of the genuine server into a directory, window by window, with all that was sent."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from tubemq_client import ClientSettings, Metadata, Record
+from tubemq_client.sync import Producer, RangeReader
+from tubemq_provider.engines.inline import InlineEngine
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.resolve import StandalonePlanner, TimePlanner
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import WindowRun
+from tubemq_provider.windows.time.boundaries import Boundaries
+
+GROUP = "coming_and_going"
+PATIENCE_S = 150
+HOUR = timedelta(hours=1)
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(1)
+
+
+class Pipeline:
+    """A topic into two directories: one by cursor windows, one by windows of time."""
+
+    def __init__(self, settings: ClientSettings, root: Path, topic: str) -> None:
+        self.settings, self.root, self.topic = settings, root, topic
+        self.sent: list[bytes] = []
+        self.journal, self.runs = MemoryJournal(), 0
+
+    def produce(self, count: int) -> None:
+        with Producer(self.settings) as producer:
+            wait_for(lambda: len(producer.partitions(self.topic)) > 0)
+            partitions = producer.partitions(self.topic)
+            bodies = [f"record {len(self.sent) + number}".encode() for number in range(count)]
+            records = [
+                Record(body, partition=partitions[number % len(partitions)])
+                for number, body in enumerate(bodies)
+            ]
+            list(producer.send_many(self.topic, records))
+        self.sent += bodies
+        with Metadata(self.settings) as metadata:
+            wait_for(lambda: self.ends(metadata, stable=True) == self.ends(metadata, stable=False))
+
+    def ends(self, metadata: Metadata, *, stable: bool) -> Mapping[str, int]:
+        found = metadata.reachable_ends(self.topic, GROUP, stable=stable)
+        return {partition.key: ends.max_offset for partition, ends in found.items()}
+
+    def run(self, planner: CursorPlanner | StandalonePlanner, sink: ParquetSink) -> WindowResult:
+        self.runs += 1
+        store = MemoryOffsetStore(self.journal, task=str(self.runs))
+        engine = InlineEngine.for_cluster(self.settings, policies=Policies())
+        return WindowRun(planner, store, sink, engine, attempt=str(self.runs)).run()
+
+    def cursor_window(self, epoch: str = "") -> WindowResult:
+        sink = ParquetSink(self.root / "cursor")
+        scope = WindowScope("genuine", self.topic, GROUP, sink.identity, epoch=epoch)
+        with (
+            Metadata(self.settings) as metadata,
+            RangeReader(self.settings, group=GROUP) as witness,
+        ):
+            look = lambda: metadata.reachable_ends(self.topic, GROUP)  # noqa: E731
+            planner = CursorPlanner(scope, look, initial_position="earliest", witness=witness)
+            return self.run(planner, sink)
+
+    def time_window(self, number: int, boundaries: list[Mapping[str, int]]) -> WindowResult:
+        sink = ParquetSink(self.root / "time")
+        scope = WindowScope("genuine", self.topic, GROUP, sink.identity)
+        given = {
+            (NOON + hours * HOUR).isoformat(): {self.topic: dict(offsets)}
+            for hours, offsets in enumerate(boundaries)
+        }
+        start = NOON + number * HOUR
+        with Metadata(self.settings) as metadata:
+            planner = TimePlanner(
+                scope,
+                start,
+                start + HOUR,
+                Boundaries(given, self.topic),
+                lambda: metadata.reachable_ends(self.topic, GROUP),
+                sink.boundaries,
+            )
+            return self.run(planner, sink)
+
+    def each_once(self, name: str) -> bool:
+        rows = read_windows(self.root / name).to_table(columns=["value"])
+        return Counter(rows["value"].to_pylist()) == Counter(self.sent)
