@@ -80,7 +80,7 @@ __all__ = [
 ]
 
 RocketMQError = TubeMQError
-"""Base of everything raised on purpose, with `code`, `retriable`, `fatal`, `refresh_metadata`."""
+"""Base of everything raised on purpose, with `code`, `retriable`, `fatal`."""
 
 
 class NoPermission(ServerError):
@@ -121,7 +121,6 @@ class NotLeader(ServerError):
     """The queue has moved to another broker."""
 
     retriable = True
-    refresh_metadata = True
 
 
 class BrokerFailure(ServerError):
