@@ -83,12 +83,7 @@ class TubeMQAsyncHook:
 
         Raises `errors.ConfigError` if neither `group` nor the connection names a group.
         """
-        name = group or (await self.config()).default_group
-        if name is None:
-            raise errors.ConfigError(
-                f"name a group, or set 'default_group' in connection {self.tubemq_conn_id!r}",
-                subject="group",
-            )
+        name = (await self.config()).group_of(group, conn_id=self.tubemq_conn_id)
         async with self.connected() as client:
             return await client.ends(topic, name, partitions, stable=stable)
 

@@ -65,6 +65,18 @@ class ConnectionConfig(ClientConfig):
         except errors.ConfigError as exc:
             raise errors.ConfigError(exc.problems, subject=subject) from None
 
+    def group_of(self, group: str | None, *, conn_id: str) -> str:
+        """`group`, or else the default group of the connection `conn_id`, which is this one.
+
+        Raises `errors.ConfigError` where neither is said.
+        """
+        name = group or self.default_group
+        if name is None:
+            raise errors.ConfigError(
+                f"name a group, or set 'default_group' in connection {conn_id!r}", subject="group"
+            )
+        return name
+
     def admin_urls(self) -> tuple[str, ...]:
         """HTTP addresses to try for administration, in order."""
         if self.admin_url:

@@ -203,17 +203,15 @@ class TubeMQHook(BaseHook):
         is said. A cluster without authentication accepts any user."""
         try:
             masters = ",".join(map(address_text, self.config.masters))
+            said = [f"a master of {masters} answered"]
             with self.get_conn() as client:
                 client.topic(_PROBE_TOPIC)
         except (errors.UnknownTopic, errors.Forbidden, errors.BadRequest) as exc:
-            said = [f"a master of {masters} answered"]
             if self.config.auth:
                 refused = "refused" if isinstance(exc, errors.Forbidden) else "not refused"
                 said.append(f"user {self.config.auth.username!r} was {refused}")
         except errors.TubeMQError as exc:
             return False, str(exc)
-        else:
-            said = [f"a master of {masters} answered"]
         return self._test_administration(said)
 
     def _test_administration(self, said: list[str]) -> tuple[bool, str]:
@@ -230,10 +228,4 @@ class TubeMQHook(BaseHook):
         return True, "; ".join([*said, f"administration at {config.admin_url} answered"])
 
     def _group(self, group: str | None) -> str:
-        name = group or self.config.default_group
-        if name is None:
-            raise errors.ConfigError(
-                f"name a group, or set 'default_group' in connection {self.tubemq_conn_id!r}",
-                subject="group",
-            )
-        return name
+        return self.config.group_of(group, conn_id=self.tubemq_conn_id)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tubemq_provider.offsets.ledger.wire import CURSOR, PIECE, PREFIX, Versioned
+from tubemq_provider.offsets.ledger.wire import CURSOR, Versioned, piece_keys
 from tubemq_provider.offsets.pieces import join, piece_names, read_whole
 from tubemq_provider.windows.protocols import Document
 
@@ -85,8 +85,7 @@ async def _ledger_cursor(state: AsyncState) -> Document | None:
         found = Versioned.from_value(await state.aget(CURSOR))
         if found is None:
             return None
-        prefix = f"{PIECE}{CURSOR.removeprefix(PREFIX)}/"
-        names = [prefix + name for name in piece_names(found.document)]
+        names = piece_keys(CURSOR, found.document)
         if not names:
             return found.document
         pieces = [Versioned.from_value(await state.aget(name)) for name in names]

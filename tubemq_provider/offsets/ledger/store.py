@@ -27,11 +27,11 @@ from tubemq_provider.offsets.ledger.wire import (
     CURSOR,
     DONE,
     PIECE,
-    PREFIX,
     PROBE,
     WINDOW,
     Envelope,
     Versioned,
+    piece_keys,
 )
 from tubemq_provider.offsets.pieces import join, piece_names, split
 from tubemq_provider.windows.errors import DocumentError, StoreConflict
@@ -69,7 +69,8 @@ class VersionedState:
             if found is None or not piece_names(found.document):
                 return found
             pieces = [
-                Versioned.from_value(self._state.get(name)) for name in _pieces(key, found.document)
+                Versioned.from_value(self._state.get(name))
+                for name in piece_keys(key, found.document)
             ]
             if None not in pieces:
                 whole = join(found.document, [p.document for p in pieces if p], key)
@@ -79,14 +80,14 @@ class VersionedState:
     def store(self, key: str, document: Document, expected: int) -> None:
         """Replace revision `expected` of the document. Raises `StoreConflict`."""
         head, pieces = split(document)
-        for name, piece in zip(_pieces(key, head), pieces.values(), strict=True):
+        for name, piece in zip(piece_keys(key, head), pieces.values(), strict=True):
             # Named after its content: there already means there already.
             self._put(name, Envelope(0, name.removeprefix(PIECE)[-64:], piece))
         self._put(key, Envelope(expected, uuid4().hex, head))
 
     def drop_pieces(self, key: str, head: Document) -> None:
         """Remove what a replaced document was made of."""
-        for name in _pieces(key, head):
+        for name in piece_keys(key, head):
             self._state.delete(name)
 
     def head(self, key: str) -> Document | None:
@@ -232,10 +233,6 @@ class LedgerStore(AssetStateOffsetStore):
         # The same document has the same pieces.
         if before is not None and before != head:
             self._ledger.drop_pieces(key, before)
-
-
-def _pieces(key: str, head: Document) -> list[str]:
-    return [f"{PIECE}{key.removeprefix(PREFIX)}/{name}" for name in piece_names(head)]
 
 
 def _status(exc: Exception) -> int | None:

@@ -12,9 +12,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tubemq_provider.offsets.pieces import piece_names
 from tubemq_provider.windows.protocols import Document
 
-__all__ = ["CURSOR", "DONE", "PIECE", "PREFIX", "PROBE", "WINDOW", "Envelope", "Versioned"]
+__all__ = [
+    "CURSOR",
+    "DONE",
+    "PIECE",
+    "PREFIX",
+    "PROBE",
+    "WINDOW",
+    "Envelope",
+    "Versioned",
+    "piece_keys",
+]
 
 PREFIX: Final = "tubemq-ledger/"
 CURSOR: Final = PREFIX + "cursor"
@@ -23,6 +34,11 @@ DONE: Final = PREFIX + "done/"
 PIECE: Final = PREFIX + "piece/"
 PROBE: Final = PREFIX + "probe"
 """Reading it answers whether the API server has the ledger's backend; nothing is stored there."""
+
+
+def piece_keys(key: str, head: Document) -> list[str]:
+    """Where the pieces of a long document under `key` are; none for one that is whole."""
+    return [f"{PIECE}{key.removeprefix(PREFIX)}/{name}" for name in piece_names(head)]
 
 
 @dataclass(frozen=True, slots=True)
