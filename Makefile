@@ -123,7 +123,7 @@ test-unit: setup ## Everything without Spark, Airflow or a genuine server
 
 # Only the rooms that decode; everything else sees no difference.
 test-pure: setup ## The decoder's rooms again, with the Python decoder
-	TUBEMQ_NATIVE=0 $(call bounded,pure) $(PY) $(call pytest,pure) tests/core tests/wire \
+	TUBEMQ_NATIVE=0 $(call bounded,pure) $(PY) $(call pytest,pure) tests/client/core tests/client/wire \
 	  -m "not (real or spark or airflow or soak)"
 
 test-airflow: setup ## Hooks, operators, sensors, Dags on a real Airflow
@@ -136,23 +136,23 @@ test-spark: setup ## The data source on a real Spark
 test-real: setup ## Against genuine TubeMQ and RocketMQ (needs mvn; skipped where they cannot run)
 	$(PY) -m devkit.tubemq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
 	$(PY) -m devkit.rocketmq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
-	$(PY) -m tests.tdmsg.published || true
+	$(PY) -m tests.client.tdmsg.published || true
 	$(call bounded,real) $(PY) -m devkit.isolation -- \
 	  $(PY) $(call pytest,real) -m "real and not soak"
 
 .PHONY: fuzz
 INPUTS ?= 1000000
 fuzz: setup ## Compare both decoders over a million random replies (about ten minutes)
-	$(call bounded,fuzz) $(PY) -m tests.core.decoding --inputs $(INPUTS) --seed $(SEED)
+	$(call bounded,fuzz) $(PY) -m tests.client.core.decoding --inputs $(INPUTS) --seed $(SEED)
 
 .PHONY: conformance
 conformance: setup ## What servers answer, table by table: embedded and genuine (some minutes)
 	$(PY) -m devkit.tubemq.artifacts
 	$(call bounded,conformance) $(PY) -m devkit.isolation -- \
-	  $(PY) -m tests.conformance $(ARGS)
+	  $(PY) -m tests.system.conformance $(ARGS)
 
 # Without the dumps of all threads that a test of minutes would set off.
-SOAK := tests/behaviour tests/real tests/rocketmq -o faulthandler_timeout=0
+SOAK := tests/system/behaviour tests/system/real tests/rocketmq -o faulthandler_timeout=0
 
 .PHONY: soak soak-embedded soak-real
 soak: setup ## The client's long tests: a million records, ten minutes of work (about an hour)

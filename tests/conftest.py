@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.real.cluster import genuine
+from tests.system.real.cluster import genuine
 
 __all__ = ["genuine"]
 

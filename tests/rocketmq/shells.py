@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rocketmq_client import aio, sync
-from tests.behaviour.shells import LoopShell, OnLoop
+from tests.system.behaviour.shells import LoopShell, OnLoop
 
 NAMES = ("Admin", "Metadata", "Producer", "PullConsumer", "RangeReader")
 

@@ -15,7 +15,7 @@ __all__ = ["READABLE_BEYOND_LIMIT", "judge_size"]
 READABLE_BEYOND_LIMIT = 10 * 1024 - 52
 """Bytes by which a record may exceed the cluster's limit and still be read from memory: there it
 must not take more than the limit and 10 KiB, with 52 bytes of its own (`MsgMemStore.getMessages`,
-`ClusterConfigHolder`; measured in tests/real/test_large_records.py)."""
+`ClusterConfigHolder`; measured in tests/system/real/test_large_records.py)."""
 
 
 def judge_size(

@@ -1,8 +1,8 @@
 """The blocking administration client: masters (`/webapi.htm`) and brokers (`/broker.htm`).
 
 Every method is one of the conversations in this package, run over httpx; `aio` is its twin and
-lists the same names in the same order (`tests/admin/test_shells.py`). Nothing is decided here.
-"""
+lists the same names in the same order (`tests/client/admin/test_shells.py`). Nothing is decided
+here."""
 
 from __future__ import annotations
 

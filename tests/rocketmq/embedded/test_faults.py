@@ -23,7 +23,7 @@ from rocketmq_client import (
 )
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.model import ClientSettings, TlsSettings
-from tests.certificates import make_certificates
+from tests.kit.certificates import make_certificates
 
 
 @pytest.fixture

@@ -1,0 +1,71 @@
+"""Records under way in the background of an event loop whose client is ended by force."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from tests.client.io.peer import Peer, silence
+from tubemq_client import ClientSettings, Record
+from tubemq_client._core.effects import AwaitAll, Conversation, Deliver, PostAll, Ticket
+from tubemq_client._io.asyncio_driver import AsyncDriver
+from tubemq_client._wire import methods
+from tubemq_client.aio import Producer
+from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
+from tubemq_client.model import Address
+
+pytestmark = pytest.mark.timeout(60)
+
+TOPIC = "orders"
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_no_future_stays_open_however_early_closing_is_given_up(turns: int) -> None:
+    """`turns` of the loop after the record was taken: before its task exists, before it runs, and
+    while it sends."""
+
+    async def send() -> None:
+        producer = Producer(ClientSettings((server.master_address,)))
+        await producer.publish(TOPIC)
+        future = await producer.send_async(TOPIC, Record(b"x"))
+        closing = asyncio.create_task(producer.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await closing
+        async with asyncio.timeout(20):
+            await asyncio.wait([future])
+            await producer.flush()
+        if turns == 0:  # then closing has not even begun
+            await producer.close()
+
+    with EmbeddedTubeMQ(1, [TopicSpec(TOPIC)], http=False) as server:
+        asyncio.run(send())
+
+
+@pytest.mark.parametrize("together", [1, 400])
+def test_what_is_never_answered_is_over_with_its_deadline(together: int) -> None:
+    """However many it is, in groups or one by one: they all had the same time."""
+
+    def conversation(address: Address) -> Conversation[None]:
+        post = PostAll(address, methods.SEND_MESSAGE, [b"x"] * together)
+        tickets: list[Ticket] = []
+        while len(tickets) < 400 // together:
+            tickets.append((yield post))
+        yield Deliver((yield AwaitAll(tickets)))
+
+    async def wait(address: Address) -> int:
+        driver = AsyncDriver(ClientSettings((), rpc_timeout_ms=200))
+        try:
+            async with asyncio.timeout(10):
+                async for outcomes in driver.stream(conversation(address)):
+                    return len(outcomes)
+        finally:
+            await driver.close()
+        return 0
+
+    with Peer(silence) as peer:
+        assert asyncio.run(wait(peer.address)) == 400

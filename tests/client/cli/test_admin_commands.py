@@ -1,0 +1,169 @@
+"""Topics, brokers, groups, offsets and lag over HTTP: what is shown, asked, changed and refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.client.cli.conftest import Run
+from tests.client.cli.rows import TOPIC
+from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record
+from tubemq_client.embedded import EmbeddedTubeMQ
+
+
+@pytest.fixture
+def filled(fresh: str, settings: ClientSettings) -> str:
+    """A topic with ten records in one store."""
+    with Producer(settings) as producer:
+        one = Partition(1, fresh, 0)
+        list(producer.send_many(fresh, [Record(b"x", partition=one)] * 10))
+    return fresh
+
+
+def test_topics_are_listed_and_shown(run: Run) -> None:
+    rows = {row["topic"]: row for row in run("topics", "list", "--json").rows()}
+    assert rows[TOPIC]["partitions"] == 8
+    assert rows[TOPIC]["brokers"] == [1, 2]
+    (first, _) = run("topics", "show", TOPIC, "--json").rows()
+    assert (first["broker"], first["stores"], first["status"]) == (1, 2, "normal")
+    assert "8 of 8 partitions" in run("topics", "show", TOPIC).err
+    assert run("topics", "show", "nowhere").code == 1
+
+
+def test_a_topic_is_created_changed_and_deleted(run: Run) -> None:
+    assert run("topics", "create", "cli_made", "--partitions", 2).code == 0
+    again = run("topics", "create", "cli_made")
+    assert (again.code, "code 402" in again.err) == (1, True)
+    asked = run("topics", "modify", "cli_made", "--partitions", 3, text="n\n")
+    assert (asked.code, "not confirmed" in asked.err) == (2, True)
+    assert run("topics", "modify", "cli_made", "--partitions", 3, text="y\n").code == 0
+    assert run("topics", "show", "cli_made", "--json").rows()[0]["partitions"] == 3
+    assert run("topics", "modify", "cli_made", "--partitions", 0, "--yes").code == 2
+    assert run("topics", "modify", "cli_made", "--partitions", 1, "--yes").code == 1
+    assert run("topics", "delete", "cli_made", "--remove-data", text="").code == 2
+    assert run("topics", "delete", "cli_made", "--remove-data", "--yes").code == 0
+
+
+def test_brokers_are_listed_and_closed(run: Run, mq: EmbeddedTubeMQ) -> None:
+    rows = run("brokers", "list", "--json").rows()
+    assert [(row["broker"], row["runs"]) for row in rows] == [(1, "running"), (2, "running")]
+    assert rows[1]["address"] == mq.broker(2).address
+    assert run("brokers", "access", 2, "--no-publish", "--yes").code == 0
+    assert run("brokers", "list", "--json").rows()[1]["set_to"] == "only-read"
+    assert run("brokers", "access", 2, "--publish", "--yes").code == 0
+    assert run("brokers", "offline", 2, text="n\n").code == 2
+    assert run("brokers", "reload", 1, 2).code == 0
+    assert run("brokers", "online", 77, "--yes").code == 1
+
+
+def test_groups_are_listed_with_members(run: Run, fresh: str, settings: ClientSettings) -> None:
+    with AssignedConsumer(settings, "cli_online", {fresh: ()}) as consumer:
+        consumer.assign(Partition(1, fresh, 0), 0)
+        rows = {r["group"]: r for r in run("groups", "list", "--json").rows()}
+        assert rows["cli_online"]["members"] == 1
+        assert rows["cli_online"]["topics"] == [fresh]
+        (member,) = run("groups", "show", "cli_online", "--json").rows()
+        assert member["member"].startswith("cli_online")
+        assert "client-rebalance" in run("groups", "show", "cli_online").err
+        assert [r["group"] for r in run("groups", "list", "-t", fresh, "--json").rows()] == [
+            "cli_online"
+        ]
+    assert run("groups", "show", "cli_online").err == "members of cli_online: none\n"
+
+
+def test_positions_are_shown_set_copied_and_removed(run: Run, filled: str) -> None:
+    def stored(group: str) -> dict[str, int]:
+        rows = run("offsets", "show", group, "--topic", filled, "--json").rows()
+        return {r["partition"]: r["position"] for r in rows if r["position"] is not None}
+
+    dry = run("offsets", "set", "cli_moved", filled, "1:0=84", "1:1=latest", "--dry-run", "--json")
+    assert [(r["before"], r["after"], r["applied"]) for r in dry.rows()] == [
+        (None, 84, False),
+        (None, 280, False),
+    ]
+    assert stored("cli_moved") == {}
+    assert run("offsets", "set", "cli_moved", filled, "1:0=84", text="n\n").code == 2
+    assert stored("cli_moved") == {}
+    done = run("offsets", "set", "cli_moved", filled, "1:0=84", "--yes")
+    assert (done.code, "1 positions changed" in done.err) == (0, True)
+    assert stored("cli_moved") == {"1:0": 84}
+    wrong = run("offsets", "set", "cli_moved", filled, "1:0=85", "9:9=0", "2:0=28", "--yes")
+    assert wrong.code == 2
+    assert wrong.err.count("\n  - ") == 3
+
+    copied = run("offsets", "clone", "cli_moved", "cli_copy", "--yes", "--json")
+    assert copied.rows()[0]["after"] == 84
+    assert stored("cli_copy") == {"1:0": 84}
+    assert run("offsets", "clone", "cli_nobody", "cli_copy", "--yes").code == 2
+    assert run("offsets", "remove", "cli_copy", "--dry-run").code == 0
+    assert stored("cli_copy") == {"1:0": 84}
+    assert run("offsets", "remove", "cli_copy", "--yes").code == 0
+    assert stored("cli_copy") == {}
+
+
+def test_lag_is_watched_with_rates(run: Run, filled: str, mq: EmbeddedTubeMQ) -> None:
+    mq.broker(1).flush()
+    run("offsets", "set", "cli_watched", filled, "1:0=84", "1:1=84", "--yes")
+    options = ("lag", filled, "--group", "cli_watched", "--watch", "--looks", 2, "--every", 0.1)
+    first, second = run(*options, "--json").rows()
+    assert first == {
+        "total_lag": 7,
+        "written_per_s": None,
+        "read_per_s": None,
+        "caught_up_in": None,
+    }
+    assert (second["total_lag"], second["written_per_s"], second["read_per_s"]) == (7, 0.0, 0.0)
+    assert "never at these rates" in run(*options).err
+
+
+def test_secrets_are_not_printed(run: Run) -> None:
+    refused = run("topics", "create", "cli_secret", "--admin-token", "s3cret-token")
+    assert refused.code == 1
+    assert "unauthorized" in refused.err
+    assert "s3cret" not in refused.err + refused.out
+    missing = run("brokers", "reload", 1, "--admin-token", "")
+    assert missing.code in (1, 2)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topics", "list"),
+        ("brokers", "list"),
+        ("groups", "list"),
+        ("offsets", "show", "cli_x"),
+        ("offsets", "remove", "cli_x", "--yes"),
+    ],
+    ids=lambda command: "-".join(command[:2]),
+)
+def test_a_dead_web_address_ends_with_one_in_one_line(run: Run, command: tuple[str, ...]) -> None:
+    outcome = run(*command, "--admin", "http://127.0.0.1:1")
+    assert outcome.code == 1
+    assert outcome.err.startswith("tubemq: ")
+    assert outcome.err.count("\n") == 1
+    assert run(*command, "--admin", "ftp://x").code == 2
+
+
+def test_controls_are_set_shown_and_forgotten(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "rules.json"
+    file.write_text('[{"type": 1, "rule": [{"zeroCnt": 3, "freqInMs": 500}]}]')
+    said = ("groups", "control", "cli_said")
+    assert run(*said).err == "controls of cli_said: none\n"
+    denied = run(*said, "--topic", TOPIC, "--deny", "--reason", "greedy", "--yes", "--json")
+    about = [(r["topic"], r["may_read"], r["reason"]) for r in denied.rows() if r["topic"]]
+    assert about == [(TOPIC, False, "greedy")]
+    assert run(*said, "--topic", TOPIC, "--allow", text="n\n").code == 2
+    assert run(*said, "--flow-rules", file, "--yes").code == 0
+    rules = [r["flow_rules"] for r in run(*said, "--json").rows() if r["flow_rules"]]
+    assert json.loads(rules[-1])[0]["rule"][0]["zeroCnt"] == 3
+    assert run(*said, "--forget", "--yes", "--json").rows() == []
+
+
+def test_wrong_controls_end_with_two(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "rules.json"
+    file.write_text("{}")
+    refused = run("groups", "control", "cli_slow", "--flow-rules", file, "--yes")
+    assert (refused.code, "not a JSON list" in refused.err) == (2, True)
+    assert run("groups", "control", "cli_slow", "--deny", "--yes").code == 2

@@ -1,0 +1,135 @@
+"""`tubemq consume`: looks, following, joining; formats; what happens to positions."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.client.cli.conftest import Run
+from tubemq_client import ClientSettings, Partition, Producer, Record
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
+from tubemq_client.tdmsg import TDMsgBuilder
+
+
+@pytest.fixture
+def filled(fresh: str, settings: ClientSettings) -> str:
+    """Twenty records, alternately of two streams, ten in each of two partitions of one store."""
+    send(settings, fresh, [b"n%d" % n for n in range(20)])
+    return fresh
+
+
+def send(settings: ClientSettings, topic: str, bodies: list[bytes]) -> None:
+    with Producer(settings) as producer:
+        records = [
+            Record(body, stream_id="ab"[n % 2], partition=Partition(1, topic, n % 2))
+            for n, body in enumerate(bodies)
+        ]
+        list(producer.send_many(topic, records))
+
+
+def test_a_look_prints_everything_once_and_moves_nothing(run: Run, filled: str) -> None:
+    for _ in range(2):
+        rows = run("consume", filled).rows()
+        assert sorted(row["value"] for row in rows) == sorted(f"n{n}" for n in range(20))
+        assert {row["partition"] for row in rows} == {"1:0", "1:1"}
+
+
+def test_a_look_is_bounded_by_offsets_count_stream_and_partition(run: Run, filled: str) -> None:
+    def raw(*options: object) -> list[str]:
+        return run("consume", filled, "--format", "raw", *options).out.split()
+
+    assert raw("--from", "1:0=280", "--to", "1:0=392", "-p", "1:0") == ["n10", "n12"]
+    assert raw("--limit", 3, "-p", "1:1") == ["n1", "n3", "n5"]
+    assert raw("--stream", "b", "-n", 2) == ["n1", "n3"]
+    assert raw("--from", "latest") == []
+    hexed = run("consume", filled, "-n", 1, "--format", "hex")
+    assert hexed.out == b"n0".hex() + "\n"
+
+
+def test_packed_bodies_are_unpacked(run: Run, fresh: str, settings: ClientSettings) -> None:
+    builder = TDMsgBuilder(compress=False)
+    for body in (b"one", b"\xff"):
+        builder.add("groupId=g&streamId=s", body)
+    send(settings, fresh, [builder.build(create_time_ms=1), b"plain"])
+    rows = run("consume", fresh, "-o", "tdmsg", "-p", "1:0").rows()
+    assert [(r["record"], r.get("value"), r.get("value_base64")) for r in rows] == [
+        (0, "one", None),
+        (1, None, "/w=="),
+    ]
+    assert rows[0]["attributes"]["streamId"] == "s"
+    unreadable = run("consume", fresh, "-o", "tdmsg", "-p", "1:1")
+    assert (unreadable.code, unreadable.err.count("Traceback")) == (1, 0)
+
+
+def test_following_moves_the_position_behind_what_was_written(run: Run, filled: str) -> None:
+    options = ("consume", filled, "--follow", "--group", "cli_follow", "-o", "raw", "--seconds")
+    first = run(*options, 1.5)
+    assert sorted(first.out.split()) == sorted(f"n{n}" for n in range(20))
+    assert run(*options, 0.5).out == ""
+    again = run(*options, 0.5, "--from", "1:0=504", "-p", "1:0")
+    assert again.out.split() == ["n18"]
+
+
+def test_following_ends_with_ctrl_c_and_zero(mq: EmbeddedTubeMQ, filled: str) -> None:
+    command = [sys.executable, "-m", "tubemq_client.cli", "consume", filled, "--follow"]
+    with subprocess.Popen(
+        [*command, "--group", "cli_stopped", "--masters", mq.masters],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        lines = [json.loads(process.stdout.readline()) for _ in range(20)]
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(30) == 0
+        assert "Traceback" not in process.stderr.read()
+    assert len({line["value"] for line in lines}) == 20
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--from", "somewhere"), "none of: earliest, latest, <partition>"),
+        (("--from", "stored"), "none of"),
+        (("--from", "1:0=5"), "multiple of 28"),
+        (("--from", "9:9=0"), "partition 9:9"),
+        (("--to", "1=0"), "--to"),
+        (("--partition", "x"), "--partition"),
+        (("--balanced", "--partition", "1:0", "--to", "1:0=0"), "--to"),
+        (("--follow", "--to", "1:0=0"), "--to"),
+        (("--group", "1x"), "group name"),
+    ],
+)
+def test_wrong_options_end_with_two(
+    run: Run, filled: str, options: tuple[str, ...], words: str
+) -> None:
+    outcome = run("consume", filled, *options)
+    assert outcome.code == 2, outcome
+    assert words in outcome.err
+
+
+def test_joining_shares_partitions_and_moves_the_position(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUBEMQ_HEARTBEAT_PERIOD_MS", "1000")  # partitions come with heartbeats
+    switches = Switches(balance_period_ms=50)
+    with EmbeddedTubeMQ(1, [TopicSpec("shared", partitions=2)], switches=switches) as server:
+        settings = ClientSettings(masters=(address_of(server.masters),))
+        send(settings, "shared", [b"n%d" % n for n in range(20)])
+        options = ("--masters", server.masters, "--group", "cli_joined", "-o", "raw")
+        found = run("consume", "shared", "--balanced", *options, "--limit", 20, "--seconds", 30)
+        assert sorted(found.out.split()) == sorted(f"n{n}" for n in range(20))
+        assert "assigned: 1:0" in found.err
+        again = run("consume", "shared", "--follow", *options, "--seconds", 0.5)
+        assert again.out == ""
+
+
+def address_of(masters: str) -> tuple[str, int]:
+    host, _, port = masters.partition(":")
+    return host, int(port)

@@ -1,0 +1,123 @@
+"""What a reader makes of a reply, with either decoder; and a loop that compares them.
+
+``python -m tests.client.core.decoding --inputs 1000000`` makes so many replies at random and stops
+at the first for which the two differ. Memory must not grow meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from tests.client.core.replies import RandomChoices, reply
+from tubemq_client import COLUMNS, MessageBatch, Partition, errors
+from tubemq_client._core.batch import CorruptEntry, DecodePolicy, RawBatch
+from tubemq_client._core.columns import native_types
+from tubemq_client._wire import native
+from tubemq_client._wire.fetching import FetchReply
+
+__all__ = ["ALL", "Reading", "compare", "is_compiled", "main", "outcome", "pure"]
+
+PARTITION = Partition(1, "topic", 0)
+ALL = pa.schema([(name, native_types()[name]) for name in COLUMNS])
+LEAST_GROWTH_KIB = 64 << 10
+
+
+class Reading(NamedTuple):
+    """How a reply is read."""
+
+    corrupt_records: str = "quarantine"
+    filters: frozenset[str] = frozenset()
+    exact: bool = True
+    left_out: int = 0
+    schema: pa.Schema = ALL
+
+
+def is_compiled() -> bool:
+    return native._scan is not None
+
+
+@contextmanager
+def pure() -> Iterator[None]:
+    """Without the compiled decoder."""
+    scan, native._scan = native._scan, None
+    try:
+        yield
+    finally:
+        native._scan = scan
+
+
+def outcome(data: bytes, reading: Reading) -> list[Any]:
+    """All that can be seen of the reply: the batch in every form, what was set aside, the error."""
+    seen: list[Any] = []
+    aside: list[CorruptEntry] = []
+    policy = DecodePolicy(reading.corrupt_records, aside.append, reading.filters)
+    try:
+        message = FetchReply(data).parse()
+        raw = RawBatch(message.currOffset, message.messages)
+        count = max(0, len(raw.messages) - reading.left_out)
+        batch = MessageBatch(
+            PARTITION, raw, end=None, count=count, exact=reading.exact, policy=policy
+        )
+        seen += [len(raw.messages), len(batch), batch.nbytes, batch.to_arrow(reading.schema)]
+        seen += [list(batch.messages()), batch.to_arrow(reading.schema)]
+        seen += [native.find(raw.messages, r.messageId, r.checkSum) for r in raw.messages]
+    except errors.TubeMQError as error:
+        seen += [type(error), str(error)]
+    return [*seen, aside, policy.corrupt]
+
+
+def compare(data: bytes, reading: Reading) -> bool:
+    """Whether the compiled decoder took the reply. Fails where the two decoders differ."""
+    with pure():
+        expected = outcome(data, reading)
+    found = outcome(data, reading)
+    assert found == expected, (data, reading, found, expected)
+    for one, other in zip(found, expected, strict=True):
+        if isinstance(one, pa.RecordBatch):
+            one.validate(full=True)
+            assert one.schema.equals(other.schema, check_metadata=True)
+    scanned = native.scan(data)
+    return scanned is not None and scanned.messages.decode(1 << 40, frozenset()) is not None
+
+
+READINGS = [
+    Reading(),
+    Reading(filters=frozenset({"stream"})),
+    Reading(corrupt_records="fail", exact=False),
+    Reading(left_out=1, schema=pa.schema([ALL.field("value"), ALL.field("msg_time")])),
+]
+
+
+def main() -> int:
+    """Compare until so many replies are through; answers 1 if memory grew."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.client.core.decoding", description=__doc__
+    )
+    parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    if not is_compiled():
+        raise SystemExit("there is no compiled decoder here")
+    chance, taken, began = RandomChoices(options.seed), 0, time.monotonic()
+    before = 0
+    for done in range(1, options.inputs + 1):
+        taken += compare(reply(chance), READINGS[done % len(READINGS)])
+        if done == options.inputs // 10:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if done % 50_000 == 0:
+            print(f"{done} replies, {taken} taken by the compiled decoder", flush=True)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    seconds = time.monotonic() - began
+    print(f"{options.inputs} replies equal in {seconds:.0f} s, {taken} compiled, +{grown} KiB")
+    return int(grown > LEAST_GROWTH_KIB)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

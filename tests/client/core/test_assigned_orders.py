@@ -1,0 +1,437 @@
+"""What the master and its administrators tell a client-balanced member, and what it makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.client.core.conftest import BESIDE, PARTITION, TOPIC
+from tubemq_client import ClientSettings, Partition, ReceivedBatch, errors
+from tubemq_client._core.assigned import AssignedSession
+from tubemq_client._core.identity import ClientIds
+from tubemq_client._core.master import MasterSession
+from tubemq_client.model import ConsumerSettings
+from tubemq_client.testing.memory import MemoryTubeMQ
+from tubemq_client.testing.scripted import Asked, ScriptedDriver
+
+CLOSED = f"{TOPIC}#1:1:2:0,2:1:2:1"
+"""Broker 1's partitions may not be subscribed, broker 2's may."""
+
+
+@pytest.fixture
+def consumer(mq: MemoryTubeMQ, session: MasterSession, ids: ClientIds) -> AssignedSession:
+    consumer = AssignedSession(
+        session,
+        "group",
+        ids.consumer("group", "Balance"),
+        {TOPIC: ()},
+        settings=ClientSettings((mq.master_address,), heartbeat_period_ms=5_000),
+        consumer=ConsumerSettings(rebalance_confirm_wait_ms=3_000),
+    )
+    mq.driver().run(consumer.open())
+    return consumer
+
+
+def beats(driver: ScriptedDriver) -> list[Any]:
+    return [
+        step.request
+        for step in driver.trace
+        if isinstance(step, Asked) and step.method == "consumer heartbeat v2"
+    ]
+
+
+def rewriting(method: str, change: Callable[[Any], None]) -> Callable[[Asked, Any], Any]:
+    def tamper(asked: Asked, reply: Any) -> Any:
+        if asked.method == method:
+            change(reply)
+        return reply
+
+    return tamper
+
+
+def losing(method: str) -> Callable[[Asked, Any], Any]:
+    return lambda asked, reply: None if asked.method == method else reply
+
+
+def close_broker_1(reply: Any) -> None:
+    reply.topicMetaInfoId = 77
+    reply.topicMetaInfoList[:] = [CLOSED]
+
+
+def order_at(wall_ms: int) -> Callable[[Any], None]:
+    def change(reply: Any) -> None:
+        reply.opsTaskInfo.csmFrmMaxOffsetCtrlId = wall_ms
+
+    return change
+
+
+# -- partitions that may not be read any more ------------------------------------------------------
+
+
+def test_the_master_is_not_asked_again_within_the_period(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = mq.driver()
+    mq.elapse(9_999)
+    driver.run(consumer.refresh())
+    assert driver.asked == []
+    mq.elapse(1)
+    driver.run(consumer.refresh())
+    assert driver.asked == ["get partition meta"]
+    driver.run(consumer.refresh(force=True))
+    assert len(driver.asked) == 2
+
+
+def test_what_may_not_be_subscribed_is_given_back_and_the_rest_is_kept(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = mq.driver()
+    there = Partition(2, TOPIC, 0)
+    for partition in (PARTITION, there):
+        driver.run(consumer.assign(partition, None))
+    mq.tamper = rewriting("get partition meta", close_broker_1)
+    driver.run(consumer.refresh(force=True))
+    assert driver.run(consumer.fetching.pull(PARTITION)) is None
+    driver.run(consumer.rebalance())
+    assert consumer.held.keys() == {there}
+    with pytest.raises(errors.ServiceUnavailable, match="may not be subscribed"):
+        driver.run(consumer.assign(PARTITION, None))
+
+
+def test_a_batch_that_is_out_may_be_confirmed_before_its_partition_goes(
+    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    send(b"a")
+    send(b"b", to=BESIDE)
+    driver = mq.driver()
+    for partition in (BESIDE, PARTITION):
+        driver.run(consumer.assign(partition, 0))
+        batch = driver.run(consumer.fetching.pull(partition))
+        assert batch is not None
+    mq.tamper = rewriting("get partition meta", close_broker_1)
+    driver.run(consumer.refresh(force=True))
+    events = driver.stream(consumer.rebalance())
+    assert next(events) == ("revoked", [PARTITION, BESIDE])
+    assert consumer.held.keys() == {PARTITION, BESIDE}
+    assert driver.run(consumer.fetching.settle(batch, consumed=True)) > 0
+    began = mq.clock()
+    assert list(events) == []
+    assert consumer.held == {}
+    assert mq.clock() - began >= 3_000, "the other batch might have been confirmed"
+
+
+def test_after_a_switch_of_masters_no_partition_is_given_back(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = mq.driver()
+    driver.run(consumer.assign(PARTITION, None))
+    driver.run(consumer.master.notice_switch())
+    mq.tamper = rewriting("get partition meta", close_broker_1)
+    driver.run(consumer.refresh(force=True))
+    driver.run(consumer.rebalance())
+    assert consumer.held.keys() == {PARTITION}
+
+
+def test_a_view_that_the_master_forces_is_taken(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = mq.driver()
+    driver.run(consumer.assign(PARTITION, None))
+    mq.tamper = rewriting("consumer heartbeat v2", close_broker_1)
+    mq.elapse(5_000)
+    driver.run(consumer.beat_master())
+    driver.run(consumer.rebalance())
+    assert consumer.held == {}
+    mq.tamper = None
+    mq.elapse(5_000)
+    driver.run(consumer.beat_master())
+    first, second = beats(driver)
+    assert first.subRepInfo.lstAssignedTime < second.subRepInfo.lstAssignedTime
+    assert second.subRepInfo.topicMetaInfoId == 77
+
+
+# -- reports and orders ----------------------------------------------------------------------------
+
+
+def test_what_has_not_changed_is_reported_every_sixtieth_beat(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = mq.driver()
+    driver.run(consumer.assign(PARTITION, None))
+    for _ in range(62):
+        driver.run(consumer.heartbeat_master())
+    reported = [n for n, beat in enumerate(beats(driver)) if beat.subRepInfo.reportSubInfo]
+    assert reported == [0, 60]
+
+
+def test_an_order_to_skip_to_the_end_is_carried_out_once_and_echoed(
+    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    driver = mq.driver()
+    driver.run(consumer.assign(PARTITION, 0))
+    send(*(b"%d" % n for n in range(5)))
+    mq.elapse(5_000)
+    order = mq.clock()
+    mq.tamper = rewriting("consumer heartbeat v2", order_at(order))
+    driver.run(consumer.beat_master())
+    driver.run(consumer.beat_brokers())
+    assert driver.run(consumer.fetching.pull(PARTITION)) is None
+    position = consumer.held[PARTITION].offset
+    assert position is not None
+    assert (position.current, position.lag) == (5 * 28, 0)
+    send(b"new")
+    mq.elapse(5_000)
+    driver.run(consumer.beat_master())
+    driver.run(consumer.beat_brokers())
+    batch = driver.run(consumer.fetching.pull(PARTITION))
+    assert batch is not None
+    assert batch.start == 5 * 28
+    assert [beat.opsTaskInfo.csmFrmMaxOffsetCtrlId for beat in beats(driver)] == [0, order]
+
+
+def test_an_order_that_a_renewal_overtakes_costs_no_partition_and_no_batch(
+    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    """A pull was given up, so the next takes the partition under a new name, and here it does so
+    while the order's own request is on the way: the broker refuses that one, not the partition."""
+    driver, pulled = mq.driver(), []
+    driver.run(consumer.assign(PARTITION, 0))
+    send(b"a")
+    mq.elapse(5_000)
+    mq.tamper = rewriting("consumer heartbeat v2", order_at(mq.clock()))
+    driver.run(consumer.beat_master())
+    mq.tamper = losing("get messages")
+    with pytest.raises(errors.RpcTimeout):
+        driver.run(consumer.fetching.pull(PARTITION))
+    mq.tamper = None
+
+    def overtaken(asked: Asked) -> Any:
+        if asked.method == "register partition" and not pulled:
+            pulled.append(driver.run(consumer.fetching.pull(PARTITION)))
+        return mq.reply(asked)
+
+    ScriptedDriver(overtaken, mq.clock).run(consumer.beat_brokers())
+    assert consumer.held.keys() == {PARTITION}
+    assert pulled[0] is not None
+    driver.run(consumer.fetching.settle(pulled[0], consumed=True))
+    send(b"b", b"c")
+    driver.run(consumer.beat_brokers())
+    assert driver.run(consumer.fetching.pull(PARTITION)) is None, "the order still counts"
+
+
+def test_an_order_from_before_the_member_joined_is_none(
+    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    driver = mq.driver()
+    send(b"a")
+    driver.run(consumer.assign(PARTITION, 0))
+    mq.tamper = rewriting("consumer heartbeat v2", order_at(mq.clock() - 1))
+    driver.run(consumer.heartbeat_master())
+    driver.run(consumer.beat_brokers())
+    assert driver.run(consumer.fetching.pull(PARTITION)) is not None
+
+
+# -- what brokers say ------------------------------------------------------------------------------
+
+
+def test_a_limit_that_names_no_time_is_waited_for_like_nothing_to_read(
+    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    def limited(reply: Any) -> None:
+        reply.success, reply.errCode = False, 452
+        reply.ClearField("minLimitTime")
+
+    driver = mq.driver()
+    driver.run(consumer.assign(PARTITION, 0))
+    mq.tamper = rewriting("get messages", limited)
+    driver.run(consumer.fetching.fetch())
+    idle = driver.run(consumer.fetching.fetch())
+    assert idle.wait_ms == consumer.consumer.not_found_wait_ms
+    assert driver.asked.count("get messages") == 1
+    assert consumer.fetching.stats.limited == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "wait_ms"), [(404, 400), (403, 2_000), (503, 300), (301, 200), (500, 300)]
+)
+def test_a_partition_waits_as_the_code_asks_and_the_others_go_on(
+    mq: MemoryTubeMQ, consumer: AssignedSession, there: Partition, code: int, wait_ms: int
+) -> None:
+    def refuse(asked: Asked, reply: Any) -> Any:
+        if asked.method == "get messages" and asked.address == mq.node(1).address:
+            reply.success, reply.errCode = False, code
+            reply.ClearField("messages")
+        return reply
+
+    mq.tamper = refuse
+    driver = mq.driver()
+    found = [driver.run(consumer.fetching.fetch()) for _ in range(4)]
+    assert [batch.partition for batch in found if isinstance(batch, ReceivedBatch)] == [there]
+    assert driver.asked.count("get messages") == 3, "each partition once"
+    mq.elapse(wait_ms - 1)
+    assert driver.run(consumer.fetching.fetch()).wait_ms == 1
+    mq.elapse(1)
+    driver.run(consumer.fetching.fetch())
+    assert driver.asked.count("get messages") == 4
+
+
+def test_an_entry_that_says_nothing_hides_no_other_loss(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = mq.driver()
+    for partition in (PARTITION, BESIDE):
+        driver.run(consumer.assign(partition, None))
+
+    def lost(reply: Any) -> None:
+        reply.hasPartFailure = True
+        reply.failureInfo.extend(["garbage", f"411:{mq.node(1)}#{TOPIC}:1"])
+
+    mq.tamper = rewriting("broker heartbeat", lost)
+    driver.run(consumer.heartbeat_brokers())
+    assert consumer.held.keys() == {PARTITION}
+    assert "garbage" in str(consumer.trouble[f"broker {mq.node(1)}"])
+
+
+# -- metadata --------------------------------------------------------------------------------------
+
+
+def test_a_master_that_did_not_answer_is_asked_again_by_the_next_call(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = mq.driver()
+    mq.elapse(10_000)
+    mq.tamper = losing("get partition meta")
+    for _ in range(2):
+        with pytest.raises(errors.RpcTimeout):
+            driver.run(consumer.refresh())
+    mq.tamper = None
+    assert len(driver.run(consumer.refresh())) == 4
+
+
+def test_while_one_asks_the_master_others_take_what_is_known(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    mq.elapse(10_000)
+    asking = consumer.refresh()
+    asking.send(None)
+    asking.send(mq.clock())  # it has sent its question
+    driver = mq.driver()
+    assert len(driver.run(consumer.refresh())) == 4
+    assert driver.asked == []
+    asking.close()
+
+
+def test_news_only_are_asked_for(mq: MemoryTubeMQ, consumer: AssignedSession) -> None:
+    driver = mq.driver()
+    mq.elapse(10_000)
+    driver.run(consumer.refresh())
+    mq.elapse(10_000)
+    assert len(driver.run(consumer.refresh())) == 4
+    asked = [step.request.topicMetaInfoId for step in driver.trace if isinstance(step, Asked)]
+    assert asked == [consumer.view.meta_id] * 2
+    driver.run(consumer.refresh(force=True))
+    assert driver.trace[-1].request.topicMetaInfoId == -2  # type: ignore[union-attr]
+
+
+def test_a_refused_partition_is_asked_for_twice(
+    mq: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    """The first attempt after a lease has ended only clears the way."""
+    refusals = iter([410])
+
+    def occupied(asked: Asked, reply: Any) -> Any:
+        if asked.method == "register partition" and (code := next(refusals, None)):
+            reply.success, reply.errCode = False, code
+        return reply
+
+    mq.tamper = occupied
+    driver = mq.driver()
+    driver.run(consumer.assign(PARTITION, None))
+    assert driver.slept == [1_000]
+    assert consumer.held.keys() == {PARTITION}
+
+
+def test_an_offset_that_is_given_counts_whatever_the_position_says(
+    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    send(b"a", b"b")
+    consumer.consumer = ConsumerSettings(consume_position="always_latest")
+    assert mq.driver().run(consumer.assign(PARTITION, 28)).current == 28
+
+
+# -- assigning -------------------------------------------------------------------------------------
+
+
+def test_the_settings_position_counts_the_first_time_only(
+    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    send(b"a", b"b")
+    consumer.consumer = ConsumerSettings(consume_position="always_latest")
+    driver = mq.driver()
+    assert driver.run(consumer.assign(PARTITION, None)).current == 56
+    driver.run(consumer.release(PARTITION, consumed=False))
+    send(b"c")
+    assert driver.run(consumer.assign(PARTITION, None)).current == 56
+
+
+def test_a_broker_that_is_away_is_asked_twice(mq: MemoryTubeMQ, consumer: AssignedSession) -> None:
+    driver = mq.driver()
+    mq.unplugged.add(mq.node(1).address)
+    with pytest.raises(errors.ConnectError):
+        driver.run(consumer.assign(PARTITION, None))
+    assert driver.asked == ["register partition"] * 2
+    assert driver.run(consumer.assign(Partition(2, TOPIC, 0), None)).current == 0
+
+
+@pytest.fixture
+def there(mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]) -> Partition:
+    """A partition of the second broker, held with two of the first; a record waits in each."""
+    there = Partition(2, TOPIC, 0)
+    for partition in (PARTITION, BESIDE, there):
+        send(b"x", to=partition)
+        mq.driver().run(consumer.assign(partition, 0))
+    return there
+
+
+def test_partitions_take_turns_and_one_that_fails_costs_the_others_nothing(
+    mq: MemoryTubeMQ, consumer: AssignedSession, there: Partition
+) -> None:
+    driver = mq.driver()
+    mq.unplugged.add(mq.node(1).address)
+    found = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
+    assert [batch.partition for batch in found if isinstance(batch, ReceivedBatch)] == [there]
+    assert str(PARTITION) in consumer.trouble
+    assert str(BESIDE) not in consumer.trouble, "a broker is asked once, not once a partition"
+    mq.unplugged.clear()
+    mq.elapse(300)
+    found = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
+    batches = [batch for batch in found if isinstance(batch, ReceivedBatch)]
+    assert [batch.partition for batch in batches] == [PARTITION, BESIDE]
+
+
+def test_a_broker_that_hangs_costs_whoever_receives_a_moment_and_is_left_alone(
+    mq: MemoryTubeMQ, consumer: AssignedSession, there: Partition
+) -> None:
+    hung = mq.node(1).address
+    mq.tamper = lambda asked, reply: None if asked.address == hung else reply
+    driver = mq.driver(rpc_timeout_ms=1_000)
+    began = mq.clock()
+    found = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
+    assert [batch.partition for batch in found if isinstance(batch, ReceivedBatch)] == [there]
+    assert mq.clock() - began <= 200
+    assert consumer.fetching.breaker.left_alone(mq.clock()) == {mq.node(1): 0}
+    asked = len(driver.asked)
+    while not consumer.fetching.stats.unanswered:
+        mq.elapse(10)
+        driver.run(consumer.fetching.fetch())
+    assert len(driver.asked) == asked, "what is owed is waited for beside the others"
+    assert mq.clock() - began <= 1_100
+    assert consumer.trouble.keys() == {str(PARTITION)}
+    mq.tamper = None
+    mq.elapse(300)
+    found = [driver.run(consumer.fetching.fetch()) for _ in range(4)]
+    batches = [batch for batch in found if isinstance(batch, ReceivedBatch)]
+    assert [batch.partition for batch in batches] == [PARTITION, BESIDE], "nothing was confirmed"
+    assert consumer.fetching.breaker.left_alone(mq.clock()) == {}

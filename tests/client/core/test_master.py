@@ -1,0 +1,134 @@
+"""Which master is asked, and what is remembered of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.client.core.conftest import TOPIC
+from tubemq_client import _pb, errors
+from tubemq_client._core.identity import ClientIds
+from tubemq_client._core.master import MasterSession, fetch_topic_metadata
+from tubemq_client.model import Address
+from tubemq_client.testing.memory import MemoryTubeMQ
+from tubemq_client.testing.scripted import Asked, ScriptedDriver
+
+GONE: Address = ("gone", 8715)
+
+
+def addresses(driver: ScriptedDriver) -> list[Address]:
+    return [step.address for step in driver.trace if isinstance(step, Asked)]
+
+
+def test_metadata_is_asked_for_and_the_group_left(mq: MemoryTubeMQ, ids: ClientIds) -> None:
+    driver = mq.driver()
+    session = MasterSession((mq.master_address,))
+    found = driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
+    assert [p.key for p in found.subscribable] == ["1:0", "1:1", "2:0", "2:1"]
+    assert found.brokers == {n: mq.node(n) for n in (1, 2)}
+    assert driver.asked == ["register consumer v2", "get partition meta", "close consumer"]
+
+
+def test_a_master_that_is_gone_is_passed_over_and_not_asked_again(
+    mq: MemoryTubeMQ, ids: ClientIds
+) -> None:
+    driver = mq.driver()
+    session = MasterSession((GONE, mq.master_address))
+    driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
+    assert addresses(driver) == [GONE, *[mq.master_address] * 3]
+
+
+def test_a_stand_by_is_passed_over(mq: MemoryTubeMQ, ids: ClientIds) -> None:
+    standby: Address = ("standby", 8715)
+
+    def answer(asked: Asked) -> object:
+        if asked.address == standby:
+            raise errors.StandbyMaster("StandbyException")
+        return mq.reply(asked)
+
+    driver = ScriptedDriver(answer, mq.clock)
+    session = MasterSession((standby, mq.master_address))
+    found = driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
+    assert found.brokers
+    assert addresses(driver).count(standby) == 1
+
+
+def test_when_no_master_answers_every_one_is_named(mq: MemoryTubeMQ, ids: ClientIds) -> None:
+    driver = mq.driver()
+    session = MasterSession((GONE, ("lost", 8715)))
+    with pytest.raises(errors.ConnectError) as failure:
+        driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
+    for word in ("gone:8715", "lost:8715", "masters"):
+        assert word in str(failure.value)
+
+
+def test_metadata_in_hand_counts_even_if_leaving_fails(mq: MemoryTubeMQ, ids: ClientIds) -> None:
+    def cut(asked: Asked, reply: object) -> object:
+        if asked.method == "close consumer":
+            raise errors.ConnectionLost("cut")
+        return reply
+
+    mq.tamper = cut
+    session = MasterSession((mq.master_address,))
+    found = mq.driver().run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
+    assert found.partitions
+
+
+def test_partitions_are_selected_by_name_or_all_and_unknown_ones_listed(
+    mq: MemoryTubeMQ, ids: ClientIds
+) -> None:
+    session = MasterSession((mq.master_address,))
+    found = mq.driver().run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
+    assert found.select(None) == sorted(found.partitions)
+    (first, *_) = found.subscribable
+    assert found.select(iter([first])) == [first]
+    with pytest.raises(errors.ConfigError, match="no partition 1:7; it has 1:0, 1:1, 2:0, 2:1"):
+        found.select([type(first)(1, TOPIC, 7)])
+
+
+# -- while masters change over ---------------------------------------------------------------------
+
+
+def fresh_master(times: int) -> Callable[[Asked, Any], Any]:
+    """The first registrations are answered by a master that has not loaded its metadata yet."""
+    left = iter(range(times))
+
+    def tamper(asked: Asked, reply: Any) -> Any:
+        if asked.method == "register consumer v2" and next(left, None) is not None:
+            return _pb.RegisterResponseM2CV2(errCode=431, errMsg="Requested topic not deployed!")
+        return reply
+
+    return tamper
+
+
+def test_an_unknown_topic_is_asked_for_again_after_a_switch(
+    mq: MemoryTubeMQ, ids: ClientIds
+) -> None:
+    session = MasterSession((GONE, mq.master_address), fail_over_wait_ms=1_000)
+    mq.tamper = fresh_master(2)
+    driver = mq.driver()
+    found = driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
+    assert len(found.partitions) == 4
+    assert driver.slept == [200, 200]
+
+
+@pytest.mark.parametrize("wait_ms", [0, 900])
+def test_patience_with_a_switch_ends(mq: MemoryTubeMQ, ids: ClientIds, wait_ms: int) -> None:
+    session = MasterSession((GONE, mq.master_address), fail_over_wait_ms=wait_ms)
+    mq.tamper = fresh_master(100)
+    driver = mq.driver()
+    with pytest.raises(errors.UnknownTopic):
+        driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
+    assert sum(driver.slept) == wait_ms
+
+
+def test_without_a_switch_an_unknown_topic_is_unknown_at_once(
+    mq: MemoryTubeMQ, ids: ClientIds
+) -> None:
+    session = MasterSession((mq.master_address,), fail_over_wait_ms=60_000)
+    driver = mq.driver()
+    with pytest.raises(errors.UnknownTopic):
+        driver.run(fetch_topic_metadata(session, "nowhere", ids.consumer("g", "Meta"), "g"))
+    assert driver.slept == []

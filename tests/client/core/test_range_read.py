@@ -1,0 +1,250 @@
+"""Range reads step by step, in memory and without waiting: what is asked, and what follows.
+
+Windows against receipts are in `tests/system/behaviour`; here are the branches that a network takes
+too rarely, each with its exact course of requests and sleeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.client.core.conftest import BESIDE, PARTITION, Reader, bodies
+from tubemq_client import errors
+from tubemq_client.testing.memory import MemoryTubeMQ
+from tubemq_client.testing.scripted import Asked
+
+Send = Callable[..., list[int]]
+
+REGISTER, GET, COMMIT = "register partition", "get messages", "commit offset"
+NUMBERS = [b"%02d" % n for n in range(40)]
+
+
+@pytest.fixture
+def forty(send: Send) -> int:
+    """Forty records in one partition; the end of its store."""
+    return send(*NUMBERS)[-1] + 28
+
+
+class Meddler:
+    """Lets replies pass until the n-th of a method, and does something to that one."""
+
+    def __init__(self, method: str, number: int, act: Callable[[Any], Any]) -> None:
+        self.method = method
+        self.left = number
+        self.act = act
+
+    def __call__(self, asked: Asked, reply: Any) -> Any:
+        if asked.method != self.method:
+            return reply
+        self.left -= 1
+        return self.act(reply) if self.left == 0 else reply
+
+
+def lost(_: object) -> None:
+    raise errors.ConnectionLost("cut")
+
+
+def silent(_: object) -> None:
+    return None
+
+
+def refused(code: int, text: str = "") -> Callable[[Any], Any]:
+    def refuse(reply: Any) -> Any:
+        return type(reply)(success=False, errCode=code, errMsg=text)
+
+    return refuse
+
+
+# -- the usual course -----------------------------------------------------------------------------
+
+
+def test_a_read_registers_fetches_learns_the_end_and_gives_back(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    driver = mq.driver()
+    read = reader(0, forty)
+    assert bodies(list(driver.stream(read.conversation(), read.release()))) == NUMBERS
+    fetches = driver.asked.count(GET)
+    assert fetches > 1
+    assert driver.asked == [REGISTER, *[GET] * fetches, COMMIT, REGISTER]
+    assert driver.slept == []
+
+
+def test_the_next_fetch_is_on_its_way_before_a_batch_is_delivered(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    driver = mq.driver()
+    read = reader(0, forty)
+    batches = driver.stream(read.conversation(), read.release())
+    next(batches)
+    # The first batch is known to have ended where the second begins, and the third is under way.
+    assert driver.asked == [REGISTER, GET, GET, GET]
+
+
+def test_no_fetch_is_made_for_records_that_cannot_be_in_the_range(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    driver = mq.driver()
+    read = reader(0, 56)
+    assert bodies(list(driver.stream(read.conversation(), read.release()))) == NUMBERS[:2]
+    assert driver.asked == [REGISTER, GET, COMMIT, REGISTER]
+
+
+def test_an_end_inside_a_mixed_batch_is_found_by_a_fence(
+    mq: MemoryTubeMQ, reader: Reader, send: Send
+) -> None:
+    for n in range(8):
+        send(b"mine-%d" % n)
+        send(b"other-%d" % n, to=BESIDE)
+    driver = mq.driver()
+    read = reader(0, 28 * 9)
+    got = bodies(list(driver.stream(read.conversation(), read.release())))
+    assert got == [b"mine-%d" % n for n in range(5)]
+    groups = [step.request.groupName for step in driver.trace if isinstance(step, Asked)]
+    assert [g for g in groups if ".p" in g], "the fence is looked for under a group of its own"
+
+
+def test_an_empty_range_asks_nobody(mq: MemoryTubeMQ, reader: Reader) -> None:
+    driver = mq.driver()
+    read = reader(56, 56)
+    assert list(driver.stream(read.conversation(), read.release())) == []
+    assert driver.asked == []
+
+
+# -- breaks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", [GET, COMMIT, REGISTER])
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+@pytest.mark.parametrize("act", [lost, silent, refused(411), refused(412), refused(500)])
+def test_any_reply_may_go_missing_and_nothing_is_lost_or_doubled(
+    mq: MemoryTubeMQ, reader: Reader, forty: int, method: str, number: int, act: Any
+) -> None:
+    mq.tamper = Meddler(method, number, act)
+    driver = mq.driver(rpc_timeout_ms=1_000)
+    read = reader(0, forty)
+    assert bodies(list(driver.stream(read.conversation(), read.release()))) == NUMBERS
+
+
+def test_after_a_break_the_reader_comes_back_under_a_new_id_where_it_was(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    mq.tamper = Meddler(GET, 3, lost)
+    driver = mq.driver()
+    read = reader(0, forty)
+    delivered = list(driver.stream(read.conversation(), read.release()))
+    registers = [
+        step.request
+        for step in driver.trace
+        if isinstance(step, Asked) and step.method == REGISTER and step.request.opType == 31
+    ]
+    assert [r.currOffset for r in registers] == [0, delivered[0].end]
+    assert len({r.clientId for r in registers}) == 2
+    assert driver.slept == [100]
+
+
+def test_a_lease_that_expired_while_the_user_was_busy_costs_nothing(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    driver = mq.driver()
+    read = reader(0, forty)
+    got = []
+    for batch in driver.stream(read.conversation(), read.release()):
+        got.append(batch)
+        mq.elapse(31_000)
+    assert bodies(got) == NUMBERS
+
+
+def test_a_busy_slot_means_the_next_one_and_a_full_pool_means_waiting(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    driver = mq.driver()
+    holders = [reader(0, forty, pool=2) for _ in range(2)]
+    streams = [driver.stream(h.conversation(), h.release()) for h in holders]
+    for stream in streams:
+        next(stream)
+    third = reader(0, forty, pool=2, deadline_ms=60_000)
+    waiting = driver.stream(third.conversation(), third.release())
+
+    def give_up_soon(asked: Asked, reply: Any) -> Any:
+        if len(driver.slept) == 3:
+            mq.tamper = None
+            mq.elapse(31_000)  # the holders are silent for too long
+        return reply
+
+    mq.tamper = give_up_soon
+    assert bodies(list(waiting)) == NUMBERS
+    assert driver.slept == [100, 200, 400]
+
+
+def test_pauses_grow_and_end_at_the_deadline(mq: MemoryTubeMQ, reader: Reader, forty: int) -> None:
+    driver = mq.driver()
+    read = reader(0, forty, deadline_ms=10_000)
+    mq.unplugged.add(mq.node(1).address)
+    with pytest.raises(errors.RangeStalled, match="Connection refused"):
+        list(driver.stream(read.conversation(), read.release()))
+    assert driver.slept[:6] == [100, 200, 400, 800, 1_600, 2_000]
+    assert 10_000 <= sum(driver.slept) <= 12_000
+
+
+# -- what cannot be delivered ---------------------------------------------------------------------
+
+
+def test_a_broker_that_goes_back_is_not_believed(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    replies: list[Any] = []
+
+    def replay(asked: Asked, reply: Any) -> Any:
+        if asked.method != GET:
+            return reply
+        replies.append(reply)
+        return replies[0] if len(replies) == 3 else reply
+
+    mq.tamper = replay
+    driver = mq.driver()
+    read = reader(0, forty)
+    assert bodies(list(driver.stream(read.conversation(), read.release()))) == NUMBERS
+    assert driver.asked.count(REGISTER) == 4, "it starts over at the resume point"
+
+
+def test_a_log_that_became_shorter_is_told_not_waited_for(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    driver = mq.driver()
+    read = reader(0, forty)
+    stream = driver.stream(read.conversation(), read.release())
+    next(stream)
+    mq.broker(1).storage.open(PARTITION.topic, 0).truncate_to(280)
+    with pytest.raises((errors.LogTruncated, errors.RangeStalled)):
+        list(stream)
+
+
+def test_retention_that_takes_the_start_is_data_loss_with_its_numbers(
+    mq: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    mq.broker(1).storage.open(PARTITION.topic, 0).expire_to(280)
+    driver = mq.driver()
+    read = reader(0, forty)
+    with pytest.raises(errors.DataLoss) as failure:
+        list(driver.stream(read.conversation(), read.release()))
+    assert (failure.value.start, failure.value.available) == (0, 280)
+    skipping = reader(0, forty, gap_policy="skip")
+    rest = bodies(list(driver.stream(skipping.conversation(), skipping.release())))
+    assert rest == NUMBERS[10:]
+
+
+@pytest.mark.parametrize("code", [403, 415, 400])
+def test_a_refusal_that_waiting_does_not_cure_is_raised_at_once(
+    mq: MemoryTubeMQ, reader: Reader, forty: int, code: int
+) -> None:
+    mq.tamper = Meddler(REGISTER, 1, refused(code, "no"))
+    driver = mq.driver()
+    read = reader(0, forty)
+    with pytest.raises(errors.ServerError) as failure:
+        list(driver.stream(read.conversation(), read.release()))
+    assert failure.value.code == code
+    assert driver.slept == []

@@ -1,0 +1,64 @@
+"""Connections and drivers of both kinds behind the same blocking calls."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.system.behaviour.shells import LoopShell, OnLoop
+from tubemq_client import ClientSettings
+from tubemq_client._io import asyncio_connection, blocking
+from tubemq_client._io.asyncio_driver import AsyncDriver
+from tubemq_client._io.driver import BlockingDriver
+from tubemq_client.model import Address
+
+SETTINGS = ClientSettings(masters=(), rpc_timeout_ms=2_000, connect_timeout_ms=1_000)
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def loop(request: pytest.FixtureRequest) -> Iterator[LoopShell | None]:
+    """The loop to run asyncio's half on; None for the blocking half."""
+    if request.param == "blocking":
+        yield None
+        return
+    with LoopShell() as loop:
+        yield loop
+
+
+@pytest.fixture
+def connect(loop: LoopShell | None) -> Iterator[Callable[..., Any]]:
+    """Opens connections, which are closed with the test."""
+    made: list[Any] = []
+
+    def open_(address: Address, **options: Any) -> Any:
+        settings = dataclasses.replace(SETTINGS, **options)
+        if loop is None:
+            made.append(blocking.connect(address, settings))
+        else:
+            connection = loop.wait(asyncio_connection.connect(address, settings))
+            made.append(OnLoop(connection, loop.wait))
+        return made[-1]
+
+    yield open_
+    for connection in made:
+        connection.close()
+
+
+@pytest.fixture
+def make_driver(loop: LoopShell | None) -> Iterator[Callable[..., Any]]:
+    made: list[Any] = []
+
+    def make(**options: Any) -> Any:
+        settings = dataclasses.replace(SETTINGS, **options)
+        driver = (
+            BlockingDriver(settings) if loop is None else OnLoop(AsyncDriver(settings), loop.wait)
+        )
+        made.append(driver)
+        return driver
+
+    yield make
+    for driver in made:
+        driver.close()

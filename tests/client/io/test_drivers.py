@@ -1,0 +1,310 @@
+"""Drivers of both kinds: what conversations ask for happens, and what is opened is closed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.client.io.peer import Peer, silence
+from tubemq_client import _pb, errors
+from tubemq_client._core.effects import Await, Call, Conversation, Deliver, Now, Post, Sleep
+from tubemq_client._wire import envelope, methods
+from tubemq_client._wire.framing import Frame
+from tubemq_client.model import Address
+from tubemq_client.testing.proxy import FaultProxy
+
+pytestmark = pytest.mark.timeout(30)
+
+MakeDriver = Callable[..., Any]
+METHOD = methods.CLOSE_PRODUCER
+
+
+def request(text: str = "client") -> Any:
+    return _pb.CloseRequestP2M(clientId=text)
+
+
+def say_back(frame: Frame) -> list[bytes]:
+    """A reply whose `errMsg` is the client id asked with."""
+    call = envelope.decode_request(frame.payload)
+    text = METHOD.request.FromString(call.body).clientId
+    reply = METHOD.response(success=True, errCode=200, errMsg=text)
+    return [envelope.encode_response(frame.serial, call.method_id, reply)]
+
+
+def ask(address: Address, text: str = "hello") -> Conversation[str]:
+    reply = yield Call(address, METHOD, request(text))
+    return str(reply.errMsg)
+
+
+# -- effects --------------------------------------------------------------------------------------
+
+
+def test_calls_posts_times_and_sleeps(make_driver: MakeDriver) -> None:
+    def talk() -> Conversation[tuple[list[str], int]]:
+        start = yield Now()
+        one = yield Post(peer.address, METHOD, request("one"))
+        two = yield Post(peer.address, METHOD, request("two"))
+        called = yield Call(peer.address, METHOD, request("call"))
+        replies = [called, (yield Await(two)), (yield Await(one))]
+        yield Sleep(30)
+        return [reply.errMsg for reply in replies], (yield Now()) - start
+
+    with Peer(say_back) as peer:
+        replies, elapsed = make_driver().run(talk())
+    assert replies == ["call", "two", "one"]
+    assert elapsed >= 29
+
+
+def test_problems_are_thrown_in_where_they_can_be_handled(make_driver: MakeDriver) -> None:
+    def talk() -> Conversation[tuple[str, str]]:
+        with pytest.raises(errors.RpcTimeout) as problem:
+            yield from ask(peer.address)
+        peer.answer = say_back
+        return str(problem.value), (yield from ask(peer.address, "again"))
+
+    with Peer(silence) as peer:
+        text, reply = make_driver(rpc_timeout_ms=200).run(talk())
+    assert reply == "again"
+    assert METHOD.name in text
+    assert "rpc_timeout_ms" in text
+
+
+def test_what_is_no_effect_is_a_mistake_of_ours(make_driver: MakeDriver) -> None:
+    def talk() -> Conversation[None]:
+        yield "coffee"  # type: ignore[misc]
+
+    with pytest.raises(TypeError, match="coffee"):
+        make_driver().run(talk())
+
+
+# -- streams and releases -------------------------------------------------------------------------
+
+
+class Reading:
+    """Delivers numbers, and says goodbye when it is released."""
+
+    def __init__(self, address: Address, count: int = 100) -> None:
+        self.address = address
+        self.count = count
+        self.releases = 0
+        self.closed = 0
+
+    def conversation(self) -> Conversation[None]:
+        try:
+            for n in range(self.count):
+                yield from ask(self.address)
+                yield Deliver(n)
+            raise errors.DataLoss("gone", start=0, available=1)
+        finally:
+            self.closed += 1
+
+    def release(self) -> Conversation[None]:
+        assert (yield from ask(self.address, "goodbye")) == "goodbye"
+        self.releases += 1
+
+
+def test_a_stream_delivers_and_releases_however_it_ends(make_driver: MakeDriver) -> None:
+    with Peer(say_back) as peer:
+        driver = make_driver()
+        failed = Reading(peer.address, 3)
+        got: list[int] = []
+        with pytest.raises(errors.DataLoss):
+            got.extend(driver.stream(failed.conversation(), failed.release()))
+        left = Reading(peer.address)
+        values = driver.stream(left.conversation(), left.release())
+        got.append(next(values))
+        values.close()
+        assert got == [0, 1, 2, 0]
+        assert [(r.releases, r.closed) for r in (failed, left)] == [(1, 1), (1, 1)]
+
+
+def test_closing_the_driver_releases_what_is_still_open_once(make_driver: MakeDriver) -> None:
+    with Peer(say_back) as peer:
+        driver = make_driver()
+        reading = Reading(peer.address)
+        values = driver.stream(reading.conversation(), reading.release())
+        next(values)
+        driver.close()
+        driver.close()
+        assert reading.releases == 1
+        values.close()
+        assert (reading.releases, reading.closed) == (1, 1)
+
+
+def test_a_release_that_gets_no_answer_does_not_keep_the_driver_open(
+    make_driver: MakeDriver,
+) -> None:
+    with Peer(say_back) as peer:
+        driver = make_driver(rpc_timeout_ms=200, connect_timeout_ms=200)
+        reading = Reading(peer.address)
+        values = driver.stream(reading.conversation(), reading.release())
+        next(values)
+        peer.answer = silence
+        try:
+            driver.close()
+        except errors.RpcTimeout:
+            pass  # the conversation did not catch it; the blocking half says so
+        assert peer.gone.acquire(timeout=5)
+
+
+# -- connections ----------------------------------------------------------------------------------
+
+
+def test_all_conversations_share_one_connection_per_address(make_driver: MakeDriver) -> None:
+    with Peer(say_back) as peer, Peer(say_back) as other, ThreadPoolExecutor(8) as pool:
+        driver = make_driver()
+        texts = [f"{n}" for n in range(100)]
+        assert list(pool.map(lambda t: driver.run(ask(peer.address, t)), texts)) == texts
+        driver.run(ask(other.address))
+        assert (peer.visits, other.visits) == (1, 1)
+
+
+def test_a_connection_that_the_peer_closed_meanwhile_costs_nothing(
+    make_driver: MakeDriver,
+) -> None:
+    with Peer(say_back) as peer:
+        driver = make_driver()
+        for visits in (1, 2, 3):
+            assert driver.run(ask(peer.address)) == "hello"
+            assert peer.visits == visits
+            peer.hang_up()
+            time.sleep(0.15)
+
+
+def test_an_idle_connection_is_replaced_before_its_next_use(make_driver: MakeDriver) -> None:
+    with Peer(say_back) as peer, Peer(say_back) as other:
+        driver = make_driver(idle_connection_ms=100)
+        for _ in range(2):
+            driver.run(ask(peer.address))
+            driver.run(ask(other.address))
+        assert (peer.visits, other.visits) == (1, 1)
+        time.sleep(0.2)
+        driver.run(ask(peer.address))
+        assert peer.visits == 2
+        assert other.gone.acquire(timeout=5), "an idle connection nobody asked for is closed too"
+        assert other.visits == 1
+
+
+def test_a_connection_that_owes_a_reply_is_not_idle(make_driver: MakeDriver) -> None:
+    def slowly() -> Conversation[str]:
+        ticket = yield Post(peer.address, METHOD, request("kept"))
+        yield Sleep(200)
+        yield from ask(other.address)
+        return str((yield Await(ticket)).errMsg)
+
+    with Peer(say_back) as peer, Peer(say_back) as other:
+        assert make_driver(idle_connection_ms=50).run(slowly()) == "kept"
+        assert peer.visits == 1
+
+
+def test_a_peer_that_comes_back_is_found_again(make_driver: MakeDriver) -> None:
+    with Peer() as gone:
+        address = gone.address
+    driver = make_driver()
+    for _ in range(3):
+        with pytest.raises(errors.ConnectError):
+            driver.run(ask(address))
+    with Peer(say_back, port=address[1]):
+        assert driver.run(ask(address)) == "hello"
+
+
+def test_a_connection_that_answers_nothing_is_replaced_for_the_next_request(
+    make_driver: MakeDriver,
+) -> None:
+    """As when a firewall has forgotten it: what is sent arrives nowhere, and nobody says so."""
+    with Peer(say_back) as peer, FaultProxy(peer.address) as proxy:
+        driver = make_driver(rpc_timeout_ms=500, idle_connection_ms=600_000)
+        assert driver.run(ask(proxy.address)) == "hello"
+        assert proxy.swallow() == 1
+        with pytest.raises(errors.RpcTimeout):
+            driver.run(ask(proxy.address))
+        assert driver.run(ask(proxy.address)) == "hello"
+        assert proxy.connections == 2
+
+
+def test_what_is_under_way_on_a_connection_that_is_replaced_may_still_be_answered(
+    make_driver: MakeDriver,
+) -> None:
+    replaced = threading.Event()
+
+    def answer(frame: Frame) -> list[bytes]:
+        if b"given up" in frame.payload:
+            return []
+        if b"kept" in frame.payload:
+            replaced.wait(10)
+        else:
+            replaced.set()
+        return say_back(frame)
+
+    def talk() -> Conversation[list[str]]:
+        first = yield Post(peer.address, METHOD, request("given up"))
+        yield Sleep(500)
+        second = yield Post(peer.address, METHOD, request("kept"))
+        with pytest.raises(errors.RpcTimeout):
+            yield Await(first)
+        new = yield from ask(peer.address, "new")
+        return [new, str((yield Await(second)).errMsg)]
+
+    with Peer(answer) as peer:
+        driver = make_driver(rpc_timeout_ms=1_000)
+        assert driver.run(talk()) == ["new", "kept"]
+        assert peer.visits == 2
+        time.sleep(0.15)
+        driver.run(ask(peer.address))
+        assert peer.gone.acquire(timeout=5), "closed when nothing is owed"
+
+
+def test_a_slow_answer_to_another_request_keeps_a_connection(make_driver: MakeDriver) -> None:
+    def all_but_x(frame: Frame) -> list[bytes]:
+        return [] if b"unanswered" in frame.payload else say_back(frame)
+
+    def two() -> Conversation[str]:
+        first = yield Post(peer.address, METHOD, request("unanswered"))
+        answer = yield from ask(peer.address)
+        with pytest.raises(errors.RpcTimeout):
+            yield Await(first)
+        return answer
+
+    with Peer(all_but_x) as peer:
+        driver = make_driver(rpc_timeout_ms=300)
+        assert driver.run(two()) == driver.run(ask(peer.address)) == "hello"
+        assert peer.visits == 1
+
+
+# -- closing --------------------------------------------------------------------------------------
+
+
+def test_a_closed_driver_refuses(make_driver: MakeDriver) -> None:
+    with Peer(say_back) as peer:
+        driver = make_driver()
+        driver.run(ask(peer.address))
+        driver.close()
+        driver.close()
+        assert peer.gone.acquire(timeout=5)
+        with pytest.raises(errors.ClosedError):
+            driver.run(ask(peer.address))
+
+
+def test_closing_wakes_whoever_sleeps_or_waits(make_driver: MakeDriver) -> None:
+    asleep = threading.Event()
+
+    def sleep() -> Conversation[str]:
+        asleep.set()
+        yield Sleep(600_000)
+        return (yield from ask(peer.address))
+
+    with Peer(silence) as peer, ThreadPoolExecutor(2) as pool:
+        driver = make_driver(rpc_timeout_ms=600_000)
+        waiting, sleeping = (pool.submit(driver.run, talk) for talk in (ask(peer.address), sleep()))
+        assert asleep.wait(5)
+        time.sleep(0.2)
+        driver.close()
+        with pytest.raises(errors.ConnectionLost):
+            waiting.result(10)
+        with pytest.raises(errors.ClosedError):
+            sleeping.result(10)

@@ -1,0 +1,108 @@
+"""What a task log tells: from where to where, how far, what came of it; errors in short lines."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from tests.provider.airflow.conftest import TOPIC
+from tubemq_client import Partition, Record
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.errors import ConfigError, ConnectError, ProtocolViolation
+from tubemq_provider.engines.inline import InlineEngine
+from tubemq_provider.hooks.failures import explained, fatal_errors_fail_the_task
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.operators.narrate import NarratedEngine, Narrator
+from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.protocols import Step
+from tubemq_provider.windows.run.result import WindowResult
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+
+class Lines(list[str]):
+    """A log in memory."""
+
+    def info(self, event: str, /, *args: Any) -> None:
+        self.append(event % args)
+
+    def debug(self, event: str, /, *args: Any, **_: Any) -> None:
+        self.append("debug: " + event % args)
+
+    error = info
+
+
+def test_a_run_tells_where_it_reads_how_far_it_is_and_what_came_of_it(
+    hook: TubeMQHook, mq: EmbeddedTubeMQ, tmp_path: Path
+) -> None:
+    partition = Partition.from_key(TOPIC, "1:0")
+    list(hook.produce(TOPIC, [Record(b"x", partition=partition)] * 1200))
+    mq.broker(1).store(TOPIC, 0).flush()
+    sink = ParquetSink(str(tmp_path / "lake"))
+    scope = WindowScope("test", TOPIC, "lake", sink.identity)
+    plan = WindowPlan.cursor(scope, 1, {"1:0": (0, 1200 * 28), "1:1": (0, 0)})
+    lines, now = Lines(), iter(range(0, 100_000, 11))
+    told = Narrator(lines, threading.Event(), "/lake", clock=lambda: next(now))
+    engine = InlineEngine.for_cluster(hook.get_settings(), policies=Policies())
+    staging = sink.begin(plan, "try")
+    counts = NarratedEngine(engine, told).ingest(plan, staging, lambda _: None)
+    told.done(WindowResult("cursor", TOPIC, "lake", plan.window_id, records=counts.records))
+    assert lines[0] == (
+        f"orders -> /lake: window {plan.window_id}, 1 of 2 partitions, at most 1 200 records, "
+        f"group lake @ test (cursor)"
+    )
+    assert lines[1].startswith("partition 1:0: ")
+    assert "of at most 1 200 records; in all" in lines[1]
+    assert "orders -> /lake: 1 200 records, 0 bytes in " in lines[-1]
+
+
+def test_inner_steps_are_for_debugging_and_a_killed_run_ends_at_the_next() -> None:
+    lines, cancelled = Lines(), threading.Event()
+    told = Narrator(lines, cancelled, "/lake")
+    told.at(Step.LOAD, "begin")
+    told.at(Step.LOAD, "marker read")
+    assert lines == ["debug: load: marker read"]
+    cancelled.set()
+    with pytest.raises(Exception, match="the task was killed at plan: plan stored"):
+        told.at(Step.PLAN, "plan stored")
+
+
+def test_an_empty_run_says_so() -> None:
+    lines = Lines()
+    Narrator(lines, threading.Event(), "/lake").done(WindowResult("cursor", TOPIC, "g", empty=True))
+    assert lines == ["orders -> /lake: nothing to read for group g"]
+
+
+def test_errors_are_told_in_short_lines_with_what_to_look_at() -> None:
+    lines = Lines()
+    said = "a sentence that goes on and on; " * 12 + "set gap_policy='skip' to go on"
+    look = "topic 'orders'; look further with: airflow tubemq check --conn-id main"
+    with (
+        pytest.raises(AirflowFailException, match="set gap_policy='skip'") as caught,
+        fatal_errors_fail_the_task(lines, look_further=look),
+    ):
+        raise ConfigError(said, subject="window")
+    told = lines[0].splitlines()
+    assert max(map(len, told)) <= 80
+    assert told[-1] == look
+    assert caught.value.__suppress_context__
+
+
+def test_what_speaks_another_protocol_is_not_tried_again_and_the_network_is() -> None:
+    with pytest.raises(AirflowFailException), fatal_errors_fail_the_task():
+        raise ProtocolViolation("frame starts with 48545450")
+    with pytest.raises(ConnectError), fatal_errors_fail_the_task():
+        raise ConnectError("connection refused")
+
+
+def test_long_words_stay_whole_and_lists_stay_lists() -> None:
+    path = "/" + "lake" * 40
+    told = explained(ConfigError([f"{path} is wrong", "the other too"], subject="sink"))
+    assert path in told
+    assert "\n" in told

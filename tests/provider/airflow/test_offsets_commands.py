@@ -1,0 +1,177 @@
+"""``airflow tubemq offsets``: what a change is held against, on a database of the test's."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.provider.offsets.accessors import ASSET, LedgerState
+from tubemq_client.errors import ConfigError
+from tubemq_provider.cli import epochs, offsets
+from tubemq_provider.offsets.ledger.tables import metadata
+from tubemq_provider.offsets.metadata_db import Group
+from tubemq_provider.windows.cursor import Position
+from tubemq_provider.windows.errors import StoreConflict
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.planning.claims import ClaimBook
+from tubemq_provider.windows.protocols import Document
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+SCOPE = WindowScope("c1", "orders", "g1", "memory:test")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Here(Group):
+    """A group whose state and events are the test's."""
+
+    def __init__(self, state: LedgerState, *, ledger: bool) -> None:
+        super().__init__(ASSET, 1, None)
+        self.state, self.ledger = state, ledger
+        self.accepted: list[Document] = []
+
+    def events(self) -> Generator[Document]:
+        yield from self.accepted
+
+    def _ledgers(self) -> bool:
+        return self.ledger
+
+    def _state(self) -> Any:
+        return self.state
+
+
+@pytest.fixture(params=["ledger", "asset_state"])
+def group(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Here]:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/airflow.db")
+    metadata.create_all(engine)
+    here = Here(LedgerState(engine), ledger=request.param == "ledger")
+
+    @contextmanager
+    def open_group(_: str) -> Iterator[Here]:
+        yield here
+
+    monkeypatch.setattr(offsets, "open_group", open_group)
+    book = ClaimBook(Position(2, {"1:0": 280}))
+    here.cursor()
+    here.store_cursor(request.param, book.to_document(SCOPE, NOW, "task"))
+    yield here
+    engine.dispose()
+
+
+LEDGER_ONLY = pytest.mark.parametrize("group", ["ledger"], indirect=True)
+
+
+def ask(command: Callable[[Any], None], **arguments: Any) -> None:
+    """Run a command without what Airflow wraps around it."""
+    given = {"asset": "c1/orders/g1", "output": "table", "yes": True, **arguments}
+    inspect.unwrap(command)(SimpleNamespace(**given))
+
+
+def rebuild(directory: Path, *, drop_claims: bool = False) -> None:
+    ask(offsets.rebuild, sink=str(directory / "sink"), sink_conn_id=None, drop_claims=drop_claims)
+
+
+def event(seq: int, end: int) -> Document:
+    return {"v": 1, "position": Position(seq, {"1:0": end}).to_document(SCOPE.h, SCOPE.space)}
+
+
+def test_a_change_is_refused_if_a_task_wrote_while_the_operator_read(
+    group: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def task_claims(_: Any) -> None:
+        other = Here(group.state, ledger=group.ledger)
+        store, _cursor = other.cursor()
+        book = ClaimBook(Position(2, {"1:0": 280}), rev=1)
+        plan = WindowPlan.cursor(SCOPE, 3, {"1:0": (280, 308)})
+        claimed = book.claim(plan, "task", NOW)
+        assert claimed is not None
+        other.store_cursor(store, claimed.to_document(SCOPE, NOW, "task"))
+
+    monkeypatch.setattr(offsets, "confirm", task_claims)
+    with pytest.raises(StoreConflict):
+        ask(offsets.set_position, offsets=json.dumps({"1:0": 28}))
+    _, cursor = group.cursor()
+    assert cursor is not None
+    assert list(cursor["pending"]) == [f"c-3-{SCOPE.h}"]
+
+
+def test_a_position_is_set_behind_the_newest_accepted_window(group: Here) -> None:
+    group.accepted = [event(4, 560)]
+    ask(offsets.set_position, offsets=json.dumps({"1:0": 28}))
+    _, cursor = group.cursor()
+    assert cursor is not None
+    assert (cursor["seq"], cursor["next"]) == (4, {"1:0": 28})
+
+
+def test_rebuilding_never_goes_back(group: Here, tmp_path: Path) -> None:
+    group.accepted = [event(1, 140)]
+    with pytest.raises(ConfigError, match="window 2"):
+        rebuild(tmp_path)
+
+
+@LEDGER_ONLY
+def test_of_two_cursors_the_newer_is_set_and_the_ledger_s_is_rebuilt(
+    group: Here, tmp_path: Path
+) -> None:
+    newer = ClaimBook(Position(5, {"1:0": 560})).to_document(SCOPE, NOW, "task")
+    group.state.set("cursor", newer)
+    ask(offsets.set_position, offsets=json.dumps({"1:0": 28}))
+    assert group.state.get("cursor")["next"] == {"1:0": 28}
+    group.accepted = [event(5, 560)]
+    rebuild(tmp_path)
+    _, cursor = group.cursor()
+    assert cursor is not None
+    assert (cursor["seq"], cursor["next"], cursor["pending"]) == (5, {"1:0": 560}, {})
+
+
+@LEDGER_ONLY
+def test_a_claim_that_can_never_be_read_is_dropped_if_asked(group: Here, tmp_path: Path) -> None:
+    group.accepted = [event(2, 280)]
+    plan = WindowPlan.cursor(SCOPE, 3, {"1:0": (280, 2800)})
+    claimed = ClaimBook(Position(2, {"1:0": 280})).claim(plan, "task", NOW)
+    assert claimed is not None
+    group.cursor()
+    group.store_cursor("ledger", claimed.to_document(SCOPE, NOW, "task"))
+    for drop, left in ((False, [plan.window_id]), (True, [])):
+        rebuild(tmp_path, drop_claims=drop)
+        _, cursor = group.cursor()
+        assert cursor is not None
+        assert list(cursor["pending"]) == left
+
+
+def test_an_epoch_begins_with_a_name_that_the_group_has_not_had(
+    group: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def open_group(_: str) -> Iterator[Here]:
+        yield group
+
+    monkeypatch.setattr(epochs, "open_group", open_group)
+    group.accepted.append(event(2, 280))
+    ask(epochs.begin, name="second", begin='{"1:0": 56}')
+    _, cursor = group.cursor()
+    assert cursor is not None
+    assert (cursor["epoch"], cursor["past"], cursor["begin"]) == ("second", [""], {"1:0": 56})
+    with pytest.raises(ConfigError, match="no window yet"):
+        ask(offsets.set_position, offsets='{"1:0": 0}')
+    ask(offsets.show)
+    for name in ("", "second", "a b"):
+        with pytest.raises(ConfigError, match="it had '', 'second'"):
+            ask(epochs.begin, name=name, begin="earliest")
+    with pytest.raises(ConfigError, match="1:0: 5 is not a multiple"):
+        ask(epochs.begin, name="third", begin='{"1:0": 5}')
+    ask(epochs.begin, name="third", begin="latest")
+    _, cursor = group.cursor()
+    assert cursor is not None
+    assert (cursor["epoch"], cursor["past"]) == ("third", ["", "second"])

@@ -1,0 +1,138 @@
+"""``airflow tubemq windows`` and the like: credentials of a sink, large events, odd names."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.provider.sinks.openers import jdbc
+from tests.provider.sinks.postgres import postgres_server, socket_of
+from tests.provider.sinks.windows import plan_of, publish
+from tubemq_client.errors import ConfigError
+from tubemq_provider.cli import windows
+from tubemq_provider.cli._show import say
+from tubemq_provider.cli.definition import get_tubemq_commands
+from tubemq_provider.offsets.commit_events import EVENT_KEY
+from tubemq_provider.offsets.metadata_db import Group
+from tubemq_provider.windows.protocols import Document
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+SECRET = "hush-hush"
+
+
+def ask(command: Callable[..., Any], **arguments: Any) -> Any:
+    """Run a command without what Airflow wraps around it."""
+    given = {"asset": None, "sink": None, "sink_conn_id": None, "output": "json", **arguments}
+    return inspect.unwrap(command)(SimpleNamespace(**given))
+
+
+def options(commands: Any, above: str = "") -> Iterator[tuple[str, set[str]]]:
+    for command in commands:
+        name = f"{above} {command.name}"
+        if hasattr(command, "subcommands"):
+            yield from options(command.subcommands, name)
+        else:
+            yield name, {flag for arg in command.args for flag in arg.flags}
+
+
+def test_every_command_with_a_sink_takes_its_credentials_from_a_connection() -> None:
+    with_sink = {name: o for name, o in options(get_tubemq_commands()) if "--sink" in o}
+    assert len(with_sink) == 8
+    assert not [name for name, flags in with_sink.items() if "--sink-conn-id" not in flags]
+
+
+def test_the_password_of_a_database_stays_out_of_the_command_line(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with postgres_server() as url:
+        sink = jdbc(url, "orders", tmp_path / "staging")
+        publish(sink, plan_of(sink))
+        place = socket_of(url)
+        connection = {"host": place, "login": "postgres", "password": SECRET}
+        monkeypatch.setenv("AIRFLOW_CONN_DB", json.dumps({"conn_type": "postgres", **connection}))
+        address = f"postgresql+psycopg2:///postgres?host={place}&table=orders"
+        ask(windows.list_windows, sink=address, sink_conn_id="db")
+        (row,) = json.loads(capsys.readouterr().out)
+        assert (row["window"], row["records"]) == (plan_of(sink).window_id, 3)
+        ask(windows.show_coverage, sink=address, sink_conn_id="db", start=None, end=None)
+        said = capsys.readouterr().out
+    assert plan_of(sink).topic in said
+    assert SECRET not in said
+
+
+def test_a_connection_without_a_sink_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--sink-conn-id has no effect without --sink"):
+        ask(windows.list_windows, sink_conn_id="db")
+
+
+class Rows:
+    """Rows of a query, of which every one costs memory while it is there."""
+
+    def __init__(self, rows: list[Document | None]) -> None:
+        self.rows, self.taken, self.closed = rows, 0, False
+
+    def __iter__(self) -> Iterator[Document | None]:
+        for row in self.rows:
+            self.taken += 1
+            yield row
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Session:
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.at_once: int | None = None
+
+    def scalars(self, statement: Any) -> Rows:
+        self.at_once = statement.get_execution_options().get("yield_per")
+        return self.rows
+
+
+def large_events(count: int) -> list[Document | None]:
+    position = {"seq": 1, "next": {f"1:{number}": 280 for number in range(10_000)}}
+    return [{EVENT_KEY: {"window_id": f"c-{n}", "position": position}} for n in range(count)]
+
+
+def test_the_newest_position_costs_one_event() -> None:
+    rows = Rows([{"other": 1}, *large_events(1_000)])
+    session = Session(rows)
+    found = Group("tubemq:c/t/g", 1, session).newest_position()
+    assert found is not None
+    assert found["window_id"] == "c-0"
+    assert (rows.taken, rows.closed) == (2, True)
+    assert session.at_once is not None
+    assert session.at_once <= 5
+
+
+def test_looking_for_one_window_ends_where_it_is_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = Rows(large_events(1_000))
+
+    @contextmanager
+    def groups() -> Iterator[list[Group]]:
+        group = Group("tubemq:c/t/g", 1, Session(rows))
+        group.windows = list  # type: ignore[method-assign]
+        yield [group]
+
+    monkeypatch.setattr(windows, "groups", groups)
+    ask(windows.show, window_id="c-2")
+    assert json.loads(capsys.readouterr().out)["event"]["window_id"] == "c-2"
+    assert (rows.taken, rows.closed) == (3, True)
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_names_do_not_steer_the_terminal(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    say(SimpleNamespace(output=output), [{"dag": "a\x1b[2J\x9b2J\x7f\u202e"}])
+    said = capsys.readouterr().out
+    assert not {"\x1b", "\x9b", "\x7f", "\u202e"} & set(said)
+    assert "[2J" in said

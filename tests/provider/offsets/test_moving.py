@@ -1,0 +1,106 @@
+"""A group that moves from one store to another, there and back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.provider.offsets.accessors import Event, Inlet, LedgerState, State
+from tests.provider.windows.world import World
+from tubemq_client.errors import ConfigError
+from tubemq_provider.offsets.choose import store_for
+from tubemq_provider.offsets.ledger.tables import metadata
+from tubemq_provider.windows.errors import SinkHistoryLost
+from tubemq_provider.windows.run.claimed import window_run
+from tubemq_provider.windows.run.result import WindowResult
+
+
+class Tasks:
+    """Tasks of one Airflow, each with the store that it asks for."""
+
+    def __init__(self, directory: Path) -> None:
+        engine = sa.create_engine(f"sqlite:///{directory}/airflow.db")
+        metadata.create_all(engine)
+        self.world = World()
+        self.state, self.inlet = LedgerState(engine), Inlet([])
+        self.over: set[str] = set()
+        self.made = 0
+
+    def run(self, store: str, *, dies_at: str = "") -> WindowResult | None:
+        """A new task takes one window, and succeeds unless it dies."""
+        self.made += 1
+        name, outlet = f"run-{self.made}", Event({})
+        steps = window_run(
+            self.world.planner(max_entries=4),
+            store_for(store, self._context(name, outlet), "a"),
+            self.world.sink,
+            self.world.engine,
+            attempt=name,
+        ).steps()
+        while True:
+            try:
+                if next(steps).point == dies_at:
+                    return None
+            except StopIteration as done:
+                self.inlet.events.append(outlet)
+                self.over.add(name)
+                result: WindowResult = done.value
+                return result
+
+    def _context(self, name: str, outlet: Event) -> dict[str, Any]:
+        state = lambda _, run: "failed" if run in self.over else "running"  # noqa: E731
+        return {
+            "asset_state_store": {"a": self.state},
+            "task_state_store": State(),
+            "inlet_events": {"a": self.inlet},
+            "outlet_events": {"a": outlet},
+            "ti": SimpleNamespace(
+                dag_id="d",
+                run_id=name,
+                task_id="t",
+                map_index=-1,
+                get_dagrun_state=state,
+                get_task_states=lambda *_, **__: {},
+            ),
+        }
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Tasks:
+    found = Tasks(tmp_path)
+    found.world.log.append("1:0", 3)
+    return found
+
+
+def test_claims_are_not_forgotten_when_the_ledger_is_left(tasks: Tasks) -> None:
+    world = tasks.world
+    tasks.run("asset_state")
+    world.log.append("1:0", 8)
+    assert tasks.run("ledger", dies_at="plan claimed") is None
+    tasks.run("ledger")
+    assert world.sink.marker(world.id(3)) is not None
+    world.log.append("1:0", 2)
+    with pytest.raises(ConfigError, match=world.id(2)):
+        tasks.run("asset_state")
+    with pytest.raises(SinkHistoryLost, match="by hand"):
+        tasks.run("events")
+    tasks.over.add("run-2")
+    tasks.run("ledger")
+    for store in ("asset_state", "events"):
+        tasks.run(store)
+    assert world.sink.records() == Counter(world.log.all_records())
+
+
+def test_a_ledger_that_was_left_does_not_go_back(tasks: Tasks) -> None:
+    world = tasks.world
+    tasks.run("ledger")
+    world.log.append("1:0", 2)
+    tasks.run("asset_state")
+    world.sink.windows.pop(world.id(2))  # compaction, or the sink's own retention
+    with pytest.raises(SinkHistoryLost, match="rebuild"):
+        tasks.run("ledger")

@@ -1,0 +1,263 @@
+"""What every exactly-once `Sink` must do. Subclass it, give `open_sink` and `rows`.
+
+`open_sink` opens the sink as another process would: two calls share nothing but the storage. It is
+called from threads and pickled into processes. `rows` are the records a reader sees, as
+(partition, value).
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.provider.sinks.windows import (
+    CHILD_TIMEOUT,
+    CONTEXT,
+    COUNTS,
+    OpenSink,
+    ignore,
+    plan_of,
+    publish,
+    stage,
+    start,
+)
+from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.windows.errors import CountMismatch
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.protocols import IngestCounts, Sink
+
+Row = tuple[str, bytes]
+
+
+def written_by(who: str) -> Counter[Row]:
+    """The records that `publish` stages."""
+    keys = ("1:0", "1:0", "1:1")
+    return Counter((key, f"{who} {index}".encode()) for index, key in enumerate(keys))
+
+
+def rows_of(sink: Sink) -> Counter[Row]:
+    """The records that `read_windows` gives, for sinks of files."""
+    table = read_windows(sink).to_table()
+    if not table.num_rows:
+        return Counter()
+    return Counter(zip(table["partition"].to_pylist(), table["value"].to_pylist(), strict=True))
+
+
+class SinkSuite:
+    """Behaviour shared by all exactly-once sinks."""
+
+    points: tuple[str, ...] = ()
+    """Where `publish` reports progress: a process is killed at each of them."""
+
+    @pytest.fixture
+    def open_sink(self, tmp_path: Path) -> OpenSink:
+        raise NotImplementedError
+
+    def rows(self, sink: Sink) -> Counter[Row]:
+        raise NotImplementedError
+
+    def test_an_empty_sink_knows_no_window(self, open_sink: OpenSink) -> None:
+        sink = open_sink()
+        assert isinstance(sink, Sink)
+        assert sink.exactly_once
+        assert sink.marker(plan_of(sink).window_id) is None
+        assert list(sink.window_ids()) == []
+        assert self.rows(sink) == Counter()
+        sink.tidy(plan_of(sink).window_id)
+
+    def test_a_marker_comes_back_as_it_went_in(self, open_sink: OpenSink) -> None:
+        sink = open_sink()
+        plan = WindowPlan.cursor(
+            WindowScope("c1", "orders", "g1", sink.identity, ("s1", "s2"), "epoch-1"),
+            7,
+            {"1:0": (0, 2**62 // 28 * 28), "1:1": (28, 28)},
+            gaps={"1:0": ((0, 56),)},
+            resets={"1:1": 56},
+            has_more=True,
+        )
+        counts = IngestCounts({"1:0": 3, "1:1": 0}, 2**40, {"1:0": [[0, 56]]}, 2)
+        staging = sink.begin(plan, "a")
+        stage(staging, "a", ["1:0"] * 3)
+        assert sink.publish(staging, plan, counts, ignore).won
+        for found in (sink.marker(plan.window_id), open_sink().marker(plan.window_id)):
+            assert found is not None
+            assert found.plan == plan
+            assert found.counts == counts
+            assert found.ref
+
+    def test_nothing_is_visible_before_it_is_published(self, open_sink: OpenSink) -> None:
+        sink = open_sink()
+        plan = plan_of(sink)
+        stage(sink.begin(plan, "a"), "a")
+        assert list(sink.window_ids()) == []
+        assert sink.marker(plan.window_id) is None
+        assert self.rows(sink) == Counter()
+
+    def test_a_published_window_is_there_for_everybody(self, open_sink: OpenSink) -> None:
+        sink = open_sink()
+        for seq in (1, 2, 3):
+            assert publish(sink, plan_of(sink, seq), f"w{seq}").won
+        other = open_sink()
+        ids = {plan_of(sink, seq).window_id for seq in (1, 2, 3)}
+        assert set(other.window_ids()) == ids
+        assert self.rows(other) == written_by("w1") + written_by("w2") + written_by("w3")
+
+    def test_who_comes_second_gets_the_first_ones_marker(self, open_sink: OpenSink) -> None:
+        first, second = open_sink(), open_sink()
+        plan, other = plan_of(first), plan_of(first, end=560)
+        assert plan.window_id == other.window_id
+        assert plan.hash != other.hash
+        late = second.begin(other, "late")
+        stage(late, "late")
+        assert publish(first, plan, "early").won
+        found = second.publish(late, other, COUNTS, ignore)
+        second.discard(late)
+        assert not found.won
+        assert found.marker.plan == plan
+        assert self.rows(second) == written_by("early")
+        assert list(second.window_ids()) == [plan.window_id]
+
+    def test_publishing_again_changes_nothing(self, open_sink: OpenSink) -> None:
+        sink = open_sink()
+        plan = plan_of(sink)
+        first = publish(sink, plan, "a")
+        for again in (sink, open_sink()):
+            found = publish(again, plan, "b")
+            assert not found.won
+            assert found.marker == first.marker
+        assert self.rows(sink) == written_by("a")
+
+    def test_files_that_do_not_hold_what_was_counted_are_refused(self, open_sink: OpenSink) -> None:
+        sink = open_sink()
+        plan = plan_of(sink)
+        staging = sink.begin(plan, "a")
+        stage(staging, "a")
+        with pytest.raises(CountMismatch, match="1:0: 2 records in files, 3 counted"):
+            sink.publish(staging, plan, IngestCounts({"1:0": 3, "1:1": 0}), ignore)
+        sink.discard(staging)
+        sink.discard(staging)
+        assert sink.marker(plan.window_id) is None
+        assert self.rows(sink) == Counter()
+        assert publish(sink, plan, "b").won
+
+    def test_an_empty_window_is_a_marker_alone(self, open_sink: OpenSink) -> None:
+        sink = open_sink()
+        plan = plan_of(sink)
+        staging = sink.begin(plan, "a")
+        nothing = IngestCounts({"1:0": 0, "1:1": 0})
+        assert sink.publish(staging, plan, nothing, ignore).won
+        found = open_sink().marker(plan.window_id)
+        assert found is not None
+        assert found.counts == nothing
+        assert publish(sink, plan_of(sink, 2), "b").won
+        assert self.rows(sink) == written_by("b")
+
+    def test_of_many_threads_one_wins(self, open_sink: OpenSink) -> None:
+        tries = 5
+        publish(open_sink(), plan_of(open_sink(), 9), "before")
+        sinks = [open_sink() for _ in range(tries)]
+        plans = [plan_of(sinks[0], end=280 + 28 * number) for number in range(tries)]
+
+        def one(number: int) -> tuple[bool, str]:
+            found = publish(sinks[number], plans[number], f"try-{number}")
+            return found.won, found.marker.plan.hash
+
+        with ThreadPoolExecutor(tries) as pool:
+            outcomes = list(pool.map(one, range(tries)))
+        winners = [number for number, (won, _) in enumerate(outcomes) if won]
+        assert len(winners) == 1
+        assert {found for _, found in outcomes} == {plans[winners[0]].hash}
+        sinks[0].tidy(plans[0].window_id)
+        expected = written_by("before") + written_by(f"try-{winners[0]}")
+        assert self.rows(open_sink()) == expected
+
+    def test_different_windows_at_once_are_all_published(self, open_sink: OpenSink) -> None:
+        sinks = [open_sink() for _ in range(4)]
+
+        def one(number: int) -> bool:
+            plan = plan_of(sinks[number], number + 1)
+            return publish(sinks[number], plan, f"w{number}").won
+
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(one, range(4))) == [True] * 4
+        total: Counter[Row] = sum((written_by(f"w{number}") for number in range(4)), Counter())
+        assert self.rows(open_sink()) == total
+
+    def test_of_two_processes_one_wins(self, open_sink: OpenSink, tmp_path: Path) -> None:
+        names = ("left", "right")
+        barrier = CONTEXT.Barrier(2)
+        outcomes = {name: tmp_path / f"{name}.json" for name in names}
+        children = [
+            start(open_sink, name, outcomes[name], end=280 + 280 * number, barrier=barrier)
+            for number, name in enumerate(names)
+        ]
+        for child in children:
+            child.join(CHILD_TIMEOUT)
+            assert child.exitcode == 0
+        found = [json.loads(path.read_text()) for path in outcomes.values()]
+        winners = [outcome["who"] for outcome in found if outcome["won"]]
+        assert len(winners) == 1
+        assert len({outcome["hash"] for outcome in found}) == 1
+        assert self.rows(open_sink()) == written_by(winners[0])
+
+    def test_killed_while_publishing_the_retry_makes_it_right(
+        self, open_sink: OpenSink, tmp_path: Path
+    ) -> None:
+        expected: Counter[Row] = Counter()
+        for seq, point in enumerate(self.points, start=1):
+            killed = start(open_sink, f"k{seq}", tmp_path / "none", seq=seq, kill_at=point)
+            killed.join(CHILD_TIMEOUT)
+            assert killed.exitcode == -signal.SIGKILL, point
+            sink = open_sink()
+            plan = plan_of(sink, seq)
+            visible = sink.marker(plan.window_id) is not None
+            whole = written_by(f"k{seq}") if visible else Counter()
+            assert self.rows(sink) == expected + whole, point
+            found = publish(sink, plan, f"r{seq}")
+            sink.tidy(plan.window_id)
+            assert found.won is not visible
+            expected += written_by(f"r{seq}" if found.won else f"k{seq}")
+            assert self.rows(open_sink()) == expected, point
+
+    def test_tidy_leaves_the_published_window_alone(self, open_sink: OpenSink) -> None:
+        sink = open_sink()
+        plan = plan_of(sink)
+        stage(sink.begin(plan, "dead"), "dead")
+        publish(sink, plan, "a")
+        sink.tidy(plan.window_id)
+        sink.tidy(plan.window_id)
+        assert self.rows(sink) == written_by("a")
+        assert publish(sink, plan_of(sink, 2), "b").won
+
+    def test_boundaries_are_fixed_once(self, open_sink: OpenSink) -> None:
+        book = open_sink().boundaries
+        if book is None:
+            pytest.skip("this sink has no place for boundaries")
+        key = "20261121T120000Z-0123456789"
+        assert book.read(key) is None
+        assert book.fix(key, {"v": 1}) == {"v": 1}
+        other = open_sink().boundaries
+        assert other is not None
+        assert other.fix(key, {"v": 2}) == {"v": 1}
+        assert other.read(key) == {"v": 1}
+
+    def test_boundaries_are_listed_and_can_be_taken_back(self, open_sink: OpenSink) -> None:
+        book = open_sink().boundaries
+        if book is None:
+            pytest.skip("this sink has no place for boundaries")
+        assert list(book.listing()) == []
+        keys = {"20261121T120000Z-0123456789", "turn-1-0123456789", "retired-3-0123456789"}
+        for key in keys:
+            book.fix(key, {"v": 1})
+        other = open_sink().boundaries
+        assert other is not None
+        assert set(other.listing()) == keys
+        other.take_back("turn-1-0123456789")
+        other.take_back("turn-1-0123456789")
+        assert set(book.listing()) == keys - {"turn-1-0123456789"}
+        assert book.read("turn-1-0123456789") is None

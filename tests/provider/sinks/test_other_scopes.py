@@ -1,0 +1,114 @@
+"""A renamed connection makes a new scope: no sink takes the same records again by surprise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.provider.sinks.openers import delta, iceberg, jdbc, object_store, parquet
+from tests.provider.windows.fake_reader import KEYS, TOPIC, ends_of, open_fake
+from tubemq_provider.engines.inline import InlineEngine
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.sinks.append import AppendSink
+from tubemq_provider.windows.errors import OtherScopeFound
+from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.protocols import Marker, Sink
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import WindowRun
+
+ENDS = [dict.fromkeys(KEYS, 28 * count) for count in (11, 40)]
+OPENERS: dict[str, Callable[[Path], Sink]] = {
+    "parquet": lambda root: parquet(root / "lake"),
+    "object_store": lambda root: object_store(str(root / "lake"), root / "staging"),
+    "jdbc": lambda root: jdbc(f"sqlite:///{root}/lake.db", "orders", root / "staging"),
+    "delta": lambda root: delta(str(root / "delta"), root / "staging"),
+    "iceberg": lambda root: iceberg(root / "iceberg"),
+}
+
+
+def run(sink: Sink, cluster: str, journal: MemoryJournal, turn: int = 0, **on: str) -> WindowResult:
+    """One cursor window of a group that knows the cluster by this name."""
+    scope = WindowScope(cluster, TOPIC, "g1", sink.identity)
+    planner = CursorPlanner(
+        scope,
+        lambda: ends_of(ENDS[turn]),
+        initial_position="earliest",
+        policies=Policies.of(**on),
+    )
+    store = MemoryOffsetStore(journal, task=f"{cluster}-{turn}")
+    return WindowRun(planner, store, sink, InlineEngine(open_fake), attempt=f"a{turn}").run()
+
+
+@pytest.mark.parametrize("kind", OPENERS)
+def test_a_renamed_connection_does_not_store_the_topic_again(kind: str, tmp_path: Path) -> None:
+    sink = OPENERS[kind](tmp_path)
+    first = run(sink, "tubemq_default", MemoryJournal())
+    renamed = MemoryJournal()
+    for _ in range(2):  # a retry is no way round
+        with pytest.raises(OtherScopeFound) as refused:
+            run(OPENERS[kind](tmp_path), "prod", renamed)
+    said = str(refused.value)
+    assert "cluster 'tubemq_default' (this run: 'prod')" in said
+    assert "set cluster='tubemq_default'" in said
+    assert "on_other_scope='start_anew'" in said
+    assert str(first.window_id) in said
+    assert list(sink.window_ids()) == [first.window_id]
+    assert (renamed.cursor, renamed.plans) == (None, {})
+
+
+@pytest.mark.parametrize("kind", OPENERS)
+def test_who_says_so_begins_anew_and_need_not_say_it_twice(kind: str, tmp_path: Path) -> None:
+    sink = OPENERS[kind](tmp_path)
+    first = run(sink, "tubemq_default", MemoryJournal())
+    renamed = MemoryJournal()
+    anew = run(sink, "prod", renamed, on_other_scope="start_anew")
+    assert anew.total == first.total
+    following = run(sink, "prod", renamed, turn=1)
+    assert following.total > 0
+    # Its own windows lead the way too, once everything else is lost.
+    assert run(sink, "prod", MemoryJournal(), turn=1).empty
+    assert len(set(sink.window_ids())) == 3
+
+
+class Counting:
+    """A Parquet sink that counts how often it is listed and asked for markers."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self.listed = 0
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.sink, name)
+
+    def window_ids(self) -> list[str]:
+        self.listed += 1
+        return list(self.sink.window_ids())
+
+    def marker(self, window_id: str) -> Marker | None:
+        self.asked.append(window_id)
+        return self.sink.marker(window_id)
+
+
+def test_only_the_first_window_of_a_scope_looks_for_others(tmp_path: Path) -> None:
+    journal, other = MemoryJournal(), WindowScope("c9", TOPIC, "g1", "elsewhere")
+    run(parquet(tmp_path), "c1", MemoryJournal())
+    sink = Counting(parquet(tmp_path))
+    run(sink, "c2", journal, on_other_scope="start_anew")  # type: ignore[arg-type]
+    sink.listed, sink.asked = 0, []
+    second = run(sink, "c2", journal, turn=1)  # type: ignore[arg-type]
+    assert sink.listed == 0
+    assert set(sink.asked) == {second.window_id}
+    assert other.h not in "".join(sink.asked)
+
+
+def test_a_sink_without_markers_cannot_tell(tmp_path: Path) -> None:
+    def sink() -> AppendSink:
+        return AppendSink(tmp_path, exactly_once=False)
+
+    run(sink(), "tubemq_default", MemoryJournal())
+    assert run(sink(), "prod", MemoryJournal()).total > 0

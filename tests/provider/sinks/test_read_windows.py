@@ -1,0 +1,54 @@
+"""`read_windows` over windows whose columns are not the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.provider.sinks.windows import COUNTS, ignore, plan_of
+from tubemq_client.errors import ConfigError
+from tubemq_provider.sinks.object_store import ObjectStoreSink
+from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.windows.protocols import Sink
+
+
+@pytest.fixture(params=["parquet", "object_store"])
+def sink(request: pytest.FixtureRequest, tmp_path: Path) -> Sink:
+    if request.param == "parquet":
+        return ParquetSink(tmp_path / "lake")
+    return ObjectStoreSink(str(tmp_path / "lake"), staging_root=tmp_path / "staging")
+
+
+def publish(sink: Sink, seq: int, **columns: Any) -> str:
+    """A window of three records with more columns than `partition`, as after a new transform."""
+    plan = plan_of(sink, seq)
+    staging = sink.begin(plan, "a")
+    table = pa.table({"partition": ["1:0", "1:0", "1:1"], **columns})
+    pq.write_table(table, Path(staging.path) / "part-0.parquet")
+    assert sink.publish(staging, plan, COUNTS, ignore).won
+    return plan.window_id
+
+
+def test_columns_of_every_window_are_read(sink: Sink) -> None:
+    first = publish(sink, 1, n=pa.array([1, 2, 3], pa.int32()))
+    second = publish(sink, 2, n=pa.array([4, 5, 2**40], pa.int64()), note=["a", "b", "c"])
+    third = publish(sink, 3, note=["d", "e", "f"])
+    table = read_windows(sink).to_table().sort_by([("window_id", "ascending")])
+    assert table["window_id"].to_pylist() == [first] * 3 + [second] * 3 + [third] * 3
+    assert table["n"].to_pylist() == [1, 2, 3, 4, 5, 2**40, None, None, None]
+    assert table["note"].to_pylist() == [None] * 3 + ["a", "b", "c", "d", "e", "f"]
+
+
+def test_a_column_that_became_something_else_is_an_error_with_the_way_out(sink: Sink) -> None:
+    numbers = publish(sink, 1, n=[1, 2, 3])
+    words = publish(sink, 2, n=["one", "two", "three"])
+    with pytest.raises(ConfigError, match="differ in the type of a column") as refused:
+        read_windows(sink)
+    assert "window_ids=" in str(refused.value)
+    assert read_windows(sink, [numbers]).to_table()["n"].to_pylist() == [1, 2, 3]
+    assert read_windows(sink, [words]).to_table()["n"].to_pylist() == ["one", "two", "three"]

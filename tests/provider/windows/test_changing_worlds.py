@@ -1,0 +1,213 @@
+"""Nothing is lost, doubled or stuck where partitions, brokers, times and schedules change.
+
+Random histories, and mistakes planted in the code that must be found by them: two for each kind of
+change at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+
+import pytest
+
+from tests.provider.windows.changing_worlds import OfHours, Shaken, TimeHistory
+from tests.provider.windows.exploration import ViolationError
+from tests.provider.windows.test_exploration import random_choices
+from tubemq_client.model import PartitionEnds
+from tubemq_provider.windows.cursor import Position
+from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.planning.book import ScopeBook
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.instants import Resolved
+from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.run.steps import WindowRun
+
+
+def test_no_history_of_time_windows_loses_or_repeats_a_record() -> None:
+    for seed in range(1_000):
+        TimeHistory(seed).play()
+
+
+@pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "unfenced"])
+def test_no_history_with_brokers_that_come_and_go_loses_or_repeats_a_record(fenced: bool) -> None:
+    for seed in range(200):
+        Shaken(fenced=fenced, purges=seed % 3 == 0).play(random_choices(seed, 120))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(36_000)
+def test_many_histories_of_changing_worlds() -> None:
+    for seed in range(25_000):
+        TimeHistory(seed).play()
+        Shaken(fenced=seed % 2 == 0, purges=seed % 3 == 0).play(random_choices(seed, 120))
+
+
+# -- seeded mistakes ------------------------------------------------------------------------------
+
+
+def with_book(book: type[ScopeBook]) -> Callable[[int], None]:
+    """Plays histories over a book with a mistake."""
+
+    class Planner(OfHours):
+        books = book
+
+    return lambda seed: TimeHistory(seed, Planner).play()
+
+
+class NoCeiling(ScopeBook):
+    """Late records: looks at the boundary before, not at the one after."""
+
+    def _sides(self, instant: datetime):  # type: ignore[no-untyped-def]
+        return super()._sides(instant)._replace(above=None)
+
+
+class NoFloor(ScopeBook):
+    """Late records: looks at the boundary after, not at the one before."""
+
+    def _sides(self, instant: datetime):  # type: ignore[no-untyped-def]
+        return super()._sides(instant)._replace(below={})
+
+
+class NoTurns(ScopeBook):
+    """Order: boundaries of runs side by side are fixed without seeing each other."""
+
+    def _turn_key(self, number: int) -> str:
+        return f"{super()._turn_key(number)}-{id(self)}"
+
+
+class NoSecondLook(ScopeBook):
+    """Order: fits the answer to what was fixed before the resolver was asked."""
+
+    def _look(self) -> None:
+        if not self._instants:
+            super()._look()
+
+
+class JoinsTwice(ScopeBook):
+    """Partition added: an older boundary names what a later one has left out."""
+
+    def _sides(self, instant: datetime):  # type: ignore[no-untyped-def]
+        sides = super()._sides(instant)
+        return sides if sides.above is None else sides._replace(above=_Generous(sides.above))
+
+
+class _Generous(dict[str, int]):
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __missing__(self, key: str) -> int:
+        return 1 << 40
+
+
+class ForgetsTheUntold(ScopeBook):
+    """Partition not announced: a boundary leaves out what nothing tells of."""
+
+    def _missing(self, answer: Resolved, sides: object) -> dict[str, str]:
+        return {}
+
+    def _sides(self, instant: datetime):  # type: ignore[no-untyped-def]
+        return super()._sides(instant)._replace(below={})
+
+
+class RetiredIsForgotten(ScopeBook):
+    """Broker decommissioned and back: boundaries no longer name its partitions."""
+
+    def _sides(self, instant: datetime):  # type: ignore[no-untyped-def]
+        sides = super()._sides(instant)
+        kept = {key: offset for key, offset in sides.below.items() if not self.is_retired(key)}
+        return sides._replace(below=kept)
+
+
+class RetiredIsRead(ScopeBook):
+    """Broker decommissioned and back: what it has counts as read."""
+
+    def _fitted(self, instant: datetime, name: str, answer: Resolved, *, exact: bool) -> Document:
+        document = super()._fitted(instant, name, answer, exact=exact)
+        for key in document["offsets"]:
+            if self.is_retired(key) and key not in answer.offsets:
+                document["offsets"][key] += 28
+        return document
+
+
+class JoinsAtItsEnd(OfHours):
+    """Partition added: what it had before its first boundary counts as read."""
+
+    def _joining(self, key: str, known: PartitionEnds | None, end: int) -> int:
+        return end
+
+
+class NoIntervals(WindowRun):
+    """Changed schedule: intervals are not compared."""
+
+    def _refuse_overlaps(self) -> Iterator[str]:
+        yield "nothing compared"
+
+
+class ComparesOnce(WindowRun):
+    """Changed schedule: intervals are compared before planning and not before publishing."""
+
+    def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:
+        yield "nothing compared"
+
+
+class TakesAwayForNew(CursorPlanner):
+    """Broker dead: partitions that are away lose their place, and join again at their beginning."""
+
+    def plan(self, position: Position) -> WindowPlan | None:
+        here = {key: start for key, start in position.next.items() if key in self._known}
+        return super().plan(Position(position.seq, here, position.last))
+
+
+class TakesAwayForRead(CursorPlanner):
+    """Broker dead: partitions that are away are taken to end one record further."""
+
+    def plan(self, position: Position) -> WindowPlan | None:
+        found = super().plan(position)
+        if found is None or not found.absent:
+            return found
+        ranges: Mapping[str, tuple[int, int]] = {
+            key: (end + 28, end + 28) if key in found.absent else (start, end)
+            for key, (start, end) in found.ranges.items()
+        }
+        return WindowPlan.cursor(self.scope, found.seq or 0, ranges, resets=position.next)
+
+
+@pytest.mark.parametrize(
+    "play",
+    [
+        pytest.param(with_book(NoCeiling), id="late records: no ceiling"),
+        pytest.param(with_book(NoFloor), id="late records: no floor"),
+        pytest.param(with_book(NoTurns), id="any order: no turns"),
+        pytest.param(with_book(NoSecondLook), id="any order: no second look"),
+        pytest.param(with_book(JoinsTwice), id="added: joins twice"),
+        pytest.param(
+            lambda seed: TimeHistory(seed, JoinsAtItsEnd).play(), id="added: joins at its end"
+        ),
+        pytest.param(with_book(ForgetsTheUntold), id="unannounced: forgotten"),
+        pytest.param(with_book(RetiredIsForgotten), id="back: forgotten"),
+        pytest.param(with_book(RetiredIsRead), id="back: taken for read"),
+        pytest.param(
+            lambda seed: TimeHistory(seed, make_run=NoIntervals).play(), id="schedule: not compared"
+        ),
+        pytest.param(
+            lambda seed: TimeHistory(seed, make_run=ComparesOnce).play(),
+            id="schedule: compared once",
+        ),
+        pytest.param(
+            lambda seed: Shaken(planner_type=TakesAwayForNew).play(random_choices(seed, 120)),
+            id="dead: taken for new",
+        ),
+        pytest.param(
+            lambda seed: Shaken(planner_type=TakesAwayForRead).play(random_choices(seed, 120)),
+            id="dead: taken for read",
+        ),
+    ],
+)
+def test_planted_mistakes_in_a_changing_world_are_found(play: Callable[[int], None]) -> None:
+    for seed in range(2_000):
+        try:
+            play(seed)
+        except ViolationError:
+            return
+    pytest.fail("2000 random histories did not find the mistake")

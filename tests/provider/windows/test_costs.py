@@ -1,0 +1,105 @@
+"""What a window costs besides its records does not grow with them, nor with partitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.provider.windows.fake_reader import FakeReader
+from tubemq_client.config import ClientConfig
+from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
+from tubemq_client.embedded.broker_rpc import BrokerRpc
+from tubemq_client.model import Partition, PartitionEnds
+from tubemq_client.sync import Metadata
+from tubemq_provider.engines.inline import InlineEngine
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.run.steps import WindowRun
+
+SECOND_WINDOW = {
+    "load_cursor": 3,
+    "newest_position": 1,
+    "load_task_plan": 1,
+    "load_plan": 2,
+    "store_plan": 1,
+    "store_task_plan": 1,
+    "store_cursor": 1,
+    "emit": 1,
+}
+"""State calls of a window that nothing disturbs: each is a request to Airflow's API server."""
+
+
+class Counting:
+    """An offset store that notes what it is asked."""
+
+    def __init__(self, inner: MemoryOffsetStore) -> None:
+        self.inner = inner
+        self.calls: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+        if callable(found):
+            self.calls[name] += 1
+        return found
+
+
+@contextmanager
+def open_fake(plan: WindowPlan) -> Iterator[FakeReader]:
+    yield FakeReader()
+
+
+@pytest.mark.parametrize(("partitions", "records"), [(2, 2), (2, 400), (200, 2)])
+def test_state_calls_of_a_window_are_a_fixed_number(
+    tmp_path: Path, partitions: int, records: int
+) -> None:
+    journal, sink = MemoryJournal(), ParquetSink(tmp_path)
+    scope = WindowScope("c1", "orders", "g1", sink.identity)
+    looks = 0
+    for number in (1, 2):
+        ends = {}
+        for store in range(partitions // 2):
+            for offset in (0, 1):
+                place = Partition(1, "orders", store * 10_000 + offset)
+                ends[place] = PartitionEnds(place, 0, 28 * records * number, stable=True)
+
+        def look(ends: Any = ends) -> Any:
+            nonlocal looks
+            looks += 1
+            return ends
+
+        store_of_run = Counting(MemoryOffsetStore(journal, task=str(number)))
+        result = WindowRun(
+            CursorPlanner(scope, look, initial_position="earliest"),
+            store_of_run,  # type: ignore[arg-type] (it passes everything on)
+            sink,
+            InlineEngine(open_fake, columns=["partition", "value"]),
+            attempt=str(number),
+        ).run()
+        assert result.total == records * partitions // 2
+    assert store_of_run.calls == SECOND_WINDOW
+    assert looks == 3  # the first window of a group looks twice: where it begins, and where it ends
+
+
+def test_ends_are_asked_once_per_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: Counter[int] = Counter()
+    answer = BrokerRpc._register
+
+    def counting(self: Any, key: Any, client_id: str, request: Any) -> Any:
+        asked[key.partition_id // 10_000] += 1
+        return answer(self, key, client_id, request)
+
+    topic = TopicSpec("wide", stores=3, partitions=40)
+    with EmbeddedTubeMQ(topics=[topic], http=False) as mq:
+        settings = ClientConfig.parse({"masters": mq.masters}).settings()
+        monkeypatch.setattr(BrokerRpc, "_register", counting)
+        with Metadata(settings) as metadata:
+            ends = metadata.ends("wide", "bench", stable=True)
+    assert len(ends) == 120
+    assert asked == {0: 1, 1: 1, 2: 1}

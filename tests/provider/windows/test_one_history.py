@@ -1,0 +1,214 @@
+"""What is frozen stays frozen, and one group in one sink is one history.
+
+Each test is a way in which a window was planned twice, or stored beside itself, in a green run; and
+where the answer is a refusal, the way out that its message names is taken to the end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
+from tubemq_client.errors import DataLoss
+from tubemq_provider.offsets.memory import MemoryOffsetStore
+from tubemq_provider.windows.errors import (
+    MarkerConflict,
+    OtherScopeFound,
+    SinkHistoryLost,
+)
+from tubemq_provider.windows.planning.resolve import ExplicitPlanner, TimePlanner
+from tubemq_provider.windows.planning.retention import lost_starts
+from tubemq_provider.windows.policies import GapPolicy, Policies
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import StandalonePlanner, WindowRun
+from tubemq_provider.windows.time.boundaries import Boundaries
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+KEYS = ("1:0", "1:1", "2:0")
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(sink=MemorySink(book=MemoryBook()))
+    for key in KEYS:
+        world.log.append(key, 4)
+    return world
+
+
+def kill_before_reading(run: WindowRun) -> None:
+    for point in run.steps():
+        if point == ("ingest", "staging ready"):
+            return
+
+
+def alone(
+    world: World, planner: StandalonePlanner, task: str = "t", *, cleared: bool = False
+) -> WindowResult:
+    store = MemoryOffsetStore(world.journal, task=task)
+    run = WindowRun(planner, store, world.sink, world.engine, attempt=task, cleared=cleared)
+    return run.run()
+
+
+def explicit(world: World, first: int, last: int, **policies: str) -> ExplicitPlanner:
+    start, end = (dict.fromkeys(KEYS, n * ENTRY) for n in (first, last))
+    return ExplicitPlanner(world.scope, start, end, world.log.ends, Policies.of(**policies))
+
+
+def hour(world: World, first: int, last: int, **policies: str) -> TimePlanner:
+    instants = {
+        (NOON + timedelta(hours=n)).isoformat(): {TOPIC: dict.fromkeys(KEYS, n * ENTRY)}
+        for n in (first, last)
+    }
+    return TimePlanner(
+        world.scope,
+        NOON + timedelta(hours=first),
+        NOON + timedelta(hours=last),
+        Boundaries(instants, TOPIC),
+        world.log.ends,
+        world.sink.boundaries,
+        Policies.of(**policies),
+    )
+
+
+class StrictWorld(World):
+    """Its engine refuses what retention has taken, as the range reader does."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        inner = self.engine.ingest
+
+        def ingest(plan: Any, *others: Any) -> Any:
+            ends = {partition.key: found for partition, found in self.log.ends().items()}
+            lost_starts(TOPIC, plan.ranges, ends, GapPolicy.FAIL)
+            return inner(plan, *others)
+
+        self.engine.ingest = ingest  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("task", ["first", "another"])
+def test_the_first_plan_of_a_group_is_frozen_like_any_other(task: str) -> None:
+    world = StrictWorld()
+    world.log.append("1:0", 100)
+    kill_before_reading(world.run(task="first"))
+    world.log.lost[(1, 0)] = 50
+    with pytest.raises(DataLoss):
+        world.run(task=task).run()
+    assert world.sink.windows == {}
+
+
+def test_the_first_plan_holds_whatever_initial_position_says_by_then(world: World) -> None:
+    kill_before_reading(world.run(task="first"))
+    world.log.append("1:0", 5)
+    assert world.run(initial_position="latest").run().total == 12
+    assert world.run().run().total == 5
+
+
+def test_corrected_offsets_are_read_though_the_task_has_a_window(world: World) -> None:
+    first = alone(world, explicit(world, 0, 1))
+    corrected = alone(world, explicit(world, 1, 4), cleared=True)
+    assert not corrected.replayed
+    assert corrected.ranges == dict.fromkeys(KEYS, (ENTRY, 4 * ENTRY))
+    assert corrected.window_id != first.window_id
+    again = alone(world, explicit(world, 1, 4), cleared=True)
+    assert again.replayed
+
+
+def test_words_of_explicit_offsets_keep_their_meaning_when_a_task_is_cleared(world: World) -> None:
+    ends = dict.fromkeys(KEYS, "latest")
+    planner = ExplicitPlanner(world.scope, dict.fromkeys(KEYS, 0), ends, world.log.ends)
+    first = alone(world, planner)
+    world.log.append("1:0", 5)
+    again = alone(world, replace(planner), cleared=True)
+    assert again.replayed
+    assert again.window_id == first.window_id
+
+
+def test_a_plan_whose_partition_was_taken_away_goes_on_without_it(world: World) -> None:
+    world.run().run()
+    for key in KEYS:
+        world.log.append(key, 2)
+    kill_before_reading(world.run(task="b"))
+    world.log.partitions.remove("2:0")
+    assert world.run(task="b").run().total == 4
+    world.log.partitions.append("2:0")  # it has kept its place
+    assert world.run().run().records["2:0"] == 2
+    assert world.sink.records() == dict.fromkeys(world.log.all_records(), 1)
+
+
+def test_a_cursor_is_not_stored_again_by_windows_of_time_or_offsets(world: World) -> None:
+    world.run(initial_position={TOPIC: dict.fromkeys(KEYS, 2 * ENTRY)}).run()
+    for planner in (hour(world, 1, 3), hour(world, 3, 4), explicit(world, 2, 4)):
+        with pytest.raises(OtherScopeFound, match="One group in one sink is one history"):
+            alone(world, planner, task=str(planner.window_id))
+    older = alone(world, hour(world, 0, 2), task="older")  # what the cursor has not, and never will
+    assert older.window_id
+    assert alone(world, explicit(world, 2, 3, on_other_scope="start_anew"), task="x").window_id
+
+
+def test_a_cursor_does_not_begin_over_windows_of_time(world: World) -> None:
+    alone(world, hour(world, 0, 2))
+    with pytest.raises(OtherScopeFound, match="let the cursor begin where those windows end"):
+        world.run().run()
+    begin = {TOPIC: dict.fromkeys(KEYS, 2 * ENTRY)}
+    world.run(initial_position=begin, policies={"on_other_scope": "start_anew"}).run()
+    assert world.sink.records() == dict.fromkeys(world.log.all_records(), 1)
+
+
+def test_a_renamed_group_is_refused_and_told_its_name(world: World) -> None:
+    world.run().run()
+    other = World(log=world.log, sink=world.sink)
+    other.scope = replace(world.scope, group="renamed")
+    with pytest.raises(OtherScopeFound, match="name it group='g1' as before"):
+        other.run().run()
+    other.scope = world.scope  # as the message says
+    assert other.run().run().empty
+    assert world.sink.records() == dict.fromkeys(world.log.all_records(), 1)
+
+
+class Appending(MemorySink):
+    """Knows nothing of what it has."""
+
+    exactly_once = False
+
+    def marker(self, window_id: str) -> None:
+        return None
+
+    def window_ids(self) -> list[str]:
+        return []
+
+
+@pytest.mark.parametrize("kind", [explicit, hour])
+def test_a_cleared_window_is_not_appended_again(kind: Any) -> None:
+    world = World(sink=Appending(book=MemoryBook()))
+    for key in KEYS:
+        world.log.append(key, 2)
+    assert alone(world, kind(world, 0, 2)).total == 4
+    with pytest.raises(SinkHistoryLost, match="start a new run for the same interval"):
+        alone(world, kind(world, 0, 2), cleared=True)
+
+
+def test_a_window_beyond_a_position_set_by_hand_is_followed_from_its_beginning(
+    world: World,
+) -> None:
+    """The advice was the end of that window: the same error for ever."""
+    world.run().run()
+    before = json.loads(world.journal.cursor or "")
+    world.log.append("1:0", 2)
+    world.run().run()
+    cursor = {**before, "next": {**before["next"], "1:0": 0}}
+    world.journal.cursor = json.dumps(cursor)
+    world.journal.events.pop()
+    with pytest.raises(MarkerConflict) as caught:
+        world.run().run()
+    given = re.search(r"--offsets '(\{.*\})'", str(caught.value))
+    assert given
+    world.journal.cursor = json.dumps({**cursor, "next": json.loads(given[1])})
+    world.log.append("1:0", 1)
+    assert world.run().run().total == 1
+    assert world.sink.records() == dict.fromkeys(world.log.all_records(), 1)

@@ -1,0 +1,154 @@
+"""When a new scope is another one's successor, and when it is nobody's business."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.provider.windows.test_claims import MemoryClaims
+from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
+from tubemq_provider.offsets.memory import MemoryOffsetStore
+from tubemq_provider.windows.errors import OtherScopeFound, SinkHistoryLost
+from tubemq_provider.windows.planning.resolve import ExplicitPlanner, TimePlanner
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.run.claimed import window_run
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import StandalonePlanner, WindowRun
+from tubemq_provider.windows.time.boundaries import Boundaries
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+MAPPING = {
+    (NOON + n * HOUR).isoformat(): {TOPIC: dict.fromkeys(("1:0", "1:1", "2:0"), n * ENTRY)}
+    for n in range(4)
+}
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(sink=MemorySink(book=MemoryBook()))
+    for key in ("1:0", "1:1", "2:0"):
+        world.log.append(key, 3)
+    return world
+
+
+def beside(world: World, **changes: object) -> World:
+    """The same topic and sink, seen by a group with other settings and no progress."""
+    other = World(log=world.log, sink=world.sink)
+    other.scope = replace(world.scope, **changes)  # type: ignore[arg-type]
+    return other
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        ({"cluster": "renamed"}, "set cluster='c1'"),
+        ({"filters": ("a",)}, "another group, or another sink"),
+        ({"group": "g2"}, "name it group='g1' as before"),
+        ({"cluster": "renamed", "filters": ("a",)}, r"filters \[\] \(this run: \['a'\]\)"),
+    ],
+)
+def test_what_may_have_the_same_records_is_refused(
+    world: World, changes: dict[str, object], hint: str
+) -> None:
+    world.run().run()
+    with pytest.raises(OtherScopeFound, match=hint) as refused:
+        beside(world, **changes).run().run()
+    assert refused.value.fatal
+    assert refused.value.found.h == world.scope.h
+
+
+def test_another_life_of_the_topic_begins_as_ever(world: World) -> None:
+    world.run().run()
+    assert beside(world, epoch="2").run().run().total == 9
+
+
+def test_filters_with_nothing_in_common_share_a_sink(world: World) -> None:
+    first = beside(world, filters=("a", "b"))
+    first.run().run()
+    assert beside(world, filters=("c",)).run().run().window_id
+    with pytest.raises(OtherScopeFound, match="filters"):
+        beside(world, filters=("b", "d")).run().run()
+
+
+def test_whatever_the_initial_position_is_it_is_asked_first(world: World) -> None:
+    world.run().run()
+    for initial in (None, "stable", {TOPIC: dict.fromkeys(("1:0", "1:1", "2:0"), 0)}):
+        with pytest.raises(OtherScopeFound):
+            beside(world, cluster="renamed").run(initial_position=initial).run()
+
+
+def test_progress_of_its_own_ends_the_question(world: World) -> None:
+    world.run().run()
+    other = beside(world, cluster="renamed")
+    other.run(policies={"on_other_scope": "start_anew"}, initial_position="stable").run()
+    # That run was empty: its event alone says that the scope has begun.
+    assert other.journal.cursor is None
+    assert json.loads(other.journal.events[-1])["position"]["seq"] == 0
+    other.log.append("1:0", 2)
+    assert other.run().run().total == 2
+
+
+def test_runs_with_claims_ask_too(world: World) -> None:
+    world.run().run()
+    other = beside(world, cluster="renamed")
+    store = MemoryClaims(other.journal, task="t", dead=set())
+    with pytest.raises(OtherScopeFound):
+        window_run(other.planner(), store, other.sink, other.engine, attempt="1").run()
+    assert other.journal.cursor is None
+
+
+def time_planner(world: World, number: int, **policies: str) -> TimePlanner:
+    return TimePlanner(
+        world.scope,
+        NOON + number * HOUR,
+        NOON + (number + 1) * HOUR,
+        Boundaries(MAPPING, TOPIC),
+        world.log.ends,
+        world.sink.boundaries,
+        Policies.of(**policies),
+    )
+
+
+def alone(world: World, planner: StandalonePlanner) -> WindowResult:
+    store = MemoryOffsetStore(world.journal, task="t")
+    return WindowRun(planner, store, world.sink, world.engine, attempt="1").run()
+
+
+def test_time_windows_of_a_renamed_cluster_are_refused_until_it_has_begun(world: World) -> None:
+    alone(world, time_planner(world, 0))
+    other = beside(world, cluster="renamed")
+    for _ in range(2):
+        with pytest.raises(OtherScopeFound):
+            alone(other, time_planner(other, 0))
+    assert alone(other, time_planner(other, 1, on_other_scope="start_anew")).window_id
+    # The neighbour shares a boundary, the window further away finds the first one's id.
+    for number in (0, 2):
+        assert alone(beside(other), time_planner(other, number)).window_id
+
+
+def test_explicit_windows_are_asked_and_found(world: World) -> None:
+    def planner(of: World, first: int, last: int, **policies: str) -> ExplicitPlanner:
+        start, end = (dict.fromkeys(("1:0", "1:1", "2:0"), n * ENTRY) for n in (first, last))
+        return ExplicitPlanner(of.scope, start, end, of.log.ends, Policies.of(**policies))
+
+    alone(world, planner(world, 0, 1))
+    other = beside(world, cluster="renamed")
+    with pytest.raises(OtherScopeFound, match="x-"):
+        alone(other, planner(other, 0, 1))
+    with pytest.raises(OtherScopeFound, match="x-"):
+        other.run().run()
+    alone(other, planner(other, 0, 1, on_other_scope="start_anew"))
+    assert alone(beside(other), planner(other, 1, 2)).window_id
+
+
+def test_a_hole_in_its_own_windows_is_told_first(world: World) -> None:
+    for _ in range(2):
+        world.run().run()
+        world.log.append("1:0")
+    world.sink.windows.pop(world.id(1))
+    with pytest.raises(SinkHistoryLost):
+        beside(world).run().run()

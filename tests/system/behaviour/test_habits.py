@@ -1,0 +1,281 @@
+"""What users of other clients expect of any client: started once, told why, looked at in a log."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.system.behaviour.shells import Shell
+from tests.system.behaviour.sites import eventually
+from tubemq_client import (
+    BoundStart,
+    ClientSettings,
+    Delivery,
+    IdleReason,
+    Partition,
+    Producer,
+    Record,
+    errors,
+)
+from tubemq_client.config import ClientConfig, ConsumerConfig
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
+
+pytestmark = pytest.mark.timeout(60)
+
+TOPIC, OTHER = "habits", "others"
+P0 = Partition(1, TOPIC, 0)
+SOON_MS = 15_000
+
+
+@pytest.fixture
+def mq() -> Iterator[EmbeddedTubeMQ]:
+    topics = [TopicSpec(TOPIC), TopicSpec(OTHER)]
+    with EmbeddedTubeMQ(1, topics, switches=Switches(balance_period_ms=200)) as server:
+        yield server
+
+
+@pytest.fixture
+def options(mq: EmbeddedTubeMQ) -> dict[str, Any]:
+    return {"masters": mq.masters, "group": "habitual", "heartbeat_period_ms": 1_000}
+
+
+@pytest.fixture
+def settings(mq: EmbeddedTubeMQ) -> ClientSettings:
+    return replace(ClientConfig.parse({"masters": mq.masters}).settings(), heartbeat_period_ms=250)
+
+
+def send(settings: ClientSettings, *bodies: bytes, topic: str = TOPIC) -> None:
+    with Producer(settings) as producer:
+        records = [Record(body, partition=Partition(1, topic, 0)) for body in bodies]
+        list(producer.send_many(topic, records))
+
+
+def members(shell: Shell, settings: ClientSettings, **more: Any) -> list[Any]:
+    return [
+        kind(settings, "habitual", {TOPIC: ()}, **more)
+        for kind in (shell.Consumer, shell.AssignedConsumer)
+    ]
+
+
+# -- one object, one life -------------------------------------------------------------------------
+
+
+def test_a_client_may_be_started_and_closed_without_a_context(
+    shell: Shell, settings: ClientSettings
+) -> None:
+    send(settings, b"a")
+    consumer = shell.AssignedConsumer(settings, "habitual", {TOPIC: ()})
+    consumer.start()
+    try:
+        consumer.assign(P0)
+        batch = consumer.receive(SOON_MS)
+        assert [message.body for message in batch.messages()] == [b"a"]
+        consumer.confirm(batch)
+    finally:
+        consumer.close()
+    assert consumer.closed
+
+
+@pytest.mark.parametrize("again", ["start", "enter"])
+def test_starting_twice_is_refused_and_changes_nothing(
+    again: str, shell: Shell, settings: ClientSettings
+) -> None:
+    clients = [
+        *members(shell, settings),
+        shell.Producer(settings),
+        shell.Metadata(settings),
+        shell.RangeReader(settings, group="habitual"),
+    ]
+    for client in clients:
+        with client, pytest.raises(errors.ConfigError, match="was started before"):
+            client.start() if again == "start" else client.__enter__()
+        with pytest.raises(errors.ConfigError, match="make another"):
+            client.start()
+
+
+def test_settings_can_be_read_back(shell: Shell, settings: ClientSettings) -> None:
+    for client in [*members(shell, settings), shell.Producer(settings)]:
+        assert client.settings == settings
+
+
+# -- from a configuration -------------------------------------------------------------------------
+
+
+def test_a_member_is_made_of_a_configuration(shell: Shell, options: dict[str, Any]) -> None:
+    config = ConsumerConfig.parse({**options, "topics": {TOPIC: [], OTHER: []}})
+    send(config.settings(), b"a")
+    send(config.settings(), b"b", topic=OTHER)
+    with shell.Consumer(config) as consumer:
+        assert consumer.topics == {TOPIC: (), OTHER: ()}
+        found = []
+        while len(found) < 2:
+            batch = consumer.receive(SOON_MS)
+            found += [message.body for message in batch.messages()]
+            consumer.confirm(batch)
+    assert sorted(found) == [b"a", b"b"]
+
+
+def test_a_configured_group_starts_where_it_says(shell: Shell, options: dict[str, Any]) -> None:
+    send(ClientConfig.parse({"masters": options["masters"]}).settings(), b"a", b"b")
+    bound = {"session_key": "s", "source_count": 1, "offsets": {TOPIC: {"1:0": 28}}}
+    config = ConsumerConfig.parse({**options, "topic": TOPIC, "bound": bound})
+    with shell.Consumer(config) as consumer:
+        batch = consumer.receive(SOON_MS)
+        assert [message.body for message in batch.messages()] == [b"b"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "arguments", "problem"),
+    [
+        ("Consumer", {}, {"group": "other"}, "group: the configuration has it"),
+        ("Consumer", {}, {"bound": BoundStart("s", 1)}, "bound: the configuration has it"),
+        ("Consumer", {"corrupt_records": "quarantine"}, {}, "fail or drop"),
+        (
+            "AssignedConsumer",
+            {"bound": {"session_key": "s", "source_count": 1}},
+            {},
+            "assigns partitions itself",
+        ),
+    ],
+)
+def test_what_would_have_no_effect_beside_a_configuration_is_refused(
+    kind: str,
+    changes: dict[str, Any],
+    arguments: dict[str, Any],
+    problem: str,
+    shell: Shell,
+    options: dict[str, Any],
+) -> None:
+    config = ConsumerConfig.parse({**options, "topic": TOPIC, **changes})
+    with pytest.raises(errors.ConfigError, match=problem):
+        getattr(shell, kind)(config, **arguments)
+
+
+def test_settings_alone_do_not_make_a_member(shell: Shell, settings: ClientSettings) -> None:
+    with pytest.raises(errors.ConfigError, match="or a ConsumerConfig alone"):
+        shell.Consumer(settings)
+
+
+# -- why nothing comes ----------------------------------------------------------------------------
+
+
+def test_none_of_receive_has_a_reason(shell: Shell, settings: ClientSettings) -> None:
+    send(settings, b"a")
+    with shell.AssignedConsumer(settings, "habitual", {TOPIC: ()}) as consumer:
+        assert consumer.receive(0) is None
+        assert consumer.idle_reason is IdleReason.NO_PARTITION
+        consumer.assign(P0)
+        batch = consumer.receive(SOON_MS)
+        assert consumer.receive(0) is None
+        assert consumer.idle_reason is IdleReason.UNCONFIRMED
+        consumer.confirm(batch)
+        assert consumer.receive(100) is None
+        assert consumer.idle_reason is IdleReason.WAITING
+        consumer.freeze([P0])
+        assert consumer.idle_reason is IdleReason.FROZEN
+        consumer.pause()
+        assert consumer.idle_reason is IdleReason.PAUSED
+        consumer.resume()
+        consumer.unfreeze()
+        send(settings, b"b")
+        assert consumer.receive(SOON_MS) is not None
+
+
+def test_positions_are_of_wall_clock_time(shell: Shell, settings: ClientSettings) -> None:
+    send(settings, b"a")
+    before = time.time_ns() // 1_000_000
+    with shell.AssignedConsumer(settings, "habitual", {TOPIC: ()}) as consumer:
+        consumer.assign(P0)
+        found = consumer.consumed_offsets[P0]
+        assert before - 1_000 <= found.updated_at_ms <= time.time_ns() // 1_000_000 + 1_000
+
+
+# -- confirming without the batch -----------------------------------------------------------------
+
+
+def test_a_delivery_confirms_in_the_place_of_its_batch(
+    shell: Shell, settings: ClientSettings
+) -> None:
+    send(settings, b"a", b"b")
+    with shell.AssignedConsumer(settings, "habitual", {TOPIC: ()}) as consumer:
+        consumer.assign(P0)
+        text = str(consumer.receive(SOON_MS).delivery)
+        assert text.startswith("1:habits:0#")
+        delivery = pickle.loads(pickle.dumps(Delivery.parse(text)))
+        assert consumer.confirm(delivery) == 56
+        with pytest.raises(errors.StaleBatch):
+            consumer.confirm(delivery)
+    with pytest.raises(ValueError, match="is no delivery"):
+        Delivery.parse("1:habits#3")
+
+
+def test_a_record_that_cannot_be_read_ends_a_run_that_retries(
+    shell: Shell, settings: ClientSettings, mq: EmbeddedTubeMQ
+) -> None:
+    """It is there at every delivery, so to try again would never end."""
+    send(settings, b"a", b"b")
+    mq.broker(1).corrupt_next(1_000)
+    seen: list[bytes] = []
+
+    def handle(batch: Any) -> None:
+        seen.extend(message.body for message in batch.messages())
+
+    with (
+        shell.Consumer(settings, "habitual", {TOPIC: ()}) as consumer,
+        pytest.raises(errors.CorruptRecord),
+    ):
+        consumer.run(handle, on_error="retry")
+    # The way out that the docstring of `run` names.
+    with shell.Consumer(settings, "habitual", {TOPIC: ()}, corrupt_records="drop") as consumer:
+        batch = consumer.receive(SOON_MS)
+        assert list(batch.messages()) == []
+        consumer.confirm(batch)
+    assert seen == []
+
+
+# -- the log --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[str]]:
+    """Messages of a level."""
+    caplog.set_level(logging.INFO, "tubemq_client")
+    return lambda level: [r.getMessage() for r in caplog.records if r.levelname == level]
+
+
+def test_a_life_in_a_group_is_told_at_info_and_never_per_record(
+    shell: Shell, settings: ClientSettings, told: Callable[[str], list[str]]
+) -> None:
+    send(settings, *[b"x"] * 50)
+    with shell.Consumer(settings, "habitual", {TOPIC: ()}) as consumer:
+        consumer.confirm(consumer.receive(SOON_MS))
+    lines = "\n".join(told("INFO"))
+    for words in ("joined, reads habits", "took 1:habits:0 at broker 1:", " left"):
+        assert words in lines
+    assert len(told("INFO")) < 20
+
+
+def test_what_somebody_may_have_to_act_on_is_a_warning(
+    shell: Shell,
+    settings: ClientSettings,
+    mq: EmbeddedTubeMQ,
+    told: Callable[[str], list[str]],
+) -> None:
+    send(settings, b"a")
+    quick = replace(settings, rpc_timeout_ms=1_000)
+    with shell.Consumer(quick, "habitual", {TOPIC: ()}) as consumer:
+        assert consumer.partitions_ready(SOON_MS)
+        consumer.confirm(consumer.receive(SOON_MS))
+        mq.broker(1).stop()
+        consumer.receive(1_000)
+        eventually(lambda: any("broker 1:" in text for text in told("WARNING")) or None)
+        mq.broker(1).restart()
+        send(settings, b"b")
+        assert consumer.receive(SOON_MS) is not None
+    assert any("answers again" in text for text in told("INFO"))

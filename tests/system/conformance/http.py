@@ -1,0 +1,156 @@
+"""Tables 5.5 and 5.7: bodies of the HTTP administration, field by field."""
+
+from __future__ import annotations
+
+from tests.system.conformance.rows import Row, ask, until
+
+TOPIC = "conf_http"
+
+ROWS = (
+    Row(
+        "5.5 topics at the master",
+        TOPIC,
+        (
+            ask("master", method="admin_query_topic_info", topicName="$topic"),
+            ask("master", method="admin_query_topic_deploy_info", topicName="$topic"),
+            ask("master", method="admin_query_topic_deploy_configure", topicName="$topic"),
+            ask("master", method="admin_query_cluster_topic_view", topicName="$topic"),
+            ask("master", method="admin_query_topic_broker_config_info", topicName="$topic"),
+            ask("master", method="admin_query_deployed_broker_ids", topicName="$topic"),
+            ask(
+                "master",
+                method="admin_query_deployed_broker_ids",
+                topicName="$topic",
+                withIp="true",
+            ),
+            ask("master", method="admin_query_topic_control_info", topicName="$topic"),
+            ask("master", method="admin_query_topic_authorize_control", topicName="$topic"),
+            ask("master", method="admin_query_group_info_by_topic", topicName="conf_alone"),
+        ),
+    ),
+    Row(
+        "5.5 the broker at the master",
+        TOPIC,
+        (
+            ask("master", method="admin_query_broker_configure", brokerId=1),
+            ask("master", method="admin_query_broker_run_status", brokerId=1),
+            ask("master", method="admin_query_master_group_info"),
+        ),
+    ),
+    Row(
+        "5.5 groups at the master",
+        TOPIC,
+        (
+            ask("master", method="admin_query_consume_group_detail", consumeGroup="$group"),
+            ask("master", method="admin_query_consume_group_detail"),
+            ask("n1.join", sourceCount=2, nodeId=1),
+            ask("master", method="admin_query_consume_group_detail", consumeGroup="$group"),
+            ask("master", method="admin_query_consume_group_detail", groupName="$group"),
+            ask("master", method="admin_query_sub_info", consumeGroup="$group"),
+            ask("master", method="admin_query_sub_info", groupName="$group"),
+            ask("master", method="admin_query_group_info_by_topic", topicName="$topic"),
+            ask("n1.close"),
+            ask("master", method="admin_query_sub_info", consumeGroup="$group"),
+        ),
+        group="conf_http",
+    ),
+    Row(
+        "5.5 what the master refuses",
+        TOPIC,
+        (
+            ask("master", method="nonsense"),
+            ask("master", method="admin_add_topic_deploy_info"),
+            ask("master", method="admin_add_topic_deploy_info", confModAuthToken="wrong"),
+            ask("master", method="admin_query_topic_info", topicName="1bad"),
+            ask("change", method="admin_add_topic_deploy_info"),
+            ask("change", method="admin_add_group_csmctrl_info", topicName="$topic"),
+            ask("change", method="admin_add_group_csmctrl_info", groupName="$group"),
+            ask("change", method="admin_delete_group_csmctrl_info", groupName="$group"),
+            ask("change", method="admin_set_topic_authorize_control", topicName="$topic"),
+            ask("change", method="admin_add_group_resctrl_info", createUser="uu"),
+            ask("change", method="admin_rebalance_group_allocate", groupName="$group"),
+        ),
+        group="conf_http",
+    ),
+    Row(
+        "5.7 positions at the broker",
+        "conf_http7",
+        (
+            ask("broker", method="admin_query_pubinfo", topicName="$topic"),
+            ask("a.send_all", count=5),
+            ask("broker", method="admin_query_pubinfo", topicName="$topic"),
+            ask("a.register"),
+            ask("a.get"),
+            until(
+                {"totalCnt": 1},
+                "broker",
+                method="admin_query_offset",
+                groupName="$group",
+                topicName="$topic",
+            ),
+            ask("a.commit"),
+            ask("broker", method="admin_query_offset", groupName="$group", topicName="$topic"),
+            ask(
+                "broker",
+                method="admin_query_group_offset",
+                groupName="$group",
+                topicName="$topic",
+                partitionId=0,
+            ),
+            ask(
+                "broker",
+                method="admin_query_group_offset",
+                groupName="$group",
+                topicName="$topic",
+                partitionId=0,
+                requireRealOffset="true",
+            ),
+            ask("broker", method="admin_get_group_detail_info", groupName="$group"),
+            ask("broker", method="admin_query_broker_all_store_info", topicName="$topic"),
+            ask(
+                "broker",
+                method="admin_manual_set_current_offset",
+                groupName="$group",
+                topicName="$topic",
+                partitionId=0,
+                manualOffset=28,
+                modifyUser="uu",
+            ),
+            ask(
+                "broker",
+                method="admin_clone_offset",
+                sourceGroupName="$group",
+                targetGroupName="conf_clone",
+                topicName="$topic",
+                modifyUser="uu",
+            ),
+            ask(
+                "broker",
+                method="admin_rmv_offset",
+                groupName="conf_clone",
+                modifyUser="uu",
+            ),
+            ask("a.unregister"),
+        ),
+        group="conf_http7",
+    ),
+    Row(
+        "5.7 what the broker refuses",
+        TOPIC,
+        (
+            ask("broker", method="nonsense"),
+            ask("broker", method="admin_query_pubinfo", topicName="nope"),
+            ask("broker", method="admin_query_offset", groupName="nope"),
+            ask("broker", method="admin_query_group_offset", topicName="$topic"),
+            ask(
+                "broker",
+                method="admin_query_group_offset",
+                groupName="gg",
+                topicName="nope",
+                partitionId=0,
+            ),
+            ask("broker", method="admin_snapshot_message", topicName="nope"),
+            ask("broker", method="admin_set_offset", groupName="gg"),
+        ),
+    ),
+)

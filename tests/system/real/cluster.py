@@ -1,0 +1,58 @@
+"""One genuine TubeMQ for the whole test session, or one line that says why there is none.
+
+`tests/conftest.py` imports the fixture, so that every folder gets the same cluster.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pytest
+
+from devkit.isolation import can_isolate, is_isolated
+from devkit.tubemq.artifacts import Artifacts, cached_artifacts
+from devkit.tubemq.genuine import GenuineTubeMQ
+from tests.system.real import topics
+from tubemq_provider.engines.java import JavaRuntime, JavaUnavailable, find_java
+
+
+def _unavailable(reason: str) -> NoReturn:
+    if os.environ.get("TUBEMQ_REQUIRE_GENUINE") == "1":
+        pytest.fail(f"a genuine TubeMQ is required here: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+def require_genuine() -> tuple[Artifacts, JavaRuntime]:
+    """What a genuine cluster needs; skips the test, or fails where it must not be skipped."""
+    artifacts = cached_artifacts()
+    if artifacts is None:
+        _unavailable("no TubeMQ jars; run: python -m devkit.tubemq.artifacts")
+    try:
+        java = find_java()
+    except JavaUnavailable as exc:
+        _unavailable(str(exc))
+    if not is_isolated() and can_isolate():
+        _unavailable(
+            "the servers bind every interface; run: "
+            "python -m devkit.isolation -- python -m pytest -m real"
+        )
+    return artifacts, java
+
+
+@pytest.fixture(scope="session")
+def genuine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GenuineTubeMQ]:
+    """A running cluster on which every topic of `tests.system.real.topics` is accepted."""
+    artifacts, java = require_genuine()
+    directory = tmp_path_factory.mktemp("genuine")
+    with GenuineTubeMQ(
+        directory,
+        topics=topics.ALL,
+        artifacts=artifacts,
+        java=java,
+        # The shortest that a broker accepts, so that tests of arrival time need not wait a minute.
+        broker_options={"groupOffsetScanDurMs": "20000"},
+    ) as cluster:
+        cluster.wait_accepting()
+        yield cluster

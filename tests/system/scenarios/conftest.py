@@ -1,0 +1,234 @@
+"""One real Airflow for all failure scenarios, with what they ask of it in a few words.
+
+Each scenario has a topic, a group, a Dag and a lake of its own name, so they do not meet.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from devkit.airflow.stack import AirflowStack, running_airflow
+from tests.provider.airflow.conftest import Cluster, Lake
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches
+from tubemq_provider.sinks.read import published_windows
+from tubemq_provider.windows.coverage import Coverage, coverage
+
+HOUR = timedelta(hours=1)
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+DAGS = Path(__file__).parent / "dags"
+PATIENCE = 120
+"""Seconds in which a task begins, or fails for good, on a machine that does much else as well."""
+
+
+class Scene:
+    """The stage of one scenario: its Dag, topic, group and lake."""
+
+    def __init__(self, name: str, airflow: AirflowStack, cluster: Cluster, lakes: Path) -> None:
+        self.name = name
+        self.airflow = airflow
+        self.api = airflow.api
+        self.cluster = cluster
+        self.root = lakes
+        self.lake = Lake(lakes / name)
+        self.asset = f"tubemq:test/{name}/group_{name}"
+        self._runs = 0
+
+    def other(self, name: str) -> Scene:
+        """Another scene on the same stage."""
+        if name not in self.cluster.sent:
+            self.cluster.add_topic(name)
+        return Scene(name, self.airflow, self.cluster, self.root)
+
+    # -- what happens
+
+    def begin(self, *dag_ids: str) -> None:
+        """Unpause the Dags (the scenario's own without any)."""
+        dag_ids = dag_ids or (self.name,)
+        self.airflow.wait_for_dags(dag_ids)
+        for dag_id in dag_ids:
+            self.api.pause(dag_id, paused=False)
+
+    def produce(self, count: int) -> dict[str, int]:
+        """Records on both brokers, on disk; the ends by partition."""
+        first = self.cluster.sent[self.name].total()
+        return self.cluster.produce(self.name, [f"{self.name} {first + i}" for i in range(count)])
+
+    def trigger(self, dag_id: str | None = None, **body: Any) -> str:
+        """Start a run; its id."""
+        return self.api.trigger(dag_id or self.name, **body)
+
+    def interval(self, hour: int, dag_id: str | None = None) -> str:
+        """Start the run of an hour; its id."""
+        start = FIRST + HOUR * hour
+        return self.trigger(
+            dag_id,
+            logical_date=start.isoformat(),
+            data_interval_start=start.isoformat(),
+            data_interval_end=(start + HOUR).isoformat(),
+        )
+
+    def run(self, dag_id: str | None = None) -> dict[str, Any]:
+        """A whole run that must succeed; its result."""
+        return self.result(self.trigger(dag_id), dag_id)
+
+    def result(self, run_id: str, dag_id: str | None = None) -> dict[str, Any]:
+        """Wait for a run that must succeed; its result."""
+        dag_id = dag_id or self.name
+        self.airflow.expect_success(dag_id, run_id)
+        found = self.api.xcom(dag_id, run_id, "ingest")
+        assert isinstance(found, dict)
+        return found
+
+    def failure(self, run_id: str, dag_id: str | None = None) -> str:
+        """Wait for a run that must fail; its logs."""
+        dag_id = dag_id or self.name
+        assert self.api.wait_for_run(dag_id, run_id, PATIENCE) == "failed"
+        return self.airflow.logs(dag_id, run_id)
+
+    def stand_at(self, point: str, dag_id: str | None = None) -> str:
+        """Start a run whose task stands still at a point, and wait until it does."""
+        dag_id = dag_id or self.name
+        (self.root / "stop" / dag_id).write_text(point)
+        run_id = self.trigger(dag_id)
+        self.api.wait((self.root / "reached" / dag_id).exists, PATIENCE, f"{dag_id} to stand", 0.1)
+        return run_id
+
+    def go_on(self, dag_id: str | None = None) -> None:
+        """Let the task that stands go on."""
+        (self.root / "go" / (dag_id or self.name)).touch()
+
+    def kill(self, run_id: str) -> None:
+        """SIGKILL the process of the run's task."""
+        self.airflow.kill_task(self.name, run_id, "ingest")
+
+    def clear(self, run_id: str) -> dict[str, Any]:
+        """Clear the task, let it run again; its result."""
+        self.api.clear(self.name, run_id, "ingest")
+        return self.result(run_id)
+
+    def cut_hours(self, *counts: int) -> list[Counter[tuple[str, bytes]]]:
+        """Produce so many records in each hour and write where it ends; the records of each."""
+        last = dict.fromkeys(["1:0", "1:1", "2:0", "2:1"], 0)
+        cuts = {rfc(0): {self.name: last}}
+        hours = []
+        for hour, count in enumerate(counts):
+            before = Counter(self.cluster.sent[self.name])
+            ends = self.produce(count)
+            # A boundary lies where the store ended: the same offset for its partitions.
+            last = {
+                key: max(last[key], *(end for other, end in ends.items() if other[0] == key[0]))
+                for key in last
+            }
+            cuts[rfc(hour + 1)] = {self.name: last}
+            hours.append(self.cluster.sent[self.name] - before)
+        (self.root / f"{self.name}.json").write_text(json.dumps(cuts))
+        return hours
+
+    # -- what is there
+
+    @property
+    def sent(self) -> Counter[tuple[str, bytes]]:
+        return self.cluster.sent[self.name]
+
+    def cursor(self) -> dict[str, Any] | None:
+        """The cursor in asset state, None without one."""
+        return self.api.asset_state(self.asset).get("cursor")
+
+    def keep_state(self, asset: str, key: str) -> None:
+        """Put something into the state of any asset."""
+        path = f"/assets/{self.api.asset_id(asset)}/state-store/{key}"
+        self.api.call("PUT", path, json={"value": "kept"})
+
+    def kept_state(self, asset: str) -> int:
+        """How many values the metadata database holds for an asset, whether active or not."""
+        engine = sa.create_engine(self.airflow.home.database_url)
+        wanted = (
+            "SELECT count(*) FROM asset_state_store JOIN asset ON asset.id = asset_id "
+            "WHERE asset.name = :name"
+        )
+        try:
+            with engine.connect() as database:
+                return int(database.execute(sa.text(wanted), {"name": asset}).scalar_one())
+        finally:
+            engine.dispose()
+
+    def events(self) -> list[dict[str, Any]]:
+        """What the commit events say, oldest first."""
+        return [event["extra"]["tubemq"] for event in self.api.asset_events(self.asset)]
+
+    def files(self) -> list[tuple[str, int]]:
+        """Every file of the lake, with the time it was written."""
+        return sorted((str(f), f.stat().st_mtime_ns) for f in self.lake.root.rglob("*.*"))
+
+    def coverage(self) -> Coverage:
+        (found,) = coverage(published_windows(self.lake.root))
+        return found
+
+    def expect_whole(self, windows: int) -> None:
+        """Every record is in the lake once, in so many windows, and no try has left anything."""
+        assert self.lake.records() == self.sent
+        assert len(self.lake.windows()) == windows
+        assert list(self.lake.staging.iterdir()) == []
+
+
+def rfc(hour: int) -> str:
+    return (FIRST + HOUR * hour).isoformat()
+
+
+@pytest.fixture(scope="session")
+def dags_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the Dags that tests may change."""
+    folder = tmp_path_factory.mktemp("scenario-dags")
+    for file in DAGS.glob("*.py"):
+        shutil.copy(file, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def stage(
+    dags_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[AirflowStack, Cluster, Path]]:
+    """A real Airflow, the cluster that it reads from, and where the lakes are."""
+    lakes = tmp_path_factory.mktemp("scenario-lakes")
+    for name in ("stop", "reached", "go"):
+        (lakes / name).mkdir()
+    switches = Switches(flush_interval_ms=None, unflushed_records=None)
+    with EmbeddedTubeMQ(brokers=2, switches=switches, http=False) as server:
+        cluster = Cluster(server)
+        connection = {
+            "conn_type": "tubemq",
+            "host": server.masters,
+            "extra": {"cluster": "test"},
+        }
+        with running_airflow(
+            dags_folder,
+            connections={"tubemq_default": connection},
+            environment={
+                "TUBEMQ_SCENARIO_LAKES": str(lakes),
+                "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
+                # How often stale Dags, and the state of assets without a Dag, are cleaned up.
+                "AIRFLOW__SCHEDULER__PARSING_CLEANUP_INTERVAL": "5",
+                "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "10",
+                "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
+            },
+            parallelism=5,
+            root=tmp_path_factory.mktemp("scenario-airflow"),
+        ) as airflow:
+            yield airflow, cluster, lakes
+
+
+@pytest.fixture
+def scene(stage: tuple[AirflowStack, Cluster, Path], request: pytest.FixtureRequest) -> Scene:
+    """The scene of the test's own number: ``test_scenario_04_…`` plays on ``s04``."""
+    airflow, cluster, lakes = stage
+    name = "s" + request.node.originalname.split("_")[2]
+    return Scene(name, airflow, cluster, lakes).other(name)
