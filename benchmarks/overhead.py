@@ -26,7 +26,7 @@ from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Step
-from tubemq_provider.windows.run.steps import WindowRun
+from tubemq_provider.windows.run.kinds import window_run
 
 __all__ = ["CountingStore", "main", "plan_seconds"]
 
@@ -98,7 +98,7 @@ def _overheads() -> tuple[list[float], int]:
                 with Metadata(settings) as metadata:
                     return metadata.ends("bench", "bench", stable=True)
 
-            WindowRun(
+            window_run(
                 CursorPlanner(scope, ends, initial_position="earliest"),
                 store,  # type: ignore[arg-type] (it passes everything on)
                 sink,

@@ -148,7 +148,7 @@ HEAVY = ("airflow", "asyncio", "httpx", "pyarrow", "pydantic", "pyspark", "rich"
         ("import rocketmq_client.aio", tuple(name for name in HEAVY if name != "asyncio")),
         ("import tubemq_provider", HEAVY),
         ("import tubemq_provider.get_provider_info", HEAVY),
-        ("import tubemq_provider.windows.run.steps", ("airflow", "pyarrow", "pyspark")),
+        ("import tubemq_provider.windows.run.kinds", ("airflow", "pyarrow", "pyspark")),
         ("import tubemq_provider.sinks.factory", (*HEAVY, *LAKE)),
         ("import tubemq_provider.spark", ("airflow", "pyarrow", "pyspark")),
         ("import pyspark_tubemq", ("airflow", "pyarrow", "pyspark", "tubemq_client")),

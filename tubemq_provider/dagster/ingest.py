@@ -29,8 +29,8 @@ from tubemq_provider.windows.planning.instants import TimeResolver
 from tubemq_provider.windows.planning.resolve import TimePlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Sink
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.run.steps import WindowRun
 from tubemq_provider.windows.time.boundaries import Boundaries
 from tubemq_provider.windows.time.timeline import TimelineResolver
 
@@ -109,7 +109,7 @@ class _Ingest:
         settings = resource.settings()
         engine = InlineEngine.for_cluster(settings, policies=self.policies)
         with RangeReader(settings, group=self.group, filters=self.filters) as planner.witness:
-            return WindowRun(planner, store, self.sink, engine, attempt=attempt).run()
+            return window_run(planner, store, self.sink, engine, attempt=attempt).run()
 
     def _scope(self, resource: TubeMQResource) -> WindowScope:
         return WindowScope(

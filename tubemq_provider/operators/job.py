@@ -25,11 +25,14 @@ from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.book import retired_brokers
 from tubemq_provider.windows.planning.budgets import ByteBudget
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.planning.resolve import ExplicitPlanner, TimePlanner
+from tubemq_provider.windows.planning.resolve import (
+    ExplicitPlanner,
+    StandalonePlanner,
+    TimePlanner,
+)
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.run.claimed import window_run
 from tubemq_provider.windows.run.epochs import stored_epoch
-from tubemq_provider.windows.run.steps import StandalonePlanner
+from tubemq_provider.windows.run.kinds import window_run
 
 if TYPE_CHECKING:
     from datetime import datetime

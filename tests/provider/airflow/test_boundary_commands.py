@@ -22,8 +22,8 @@ from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.resolve import TimePlanner
 from tubemq_provider.windows.protocols import IngestCounts
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.run.steps import WindowRun
 from tubemq_provider.windows.time.boundaries import Boundaries
 
 pytestmark = pytest.mark.airflow
@@ -77,7 +77,7 @@ class Setup:
             sink.boundaries,
         )
         store = MemoryOffsetStore(self.journal, task=str(number))
-        return WindowRun(planner, store, sink, Nothing(), attempt=str(number)).run()
+        return window_run(planner, store, sink, Nothing(), attempt=str(number)).run()
 
     def ask(self, command: Any, **options: Any) -> None:
         given = {

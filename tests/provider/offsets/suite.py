@@ -10,7 +10,7 @@ import pytest
 from tests.provider.windows.world import World
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import ClaimStore, Document, OffsetStore
-from tubemq_provider.windows.run.claimed import window_run
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.run.steps import WindowRun
 

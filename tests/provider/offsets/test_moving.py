@@ -16,7 +16,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.offsets.choose import store_for
 from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.windows.errors import SinkHistoryLost
-from tubemq_provider.windows.run.claimed import window_run
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 
 

@@ -17,8 +17,8 @@ from tubemq_provider.windows.errors import CountMismatch, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.protocols import IngestCounts, Sink
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.run.steps import WindowRun
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def run(sink: AppendSink, journal: MemoryJournal, task: str, ends: dict[str, int
     scope = WindowScope("c1", TOPIC, "g1", sink.identity)
     planner = CursorPlanner(scope, lambda: ends_of(ends), initial_position="earliest")
     store = MemoryOffsetStore(journal, task=task)
-    return WindowRun(planner, store, sink, InlineEngine(open_fake), attempt=task).run()
+    return window_run(planner, store, sink, InlineEngine(open_fake), attempt=task).run()
 
 
 def test_a_run_says_that_it_was_not_exactly_once(sink: AppendSink, tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import OnClear, Policies
 from tubemq_provider.windows.protocols import IngestCounts, Progress, ReplacingSink, Sink, Step
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.run.steps import WindowRun
 
 ENDS = dict.fromkeys(KEYS, 28 * 12)
 
@@ -63,7 +63,7 @@ class Scene:
             policies=Policies(on_clear=OnClear(on_clear)),
         )
         store = MemoryOffsetStore(self.journal, task="cleared")
-        run = WindowRun(
+        run = window_run(
             planner,
             store,
             sink,

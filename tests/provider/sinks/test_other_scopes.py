@@ -17,8 +17,8 @@ from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Marker, Sink
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.run.steps import WindowRun
 
 ENDS = [dict.fromkeys(KEYS, 28 * count) for count in (11, 40)]
 OPENERS: dict[str, Callable[[Path], Sink]] = {
@@ -40,7 +40,7 @@ def run(sink: Sink, cluster: str, journal: MemoryJournal, turn: int = 0, **on: s
         policies=Policies.of(**on),
     )
     store = MemoryOffsetStore(journal, task=f"{cluster}-{turn}")
-    return WindowRun(planner, store, sink, InlineEngine(open_fake), attempt=f"a{turn}").run()
+    return window_run(planner, store, sink, InlineEngine(open_fake), attempt=f"a{turn}").run()
 
 
 @pytest.mark.parametrize("kind", OPENERS)

@@ -25,8 +25,8 @@ from tubemq_provider.sinks.read import published_windows, read_windows
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.protocols import Sink, Step
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.run.steps import WindowRun
 from tubemq_provider.windows.verify import chain_problems
 
 ENDS = [dict.fromkeys(KEYS, 28 * count) for count in (11, 40, 50)]
@@ -95,7 +95,7 @@ def test_runs_that_die_are_made_good_by_the_next(kind: str, tmp_path: Path) -> N
     def run(number: int, name: str, die_at: str = "") -> WindowResult:
         sink = open_sink(tmp_path)
         scope = WindowScope("c1", TOPIC, "g1", sink.identity)
-        return WindowRun(
+        return window_run(
             CursorPlanner(scope, lambda: ends_of(ENDS[number]), initial_position="earliest"),
             MemoryOffsetStore(journal, task=name),
             sink,

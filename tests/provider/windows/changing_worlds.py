@@ -39,7 +39,7 @@ from tubemq_provider.windows.planning.overlaps import interval_of
 from tubemq_provider.windows.planning.resolve import TimePlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Document, IngestCounts, Progress, Staging
-from tubemq_provider.windows.run.claimed import window_run
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.run.steps import StepPoint, WindowRun
 

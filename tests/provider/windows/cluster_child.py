@@ -14,8 +14,8 @@ from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.run.steps import WindowRun
 
 TOPIC = "orders"
 GROUP = "g1"
@@ -42,7 +42,7 @@ def run_window(
             policies=chosen,
             witness=witness,
         )
-        return WindowRun(
+        return window_run(
             planner,
             FileOffsetStore(Path(root) / "offsets", task=task),
             sink,

@@ -20,7 +20,7 @@ from tests.provider.windows.world import ENTRY, TOPIC, MemorySink, ReplacingMemo
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import Document
-from tubemq_provider.windows.run.claimed import window_run
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.run.steps import StepPoint, WindowRun
 from tubemq_provider.windows.verify import chain_problems

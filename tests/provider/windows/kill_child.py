@@ -20,7 +20,7 @@ from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.protocols import Step
-from tubemq_provider.windows.run.steps import WindowRun
+from tubemq_provider.windows.run.kinds import window_run
 
 Point = tuple[str, str, int]
 """Step, point, and which occurrence of it (from 1)."""
@@ -47,7 +47,7 @@ def run_window(
     sink = ParquetSink(Path(root) / "lake")
     scope = WindowScope("c1", TOPIC, "g1", sink.identity)
     killer = Killer(kill_at)
-    run = WindowRun(
+    run = window_run(
         CursorPlanner(scope, lambda: ends_of(ends), initial_position="earliest"),
         FileOffsetStore(Path(root) / "offsets", task=task),
         sink,

@@ -19,8 +19,8 @@ from tubemq_provider.windows.planning.book import ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.resolve import TimePlanner
 from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.run.steps import WindowRun
 from tubemq_provider.windows.time.boundaries import Boundaries
 
 TEN = datetime(2026, 11, 21, 10, tzinfo=UTC)
@@ -69,7 +69,7 @@ def planner(world: World, first: float, last: float, resolver: object) -> TimePl
 def window(world: World, first: float, last: float, resolver: object) -> WindowResult:
     world.runs += 1
     store = MemoryOffsetStore(world.journal, task=f"task-{world.runs}")
-    return WindowRun(
+    return window_run(
         planner(world, first, last, resolver),
         store,
         world.sink,
@@ -401,7 +401,7 @@ class TestOverlaps:
         self, world: World
     ) -> None:
         store = MemoryOffsetStore(world.journal, task="slow")
-        slow = WindowRun(
+        slow = window_run(
             planner(world, 0, 2, self.CLOCK), store, world.sink, world.engine, attempt="slow"
         ).steps()
         for step, point in slow:

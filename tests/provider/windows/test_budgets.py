@@ -21,8 +21,8 @@ from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.budgets import ByteBudget, Pace
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.run.steps import WindowRun
 
 reads: list[OffsetRange] = []
 
@@ -86,7 +86,7 @@ def test_windows_are_cut_by_the_pace_of_the_one_before(tmp_path: Path) -> None:
         )
         store = MemoryOffsetStore(journal, task=name)
         engine = InlineEngine(open_fake, columns=["partition", "value"])
-        return WindowRun(planner, store, sink, engine, attempt=name, clock=Clock()).run()
+        return window_run(planner, store, sink, engine, attempt=name, clock=Clock()).run()
 
     first = run("first", timedelta(milliseconds=200))
     assert first.has_more

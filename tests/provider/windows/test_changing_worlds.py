@@ -21,7 +21,7 @@ from tubemq_provider.windows.planning.book import ScopeBook
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.protocols import Document
-from tubemq_provider.windows.run.steps import WindowRun
+from tubemq_provider.windows.run.standalone import StandaloneRun
 
 
 def test_no_history_of_time_windows_loses_or_repeats_a_record() -> None:
@@ -137,14 +137,14 @@ class JoinsAtItsEnd(OfHours):
         return end
 
 
-class NoIntervals(WindowRun):
+class NoIntervals(StandaloneRun):
     """Changed schedule: intervals are not compared."""
 
     def _refuse_overlaps(self) -> Iterator[str]:
         yield "nothing compared"
 
 
-class ComparesOnce(WindowRun):
+class ComparesOnce(StandaloneRun):
     """Changed schedule: intervals are compared before planning and not before publishing."""
 
     def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:

@@ -11,8 +11,8 @@ from tests.provider.windows.exploration import ClaimTry, History
 from tests.provider.windows.world import ENTRY, World
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.errors import IdentityMismatch
-from tubemq_provider.windows.run.claimed import window_run
 from tubemq_provider.windows.run.epochs import stored_epoch
+from tubemq_provider.windows.run.kinds import window_run
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from tubemq_provider.windows.protocols import (
     Staging,
 )
 from tubemq_provider.windows.run.claimed import ClaimedRun
-from tubemq_provider.windows.run.steps import WindowRun
+from tubemq_provider.windows.run.cursor import CursorRun
 
 CHOICE = st.integers(min_value=0, max_value=17 * WIDTH - 1)
 CHOICES = st.lists(CHOICE, min_size=20, max_size=150)
@@ -127,7 +127,7 @@ def test_many_histories() -> None:
 # -- seeded mistakes ----------------------------------------------------------------------------
 
 
-class TakesOwnPlanForWritten(WindowRun):
+class TakesOwnPlanForWritten(CursorRun):
     """Mistake: after losing the race to publish, goes on with its own ends."""
 
     def _adopt(self, plan: WindowPlan, marker: Marker) -> Iterator[str]:
@@ -136,7 +136,7 @@ class TakesOwnPlanForWritten(WindowRun):
         yield "own plan kept"
 
 
-class SkipsTheMarkerCheck(WindowRun):
+class SkipsTheMarkerCheck(CursorRun):
     """Mistake: never asks the sink whether the window is written (see `OverwritingSink`)."""
 
     def _check(self) -> Iterator[str]:
@@ -160,7 +160,7 @@ class OverwritingSink(MemorySink):
         """Leave other tries alone, so that they come to publish."""
 
 
-class AdvancesWhateverTheCursorSays(WindowRun):
+class AdvancesWhateverTheCursorSays(CursorRun):
     """Mistake: only looks at the number of the window, not at where it starts."""
 
     def __init__(self, *args: object, **options: object) -> None:
@@ -172,7 +172,7 @@ class AdvancesWhateverTheCursorSays(WindowRun):
         self._now.may_advance = may_advance  # type: ignore[method-assign]
 
 
-class AdvancesBeforePublishing(WindowRun):
+class AdvancesBeforePublishing(CursorRun):
     """Mistake: the cursor moves as soon as the window is ingested."""
 
     def _ingest(self) -> Iterator[str]:

@@ -13,7 +13,7 @@ from tests.provider.windows.new_lives import Lives
 from tests.provider.windows.world import MemorySink
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts, Progress, Publication, Staging
-from tubemq_provider.windows.run.steps import WindowRun
+from tubemq_provider.windows.run.cursor import CursorRun
 
 ACTIONS = 17
 
@@ -44,7 +44,7 @@ def test_many_lives() -> None:
 # -- seeded mistakes ----------------------------------------------------------------------------
 
 
-class LooksOnce(WindowRun):
+class LooksOnce(CursorRun):
     """Mistake: the logs are compared when a window is planned, and not after it was read."""
 
     def _ingest(self) -> Iterator[str]:
@@ -52,7 +52,7 @@ class LooksOnce(WindowRun):
         yield from super()._ingest()
 
 
-class ForgetsAnchors(WindowRun):
+class ForgetsAnchors(CursorRun):
     """Mistake: what was read last is not kept, so the next window has nothing to compare."""
 
     def _publish(self) -> Iterator[str]:
@@ -61,7 +61,7 @@ class ForgetsAnchors(WindowRun):
         yield from super()._publish()
 
 
-class BelievesTheCursor(WindowRun):
+class BelievesTheCursor(CursorRun):
     """Mistake: a restored cursor is the position, whatever the sink has beyond it."""
 
     def _follow_markers(self) -> Iterator[str]:

@@ -30,7 +30,7 @@ from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.resolve import TimePlanner
-from tubemq_provider.windows.run.steps import WindowRun
+from tubemq_provider.windows.run.kinds import window_run
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -229,7 +229,7 @@ def time_window(cluster: Cluster, first: int, last: int, instants: dict[int, int
         )
         store = FileOffsetStore(cluster.root / "offsets", task=f"{first}-{last}")
         engine = InlineEngine.for_cluster(cluster.settings, policies=planner.policies)
-        return WindowRun(planner, store, sink, engine, attempt="1").run()
+        return window_run(planner, store, sink, engine, attempt="1").run()
 
 
 @pytest.mark.parametrize("grown", [8, 400], ids=["shorter", "grown past"])

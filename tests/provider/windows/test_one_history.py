@@ -22,11 +22,12 @@ from tubemq_provider.windows.errors import (
     OtherScopeFound,
     SinkHistoryLost,
 )
-from tubemq_provider.windows.planning.resolve import ExplicitPlanner, TimePlanner
+from tubemq_provider.windows.planning.resolve import ExplicitPlanner, StandalonePlanner, TimePlanner
 from tubemq_provider.windows.planning.retention import lost_starts
 from tubemq_provider.windows.policies import GapPolicy, Policies
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.run.steps import StandalonePlanner, WindowRun
+from tubemq_provider.windows.run.steps import WindowRun
 from tubemq_provider.windows.time.boundaries import Boundaries
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -51,7 +52,7 @@ def alone(
     world: World, planner: StandalonePlanner, task: str = "t", *, cleared: bool = False
 ) -> WindowResult:
     store = MemoryOffsetStore(world.journal, task=task)
-    run = WindowRun(planner, store, world.sink, world.engine, attempt=task, cleared=cleared)
+    run = window_run(planner, store, world.sink, world.engine, attempt=task, cleared=cleared)
     return run.run()
 
 

@@ -21,7 +21,7 @@ from tubemq_provider.sources.tubemq.message_time import MessageTimeResolver
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.planning.instants import TimeResolver
 from tubemq_provider.windows.planning.resolve import TimePlanner
-from tubemq_provider.windows.run.steps import WindowRun
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.time.samples import Sample, instant_of
 from tubemq_provider.windows.time.timeline import Timeline, TimelineResolver
 
@@ -43,7 +43,7 @@ def run_windows(world: World, resolver: TimeResolver, cuts: list[int], order: li
             world.sink.boundaries,
         )
         store = MemoryOffsetStore(world.journal, task=str(number))
-        WindowRun(planner, store, world.sink, world.engine, attempt="1").run()
+        window_run(planner, store, world.sink, world.engine, attempt="1").run()
 
 
 @given(Arrivals, st.sets(st.integers(1, 599), max_size=20), Cuts, st.randoms())

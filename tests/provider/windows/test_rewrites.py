@@ -13,7 +13,7 @@ from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.errors import CountMismatch
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts, OffsetStore, Progress, Staging
-from tubemq_provider.windows.run.claimed import window_run
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 
 

@@ -12,11 +12,10 @@ from tests.provider.windows.test_claims import MemoryClaims
 from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.errors import OtherScopeFound, SinkHistoryLost
-from tubemq_provider.windows.planning.resolve import ExplicitPlanner, TimePlanner
+from tubemq_provider.windows.planning.resolve import ExplicitPlanner, StandalonePlanner, TimePlanner
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.run.claimed import window_run
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.run.steps import StandalonePlanner, WindowRun
 from tubemq_provider.windows.time.boundaries import Boundaries
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -115,7 +114,7 @@ def time_planner(world: World, number: int, **policies: str) -> TimePlanner:
 
 def alone(world: World, planner: StandalonePlanner) -> WindowResult:
     store = MemoryOffsetStore(world.journal, task="t")
-    return WindowRun(planner, store, world.sink, world.engine, attempt="1").run()
+    return window_run(planner, store, world.sink, world.engine, attempt="1").run()
 
 
 def test_time_windows_of_a_renamed_cluster_are_refused_until_it_has_begun(world: World) -> None:

@@ -21,10 +21,11 @@ from tubemq_provider.windows.errors import (
 )
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.instants import TimeResolver
-from tubemq_provider.windows.planning.resolve import ExplicitPlanner, TimePlanner
+from tubemq_provider.windows.planning.resolve import ExplicitPlanner, StandalonePlanner, TimePlanner
 from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.run.steps import StandalonePlanner, StepPoint, WindowRun
+from tubemq_provider.windows.run.steps import StepPoint
 from tubemq_provider.windows.time.boundaries import Boundaries
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -82,7 +83,7 @@ def time_planner(
 
 def run(world: World, planner: StandalonePlanner, task: str = "a") -> WindowResult:
     store = MemoryOffsetStore(world.journal, task=task)
-    return WindowRun(planner, store, world.sink, world.engine, attempt="1").run()
+    return window_run(planner, store, world.sink, world.engine, attempt="1").run()
 
 
 def test_neighbouring_windows_tile_the_log_in_any_order(world: World) -> None:
@@ -133,7 +134,7 @@ def test_a_backfill_of_three_intervals_made_twice_writes_three_windows(world: Wo
 def test_a_time_window_killed_anywhere_beside_another_run_is_there_once(world: World) -> None:
     def steps(task: str, planner: TimePlanner) -> Generator[StepPoint, None, WindowResult]:
         store = MemoryOffsetStore(world.journal, task=task)
-        return WindowRun(planner, store, world.sink, world.engine, attempt=task).steps()
+        return window_run(planner, store, world.sink, world.engine, attempt=task).steps()
 
     length = len(list(steps("probe", time_planner(world, 0))))
     for stop in range(length):
@@ -220,7 +221,7 @@ def test_another_start_under_the_same_window_is_a_conflict(world: World) -> None
     )
     staging = world.sink.begin(other, "x")
     counts = world.engine.ingest(other, staging, lambda _: None)
-    run_first = WindowRun(
+    run_first = window_run(
         planner, MemoryOffsetStore(world.journal), world.sink, world.engine, attempt="1"
     ).steps()
     for step, point in run_first:

@@ -25,6 +25,7 @@ from tubemq_provider.windows.protocols import (
     Staging,
 )
 from tubemq_provider.windows.run._base import Mirror
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.steps import WindowRun
 from tubemq_provider.windows.verify import check_staged
 
@@ -227,7 +228,7 @@ class World:
     ) -> WindowRun:
         """A cursor run of a new task, or another try of `task`."""
         self.runs += 1
-        return WindowRun(
+        return window_run(
             self.planner(**options),
             MemoryOffsetStore(self.journal, task=task or f"task-{self.runs}"),
             self.sink,

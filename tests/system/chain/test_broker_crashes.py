@@ -23,8 +23,8 @@ from tubemq_provider.sinks.read import published_windows, read_windows
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.run.steps import WindowRun
 
 TOPIC, GROUP = "orders", "lake"
 
@@ -54,7 +54,7 @@ def run_window(
         )
         engine = InlineEngine.for_cluster(settings, policies=Policies())
         store = MemoryOffsetStore(journal, task=f"run-{number}")
-        return WindowRun(planner, store, sink, engine, attempt=f"try-{number}").run()
+        return window_run(planner, store, sink, engine, attempt=f"try-{number}").run()
 
 
 def held_by_brokers(settings: ClientSettings) -> Counter[bytes]:

@@ -18,8 +18,8 @@ from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.resolve import StandalonePlanner, TimePlanner
 from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.run.steps import WindowRun
 from tubemq_provider.windows.time.boundaries import Boundaries
 
 GROUP = "coming_and_going"
@@ -65,7 +65,7 @@ class Pipeline:
         self.runs += 1
         store = MemoryOffsetStore(self.journal, task=str(self.runs))
         engine = InlineEngine.for_cluster(self.settings, policies=Policies())
-        return WindowRun(planner, store, sink, engine, attempt=str(self.runs)).run()
+        return window_run(planner, store, sink, engine, attempt=str(self.runs)).run()
 
     def cursor_window(self, epoch: str = "") -> WindowResult:
         sink = ParquetSink(self.root / "cursor")

@@ -16,7 +16,7 @@ from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.resolve import ExplicitPlanner
-from tubemq_provider.windows.run.steps import WindowRun
+from tubemq_provider.windows.run.kinds import window_run
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -42,7 +42,7 @@ def test_an_explicit_window_through_spark_equals_the_receipts(
         )
         store = MemoryOffsetStore(MemoryJournal())
         try:
-            result = WindowRun(planner, store, sink, engine, attempt="1").run()
+            result = window_run(planner, store, sink, engine, attempt="1").run()
         finally:
             engine.stop()
     wanted = {

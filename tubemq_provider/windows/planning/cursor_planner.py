@@ -16,7 +16,7 @@ from typing import Any
 from tubemq_client.errors import ConfigError
 from tubemq_provider.windows.cursor import EarlierLife, Position
 from tubemq_provider.windows.errors import NoInitialPosition, WindowNotReady
-from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope
 from tubemq_provider.windows.planning.book import boundary_command, brokers_of
 from tubemq_provider.windows.planning.budgets import (
     ASSUMED_PER_S,
@@ -103,6 +103,11 @@ class CursorPlanner:
             )
         if problems:
             raise ConfigError(problems, subject="cursor window")
+
+    @property
+    def kind(self) -> WindowKind:
+        """Windows of a cursor."""
+        return WindowKind.CURSOR
 
     def initial(self) -> Position:
         """Position 0 of a group that has no progress anywhere. Raises `NoInitialPosition`."""

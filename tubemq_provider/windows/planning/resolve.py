@@ -17,7 +17,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.windows.anchors import anchors_document, read_anchors
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import WindowNotReady
-from tubemq_provider.windows.plan import WindowPlan, WindowScope, time_window_id
+from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope, time_window_id
 from tubemq_provider.windows.planning.book import ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved, TimeResolver, ask
 from tubemq_provider.windows.planning.lives import LogLife, LogWitness
@@ -52,6 +52,10 @@ class StandalonePlanner(Protocol):
 
     scope: WindowScope
     policies: Policies
+
+    @property
+    def kind(self) -> WindowKind:
+        """Windows of time, or explicit ones."""
 
     @property
     def window_id(self) -> str | None:
@@ -121,6 +125,11 @@ class TimePlanner(_Standalone):
                 f"start {rfc3339(self.start)} is not before end {rfc3339(self.end)}",
                 subject="time window",
             )
+
+    @property
+    def kind(self) -> WindowKind:
+        """Windows of time."""
+        return WindowKind.TIME
 
     @property
     def window_id(self) -> str:
@@ -300,6 +309,11 @@ class ExplicitPlanner(_Standalone):
                 problems.append(f"partition {key}: start {start} is beyond end {end}")
         if problems:
             raise ConfigError(sorted(problems), subject="offsets")
+
+    @property
+    def kind(self) -> WindowKind:
+        """Windows of explicit offsets."""
+        return WindowKind.EXPLICIT
 
     @property
     def window_id(self) -> None:

@@ -1,29 +1,19 @@
 """What a run is made of, and how it reads what others have stored: the base of `WindowRun`.
 
-Apart from the steps, so that those stay a list of actions. Documents are turned into values here,
-and those of an epoch before the run's own are put aside. Each method is at most one action on the
-store; none writes. This module must not decide which window is taken.
+Apart from the steps, so that those stay a list of actions. Each method is at most one action on
+the store; none writes. This module must not decide which window is taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import Protocol
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.windows.cursor import (
-    Cursor,
-    Position,
-    earlier_life,
-    epoch_of,
-    past_epochs,
-    position_of_event,
-)
 from tubemq_provider.windows.errors import DocumentError
-from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.planning.resolve import StandalonePlanner
-from tubemq_provider.windows.policies import OnClear
+from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope
+from tubemq_provider.windows.policies import OnClear, Policies
 from tubemq_provider.windows.protocols import (
     Document,
     Engine,
@@ -36,10 +26,25 @@ from tubemq_provider.windows.protocols import (
 from tubemq_provider.windows.run._progress import RunProgress
 from tubemq_provider.windows.run.result import WindowResult
 
-__all__ = ["Mirror", "RunBase"]
+__all__ = ["Mirror", "Planner", "RunBase"]
 
 Mirror = Callable[[Mapping[str, int]], None]
 """Told by partition key where the group goes on, to show it as its offsets at the brokers."""
+
+
+class Planner(Protocol):
+    """What every planner has, and shared steps ask of it."""
+
+    scope: WindowScope
+    policies: Policies
+
+    @property
+    def kind(self) -> WindowKind:
+        """Which windows it plans, and so which run takes them."""
+
+    def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
+        """Raise `LogReplaced` unless the logs are those that the plan was made for; `again` asks
+        the brokers anew."""
 
 
 class RunBase:
@@ -47,7 +52,7 @@ class RunBase:
 
     def __init__(
         self,
-        planner: CursorPlanner | StandalonePlanner,
+        planner: Planner,
         store: OffsetStore,
         sink: Sink,
         engine: Engine,
@@ -83,37 +88,6 @@ class RunBase:
         self._clock = clock
         self._now = RunProgress()
         self._result: WindowResult | None = None
-
-    def _position(self) -> Position:
-        if self._now.position is None:
-            raise RuntimeError("a cursor window has no position before step 1")
-        return self._now.position
-
-    def _read_cursor(self) -> Cursor | None:
-        document = self._store.load_cursor()
-        if document is None or self._is_earlier(document):
-            return None
-        cursor = Cursor.from_document(document, self._scope)
-        self._now.past = cursor.past
-        return cursor
-
-    def _accepted(self, event: Document | None) -> Position | None:
-        """The position of the newest event, if it is of this epoch."""
-        if event is None or epoch_of(event) in self._now.past or self._is_earlier(event):
-            return None
-        self._now.past = self._now.past or past_epochs(event)
-        return position_of_event(event, self._scope)
-
-    def _is_earlier(self, document: Document) -> bool:
-        """Whether a cursor or event is of an epoch before this one, which then begins."""
-        earlier = earlier_life(document, self._scope)
-        if earlier is None:
-            return False
-        if not self._now.past:  # what was read first is what counts
-            self._now.past = earlier.past
-            if isinstance(self._planner, CursorPlanner):
-                self._planner.begin_life(earlier)
-        return True
 
     def _read_plan(self, document: Document | None, where: str) -> WindowPlan | None:
         return None if document is None else WindowPlan.from_document(document, where=where)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tubemq_provider.windows.plan import WindowKind
-from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.planning.resolve import StandalonePlanner
+from tubemq_provider.windows.planning.budgets import Pace
 from tubemq_provider.windows.protocols import Engine, Sink
+from tubemq_provider.windows.run._base import Planner
 from tubemq_provider.windows.run._progress import RunProgress
 from tubemq_provider.windows.run.result import WindowResult, merged_gaps
 
@@ -19,12 +18,13 @@ __all__ = ["outcome"]
 
 
 def outcome(
-    planner: CursorPlanner | StandalonePlanner, sink: Sink, engine: Engine, now: RunProgress
+    planner: Planner, sink: Sink, engine: Engine, now: RunProgress, pace: Pace | None
 ) -> WindowResult:
-    """The result of a run into `sink`; empty if there is neither plan nor marker."""
+    """The result of a run into `sink`; empty if there is neither plan nor marker. `pace` is what
+    is known of earlier windows."""
     scope = planner.scope
     common = WindowResult(
-        kind=_kind(planner),
+        kind=planner.kind,
         topic=scope.topic,
         group=scope.group,
         engine=engine.name,
@@ -33,7 +33,7 @@ def outcome(
         position=now.position,
         recovered=now.recovered(scope.h),
         absent=now.absent,
-        pace=planner.pace if isinstance(planner, CursorPlanner) else None,
+        pace=pace,
     )
     if now.plan is None or now.marker is None:
         return replace(common, empty=True)
@@ -56,9 +56,3 @@ def outcome(
         replayed=now.replayed,
         sink_ref=now.marker.ref,
     )
-
-
-def _kind(planner: CursorPlanner | StandalonePlanner) -> str:
-    if isinstance(planner, CursorPlanner):
-        return WindowKind.CURSOR
-    return WindowKind.TIME if planner.window_id else WindowKind.EXPLICIT

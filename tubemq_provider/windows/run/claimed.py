@@ -1,4 +1,4 @@
-"""Cursor windows of one group by several runs at once: `WindowRun` over a store with claims.
+"""Cursor windows of one group by several runs at once: `CursorRun` over a store with claims.
 
 The same eight steps and the same truths, except where the position and the plan come from. The
 claim book is the position; events move nothing. A run takes, in this order: what it was at, its own
@@ -10,35 +10,25 @@ This module must not import airflow, pyspark or pyarrow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from tubemq_provider.windows.cursor import Cursor, Position, earlier_life, past_epochs
 from tubemq_provider.windows.errors import SinkHistoryLost, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
-from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.protocols import ClaimStore, Document, OffsetStore
+from tubemq_provider.windows.protocols import ClaimStore, Document
 from tubemq_provider.windows.run._progress import cursor_numbers, history_lost
-from tubemq_provider.windows.run.steps import WindowRun
+from tubemq_provider.windows.run.cursor import CursorRun
 
-__all__ = ["ClaimedRun", "window_run"]
+__all__ = ["ClaimedRun"]
 
 _ATTEMPTS = 100
 
 Change = Callable[[ClaimBook], ClaimBook | None]
 
 
-def window_run(planner: Any, store: OffsetStore, *others: Any, **options: Any) -> WindowRun:
-    """A `WindowRun` of the kind that planner and store allow; takes what `WindowRun` takes."""
-    if isinstance(planner, CursorPlanner) and isinstance(store, ClaimStore):
-        return ClaimedRun(planner, store, *others, **options)
-    return WindowRun(planner, store, *others, **options)
-
-
-class ClaimedRun(WindowRun):
+class ClaimedRun(CursorRun):
     """One try to bring one claimed cursor window into a sink. Use it once."""
 
-    _planner: CursorPlanner
     _store: ClaimStore
     _book: ClaimBook | None = None
 

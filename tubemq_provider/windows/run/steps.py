@@ -1,8 +1,10 @@
 """One window, exactly once: the eight steps, and nothing else.
 
 `WindowRun` takes a window from position to commit event over an `OffsetStore`, a `Sink` and an
-`Engine`, its only ways out. It may be killed at any moment and run again, by another try, in
-another process, beside other runs of the same group: every record is in the sink once.
+`Engine`, its only ways out. What differs between windows that stand alone, those after a cursor and
+those that are claimed is in `standalone`, `cursor` and `claimed`. A run may be killed at any moment
+and repeated, by another try, in another process, beside other runs of the same group: every record
+is in the sink once.
 
 Truth, in this order: the sink's *marker* says whether a window is written; the *commit event*
 whether it was accepted; the *plan* which offsets it is; the *cursor* caches the rest.
@@ -14,21 +16,15 @@ not decide anything without one of the four truths above. See docs/guarantees.md
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from tubemq_client.errors import LogRegression
-from tubemq_provider.windows.cursor import (
-    Cursor,
-    Position,
-)
-from tubemq_provider.windows.errors import SinkHistoryLost
-from tubemq_provider.windows.plan import WindowKind, WindowPlan, cursor_window_id
-from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.planning.overlaps import refuse_overlaps
-from tubemq_provider.windows.planning.resolve import StandalonePlanner
-from tubemq_provider.windows.planning.scopes import refuse_beside_cursor, refuse_other_scopes
+from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.planning.budgets import Pace
+from tubemq_provider.windows.planning.scopes import refuse_other_scopes
 from tubemq_provider.windows.policies import OnOtherScope
 from tubemq_provider.windows.protocols import (
     IngestCounts,
@@ -39,21 +35,11 @@ from tubemq_provider.windows.protocols import (
 )
 from tubemq_provider.windows.run._base import RunBase
 from tubemq_provider.windows.run._outcome import outcome
-from tubemq_provider.windows.run._progress import (
-    appended_before,
-    cursor_numbers,
-    history_lost,
-    is_cursor,
-    same_window,
-)
+from tubemq_provider.windows.run._progress import same_window
 from tubemq_provider.windows.run.result import WindowResult, event_document
 from tubemq_provider.windows.verify import check_counts, check_marker
 
-__all__ = ["PLANS_KEPT", "StandalonePlanner", "StepPoint", "WindowRun"]
-
-PLANS_KEPT = 16
-"""Stored plans of so many published cursor windows stay; older ones are removed. The sink's
-markers keep every plan."""
+__all__ = ["StepPoint", "WindowRun"]
 
 
 class StepPoint(NamedTuple):
@@ -63,14 +49,17 @@ class StepPoint(NamedTuple):
     point: str
 
 
-class WindowRun(RunBase):
-    """One try to bring one window into a sink. Use it once.
+class WindowRun(RunBase, ABC):
+    """One try to bring one window into a sink. Use it once; `window_run` makes it.
 
     - `attempt`: unique per try (a task-instance id); names the staging place.
     - `observer`: told every point, also those inside long steps.
     - `mirror`: optional; its failure is a warning, never an error.
     - `cleared`: somebody asked for a run that was done to be done again; see `OnClear`.
     """
+
+    _chained: ClassVar[bool]
+    """Whether the window goes on where another one has ended."""
 
     def run(self) -> WindowResult:
         """Take all eight steps. Raises `WindowError` and what engine, store and sink raise."""
@@ -107,98 +96,20 @@ class WindowRun(RunBase):
 
     # -- 1 load -------------------------------------------------------------------------------
 
+    @abstractmethod
     def _load(self) -> Iterator[str]:
-        """Find the position: the higher of cursor and newest event, then along the markers."""
-        if not isinstance(self._planner, CursorPlanner):
-            return
-        now = self._now
-        cursor = self._read_cursor()
-        yield "cursor read"
-        event = self._store.newest_position()
-        yield "event read"
-        self._planner.observe(event)
-        now.cursor_missing = cursor is None
-        accepted = self._accepted(event)
-        if accepted is not None:
-            now.announced = accepted.seq
-            now.reach(accepted)
-        if cursor is not None and (accepted is None or cursor.seq >= accepted.seq):
-            now.reach(cursor.position)
-        elif cursor is not None:
-            behind = self._sink.marker(cursor_window_id(cursor.seq, self._scope.h))
-            yield "marker of cursor read"
-            now.recognise(cursor, behind)
-        yield from self._follow_markers()
-        if now.cursor_missing:
-            yield from self._look_for_holes()
-        if now.position is None:
-            yield from self._look_for_first_plan()
-        if now.position is None:
-            yield from self._refuse_other_scopes()
-            now.reach(self._planner.initial())
-            yield "initial position resolved"
-
-    def _look_for_first_plan(self) -> Iterator[str]:
-        """A group whose first window was planned and not published begins where that plan says:
-        words such as ``earliest`` mean something else by now."""
-        own = self._read_plan(self._store.load_task_plan(), "task plan")
-        yield "task plan read"
-        stored = self._stored_plan(cursor_window_id(1, self._scope.h))
-        yield "first plan read"
-        for plan in (own, stored):
-            if plan is not None and plan.h == self._scope.h and plan.seq == 1:
-                self._now.reach(Position(0, plan.bases, plan.anchors_at_start))
-                return
-
-    def _follow_markers(self) -> Iterator[str]:
-        """Windows that were published by runs that never came to say so."""
-        now = self._now
-        while True:
-            seq = now.position.seq + 1 if now.position else 1
-            marker = self._sink.marker(cursor_window_id(seq, self._scope.h))
-            yield "marker read"
-            if marker is None:
-                return
-            now.follow(marker.plan, seq)
-
-    def _look_for_holes(self) -> Iterator[str]:
-        """Without a cursor the markers may be all that is left: none may be missing between."""
-        now = self._now
-        highest = max(cursor_numbers(self._sink.window_ids(), self._scope.h), default=0)
-        yield "windows listed"
-        if highest <= (now.position.seq if now.position else 0):
-            return
-        # Another run may have published them since; a lost marker stays lost.
-        yield from self._follow_markers()
-        reached = now.position.seq if now.position else 0
-        if highest > reached:
-            raise SinkHistoryLost(
-                f"group {self._scope.group!r} has lost its cursor, and the sink has window "
-                f"{cursor_window_id(highest, self._scope.h)} but not "
-                f"{cursor_window_id(reached + 1, self._scope.h)}; set the position by hand, as "
-                f"starting anew could store records twice"
-            )
+        """Find the position, where there is one."""
 
     def _refuse_other_scopes(self) -> Iterator[str]:
         """A scope that begins where another one has stored the same records asks first."""
         if self._planner.policies.on_other_scope is OnOtherScope.FAIL:
-            cursor = isinstance(self._planner, CursorPlanner)
-            yield from refuse_other_scopes(self._sink, self._scope, cursor=cursor)
-
-    def _refuse_overlaps(self) -> Iterator[str]:
-        """A time window that reaches into published ones would store their records again."""
-        if not isinstance(self._planner, CursorPlanner) and (interval := self._planner.interval):
-            refuse_overlaps(self._sink.window_ids(), interval, self._scope.h)
-            yield "intervals compared"
+            yield from refuse_other_scopes(self._sink, self._scope, cursor=self._chained)
 
     # -- 2 plan -------------------------------------------------------------------------------
 
     def _plan(self) -> Iterator[str]:
         """Task plan, stored plan, marker, and only then a new plan; copied into the task plan."""
         now = self._now
-        if not isinstance(self._planner, CursorPlanner):
-            self._planner.confirm()
-            yield "confirmed"
         task_plan = self._read_plan(self._store.load_task_plan(), "task plan")
         yield "task plan read"
         if task_plan is not None and self._ours(task_plan):
@@ -213,6 +124,23 @@ class WindowRun(RunBase):
         if now.plan is not None:
             self._store.store_task_plan(now.plan.to_document())
             yield "task plan stored"
+
+    @abstractmethod
+    def _window_id(self) -> str | None:
+        """The id of the window that is asked for, if it is known before planning."""
+
+    @abstractmethod
+    def _ours(self, plan: WindowPlan) -> bool:
+        """Whether a task plan is for what is asked now (a cleared task may have new options)."""
+
+    @abstractmethod
+    def _still_there(self, plan: WindowPlan) -> bool:
+        """Whether an unpublished plan can still be read, as far as a policy asks for more than an
+        error."""
+
+    @abstractmethod
+    def _created(self) -> Generator[str, None, WindowPlan | None]:
+        """Plan anew; None if there is nothing to read, or another run's plan was found instead."""
 
     def _consider(self, plan: WindowPlan) -> Iterator[str]:
         """Use a stored plan if it begins at the position or its window is in the sink; else it is
@@ -232,14 +160,6 @@ class WindowRun(RunBase):
         elif error is not None:
             raise error
 
-    def _still_there(self, plan: WindowPlan) -> bool:
-        """Whether an unpublished plan can still be read, as far as a policy asks for more than an
-        error."""
-        planner = self._planner
-        if not isinstance(planner, CursorPlanner):
-            return planner.stands(plan)
-        return (plan.seq or 0) <= self._position().seq or planner.readable(plan)
-
     def _find_plan(self, window_id: str) -> Iterator[str]:
         stored = self._stored_plan(window_id)
         yield "stored plan read"
@@ -253,20 +173,7 @@ class WindowRun(RunBase):
 
     def _create_plan(self) -> Iterator[str]:
         now = self._now
-        if isinstance(self._planner, CursorPlanner):
-            try:
-                created = self._planner.plan(self._position())
-            except LogRegression as exc:
-                yield from self._find_reset(exc)
-                return
-        else:
-            if not self._planner.has_neighbour():
-                yield from self._refuse_other_scopes()
-            yield from self._refuse_overlaps()
-            created = self._planner.plan()
-            if self._planner.policies.on_other_scope is OnOtherScope.FAIL:
-                yield from refuse_beside_cursor(self._sink, self._scope, created)
-        yield "plan created"
+        created = yield from self._created()
         if created is None:
             return
         self._store.store_plan(created.window_id, created.to_document())
@@ -275,32 +182,6 @@ class WindowRun(RunBase):
         stored = self._stored_plan(created.window_id)
         yield "plan read back"
         now.plan = stored if stored is not None and now.usable(stored) else created
-
-    def _find_reset(self, error: LogRegression) -> Iterator[str]:
-        """The log is another one by now; it is no error if another run has brought the window in,
-        by a reset that it was allowed."""
-        yield "another log seen"
-        marker = self._sink.marker(cursor_window_id(self._position().seq + 1, self._scope.h))
-        yield "marker of reset read"
-        if marker is None:
-            raise error
-        self._now.plan = marker.plan
-
-    def _window_id(self) -> str | None:
-        if isinstance(self._planner, CursorPlanner):
-            return cursor_window_id(self._position().seq + 1, self._scope.h)
-        return self._planner.window_id
-
-    def _ours(self, plan: WindowPlan) -> bool:
-        """Whether a task plan is for what is asked now (a cleared task may have new options)."""
-        if plan.h != self._scope.h:
-            return False
-        if isinstance(self._planner, CursorPlanner):
-            return is_cursor(plan)
-        wanted = self._planner.window_id
-        if wanted is None:
-            return plan.kind is WindowKind.EXPLICIT and self._planner.stands(plan)
-        return plan.window_id == wanted
 
     # -- 3 check marker -----------------------------------------------------------------------
 
@@ -324,10 +205,12 @@ class WindowRun(RunBase):
             if isinstance(self._sink, RecountingSink):
                 check_marker(marker, self._sink.recount(marker))
                 yield "rows counted again"
-        elif is_cursor(now.plan) and (now.plan.seq or 0) <= self._position().seq:
-            raise history_lost(now.plan, self._position().seq)
-        elif self._cleared and not self._sink.exactly_once and not is_cursor(now.plan):
-            raise appended_before(now.plan, self._sink.kind)
+        else:
+            self._refuse_unmarked(now.plan)
+
+    @abstractmethod
+    def _refuse_unmarked(self, plan: WindowPlan) -> None:
+        """Raise `SinkHistoryLost` if a window without a marker may be in the sink all the same."""
 
     def _adopt(self, plan: WindowPlan, marker: Marker) -> Iterator[str]:
         """The marker wins: its plan is used from here on."""
@@ -398,64 +281,36 @@ class WindowRun(RunBase):
                 self._sink.discard(now.staging)
                 yield "staging discarded"
                 yield from self._adopt(now.plan, won.marker)
-        if is_cursor(now.plan) and (now.plan.seq or 0) > self._position().seq + 1:
-            # Others have published this task's window, and those before it, since step 1.
-            yield from self._follow_markers()
-        now.arrive()
+        yield from self._arrive(now.plan)
         self._sink.tidy(now.plan.window_id)
         yield "tidied"
 
+    @abstractmethod
     def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:
-        """A try that slept for long may find its window published and its marker gone again, or
-        another interval published over its own."""
-        if not is_cursor(plan):
-            if self._now.replacing is None:
-                yield from self._refuse_overlaps()
-            return
-        cursor = self._read_cursor()
-        yield "cursor read again"
-        if cursor is None or cursor.seq < (plan.seq or 0):
-            return
-        marker = self._sink.marker(plan.window_id)
-        yield "marker read again"
-        if marker is None:
-            raise history_lost(plan, cursor.seq)
+        """A try that slept for long may find that others have been where it is about to write."""
+
+    def _arrive(self, plan: WindowPlan) -> Iterator[str]:  # noqa: ARG002 - for those in a chain
+        """The window is in the sink."""
+        yield from ()
 
     # -- 6 advance ----------------------------------------------------------------------------
 
+    @abstractmethod
     def _advance(self) -> Iterator[str]:
-        """Move the cursor forward, never back, and never over a point it does not know."""
-        now = self._now
-        if now.plan is None:
-            return
-        if not is_cursor(now.plan):
-            # No cursor to move. The marker has the plan; one key per interval would pile up.
-            self._store.forget_plan(now.plan.window_id)
-            yield "plan forgotten"
-            return
-        cursor = self._read_cursor()
-        yield "cursor read"
-        if not now.may_advance(cursor):
-            return
-        advanced = Cursor(
-            self._position(), (cursor.rev if cursor else 0) + 1, self._store.writer, now.past
-        )
-        self._store.store_cursor(advanced.to_document(self._scope, self._clock()))
-        yield "cursor stored"
-        old = advanced.seq - PLANS_KEPT
-        if old > 0:
-            self._store.forget_plan(cursor_window_id(old, self._scope.h))
-            yield "old plan forgotten"
+        """Note that the window is done, where later runs look for it."""
 
     # -- 7 commit event, 8 mirror -------------------------------------------------------------
 
     def _commit(self) -> Iterator[str]:
         """Say what was done, in the event that becomes visible with the task's success."""
-        if isinstance(self._planner, CursorPlanner):
-            self._now.miss(self._planner.absent(self._position()))
-        self._result = outcome(self._planner, self._sink, self._engine, self._now)
+        pace = self._look_back()
+        self._result = outcome(self._planner, self._sink, self._engine, self._now, pace)
         self._store.emit(event_document(self._scope, self._result, self._now.past))
         yield "event emitted"
+
+    def _look_back(self) -> Pace | None:
+        """Note what this run has left to later ones; how fast windows before it went."""
+        return None
 
     def _mirror(self) -> Iterator[str]:
         """Show where the group goes on as its offsets at the brokers, if asked; best effort."""

@@ -1,0 +1,223 @@
+"""The next window of a group, by one run at a time: `WindowRun` from the cursor on.
+
+The position is the higher of cursor and newest commit event, and goes on along the sink's markers.
+Runs that overlap by mistake cost work and no records; `claimed` is for those that overlap by
+intention. This module must not import airflow, pyspark or pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import ClassVar, Final
+
+from tubemq_client.errors import LogRegression
+from tubemq_provider.windows.cursor import (
+    Cursor,
+    Position,
+    earlier_life,
+    epoch_of,
+    past_epochs,
+    position_of_event,
+)
+from tubemq_provider.windows.errors import SinkHistoryLost
+from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
+from tubemq_provider.windows.planning.budgets import Pace
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.run._progress import cursor_numbers, history_lost, is_cursor
+from tubemq_provider.windows.run.steps import WindowRun
+
+__all__ = ["PLANS_KEPT", "CursorRun"]
+
+PLANS_KEPT: Final = 16
+"""Stored plans of so many published cursor windows stay; older ones are removed. The sink's
+markers keep every plan."""
+
+
+class CursorRun(WindowRun):
+    """One try to bring the window after the cursor into a sink. Use it once."""
+
+    _planner: CursorPlanner
+    _chained: ClassVar[bool] = True
+
+    # -- 1 load -------------------------------------------------------------------------------
+
+    def _load(self) -> Iterator[str]:
+        """Find the position: the higher of cursor and newest event, then along the markers."""
+        now = self._now
+        cursor = self._read_cursor()
+        yield "cursor read"
+        event = self._store.newest_position()
+        yield "event read"
+        self._planner.observe(event)
+        now.cursor_missing = cursor is None
+        accepted = self._accepted(event)
+        if accepted is not None:
+            now.announced = accepted.seq
+            now.reach(accepted)
+        if cursor is not None and (accepted is None or cursor.seq >= accepted.seq):
+            now.reach(cursor.position)
+        elif cursor is not None:
+            behind = self._sink.marker(cursor_window_id(cursor.seq, self._scope.h))
+            yield "marker of cursor read"
+            now.recognise(cursor, behind)
+        yield from self._follow_markers()
+        if now.cursor_missing:
+            yield from self._look_for_holes()
+        if now.position is None:
+            yield from self._look_for_first_plan()
+        if now.position is None:
+            yield from self._refuse_other_scopes()
+            now.reach(self._planner.initial())
+            yield "initial position resolved"
+
+    def _look_for_first_plan(self) -> Iterator[str]:
+        """A group whose first window was planned and not published begins where that plan says:
+        words such as ``earliest`` mean something else by now."""
+        own = self._read_plan(self._store.load_task_plan(), "task plan")
+        yield "task plan read"
+        stored = self._stored_plan(cursor_window_id(1, self._scope.h))
+        yield "first plan read"
+        for plan in (own, stored):
+            if plan is not None and plan.h == self._scope.h and plan.seq == 1:
+                self._now.reach(Position(0, plan.bases, plan.anchors_at_start))
+                return
+
+    def _follow_markers(self) -> Iterator[str]:
+        """Windows that were published by runs that never came to say so."""
+        now = self._now
+        while True:
+            seq = now.position.seq + 1 if now.position else 1
+            marker = self._sink.marker(cursor_window_id(seq, self._scope.h))
+            yield "marker read"
+            if marker is None:
+                return
+            now.follow(marker.plan, seq)
+
+    def _look_for_holes(self) -> Iterator[str]:
+        """Without a cursor the markers may be all that is left: none may be missing between."""
+        now = self._now
+        highest = max(cursor_numbers(self._sink.window_ids(), self._scope.h), default=0)
+        yield "windows listed"
+        if highest <= (now.position.seq if now.position else 0):
+            return
+        # Another run may have published them since; a lost marker stays lost.
+        yield from self._follow_markers()
+        reached = now.position.seq if now.position else 0
+        if highest > reached:
+            raise SinkHistoryLost(
+                f"group {self._scope.group!r} has lost its cursor, and the sink has window "
+                f"{cursor_window_id(highest, self._scope.h)} but not "
+                f"{cursor_window_id(reached + 1, self._scope.h)}; set the position by hand, as "
+                f"starting anew could store records twice"
+            )
+
+    def _position(self) -> Position:
+        if self._now.position is None:
+            raise RuntimeError("a cursor window has no position before step 1")
+        return self._now.position
+
+    def _read_cursor(self) -> Cursor | None:
+        document = self._store.load_cursor()
+        if document is None or self._is_earlier(document):
+            return None
+        cursor = Cursor.from_document(document, self._scope)
+        self._now.past = cursor.past
+        return cursor
+
+    def _accepted(self, event: Document | None) -> Position | None:
+        """The position of the newest event, if it is of this epoch."""
+        if event is None or epoch_of(event) in self._now.past or self._is_earlier(event):
+            return None
+        self._now.past = self._now.past or past_epochs(event)
+        return position_of_event(event, self._scope)
+
+    def _is_earlier(self, document: Document) -> bool:
+        """Whether a cursor or event is of an epoch before this one, which then begins."""
+        earlier = earlier_life(document, self._scope)
+        if earlier is None:
+            return False
+        if not self._now.past:  # what was read first is what counts
+            self._now.past = earlier.past
+            self._planner.begin_life(earlier)
+        return True
+
+    # -- 2 plan -------------------------------------------------------------------------------
+
+    def _window_id(self) -> str:
+        return cursor_window_id(self._position().seq + 1, self._scope.h)
+
+    def _ours(self, plan: WindowPlan) -> bool:
+        """Whether a task plan is for what is asked now (a cleared task may have new options)."""
+        return plan.h == self._scope.h and is_cursor(plan)
+
+    def _still_there(self, plan: WindowPlan) -> bool:
+        return (plan.seq or 0) <= self._position().seq or self._planner.readable(plan)
+
+    def _created(self) -> Generator[str, None, WindowPlan | None]:
+        try:
+            created = self._planner.plan(self._position())
+        except LogRegression as exc:
+            yield from self._find_reset(exc)
+            return None
+        yield "plan created"
+        return created
+
+    def _find_reset(self, error: LogRegression) -> Iterator[str]:
+        """The log is another one by now; it is no error if another run has brought the window in,
+        by a reset that it was allowed."""
+        yield "another log seen"
+        marker = self._sink.marker(cursor_window_id(self._position().seq + 1, self._scope.h))
+        yield "marker of reset read"
+        if marker is None:
+            raise error
+        self._now.plan = marker.plan
+
+    # -- 3 check marker, 5 publish ------------------------------------------------------------
+
+    def _refuse_unmarked(self, plan: WindowPlan) -> None:
+        if (plan.seq or 0) <= self._position().seq:
+            raise history_lost(plan, self._position().seq)
+
+    def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:
+        """A try that slept for long may find its window published and its marker gone again."""
+        cursor = self._read_cursor()
+        yield "cursor read again"
+        if cursor is None or cursor.seq < (plan.seq or 0):
+            return
+        marker = self._sink.marker(plan.window_id)
+        yield "marker read again"
+        if marker is None:
+            raise history_lost(plan, cursor.seq)
+
+    def _arrive(self, plan: WindowPlan) -> Iterator[str]:
+        """The position moves on if the window is the next one."""
+        if (plan.seq or 0) > self._position().seq + 1:
+            # Others have published this task's window, and those before it, since step 1.
+            yield from self._follow_markers()
+        self._now.arrive()
+
+    # -- 6 advance, 7 commit event ------------------------------------------------------------
+
+    def _advance(self) -> Iterator[str]:
+        """Move the cursor forward, never back, and never over a point it does not know."""
+        now = self._now
+        if now.plan is None:
+            return
+        cursor = self._read_cursor()
+        yield "cursor read"
+        if not now.may_advance(cursor):
+            return
+        advanced = Cursor(
+            self._position(), (cursor.rev if cursor else 0) + 1, self._store.writer, now.past
+        )
+        self._store.store_cursor(advanced.to_document(self._scope, self._clock()))
+        yield "cursor stored"
+        old = advanced.seq - PLANS_KEPT
+        if old > 0:
+            self._store.forget_plan(cursor_window_id(old, self._scope.h))
+            yield "old plan forgotten"
+
+    def _look_back(self) -> Pace | None:
+        self._now.miss(self._planner.absent(self._position()))
+        return self._planner.pace

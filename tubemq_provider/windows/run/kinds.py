@@ -1,0 +1,31 @@
+"""Which of the three kinds of run takes a window: it follows from the planner and the store.
+
+Callers make runs here and need no class of them. This module must not decide anything else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tubemq_provider.windows.plan import WindowKind
+from tubemq_provider.windows.protocols import ClaimStore, OffsetStore
+from tubemq_provider.windows.run._base import Planner
+from tubemq_provider.windows.run.claimed import ClaimedRun
+from tubemq_provider.windows.run.cursor import CursorRun
+from tubemq_provider.windows.run.standalone import StandaloneRun
+from tubemq_provider.windows.run.steps import WindowRun
+
+__all__ = ["window_run"]
+
+_RUNS: Final[dict[WindowKind, type[WindowRun]]] = {
+    WindowKind.CURSOR: CursorRun,
+    WindowKind.TIME: StandaloneRun,
+    WindowKind.EXPLICIT: StandaloneRun,
+}
+
+
+def window_run(planner: Planner, store: OffsetStore, *others: Any, **options: Any) -> WindowRun:
+    """The run of the kind that planner and store allow; takes what `WindowRun` takes."""
+    if planner.kind is WindowKind.CURSOR and isinstance(store, ClaimStore):
+        return ClaimedRun(planner, store, *others, **options)
+    return _RUNS[planner.kind](planner, store, *others, **options)

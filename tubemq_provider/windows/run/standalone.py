@@ -1,0 +1,89 @@
+"""A window that depends on no other, of time or of explicit offsets: `WindowRun` without a cursor.
+
+What it may not do is reach into a window that is published, or store what the group's cursor has
+stored. This module must not import airflow, pyspark or pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import ClassVar
+
+from tubemq_provider.windows.plan import WindowKind, WindowPlan
+from tubemq_provider.windows.planning.overlaps import refuse_overlaps
+from tubemq_provider.windows.planning.resolve import StandalonePlanner
+from tubemq_provider.windows.planning.scopes import refuse_beside_cursor
+from tubemq_provider.windows.policies import OnOtherScope
+from tubemq_provider.windows.run._progress import appended_before
+from tubemq_provider.windows.run.steps import WindowRun
+
+__all__ = ["StandaloneRun"]
+
+
+class StandaloneRun(WindowRun):
+    """One try to bring one window that stands alone into a sink. Use it once."""
+
+    _planner: StandalonePlanner
+    _chained: ClassVar[bool] = False
+
+    # -- 1 load, 2 plan -----------------------------------------------------------------------
+
+    def _load(self) -> Iterator[str]:
+        """Nothing: there is no position."""
+        yield from ()
+
+    def _plan(self) -> Iterator[str]:
+        """As ever, once what is asked for is known not to contradict what is fixed."""
+        self._planner.confirm()
+        yield "confirmed"
+        yield from super()._plan()
+
+    def _window_id(self) -> str | None:
+        return self._planner.window_id
+
+    def _ours(self, plan: WindowPlan) -> bool:
+        """Whether a task plan is for what is asked now (a cleared task may have new options)."""
+        if plan.h != self._scope.h:
+            return False
+        wanted = self._planner.window_id
+        if wanted is None:
+            return plan.kind is WindowKind.EXPLICIT and self._planner.stands(plan)
+        return plan.window_id == wanted
+
+    def _still_there(self, plan: WindowPlan) -> bool:
+        return self._planner.stands(plan)
+
+    def _created(self) -> Generator[str, None, WindowPlan | None]:
+        if not self._planner.has_neighbour():
+            yield from self._refuse_other_scopes()
+        yield from self._refuse_overlaps()
+        created = self._planner.plan()
+        if self._planner.policies.on_other_scope is OnOtherScope.FAIL:
+            yield from refuse_beside_cursor(self._sink, self._scope, created)
+        yield "plan created"
+        return created
+
+    def _refuse_overlaps(self) -> Iterator[str]:
+        """A time window that reaches into published ones would store their records again."""
+        if interval := self._planner.interval:
+            refuse_overlaps(self._sink.window_ids(), interval, self._scope.h)
+            yield "intervals compared"
+
+    # -- 3 check marker, 5 publish ------------------------------------------------------------
+
+    def _refuse_unmarked(self, plan: WindowPlan) -> None:
+        if self._cleared and not self._sink.exactly_once:
+            raise appended_before(plan, self._sink.kind)
+
+    def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:  # noqa: ARG002
+        """A try that slept for long may find another interval published over its own."""
+        if self._now.replacing is None:
+            yield from self._refuse_overlaps()
+
+    # -- 6 advance ----------------------------------------------------------------------------
+
+    def _advance(self) -> Iterator[str]:
+        """No cursor to move. The marker has the plan; one key per interval would pile up."""
+        if self._now.plan is not None:
+            self._store.forget_plan(self._now.plan.window_id)
+            yield "plan forgotten"
