@@ -18,7 +18,7 @@ from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 
 TOPIC = os.environ.get("TUBEMQ_EXAMPLE_TOPIC", "orders")
 GROUP = os.environ.get("TUBEMQ_EXAMPLE_DELTA_GROUP", "lake_delta")
-SINK = os.environ.get("TUBEMQ_EXAMPLE_DELTA_SINK", "delta:/tmp/tubemq/orders_delta")
+SINK = os.environ.get("TUBEMQ_EXAMPLE_DELTA_SINK", "delta:/tmp/tubemq_orders_delta")
 SINK_CONN_ID = os.environ.get("TUBEMQ_EXAMPLE_DELTA_CONN_ID") or None
 CLUSTER = os.environ.get("TUBEMQ_EXAMPLE_CLUSTER", "tubemq_default")
 

@@ -20,7 +20,7 @@ from tubemq_provider.sensors.lag import TubeMQLagSensor
 
 TOPIC = os.environ.get("TUBEMQ_EXAMPLE_TOPIC", "orders")
 GROUP = os.environ.get("TUBEMQ_EXAMPLE_FOLLOW_GROUP", "lake_follow")
-PATH = os.environ.get("TUBEMQ_EXAMPLE_FOLLOW_PATH", "/tmp/tubemq/orders")  # noqa: S108
+PATH = os.environ.get("TUBEMQ_EXAMPLE_FOLLOW_PATH", "/tmp/tubemq_orders")  # noqa: S108
 CLUSTER = os.environ.get("TUBEMQ_EXAMPLE_CLUSTER", "tubemq_default")
 FILTERS = [f for f in os.environ.get("TUBEMQ_EXAMPLE_FILTERS", "").split(",") if f]
 ENGINE = os.environ.get("TUBEMQ_EXAMPLE_ENGINE", "session")

@@ -19,7 +19,7 @@ from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 
 TOPIC = os.environ.get("TUBEMQ_EXAMPLE_TOPIC", "orders")
 GROUP = os.environ.get("TUBEMQ_EXAMPLE_RECORDS_GROUP", "lake_on_records")
-PATH = os.environ.get("TUBEMQ_EXAMPLE_RECORDS_PATH", "/tmp/tubemq/on_records")  # noqa: S108
+PATH = os.environ.get("TUBEMQ_EXAMPLE_RECORDS_PATH", "/tmp/tubemq_on_records")  # noqa: S108
 CLUSTER = os.environ.get("TUBEMQ_EXAMPLE_CLUSTER", "tubemq_default")
 ENGINE = os.environ.get("TUBEMQ_EXAMPLE_ENGINE", "session")
 POLL_SECONDS = float(os.environ.get("TUBEMQ_EXAMPLE_POLL_SECONDS", "15"))

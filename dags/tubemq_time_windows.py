@@ -23,8 +23,8 @@ from tubemq_provider.windows.time.boundaries import Boundaries
 
 TOPIC = os.environ.get("TUBEMQ_EXAMPLE_TOPIC", "orders")
 GROUP = os.environ.get("TUBEMQ_EXAMPLE_INTERVAL_GROUP", "lake_intervals")
-PATH = os.environ.get("TUBEMQ_EXAMPLE_INTERVAL_PATH", "/tmp/tubemq/orders_by_interval")  # noqa: S108
-BOUNDARIES = os.environ.get("TUBEMQ_EXAMPLE_BOUNDARIES", "/tmp/tubemq/boundaries.json")  # noqa: S108
+PATH = os.environ.get("TUBEMQ_EXAMPLE_INTERVAL_PATH", "/tmp/tubemq_orders_by_interval")  # noqa: S108
+BOUNDARIES = os.environ.get("TUBEMQ_EXAMPLE_BOUNDARIES", "/tmp/tubemq_boundaries.json")  # noqa: S108
 CLUSTER = os.environ.get("TUBEMQ_EXAMPLE_CLUSTER", "tubemq_default")
 SCHEDULE = os.environ.get("TUBEMQ_EXAMPLE_SCHEDULE", "@hourly")
 FILTERS = [f for f in os.environ.get("TUBEMQ_EXAMPLE_FILTERS", "").split(",") if f]

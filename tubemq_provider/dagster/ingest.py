@@ -16,12 +16,15 @@ import dagster as dg
 
 from tubemq_client import errors
 from tubemq_client.errors import ConfigError
+from tubemq_client.model import INDEX_ENTRY_BYTES
 from tubemq_client.sync import RangeReader
+from tubemq_provider.dagster.judging import problems_of
 from tubemq_provider.dagster.resource import TubeMQResource
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.offsets.file_timeline import FileTimeline
 from tubemq_provider.sinks.factory import sink_for, sink_uri
+from tubemq_provider.windows.canonical import sha256_hex
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
@@ -60,14 +63,14 @@ class _Ingest:
         attempt: str,
         context: dg.AssetExecutionContext,
         partitions: dg.TimeWindowPartitionsDefinition | None,
-    ) -> list[WindowResult]:
-        """A window per partition of this run, or the next one after the cursor."""
+    ) -> dict[str | None, WindowResult]:
+        """A window for each partition of this run, or the next one after the cursor."""
         if partitions is None:
-            return [self.next_window(resource, attempt)]
-        return [
-            self.window(resource, attempt, key, _span(partitions, key))
+            return {None: self.next_window(resource, attempt)}
+        return {
+            key: self.window(resource, attempt, key, _span(partitions, key))
             for key in context.partition_keys
-        ]
+        }
 
     def window(
         self, resource: TubeMQResource, run_id: str, key: str, span: tuple[datetime, datetime]
@@ -165,7 +168,9 @@ def build_tubemq_asset(
     records; give the asset a `pool` with one slot to avoid it. Raises `ConfigError` at once for
     options that do not go together.
     """
-    if problems := _problems(partitions_def, boundaries, initial_position, max_entries):
+    problems = _problems(partitions_def, boundaries, initial_position, max_entries)
+    problems += problems_of(topic, group, sink, filters, initial_position, max_entries)
+    if problems:
         raise ConfigError(problems, subject=f"asset {name!r}")
     ingest = _Ingest(
         name,
@@ -180,10 +185,8 @@ def build_tubemq_asset(
         epoch,
     )
     if isinstance(sink, str | PathLike):
-        asset_options["metadata"] = {
-            "dagster/uri": sink_uri(sink),
-            **asset_options.get("metadata", {}),
-        }
+        given = asset_options.get("metadata", {})
+        asset_options["metadata"] = {"dagster/uri": sink_uri(sink), **given}
     if partitions_def is not None:
         asset_options["partitions_def"] = partitions_def
     return _asset(name, ingest, resource_key, max_retries, asset_options)
@@ -198,7 +201,7 @@ def _asset(
         resource: TubeMQResource = getattr(context.resources, resource_key)
         attempt = f"{context.run.run_id}-{context.op_execution_context.retry_number}"
         with _in_dagsters_terms(max_retries):
-            return _materialized(*ingest.windows(resource, attempt, context, partitions))
+            return _materialized(context, ingest.windows(resource, attempt, context, partitions))
 
     return dg.asset(  # type: ignore[no-any-return]
         name=name, required_resource_keys={resource_key}, kinds={"tubemq"}, **options
@@ -238,15 +241,42 @@ def _in_dagsters_terms(max_retries: int) -> Iterator[None]:
         raise
 
 
-def _materialized(*results: WindowResult) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """One event for the windows of a run: what they hold, and a version that a rerun repeats."""
-    version = "+".join(result.hash or "" for result in results)
+def _materialized(
+    context: dg.AssetExecutionContext, windows: Mapping[str | None, WindowResult]
+) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """What each partition of a run is told of its own window, and a version that a rerun of the
+    same partitions repeats: Dagster keeps one version for all events of a step."""
+    hashes = [result.hash or "" for result in windows.values()]
+    version = dg.DataVersion(hashes[0] if len(hashes) == 1 else sha256_hex(hashes))
+    if len(windows) > 1:
+        for key, result in windows.items():
+            context.add_asset_metadata(_metadata(result), partition_key=key)
+        return dg.MaterializeResult(data_version=version)
+    (result,) = windows.values()
     return dg.MaterializeResult(
-        metadata={
-            "dagster/partition_row_count": sum(result.total for result in results),
-            "replayed": all(result.replayed for result in results),
-            "has_more": any(result.has_more for result in results),
-            "windows": dg.MetadataValue.json([result.to_document() for result in results]),
-        },
-        data_version=dg.DataVersion(version) if version else None,
+        metadata=_metadata(result), data_version=version if result.hash else None
     )
+
+
+def _metadata(result: WindowResult) -> dict[str, Any]:
+    """Numbers that Dagster plots, and the whole result."""
+    gaps = (end - start for lost in result.gaps.values() for start, end in lost)
+    return {
+        "dagster/partition_row_count": result.total,
+        "records": result.total,
+        "bytes": result.bytes,
+        "corrupt": result.corrupt,
+        "gap_entries": sum(gaps) // INDEX_ENTRY_BYTES,
+        "replayed": result.replayed,
+        "has_more": result.has_more,
+        "windows": dg.MetadataValue.json([result.to_document()]),
+        **({"place": result.sink_ref} if result.sink_ref else {}),
+        **({"records_per_second": _rate(result)} if _rate(result) else {}),
+    }
+
+
+def _rate(result: WindowResult) -> float:
+    """Index entries a second of the window's own run; 0 where it is not known."""
+    if result.replayed or result.pace is None or not result.pace.took_ms:
+        return 0.0
+    return round(result.pace.entries * 1000 / result.pace.took_ms, 1)

@@ -117,7 +117,12 @@ class SessionEngine:
         if next(plan.reads(), None) is None:
             return IngestCounts(records=dict.fromkeys(plan.ranges, 0), pieces={})
         reports = Path(staging.path) / _REPORTS
-        spark = self._session()
+        try:
+            spark = self._session()
+        except Exception as error:
+            # The signal that cancels may also have ended the JVM that was starting.
+            self._stop_if_cancelled(plan, error)
+            raise
         progress("session started")
         try:
             if self._lands:

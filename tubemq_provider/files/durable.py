@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from pathlib import Path
 from uuid import uuid4
 
+from tubemq_client.errors import ConfigError
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.protocols import Document
 
@@ -19,7 +21,9 @@ __all__ = [
     "create_document",
     "create_file",
     "ensure_directory",
+    "ensure_root",
     "fsync_path",
+    "missing_root",
     "read_document",
     "replace_document",
 ]
@@ -44,6 +48,45 @@ def ensure_directory(path: Path) -> None:
     for directory in reversed(missing):
         directory.mkdir(exist_ok=True)
         fsync_path(directory.parent)
+
+
+def ensure_root(root: Path) -> None:
+    """Make the directory of a sink, if the one above it is there.
+
+    A path with a letter wrong, or a file system that is not mounted, must not get a window on the
+    disk below, so parents are never made. Raises `ConfigError` with what to do.
+    """
+    if root.exists():
+        return
+    if not root.parent.is_dir():
+        missing = next(path for path in reversed(root.parents) if not path.is_dir())
+        raise ConfigError(
+            f"{root} cannot be made {_here()}: {missing} is no directory there. Is a file system "
+            f"not mounted, or the path mistyped? If it is right: mkdir -p {root.parent}",
+            subject="sink",
+        )
+    try:
+        ensure_directory(root)
+    except OSError as exc:
+        raise ConfigError(
+            f"{root} cannot be made {_here()}: {exc.strerror}", subject="sink"
+        ) from exc
+
+
+def missing_root(root: Path) -> str | None:
+    """What to say of a sink's directory that is not there, though it was written to; None if it
+    is."""
+    if root.exists():
+        return None
+    return (
+        f"{root} is not there {_here()}. Is a file system not mounted? If its windows were moved "
+        f"away on purpose: mkdir -p {root}"
+    )
+
+
+def _here() -> str:
+    """Which machine, and as which user: a task runs elsewhere than its author looks."""
+    return f"on {socket.gethostname()} by user {os.geteuid()}"
 
 
 def read_document(path: Path) -> Document | None:

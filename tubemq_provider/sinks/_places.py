@@ -22,6 +22,7 @@ from tubemq_provider.files.durable import (
     create_document,
     create_file,
     ensure_directory,
+    ensure_root,
     fsync_path,
     read_document,
     replace_document,
@@ -68,7 +69,8 @@ class Place(Protocol):
 
 
 class LocalPlace:
-    """A directory of a local or mounted file system. See `Place`."""
+    """A directory of a local or mounted file system. See `Place`. What is written makes it if the
+    directory above is there, and raises `ConfigError` otherwise."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -88,10 +90,12 @@ class LocalPlace:
 
     def create(self, name: str, document: Document) -> bool:
         """See `Place.create`."""
+        ensure_root(self.root)
         return create_document(self.root / name, document)
 
     def create_file(self, name: str, data: bytes) -> bool:
         """See `Place.create_file`."""
+        ensure_root(self.root)
         return create_file(self.root / name, data)
 
     def swap(self, name: str, old: Document, new: Document) -> bool:
@@ -111,6 +115,7 @@ class LocalPlace:
     def bring(self, source: Path, name: str) -> None:
         """Moves where source and place share a file system, else copies."""
         target = self.root / name
+        ensure_root(self.root)
         ensure_directory(target.parent)
         fsync_path(source)
         try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.durable import ensure_root, missing_root
 from tubemq_provider.files.staging import StagingArea, verified_files
 from tubemq_provider.sinks._locating import place_at
 from tubemq_provider.sinks._places import LocalPlace, PlaceBook
@@ -80,8 +81,14 @@ class AppendSink:
         """Always empty."""
         return ()
 
+    def missing(self) -> str | None:
+        """See `PlacedSink`."""
+        return missing_root(self._place.root) if isinstance(self._place, LocalPlace) else None
+
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """A fresh local directory."""
+        if isinstance(self._place, LocalPlace):
+            ensure_root(self._place.root)
         return self._staging.begin(plan, attempt)
 
     def publish(

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError, require_extra
-from tubemq_provider.files.durable import fsync_path
+from tubemq_provider.files.durable import ensure_root, fsync_path, missing_root
 from tubemq_provider.files.staging import StagingArea
 from tubemq_provider.sinks._delta_rules import misfits, rules_of
 from tubemq_provider.sinks._locating import place_at
@@ -39,6 +39,7 @@ from tubemq_provider.sinks._tables import (
 from tubemq_provider.windows.canonical import canonical_json
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.protocols import Staging
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,6 +95,16 @@ class DeltaSink(TableSink):
     def place(self) -> Place:
         """The table's location."""
         return self._place
+
+    def missing(self) -> str | None:
+        """See `PlacedSink`."""
+        return missing_root(self._place.root) if isinstance(self._place, LocalPlace) else None
+
+    def begin(self, plan: WindowPlan, attempt: str) -> Staging:
+        """See `Sink.begin`. Raises `ConfigError` for a local table whose place cannot be there."""
+        if isinstance(self._place, LocalPlace):
+            ensure_root(self._place.root)
+        return super().begin(plan, attempt)
 
     def _staging_area(self, root: str | Path | None) -> StagingArea:
         if root is not None:

@@ -29,8 +29,9 @@ from typing import Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import (
-    ensure_directory,
+    ensure_root,
     fsync_path,
+    missing_root,
     read_document,
     replace_document,
 )
@@ -145,10 +146,14 @@ class ParquetSink:
                 if entry.name.startswith(_PREFIX) and entry.is_dir():
                     yield entry.name.removeprefix(_PREFIX)
 
+    def missing(self) -> str | None:
+        """See `PlacedSink`."""
+        return missing_root(self.root)
+
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """A fresh staging directory named after the window and the try."""
         if not self._judged:
-            ensure_directory(self.root)
+            ensure_root(self.root)
             refuse_object_mounts(self.root)
             self._judged = True
         return self._staging.begin(plan, attempt)

@@ -29,6 +29,7 @@ __all__ = [
     "IngestCounts",
     "Marker",
     "OffsetStore",
+    "PlacedSink",
     "Progress",
     "Publication",
     "RecountingSink",
@@ -279,6 +280,14 @@ class RecountingSink(Protocol):
 
         Reads footers or one column, never all records. Raises `SinkDamaged` if a file is gone.
         """
+
+
+@runtime_checkable
+class PlacedSink(Protocol):
+    """A sink at a place that may be away, as a file system that is not mounted."""
+
+    def missing(self) -> str | None:
+        """What to say, and to do, if the place is not there; None if it is, or cannot be asked."""
 
 
 @runtime_checkable

@@ -133,6 +133,14 @@ def test_a_backfill_in_a_single_run_is_one_window_per_partition(
         },
     )
     assert result.success
+    told = {
+        event.materialization.partition: event.materialization.metadata
+        for event in result.get_asset_materialization_events()
+    }
+    counts = [told[key]["dagster/partition_row_count"].value for key in KEYS]
+    assert counts == [2, 1, 0]
+    assert [len(told[key]["windows"].value) for key in KEYS] == [1, 1, 1]
+    assert told[KEYS[0]]["place"].value != told[KEYS[1]]["place"].value
     assert len(published_windows(lake)) == 3
     assert stored(lake) == [b"a", b"b", b"c"]
 
@@ -203,6 +211,26 @@ def test_options_that_do_not_go_together_are_refused_when_the_asset_is_made(lake
             max_entries=3,
         )
     assert len(caught.value.problems) == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"topic": "my topic"}, "topic: "),
+        ({"group": "g"}, "group: "),
+        ({"sink": "lake"}, "sink: 'lake' is relative"),
+        ({"sink": "hdfs://lake"}, "sink: hdfs:"),
+        ({"initial_position": "begin"}, "initial_position: 'begin'"),
+        ({"initial_position": {TOPIC: {"1:0": 27}}}, "initial_position: 1:0"),
+        ({"max_entries": 0}, "max_entries: 0"),
+    ],
+)
+def test_a_mistake_shows_when_the_asset_is_defined(
+    wrong: dict[str, object], named: str, lake: Path
+) -> None:
+    given = {"topic": TOPIC, "group": "lake", "sink": lake, "initial_position": "earliest"}
+    with pytest.raises(errors.ConfigError, match=f"(?s)asset 'orders'.*{named}"):
+        build_tubemq_asset("orders", **{**given, **wrong})  # type: ignore[arg-type]
 
 
 def test_nothing_of_airflow_or_spark_is_imported() -> None:

@@ -32,7 +32,7 @@ PATTERNS = ("**/*.parquet", "*/*.parquet", "window_id=*/*.parquet")
 
 @pytest.fixture
 def sink(tmp_path: Path) -> ParquetSink:
-    return ParquetSink(tmp_path / "lake" / "orders")
+    return ParquetSink(tmp_path / "orders")
 
 
 def found_in(root: Path, *patterns: str) -> list[Counter[Row]]:

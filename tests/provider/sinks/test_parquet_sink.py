@@ -40,7 +40,7 @@ def ignore(_: str) -> None:
 
 @pytest.fixture
 def sink(tmp_path: Path) -> ParquetSink:
-    return ParquetSink(tmp_path / "lake" / "orders")
+    return ParquetSink(tmp_path / "orders")
 
 
 def plan_of(sink: ParquetSink, seq: int = 1, end: int = 280) -> WindowPlan:
@@ -245,3 +245,14 @@ def test_boundaries_are_kept_beside_the_data_and_fixed_once(sink: ParquetSink) -
     assert book.fix("20261121T120000Z-0123456789", {"v": 1}) == {"v": 1}
     assert book.fix("20261121T120000Z-0123456789", {"v": 2}) == {"v": 1}
     assert (sink.root / "_boundaries" / "20261121T120000Z-0123456789.json").is_file()
+
+
+def test_a_directory_is_made_only_in_one_that_is_there(tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path / "not_mounted" / "orders")
+    with pytest.raises(ConfigError, match=r"not_mounted is no directory there.*not mounted"):
+        sink.begin(plan_of(sink), "a")
+    with pytest.raises(ConfigError, match="not_mounted is no directory"):
+        sink.boundaries.fix("2026-01-01T00:00:00Z", {"v": 1})
+    assert not (tmp_path / "not_mounted").exists()
+    (tmp_path / "not_mounted").mkdir()
+    assert publish(sink, plan_of(sink))

@@ -22,6 +22,7 @@ from tests.provider.windows.fake_reader import KEYS, TOPIC, ends_of, expected, o
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.read import published_windows, read_windows
+from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.protocols import Sink, Step
@@ -85,6 +86,32 @@ SINKS: dict[str, tuple[Callable[[Path], Sink], Callable[[Sink, Path], Values], l
         ["file inserted", "committed"],
     ),
 }
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_lake_that_is_not_mounted_gets_no_window_on_the_disk_below(
+    kind: str, tmp_path: Path
+) -> None:
+    open_sink, _, _ = SINKS[kind]
+    journal = MemoryJournal()
+
+    def run(number: int) -> WindowResult:
+        sink = open_sink(tmp_path / "mnt")
+        scope = WindowScope("c1", TOPIC, "g1", sink.identity)
+        planner = CursorPlanner(scope, lambda: ends_of(ENDS[number]), initial_position="earliest")
+        store = MemoryOffsetStore(journal, task=f"{number}")
+        return window_run(planner, store, sink, InlineEngine(open_fake), attempt="a").run()
+
+    (tmp_path / "mnt").mkdir()
+    run(0)
+    (tmp_path / "mnt").rename(tmp_path / "elsewhere")
+    (tmp_path / "mnt").mkdir()
+    with pytest.raises(SinkHistoryLost, match=r"1 windows were written before, but .* not mounted"):
+        run(1)
+    assert not any((tmp_path / "mnt").iterdir())
+    (tmp_path / "mnt").rmdir()
+    (tmp_path / "elsewhere").rename(tmp_path / "mnt")
+    assert run(1).total == len(expected(ENDS[1])) - len(expected(ENDS[0]))
 
 
 @pytest.mark.parametrize("kind", SINKS)

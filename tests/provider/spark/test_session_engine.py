@@ -165,6 +165,17 @@ def test_a_gap_is_counted_when_skipping_is_allowed(
     assert counts.total == len(world.expected({"1:0": (280, world.end("1:0"))}))
 
 
+def test_a_kill_while_spark_starts_is_told_as_one(world: World, staging: Staging) -> None:
+    class Starting(SessionEngine):
+        def _session(self) -> SparkSession:
+            self.cancel()
+            raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited")
+
+    world.produce(4)
+    with pytest.raises(WindowError, match="was cancelled"):
+        Starting(world.settings).ingest(world.plan(world.whole()), staging, silent)
+
+
 @pytest.mark.parametrize("delay_s", [0.0, 1.0], ids=["before-its-job", "in-its-job"])
 def test_cancelling_stops_a_running_ingest(
     spark: SparkSession, world: World, staging: Staging, delay_s: float

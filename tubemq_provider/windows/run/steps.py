@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 from tubemq_client.errors import LogRegression
+from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.budgets import Pace
 from tubemq_provider.windows.planning.scopes import refuse_other_scopes
@@ -29,6 +30,7 @@ from tubemq_provider.windows.policies import OnOtherScope
 from tubemq_provider.windows.protocols import (
     IngestCounts,
     Marker,
+    PlacedSink,
     RecountingSink,
     ReplacingSink,
     Step,
@@ -229,6 +231,7 @@ class WindowRun(RunBase, ABC):
         now = self._now
         if now.plan is None or now.marker is not None:
             return
+        self._refuse_lost_place(now.plan)
         now.staging = self._sink.begin(now.plan, self._attempt)
         yield "staging ready"
         now.began = self._clock()
@@ -249,6 +252,12 @@ class WindowRun(RunBase, ABC):
             self._sink.discard(now.staging)
             yield from self._pardon(now.plan, exc)
         yield "ingested"
+
+    def _refuse_lost_place(self, plan: WindowPlan) -> None:
+        """A window after others goes where those went, and not on the disk below a mount."""
+        lost = self._sink.missing() if isinstance(self._sink, PlacedSink) else None
+        if lost and (plan.seq or 1) > 1:
+            raise SinkHistoryLost(f"{(plan.seq or 1) - 1} windows were written before, but {lost}")
 
     def _pardon(self, plan: WindowPlan, error: Exception) -> Iterator[str]:
         """A failed ingest is of no matter if another run has published the window meanwhile (and
