@@ -118,8 +118,11 @@ test: setup ## The whole suite, the genuine TubeMQ included
 	@for part in $(TEST_PARTS); do $(MAKE) test-$$part || true; done
 	@$(PY) scripts/test_report.py $(REPORTS) $(TEST_PARTS)
 
+# Two processes, a file to each: its servers are started once. WORKERS=0 plays all in one.
+WORKERS ?= 2
 test-unit: setup ## Everything without Spark, Airflow or a genuine server
-	$(call bounded,unit) $(PY) $(call pytest,unit) -m "not (real or spark or airflow or soak)"
+	$(call bounded,unit) $(PY) $(call pytest,unit) -n $(WORKERS) --dist loadfile \
+	  -m "not (real or spark or airflow or soak)"
 
 # Only the rooms that decode; everything else sees no difference.
 test-pure: setup ## The decoder's rooms again, with the Python decoder

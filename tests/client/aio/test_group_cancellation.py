@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tubemq_client import ClientSettings, ConsumerSettings, Partition, ReceivedBatch
+from tubemq_client import ClientSettings, ConsumerSettings, Partition, ReceivedBatch, errors
 from tubemq_client._wire.methods import GET_MESSAGES
 from tubemq_client.aio import AssignedConsumer, Consumer, Producer
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
@@ -149,6 +149,7 @@ def test_a_close_that_is_cancelled_while_another_pulls_leaves_all_the_same() -> 
             close.cancel()
             await asyncio.wait([close, pull])
         assert close.cancelled()
+        assert isinstance(pull.exception(), errors.ClosedError)
 
     with EmbeddedTubeMQ(1, [TopicSpec(TOPIC)], http=False) as server:
         asyncio.run(scenario(server))

@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 from devkit.airflow.stack import AirflowStack, running_airflow
-from tests.provider.airflow.conftest import Cluster, Lake
+from tests.kit.lakes import Cluster, Lake
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.coverage import Coverage, coverage

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from tests.provider.airflow.conftest import TOPIC
+from tests.kit.lakes import TOPIC
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError, ConnectError, ProtocolViolation

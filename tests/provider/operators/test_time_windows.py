@@ -20,7 +20,7 @@ from airflow.sdk import DAG, CronPartitionTimetable
 from airflow.sdk.execution_time import macros
 from airflow.timetables.trigger import CronPartitionTimetable as CoreTimetable
 
-from tests.provider.airflow.test_operator import Silent
+from tests.provider.operators.test_operator import Silent
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.errors import ConfigError

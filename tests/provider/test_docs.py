@@ -16,7 +16,7 @@ from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 
-PAGE = (Path(__file__).parents[3] / "docs" / "airflow.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "airflow.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from devkit.airflow.api import AirflowApiError
 from devkit.airflow.stack import AirflowStack
-from tests.provider.airflow.conftest import Cluster, Lake
+from tests.kit.lakes import Cluster, Lake
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -19,7 +19,7 @@ from pyiceberg.catalog import load_catalog
 
 from devkit.airflow.api import AirflowApiError
 from devkit.airflow.stack import AirflowStack
-from tests.provider.airflow.conftest import SECRET, Cluster, Lake
+from tests.kit.lakes import SECRET, Cluster, Lake
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from devkit.airflow.stack import AirflowStack
-from tests.provider.airflow.conftest import Cluster, Lake
+from tests.kit.lakes import Cluster, Lake
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(300)]
 

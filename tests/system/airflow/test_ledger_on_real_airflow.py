@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from devkit.airflow.api import AirflowApiError
 from devkit.airflow.stack import AirflowStack, running_airflow
-from tests.provider.airflow.conftest import Cluster, Lake
+from tests.kit.lakes import Cluster, Lake
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(300)]

@@ -1,0 +1,67 @@
+"""What a test of the whole has on both ends: a TubeMQ whose records are known, and a lake."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tubemq_client import Partition, Record
+from tubemq_client.config import ClientConfig
+from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
+from tubemq_client.sync import Producer
+from tubemq_provider.sinks.read import published_windows, read_windows
+
+TOPIC = "orders"
+SECRET = "hush-hush"
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A directory of published windows, as a reader sees it."""
+
+    root: Path
+
+    @property
+    def staging(self) -> Path:
+        """Where tries work, out of sight of readers."""
+        return self.root.with_name(f".{self.root.name}.tubemq-staging")
+
+    def records(self) -> Counter[tuple[str, bytes]]:
+        """How often each (partition, body) is there."""
+        table = read_windows(self.root).to_table(columns=["partition", "value"]).to_pydict()
+        return Counter(zip(table["partition"], table["value"], strict=True))
+
+    def windows(self) -> list[str]:
+        """Ids of the published windows."""
+        return [marker.plan.window_id for marker in published_windows(self.root)]
+
+
+class Cluster:
+    """An embedded TubeMQ with one topic per test, and what was ever sent to it."""
+
+    def __init__(self, server: EmbeddedTubeMQ) -> None:
+        self.server = server
+        self.settings = ClientConfig.parse({"masters": server.masters}).settings()
+        self.sent: dict[str, Counter[tuple[str, bytes]]] = {}
+
+    def add_topic(self, topic: str) -> None:
+        self.server.add_topic(TopicSpec(topic, stores=1, partitions=2))
+        self.sent[topic] = Counter()
+
+    def produce(self, topic: str, bodies: Iterable[str]) -> dict[str, int]:
+        """Spread records over all partitions and flush; ends by partition key, from receipts."""
+        with Producer(self.settings) as producer:
+            partitions: list[Partition] = producer.partitions(topic)
+            records = [
+                Record(body.encode(), partition=partitions[i % len(partitions)])
+                for i, body in enumerate(bodies)
+            ]
+            receipts = list(producer.send_many(topic, records))
+        for record, receipt in zip(records, receipts, strict=True):
+            self.sent[topic][receipt.partition.key, record.body] += 1
+        for broker_id in (1, 2):
+            self.server.broker(broker_id).store(topic, 0).flush()
+        ends = {r.partition.key: r.offset + 28 for r in receipts}
+        return {p.key: ends.get(p.key, 0) for p in partitions}

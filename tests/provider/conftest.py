@@ -1,0 +1,34 @@
+"""An embedded cluster and a hook connected to it; rooms with worlds of their own override them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.lakes import TOPIC
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
+
+if TYPE_CHECKING:
+    from tubemq_provider.hooks.tubemq import TubeMQHook
+
+
+@pytest.fixture
+def mq() -> Iterator[EmbeddedTubeMQ]:
+    """Two brokers, two stores of two partitions each; records are flushed by hand only."""
+    topics = [TopicSpec(TOPIC, stores=2, partitions=2)]
+    switches = Switches(flush_interval_ms=None, unflushed_records=None)
+    with EmbeddedTubeMQ(brokers=2, topics=topics, switches=switches, http=False) as server:
+        yield server
+
+
+@pytest.fixture
+def hook(mq: EmbeddedTubeMQ, monkeypatch: pytest.MonkeyPatch) -> TubeMQHook:
+    """A hook whose connection comes from the environment, as Airflow allows."""
+    from tubemq_provider.hooks.tubemq import TubeMQHook  # only these tests need Airflow
+
+    connection = {"conn_type": "tubemq", "host": mq.masters, "extra": {"cluster": "test"}}
+    monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", json.dumps(connection))
+    return TubeMQHook()

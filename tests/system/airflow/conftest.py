@@ -1,0 +1,77 @@
+"""A real Airflow and the cluster it reads from, started once a session on loopback.
+
+The first test that asks for them starts them. Such tests give every Dag a group and a directory of
+its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devkit.airflow.stack import AirflowStack, running_airflow
+from tests.kit.lakes import SECRET, TOPIC, Cluster
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches
+
+REPOSITORY = Path(__file__).parents[3]
+DRILL_DAGS = Path(__file__).parent / "dags"
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """The cluster that the real Airflow reads from: two brokers, HTTP on, flushed by hand."""
+    switches = Switches(flush_interval_ms=None, unflushed_records=None)
+    with EmbeddedTubeMQ(brokers=2, switches=switches) as server:
+        yield Cluster(server)
+
+
+@pytest.fixture(scope="session")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the sinks of all real Dags lie, one directory each."""
+    return tmp_path_factory.mktemp("lakes")
+
+
+@pytest.fixture(scope="session")
+def airflow(
+    cluster: Cluster, lakes: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AirflowStack]:
+    """A real Airflow over the example Dags and the drills, with the inline engine."""
+    dags = tmp_path_factory.mktemp("dags")
+    for file in (*(REPOSITORY / "dags").glob("*.py"), *DRILL_DAGS.glob("*.py")):
+        shutil.copy(file, dags)
+    (lakes / "sinks").mkdir()
+    catalog = {"type": "sql", "uri": f"sqlite:///{lakes}/sinks/cat.db", "note": SECRET}
+    catalog["warehouse"] = f"file://{lakes}/sinks/iceberg"
+    for topic in (TOPIC, "drill", "kills", "sense", "sinks", "deferred", "told"):
+        cluster.add_topic(topic)
+    connection = {
+        "conn_type": "tubemq",
+        "host": cluster.server.masters,
+        "extra": {"cluster": "test", "admin_url": f"http://{cluster.server.master_web}"},
+    }
+    environment = {
+        "TUBEMQ_EXAMPLE_CLUSTER": "test",
+        "TUBEMQ_EXAMPLE_ENGINE": "inline",
+        "TUBEMQ_EXAMPLE_INTERVAL_PATH": str(lakes / "hours"),
+        "TUBEMQ_EXAMPLE_FOLLOW_PATH": str(lakes / "follow"),
+        "TUBEMQ_EXAMPLE_RECORDS_PATH": str(lakes / "on_records"),
+        "TUBEMQ_EXAMPLE_POLL_SECONDS": "2",
+        "TUBEMQ_EXAMPLE_DELTA_SINK": f"delta:{lakes}/example_delta",
+        "TUBEMQ_EXAMPLE_BOUNDARIES": str(lakes / "boundaries.json"),
+        "TUBEMQ_DRILL_LAKES": str(lakes),
+    }
+    with running_airflow(
+        dags,
+        connections={
+            "tubemq_default": connection,
+            "lake_catalog": {"conn_type": "generic", "extra": catalog},
+        },
+        environment=environment,
+        parallelism=4,
+        root=tmp_path_factory.mktemp("airflow"),
+        triggerer=True,
+    ) as stack:
+        yield stack
