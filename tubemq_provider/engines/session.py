@@ -9,6 +9,7 @@ is the sink's.
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections import Counter
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 from tubemq_client.errors import ConfigError, from_text
 from tubemq_provider.engines.spark_runtime import job_group, open_session, temporary_conf
 from tubemq_provider.spark.access import access_file
+from tubemq_provider.spark.mends import mend_of
 from tubemq_provider.spark.reports import SplitReport, last_records, load_reports
 from tubemq_provider.spark.session import register, spark_options
 from tubemq_provider.windows.errors import CountMismatch, WindowError
@@ -132,7 +134,7 @@ class SessionEngine:
                 counts = self._counts(plan, staging, list(load_reports(reports)), total)
         except Exception as error:
             self._stop_if_cancelled(plan, error)
-            ours = from_text(str(error))
+            ours = from_text(str(error)) or mend_of(str(error), os.environ)
             if ours is None:
                 raise
             # With its class, so that whoever retries knows what no retry cures.

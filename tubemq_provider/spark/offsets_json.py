@@ -1,19 +1,33 @@
-"""Reads `startingOffsets` and `endingOffsets`: a word, or JSON by topic and partition key.
+"""Reads options that say where a read begins and ends: a word, a time, or JSON by topic and key.
 
-Pure text work: nothing here asks a broker what a word means, that is `planning`. Problems are
-returned as sentences that name the option, so that all of a user's mistakes can be shown at once.
+Pure text work: nothing here asks a broker what a word or a time means, that is `planning`. Problems
+are returned as sentences that name the option, so that all of a user's mistakes can be shown at
+once. Numbers are those of Spark's Kafka source where TubeMQ has none of its own (-2, -1).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tubemq_client.model import Partition
 from tubemq_provider.sources.tubemq.space import SPACE
 
-__all__ = ["EARLIEST", "LATEST", "STABLE", "Bound", "Bounds", "parse_bounds", "reversed_bounds"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "STABLE",
+    "At",
+    "Bound",
+    "Bounds",
+    "bound_of",
+    "parse_bounds",
+    "parse_instant",
+    "parse_instants",
+    "reversed_bounds",
+]
 
 EARLIEST = "earliest"
 """The first offset that retention has left."""
@@ -22,12 +36,23 @@ LATEST = "latest"
 STABLE = "stable"
 """The end that is on the broker's disk: survives a crash."""
 
-Bound = int | str
-"""An offset, or one of the words."""
-Bounds = str | Mapping[str, Bound]
-"""One word for every partition, or a bound by partition key."""
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The first record of this time or later; ms since 1970, UTC."""
+
+    ms: int
+
+
+Bound = int | str | At
+"""An offset, one of the words, or a time."""
+Bounds = str | At | Mapping[Partition, Bound]
+"""One word or time for every partition, or a bound for each."""
 
 Report = Callable[[str], None]
+
+_NUMBERS = {-2: EARLIEST, -1: LATEST}
+"""What Spark's Kafka source writes in JSON for these words."""
 
 _MISUSE = {
     ("startingOffsets", LATEST): "a bounded read that starts at the end would always be empty",
@@ -40,31 +65,46 @@ class _DuplicateKey(ValueError):
     pass
 
 
-def parse_bounds(option: str, text: str, topic: str | None, report: Report) -> Bounds:
+def bound_of(bounds: Bounds, partition: Partition) -> Bound:
+    """Where `partition` begins or ends; `KeyError` if nothing is said of it."""
+    return bounds[partition] if isinstance(bounds, Mapping) else bounds
+
+
+def parse_bounds(option: str, text: str, topics: Collection[str] | None, report: Report) -> Bounds:
     """The value of `option`; problems go to `report` and leave an empty mapping behind.
 
-    `topic` None skips the check that the JSON speaks of the topic being read.
+    `topics` None skips the check that the JSON speaks of the topics being read.
     """
     text = text.strip()
     if not text.startswith("{"):
         return _word(option, text, "", report) or {}
-    try:
-        document = json.loads(text, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        example = '{"<topic>": {"1:0": 2800}}'
-        report(f"{option}: not valid JSON ({error}); write {example} or a word such as 'earliest'")
-        return {}
-    return _by_partition(option, document, topic, report)
+    example = '{"<topic>": {"1:0": 2800}} or a word such as \'earliest\''
+    return _by_partition(option, text, example, topics, report, _offset)
+
+
+def parse_instant(option: str, text: str, report: Report) -> At | None:
+    """One time for all partitions."""
+    number = int(text) if text.isascii() and text.isdecimal() else -1
+    return _instant(option, "", number, report)
+
+
+def parse_instants(
+    option: str, text: str, topics: Collection[str] | None, report: Report
+) -> Mapping[Partition, Bound]:
+    """Times by topic and partition key."""
+    example = '{"<topic>": {"1:0": 1764000000000}}'
+    return _by_partition(option, text, example, topics, report, _instant)
 
 
 def reversed_bounds(start: Bounds, end: Bounds) -> list[str]:
     """A sentence for each partition whose given start lies beyond its given end."""
-    if isinstance(start, str) or isinstance(end, str):
+    if not (isinstance(start, Mapping) and isinstance(end, Mapping)):
         return []
+    given = ((partition, first, end.get(partition)) for partition, first in start.items())
     return [
-        f"startingOffsets {first} of partition {key} is beyond endingOffsets {end[key]}"
-        for key, first in start.items()
-        if isinstance(first, int) and isinstance(end.get(key), int) and first > end[key]  # type: ignore[operator]
+        f"startingOffsets {first} of partition {partition.key} is beyond endingOffsets {last}"
+        for partition, first, last in given
+        if isinstance(first, int) and isinstance(last, int) and first > last
     ]
 
 
@@ -89,32 +129,49 @@ def _word(option: str, text: Any, where: str, report: Report) -> str | None:
     return str(text)
 
 
-def _by_partition(option: str, document: Any, topic: str | None, report: Report) -> Bounds:
-    if topic is not None and set(document) != {topic}:
-        named = ", ".join(map(repr, document)) or "no topic"
-        report(f"{option}: names {named}, but the topic read is {topic!r}")
+def _by_partition(
+    option: str,
+    text: str,
+    example: str,
+    topics: Collection[str] | None,
+    report: Report,
+    read: Callable[[str, str, Any, Report], Bound | None],
+) -> Mapping[Partition, Bound]:
+    try:
+        document = json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        report(f"{option}: not valid JSON ({error}); write {example}")
         return {}
-    bounds: dict[str, Bound] = {}
-    for name, partitions in document.items():
+    if not isinstance(document, dict):
+        report(f"{option}: not an object; write {example}")
+        return {}
+    if topics is not None and set(document) != set(topics):
+        named = ", ".join(map(repr, document)) or "no topic"
+        wanted = ", ".join(map(repr, sorted(topics)))
+        report(f"{option}: names {named}, but the topic read is {wanted}")
+        return {}
+    bounds: dict[Partition, Bound] = {}
+    for topic, partitions in document.items():
         if not isinstance(partitions, dict):
-            report(f'{option}: topic {name!r} needs an object such as {{"1:0": 2800}}')
+            report(f'{option}: topic {topic!r} needs an object such as {{"1:0": 2800}}')
             continue
         for key, value in partitions.items():
-            bound = _bound(option, name, key, value, report)
+            try:
+                partition = Partition.from_key(topic, key)
+            except ValueError as error:
+                report(f"{option}: {error}")
+                continue
+            bound = read(option, f" of partition {key} of topic {topic!r}", value, report)
             if bound is not None:
-                bounds[key] = bound
+                bounds[partition] = bound
     return bounds
 
 
-def _bound(option: str, topic: str, key: str, value: Any, report: Report) -> Bound | None:
-    where = f" of partition {key} of topic {topic!r}"
-    try:
-        Partition.from_key(topic, key)
-    except ValueError as error:
-        report(f"{option}: {error}")
-        return None
+def _offset(option: str, where: str, value: Any, report: Report) -> Bound | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return _word(option, value, where, report)
+    if value in _NUMBERS:
+        return _word(option, _NUMBERS[value], where, report)
     if value < 0 or value % SPACE.step:
         lower = max(0, value - value % SPACE.step)
         report(
@@ -123,3 +180,14 @@ def _bound(option: str, topic: str, key: str, value: Any, report: Report) -> Bou
         )
         return None
     return value
+
+
+def _instant(option: str, where: str, value: Any, report: Report) -> At | None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LAST_MS:
+        report(f"{option}{where}: {value!r} is not a time in ms since 1970, as 1764000000000 is")
+        return None
+    return At(value)
+
+
+_LAST_MS = 253_402_300_799_999
+"""The end of the year 9999."""

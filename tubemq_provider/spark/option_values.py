@@ -31,18 +31,25 @@ class Option(NamedTuple):
 class OptionValues:
     """The given options under their documented names, and the list of `problems` so far.
 
-    `refused` maps names to why they are not taken; their values are never repeated in a message,
-    since one of them is a password.
+    `refused` maps names to why they are not taken, `refused_prefix` does so for all that begin
+    alike; their values are never repeated in a message, since one of them is a password.
     """
 
     def __init__(
-        self, known: Sequence[Option], given: Mapping[str, str], *, refused: Mapping[str, str]
+        self,
+        known: Sequence[Option],
+        given: Mapping[str, str],
+        *,
+        refused: Mapping[str, str],
+        refused_prefix: tuple[str, str] | None = None,
     ) -> None:
         self.problems: list[str] = []
         self._defaults = {option.name: option.default for option in known}
         self._values: dict[str, str] = {}
         self._names = {name.lower(): o.name for o in known for name in (o.name, *o.aliases)}
         for key, value in given.items():
+            if refused_prefix and key.lower().startswith(refused_prefix[0]):
+                refused = {key.lower(): refused_prefix[1], **refused}
             self._take(key, value, refused)
 
     def text(self, name: str) -> str | None:

@@ -10,7 +10,7 @@ import pyspark, pyarrow or pydantic.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,12 +19,16 @@ from tubemq_client.model import Address, ClientSettings, Partition
 from tubemq_provider.files.columns import RECORDS
 from tubemq_provider.spark.offsets_json import (
     EARLIEST,
+    LATEST,
     STABLE,
     Bounds,
     parse_bounds,
+    parse_instant,
+    parse_instants,
     reversed_bounds,
 )
 from tubemq_provider.spark.option_values import Option, OptionValues
+from tubemq_provider.spark.topics import TopicChoice, choose_topics
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
@@ -37,31 +41,53 @@ SUBJECT = 'options of format("tubemq")'
 OPTIONS = (
     Option("masters", ("tubemq.masters",)),
     Option("topic"),
-    Option("group"),
+    Option("subscribe"),
+    Option("subscribePattern"),
+    Option("assign"),
+    Option("admin"),
+    Option("group", ("groupIdPrefix",)),
     Option("window"),
     Option("startingOffsets", (), EARLIEST),
+    Option("startingTimestamp"),
+    Option("startingOffsetsByTimestamp"),
+    Option("startingOffsetsByTimestampStrategy", (), "error"),
     Option("endingOffsets", (), STABLE),
+    Option("endingTimestamp"),
+    Option("endingOffsetsByTimestamp"),
     Option("partitions"),
     Option("filters", ("streamIds",)),
     Option("columns"),
+    Option("includeAttributes", ("includeHeaders",), "true"),
     Option("minPartitions"),
-    Option("maxOffsetsPerPartition", (), "500000"),
+    Option("maxOffsetsPerPartition", ("maxRecordsPerPartition",), "500000"),
     Option("failOnDataLoss", (), "true"),
     Option("corruptRecords", (), "fail"),
     Option("batchBytes", (), str(4 * 1024 * 1024)),
-    Option("readTimeoutMs", (), "60000"),
+    Option("readTimeoutMs", ("kafkaConsumer.pollTimeoutMs",), "60000"),
     Option("rpcTimeoutMs", (), "10000"),
+    Option("planRetries", ("fetchOffset.numRetries",), "3"),
+    Option("planRetryMs", ("fetchOffset.retryIntervalMs",), "200"),
     Option("poolSize", (), "32"),
     Option("reportDir"),
     Option("configFile"),
 )
 
+_KAFKA = "kafka."
+_KAFKAS = (
+    "belongs to Kafka's clients; TubeMQ's are configured with 'masters', 'group' and 'configFile', "
+    "and no option lets a client move offsets by itself"
+)
 _REFUSED = {
     "password": "is not taken, because options show in query plans; name a file with 'configFile'",
     "path": "is not used; load() takes no argument, name the topic with the option 'topic'",
-    "subscribe": "is Kafka's word; name one topic with 'topic'",
     "kafka.bootstrap.servers": "is Kafka's word; name the masters with 'masters'",
+    "kafka.group.id": "is Kafka's word; name the group with 'group'",
 }
+_FIXED_BY_WINDOW = (
+    *("subscribe", "subscribePattern", "assign", "admin", "partitions"),
+    *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
+    *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +95,18 @@ class ReadOptions:
     """A checked set of options. Times are ms, sizes bytes, `max_entries` counts index entries.
 
     With a `window`, topic, group, filters and ranges come from the plan and `start`/`end` mean
-    nothing.
+    nothing. `late_start` is what a start by time means where no record is as late: ``error`` or
+    ``latest``.
     """
 
     masters: tuple[Address, ...]
-    topic: str
+    topics: TopicChoice
     group: str
     filters: tuple[str, ...]
     window: WindowPlan | None
     start: Bounds
     end: Bounds
-    partitions: tuple[Partition, ...] | None
+    late_start: str
     columns: tuple[str, ...]
     min_partitions: int | None
     max_entries: int
@@ -88,9 +115,21 @@ class ReadOptions:
     batch_bytes: int
     read_timeout_ms: int
     rpc_timeout_ms: int
+    plan_retries: int
+    plan_retry_ms: int
     pool_size: int
     report_dir: str | None
     config_file: str | None = None
+
+    @property
+    def topic(self) -> str:
+        """The topic, if there is one only; else all names."""
+        return ",".join(self.topics.names)
+
+    @property
+    def partitions(self) -> tuple[Partition, ...] | None:
+        """Those that were named."""
+        return self.topics.partitions
 
     @property
     def gap_policy(self) -> str:
@@ -111,25 +150,25 @@ class ReadOptions:
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
     """Check everything, then answer; raises `ConfigError` with all problems, one line each."""
-    values = OptionValues(OPTIONS, given, refused=_REFUSED)
+    values = OptionValues(OPTIONS, given, refused=_REFUSED, refused_prefix=(_KAFKA, _KAFKAS))
     config_file = values.text("configFile")
     if config_file is not None and values.text("masters") is None:
         masters: tuple[Address, ...] = ()  # the file names them
     else:
         masters = values.addresses("masters", default_port=8715)
     plan = _window(values)
-    topic, group, filters = _subject(values, plan)
-    start, end = _bounds(values, topic or None, windowed=plan is not None)
+    topics, group, filters = _subject(values, plan)
+    start, end = _bounds(values, topics.known, windowed=plan is not None)
     parsed = ReadOptions(
         masters=masters,
-        topic=topic,
+        topics=topics,
         group=group,
         filters=filters,
         window=plan,
         start=start,
         end=end,
-        partitions=_partitions(values, topic),
-        columns=values.choices("columns", RECORDS.names) or RECORDS.names,
+        late_start=values.choice("startingOffsetsByTimestampStrategy", ("error", LATEST)),
+        columns=_columns(values),
         min_partitions=values.integer("minPartitions", low=1, high=100_000),
         max_entries=values.number("maxOffsetsPerPartition", low=1),
         fail_on_data_loss=values.flag("failOnDataLoss"),
@@ -137,6 +176,8 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         batch_bytes=values.number("batchBytes", low=1, high=1 << 30),
         read_timeout_ms=values.number("readTimeoutMs", low=1),
         rpc_timeout_ms=values.number("rpcTimeoutMs", low=1),
+        plan_retries=values.number("planRetries", low=0, high=1000),
+        plan_retry_ms=values.number("planRetryMs", low=0),
         pool_size=values.number("poolSize", low=1, high=1000),
         report_dir=values.text("reportDir"),
         config_file=config_file,
@@ -153,7 +194,7 @@ def _window(values: OptionValues) -> WindowPlan | None:
     from tubemq_provider.windows.errors import DocumentError
     from tubemq_provider.windows.plan import WindowPlan
 
-    for other in ("startingOffsets", "endingOffsets", "partitions"):
+    for other in _FIXED_BY_WINDOW:
         if values.text(other) is not None:
             values.problems.append(f"{other}: cannot be combined with 'window', which fixes ranges")
     try:
@@ -165,17 +206,19 @@ def _window(values: OptionValues) -> WindowPlan | None:
     return None
 
 
-def _subject(values: OptionValues, plan: WindowPlan | None) -> tuple[str, str, tuple[str, ...]]:
-    """Topic, group and filters: from the window, which other options may only repeat."""
+def _subject(
+    values: OptionValues, plan: WindowPlan | None
+) -> tuple[TopicChoice, str, tuple[str, ...]]:
+    """Topics, group and filters: from the window, which other options may only repeat."""
     topic, group = values.text("topic"), values.text("group")
     filters = tuple(sorted(values.words("filters")))
     if values.text("window") is None:
-        for name, value in (("topic", topic), ("group", group)):
-            if not value:
-                values.problems.append(f"{name}: is needed")
-        return topic or "", group or "", filters
+        choice = choose_topics(values)
+        if not group:
+            values.problems.append("group: is needed")
+        return choice, group or "", filters
     if plan is None:
-        return topic or "", group or "", filters
+        return TopicChoice((topic or "",)), group or "", filters
     planned = tuple(sorted(plan.filters))
     for name, value, fixed in (
         ("topic", topic, plan.topic),
@@ -184,24 +227,37 @@ def _subject(values: OptionValues, plan: WindowPlan | None) -> tuple[str, str, t
     ):
         if value not in (None, fixed):
             values.problems.append(f"{name}: {value!r} differs from the window's {fixed!r}")
-    return plan.topic, plan.group, planned
+    return TopicChoice((plan.topic,)), plan.group, planned
 
 
-def _bounds(values: OptionValues, topic: str | None, *, windowed: bool) -> tuple[Bounds, Bounds]:
+def _columns(values: OptionValues) -> tuple[str, ...]:
+    named, attributes = values.choices("columns", RECORDS.names), values.flag("includeAttributes")
+    if attributes:
+        return named or RECORDS.names
+    if "attributes" in named:
+        values.problems.append("columns: names 'attributes', but includeAttributes is false")
+    return named or tuple(name for name in RECORDS.names if name != "attributes")
+
+
+def _bounds(
+    values: OptionValues, topics: Collection[str] | None, *, windowed: bool
+) -> tuple[Bounds, Bounds]:
     if windowed:
         return EARLIEST, STABLE
-    report = values.problems.append
-    start = parse_bounds("startingOffsets", values.value("startingOffsets"), topic, report)
-    end = parse_bounds("endingOffsets", values.value("endingOffsets"), topic, report)
+    start, end = _side(values, "starting", topics), _side(values, "ending", topics)
     values.problems.extend(reversed_bounds(start, end))
     return start, end
 
 
-def _partitions(values: OptionValues, topic: str) -> tuple[Partition, ...] | None:
-    found = set()
-    for key in values.words("partitions"):
-        try:
-            found.add(Partition.from_key(topic, key))
-        except ValueError as error:
-            values.problems.append(f"partitions: {error}")
-    return tuple(sorted(found)) or None
+def _side(values: OptionValues, side: str, topics: Collection[str] | None) -> Bounds:
+    """One of three options: offsets, one time, or times by partition."""
+    offsets, instant, instants = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
+    given = [name for name in (offsets, instant, instants) if values.text(name) is not None]
+    report = values.problems.append
+    if len(given) > 1:
+        report(f"{given[1]}: cannot be combined with {given[0]!r}, which says the same")
+    if instant in given:
+        return parse_instant(instant, values.value(instant), report) or {}
+    if instants in given:
+        return parse_instants(instants, values.value(instants), topics, report)
+    return parse_bounds(offsets, values.value(offsets), topics, report)

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from threading import Event
+from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
 from tubemq_client.model import BrokerNode, OffsetRange, Partition, PartitionEnds
-from tubemq_provider.spark.offsets_json import EARLIEST, LATEST, Bound, Bounds
+from tubemq_provider.spark.offsets_json import EARLIEST, LATEST, At, Bound, bound_of
 from tubemq_provider.spark.options import SUBJECT, ReadOptions
+from tubemq_provider.spark.timestamps import Place, find_places, open_reads
+from tubemq_provider.spark.topics import look_up_topics, unknown_partitions
 
 if TYPE_CHECKING:
+    from tubemq_client import TopicMetadata
     from tubemq_client.model import ClientSettings
     from tubemq_client.sync import Metadata
 
@@ -30,7 +35,7 @@ class PlannedRead:
     """A frozen read: sorted ranges, where their brokers are, a seed for reader groups, and the
     settings it was planned with, which tasks use too."""
 
-    topic: str
+    topics: tuple[str, ...]
     seed: str
     ranges: tuple[OffsetRange, ...]
     brokers: Mapping[int, BrokerNode]
@@ -38,49 +43,67 @@ class PlannedRead:
 
     def options(self) -> dict[str, str]:
         """Options that make another `load()` read exactly the same ranges."""
-        return {
-            "partitions": ",".join(range_.partition.key for range_ in self.ranges),
-            "startingOffsets": self._json("start"),
-            "endingOffsets": self._json("end"),
-        }
+        if len(self.topics) == 1:
+            keys = ",".join(range_.partition.key for range_ in self.ranges)
+            chosen = {"topic": self.topics[0], "partitions": keys}
+        else:
+            chosen = {"assign": json.dumps(self._by_topic(lambda r: r.partition.key, list))}
+        start = json.dumps(self._by_topic(lambda r: (r.partition.key, r.start), dict))
+        end = json.dumps(self._by_topic(lambda r: (r.partition.key, r.end), dict))
+        return {**chosen, "startingOffsets": start, "endingOffsets": end}
 
-    def _json(self, side: str) -> str:
-        offsets = {range_.partition.key: getattr(range_, side) for range_ in self.ranges}
-        return json.dumps({self.topic: offsets})
+    def _by_topic(
+        self, item: Callable[[OffsetRange], Any], kind: Callable[[Any], Any]
+    ) -> dict[str, Any]:
+        return {
+            topic: kind(item(r) for r in self.ranges if r.partition.topic == topic)
+            for topic in self.topics
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What brokers said: the fsynced ends, and the ends in memory where those were asked for."""
+    """What brokers said: the fsynced ends, the ends in memory where those were asked for, and where
+    times lie."""
 
     stable: Mapping[Partition, PartitionEnds]
     latest: Mapping[Partition, PartitionEnds]
+    places: Mapping[tuple[Partition, At], Place] = field(default_factory=dict)
 
 
 def plan_read(options: ReadOptions, settings: ClientSettings) -> PlannedRead:
-    """Resolve `options` against the cluster. Blocks for one master and one broker look-up.
+    """Resolve `options` against the cluster. Blocks for one master and one broker look-up a topic;
+    what the network broke is tried again as often as the options say.
 
     A window plan needs no offsets from brokers, only their addresses. Raises `errors.ConfigError`,
     `errors.DataLoss`, `errors.UnknownTopic` or `errors.NetworkError`.
     """
+    for done in range(options.plan_retries):
+        try:
+            return _plan(options, settings)
+        except errors.NetworkError:
+            Event().wait(options.plan_retry_ms * 2 ** min(done, 6) / 1000)
+    return _plan(options, settings)
+
+
+def _plan(options: ReadOptions, settings: ClientSettings) -> PlannedRead:
     from tubemq_client.sync import Metadata
 
     with Metadata(settings) as metadata:
-        found = metadata.topic(options.topic, options.group)
-        if not found.partitions:
-            raise errors.UnknownTopic(431, f"topic {options.topic!r} has no partition")
+        found = look_up_topics(metadata, options.topics, options.group)
+        known = [partition for topic in found.values() for partition in topic.partitions]
+        brokers = {id_: node for topic in found.values() for id_, node in topic.brokers.items()}
         if options.window is not None:
             ranges = tuple(options.window.reads())
-            named = {range_.partition for range_ in ranges}
-            problems = _unknown("window", options.topic, named, found.partitions)
+            problems = unknown_partitions("window", (r.partition for r in ranges), known)
             if problems:
                 raise errors.ConfigError(problems, subject=SUBJECT)
             seed = options.window.window_id
-            return PlannedRead(options.topic, seed, ranges, found.brokers, settings)
-        partitions = wanted_partitions(options, found.partitions)
-        ends = _look_up(metadata, options, partitions)
+            return PlannedRead(tuple(found), seed, ranges, brokers, settings)
+        partitions = wanted_partitions(options, known)
+        ends = _look_up(metadata, options, partitions, found)
     ranges = resolve_ranges(options, partitions, ends)
-    return PlannedRead(options.topic, _seed(ranges), ranges, found.brokers, settings)
+    return PlannedRead(tuple(found), _seed(ranges), ranges, brokers, settings)
 
 
 def wanted_partitions(options: ReadOptions, known: Iterable[Partition]) -> tuple[Partition, ...]:
@@ -91,17 +114,16 @@ def wanted_partitions(options: ReadOptions, known: Iterable[Partition]) -> tuple
     """
     known = sorted(known)
     wanted = options.partitions or tuple(known)
-    problems = _unknown("partitions", options.topic, wanted, known)
+    problems = unknown_partitions("partitions", wanted, known)
     for name, bounds in (("startingOffsets", options.start), ("endingOffsets", options.end)):
-        if isinstance(bounds, str):
+        if not isinstance(bounds, Mapping):
             continue
-        named = {Partition.from_key(options.topic, key) for key in bounds}
-        problems += _unknown(name, options.topic, named, known)
+        problems += unknown_partitions(name, bounds, known)
         problems += [
-            f"{name}: gives no offset for partition {partition.key} of topic {options.topic!r}; "
-            "add it, or name the partitions to read with 'partitions'"
+            f"{name}: gives no offset for partition {partition.key} of topic {partition.topic!r}; "
+            "add it, or name the partitions to read with 'partitions' or 'assign'"
             for partition in wanted
-            if partition not in named
+            if partition not in bounds
         ]
     if problems:
         raise errors.ConfigError(problems, subject=SUBJECT)
@@ -118,9 +140,13 @@ def resolve_ranges(
     """
     ranges, problems = [], []
     for partition in partitions:
-        low = ends.stable[partition].min_offset
-        start = _start(_bound(options.start, partition), low)
-        end = _end(_bound(options.end, partition), partition, ends)
+        first, last = bound_of(options.start, partition), bound_of(options.end, partition)
+        problem = _time_problem(options, partition, first, last, ends)
+        if problem:
+            problems.append(problem)
+            continue
+        end = _end(last, partition, ends)
+        start = _start(first, partition, ends, end)
         problem = _problem(partition, start, end, ends)
         if problem:
             problems.append(problem)
@@ -133,28 +159,84 @@ def resolve_ranges(
     return tuple(ranges)
 
 
-def _look_up(metadata: Metadata, options: ReadOptions, partitions: tuple[Partition, ...]) -> Ends:
+def _look_up(
+    metadata: Metadata,
+    options: ReadOptions,
+    partitions: tuple[Partition, ...],
+    topics: Mapping[str, TopicMetadata],
+) -> Ends:
     def ends(*, stable: bool) -> dict[Partition, PartitionEnds]:
-        return metadata.ends(options.topic, options.group, partitions, stable=stable)
+        found: dict[Partition, PartitionEnds] = {}
+        for topic, known in topics.items():
+            chosen = [partition for partition in partitions if partition.topic == topic]
+            if chosen:
+                found |= metadata.ends(topic, options.group, chosen, stable=stable, metadata=known)
+        return found
 
     stable = ends(stable=True)
-    bounds = [_bound(options.end, partition) for partition in partitions]
+    bounds = [bound_of(options.end, partition) for partition in partitions]
     needs_latest = any(bound == LATEST or isinstance(bound, int) for bound in bounds)
-    return Ends(stable, ends(stable=False) if needs_latest else stable)
+    places = _places(options, partitions, stable, topics)
+    return Ends(stable, ends(stable=False) if needs_latest else stable, places)
 
 
-def _bound(bounds: Bounds, partition: Partition) -> Bound:
-    return bounds if isinstance(bounds, str) else bounds[partition.key]
+def _places(
+    options: ReadOptions,
+    partitions: tuple[Partition, ...],
+    ends: Mapping[Partition, PartitionEnds],
+    topics: Mapping[str, TopicMetadata],
+) -> dict[tuple[Partition, At], Place]:
+    """Where the times lie that options name; opens a reader only if there are any."""
+    bounds = ((p, bound_of(side, p)) for side in (options.start, options.end) for p in partitions)
+    wanted = [(partition, bound) for partition, bound in bounds if isinstance(bound, At)]
+    if not wanted:
+        return {}
+    brokers = {id_: node for topic in topics.values() for id_, node in topic.brokers.items()}
+    with ExitStack() as stack:
+        return find_places(wanted, ends, open_reads(options, brokers, stack.enter_context))
 
 
-def _start(bound: Bound, low: int) -> int:
-    return low if bound == EARLIEST else int(bound)
+def _start(bound: Bound, partition: Partition, ends: Ends, end: int) -> int:
+    if isinstance(bound, At):
+        found = ends.places[partition, bound].offset
+        # No record is as late: the read of this partition is empty.
+        return max(end, ends.stable[partition].min_offset) if found is None else found
+    return ends.stable[partition].min_offset if bound == EARLIEST else int(bound)
 
 
 def _end(bound: Bound, partition: Partition, ends: Ends) -> int:
     if isinstance(bound, int):
         return bound
+    if isinstance(bound, At):
+        found = ends.places[partition, bound].offset
+        return ends.stable[partition].max_offset if found is None else found
     return (ends.latest if bound == LATEST else ends.stable)[partition].max_offset
+
+
+def _time_problem(
+    options: ReadOptions, partition: Partition, first: Bound, last: Bound, ends: Ends
+) -> str | None:
+    where = f"partition {partition.key} of topic {partition.topic!r}"
+    for bound in (first, last):
+        if isinstance(bound, At) and ends.places[partition, bound].untimed:
+            return (
+                f"startingTimestamp, endingTimestamp: records of {where} carry no message time; "
+                "give offsets"
+            )
+    if not isinstance(first, At):
+        return None
+    place = ends.places[partition, first]
+    if place.offset is None and options.late_start == "error":
+        return (
+            f"startingTimestamp: {where} has no record at {first.ms} or later; set "
+            "startingOffsetsByTimestampStrategy=latest to read nothing of it"
+        )
+    if place.cut and options.fail_on_data_loss:
+        return (
+            f"startingTimestamp: retention may have removed records of {where} at {first.ms} or "
+            "later; start with startingOffsets=earliest, or set failOnDataLoss=false"
+        )
+    return None
 
 
 def _problem(partition: Partition, start: int, end: int, ends: Ends) -> str | None:
@@ -186,17 +268,6 @@ def _refuse_loss(ranges: list[OffsetRange], ends: Ends) -> None:
         start=lost[0].start,
         available=ends.stable[lost[0].partition].min_offset,
     )
-
-
-def _unknown(
-    name: str, topic: str, partitions: Iterable[Partition], known: Iterable[Partition]
-) -> list[str]:
-    known = sorted(known)
-    listing = ", ".join(partition.key for partition in known)
-    return [
-        f"{name}: topic {topic!r} has no partition {partition.key}; it has {listing}"
-        for partition in sorted(set(partitions).difference(known))
-    ]
 
 
 def _seed(ranges: Iterable[OffsetRange]) -> str:

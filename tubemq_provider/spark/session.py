@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["freeze", "register", "spark_artifacts", "spark_options"]
 
 _ROOMS = {
-    "tubemq_client": ("_core", "_io", "_pb", "_wire", "config", "sync", "tdmsg"),
+    "tubemq_client": ("_core", "_io", "_pb", "_wire", "admin", "config", "sync", "tdmsg"),
     "tubemq_provider": ("files", "sources", "spark", "windows"),
     "pyspark_tubemq": (),
 }
@@ -44,6 +44,12 @@ _LEFT_OUT = (
     *("sources/tubemq/history.py", "sources/tubemq/message_time.py"),
 )
 """What a task never imports: how windows are planned and run."""
+_FROZEN = (
+    *("topic", "subscribe", "subscribePattern", "assign", "admin", "partitions"),
+    *("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
+    *("endingTimestamp", "endingOffsetsByTimestamp"),
+)
+"""Options that a frozen read says otherwise."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -82,7 +88,7 @@ def freeze(options: Mapping[str, str]) -> dict[str, str]:
         return dict(options)
     planned: PlannedRead = plan_read(parsed, parsed.settings())
     fixed = planned.options()
-    replaced = {name.lower() for name in fixed}
+    replaced = {name.lower() for name in (*fixed, *_FROZEN)}
     kept = {name: value for name, value in options.items() if name.lower() not in replaced}
     return {**kept, **fixed}
 

@@ -89,7 +89,7 @@ def test_tasks_need_no_file(tmp_path: Path) -> None:
 
     with access_file(SETTINGS) as path:
         options = parse_options({**READ, "configFile": str(path)})
-        planned = PlannedRead("demo", "s", (), {1: BrokerNode(1, "b", 8123)}, options.settings())
+        planned = PlannedRead(("demo",), "s", (), {1: BrokerNode(1, "b", 8123)}, options.settings())
         reader = TubeMQBatchReader(options, planned, None)  # type: ignore[arg-type]
     there = pickle.loads(pickle.dumps(reader))
     assert there._settings.auth == SETTINGS.auth

@@ -72,7 +72,9 @@ def test_an_unknown_option_suggests_the_one_that_was_meant() -> None:
 
 def test_kafka_habits_get_an_answer() -> None:
     assert "'masters'" in problems(**{"kafka.bootstrap.servers": "b:9092"})[0]
-    assert "'topic'" in problems(subscribe="demo")[0]
+    assert "'group'" in problems(**{"kafka.group.id": "g"})[0]
+    assert "lets a client move offsets" in problems(**{"kafka.auto.offset.reset": "latest"})[0]
+    assert "cannot be combined with 'topic'" in problems(subscribe="demo")[0]
     assert "load() takes no argument" in problems(path="demo")[0]
 
 
@@ -103,12 +105,18 @@ def test_a_password_is_refused_and_never_repeated() -> None:
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss: 'maybe' is neither 'true' nor 'false'"),
         ({"columns": "offset,offset"}, "columns: names a column twice"),
         ({"tubemq.masters": "m3"}, "masters: given twice"),
+        ({"includeHeaders": "false", "columns": "attributes,value"}, "columns: names 'attributes'"),
+        ({"startingTimestamp": "soon"}, "is not a time in ms since 1970"),
+        ({"endingOffsetsByTimestamp": '{"demo": {"1:0": -1}}'}, "is not a time in ms since 1970"),
+        ({"startingOffsets": '{"demo": {"1:0": -1}}'}, "'latest' makes no sense here"),
+        ({"endingOffsets": '{"demo": {"1:0": -2}}'}, "'earliest' makes no sense here"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_option(given: dict[str, str], sentence: str) -> None:
     found = problems(**given)
     assert len(found) == 1
-    assert found[0].startswith(next(iter(given)).removeprefix("tubemq."))
+    named = next(reversed(given)) if "columns" in given else next(iter(given))
+    assert found[0].startswith(named.removeprefix("tubemq."))
     assert sentence in found[0]
 
 
@@ -118,6 +126,39 @@ def test_a_start_beyond_the_end_names_the_partition() -> None:
         endingOffsets='{"demo": {"1:0": 28, "1:1": 28}}',
     )
     assert found == ["startingOffsets 2800 of partition 1:0 is beyond endingOffsets 28"]
+
+
+def test_topics_are_chosen_as_from_kafka() -> None:
+    base = {"masters": "m1", "groupIdPrefix": "etl"}
+    several = parse_options({**base, "subscribe": "a, b,a", "maxRecordsPerPartition": "10"})
+    assert (several.topics.names, several.group, several.max_entries) == (("a", "b"), "etl", 10)
+    assigned = parse_options({**base, "assign": '{"b": ["1:1"], "a": ["1:0", "2:0"]}'})
+    keys = [str(partition) for partition in assigned.partitions or ()]
+    assert keys == ["1:a:0", "1:b:1", "2:a:0"]
+    pattern = {**base, "subscribePattern": "a.*", "admin": "http://m1:8080"}
+    assert parse_options(pattern).topics.pattern == "a.*"
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({}, "topic: is needed"),
+        ({"subscribe": "a", "assign": '{"a": ["1:0"]}'}, "assign: cannot be combined with 'sub"),
+        ({"subscribePattern": "a.*"}, "admin: is needed with 'subscribePattern'"),
+        ({"subscribePattern": "(", "admin": "m:8080"}, "'(' is no regular expression"),
+        ({"topic": "a", "admin": "m:8080"}, "admin: is used with 'subscribePattern' only"),
+        ({"assign": '{"a": []}'}, "assign: names no partition"),
+        ({"assign": "[]"}, "assign: "),
+        ({"assign": '{"a": ["x"]}'}, "partition key 'x' is not"),
+        ({"subscribe": "a,b", "partitions": "1:0"}, "partitions: needs one topic"),
+        ({"topic": "a", "startingTimestamp": "1", "startingOffsets": "earliest"}, "says the same"),
+    ],
+)
+def test_a_wrong_choice_of_topics_is_named(given: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options({"masters": "m1", "group": "etl", **given})
+    assert len(caught.value.problems) == 1
+    assert sentence in caught.value.problems[0]
 
 
 def test_an_ipv6_master_is_understood() -> None:

@@ -1,0 +1,41 @@
+"""Spark's failures about interpreters and packages answer with what to change."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tubemq_provider.spark.mends import mend_of
+
+CRASH = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{CRASH}: ModuleNotFoundError: No module named 'pyarrow'", ["pyarrow", "pip install"]),
+        ("ModuleNotFoundError: No module named 'tubemq_provider'", ["spark_artifacts()", "--py-f"]),
+        ("ModuleNotFoundError: No module named 'google.protobuf'", ["google", "pip install"]),
+        ("[PYTHON_VERSION_MISMATCH] Python in worker has …", ["different versions of Python"]),
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: tubemq", ["register(spark)"]),
+        (CRASH, ["crashed", "batchBytes"]),
+    ],
+)
+def test_a_failure_names_the_setting_to_change(text: str, words: list[str]) -> None:
+    mend = mend_of(text, {"PYSPARK_PYTHON": "/wrong/python3"})
+    assert mend is not None
+    said = str(mend)
+    for word in [*words, sys.executable] if "pip" not in words else words:
+        assert word in said
+    if "different" not in said:
+        assert "/wrong/python3" in said
+
+
+def test_without_a_choice_the_one_of_the_path_is_named() -> None:
+    assert "python3 of PATH" in str(mend_of(CRASH, {}))
+
+
+def test_failures_of_another_kind_are_left_alone() -> None:
+    assert mend_of("No module named 'orders.transform'", {}) is None
+    assert mend_of("[TABLE_OR_VIEW_NOT_FOUND] tubemq", {}) is None

@@ -1,0 +1,68 @@
+"""What Spark's own failures mean for this source, and the way out of each.
+
+Where the worker's interpreter is the wrong one, or lacks a package, Spark says no more than that a
+worker has crashed. `mend_of` turns what it says into a sentence with the setting to change. Pure
+text work: this module starts nothing and imports no pyspark.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from tubemq_client.errors import ConfigError
+
+__all__ = ["mend_of"]
+
+_OURS: Final = "airflow-provider-tubemq[spark]"
+_SHIP: Final = (
+    "ship it with spark.addArtifacts(str(spark_artifacts()), pyfile=True), "
+    "addPyFile(str(spark_artifacts())) or --py-files, then register(spark)"
+)
+_MISSING = re.compile(r"No module named '([A-Za-z0-9_.]+)'")
+_SKEW = re.compile(r"PYTHON_VERSION_MISMATCH|different version .* than that in driver")
+_CRASH: Final = "Python worker exited unexpectedly"
+_NOT_FOUND: Final = "DATA_SOURCE_NOT_FOUND"
+
+
+def mend_of(text: str, environment: Mapping[str, str]) -> ConfigError | None:
+    """What to change so that the failure `text` goes away; None for a failure of another kind.
+
+    `environment` is that of the driver, where PYSPARK_PYTHON is looked for.
+    """
+    sentence = _sentence(text, environment.get("PYSPARK_PYTHON"))
+    return None if sentence is None else ConfigError(sentence, subject="Spark's Python")
+
+
+def _sentence(text: str, chosen: str | None) -> str | None:
+    python = chosen or "the python3 of PATH, as PYSPARK_PYTHON is not set"
+    choose = f"set PYSPARK_PYTHON={sys.executable} before the session starts"
+    missing = _MISSING.findall(text)
+    if missing:
+        return _missing(missing[-1].partition(".")[0], python, choose)
+    if _SKEW.search(text):
+        return f"driver and workers run different versions of Python: {choose}, on every node"
+    if _NOT_FOUND in text and "tubemq" in text:
+        return (
+            f"format tubemq was not found by the driver's worker ({python}): {choose}, call "
+            "tubemq_provider.spark.register(spark), or mend another package named pyspark_… whose "
+            "import fails and hides all formats"
+        )
+    if _CRASH in text:
+        return (
+            f"a Python worker ({python}) crashed: if it is not the interpreter that has {_OURS}, "
+            f"{choose}; if memory ran out, give spark.executor.pyspark.memory more or batchBytes "
+            "less"
+        )
+    return None
+
+
+def _missing(package: str, python: str, choose: str) -> str | None:
+    where = f"the workers' interpreter ({python}) has no package {package}: {choose}"
+    if package in ("tubemq_client", "tubemq_provider", "pyspark_tubemq"):
+        return f"{where}, if that is the wrong one; else install {_OURS} there, or {_SHIP}"
+    if package in ("pyarrow", "google", "protobuf", "pyspark"):
+        return f"{where}, if that is the wrong one; else run there: pip install '{_OURS}'"
+    return None

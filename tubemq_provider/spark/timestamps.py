@@ -1,0 +1,95 @@
+"""Finds the offset of a time for `startingTimestamp` and its like, by looking at few records.
+
+A time is what producers wrote into their records (``$msgTime$``, a minute, read as UTC): brokers
+keep no other. The given instant counts from the beginning of its minute, so that reads which end
+and begin at the same time share one boundary. Where records are out of order the boundary is one of
+the places where time passes the instant. This module must not decide what a missing time means for
+a read, beyond saying so, or keep a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from tubemq_client.model import Message, OffsetRange, Partition, PartitionEnds, message_minute
+from tubemq_provider.sources.tubemq.space import SPACE
+from tubemq_provider.spark.offsets_json import At
+from tubemq_provider.windows.probing import ReadRange, crossing, first_in
+
+if TYPE_CHECKING:
+    from tubemq_client.model import BrokerNode
+    from tubemq_provider.spark.options import ReadOptions
+
+__all__ = ["Place", "find_places", "open_reads"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an instant lies in one partition. `offset` None: no record is as late as that.
+
+    `cut` says that retention may have taken records of the instant or later; `untimed`, that the
+    partition has records and none of them tells a time.
+    """
+
+    offset: int | None
+    cut: bool = False
+    untimed: bool = False
+
+
+def find_places(
+    wanted: Iterable[tuple[Partition, At]], ends: Mapping[Partition, PartitionEnds], read: ReadRange
+) -> dict[tuple[Partition, At], Place]:
+    """The place of each pair; costs about log2(index entries) short reads for each."""
+    return {(p, at): _place(ends[p], _minute(at), read) for p, at in sorted(set(wanted), key=str)}
+
+
+def open_reads(
+    options: ReadOptions, brokers: Mapping[int, BrokerNode], opened: Callable[..., object]
+) -> ReadRange:
+    """Reads ranges one after the other with one reader, which `opened` is told of, to close it."""
+    from tubemq_client.sync import RangeReader
+
+    reader = RangeReader(
+        options.settings(),
+        group=options.group,
+        brokers=brokers,
+        pool_size=options.pool_size,
+        slot_seed="timestamps",
+        # What is corrupt is judged where it is read for good.
+        corrupt_records="drop",
+        gap_policy="skip",
+        deadline_ms=options.read_timeout_ms,
+    )
+    opened(reader)
+
+    def read(range_: OffsetRange) -> Iterator[Message]:
+        for batch in reader.read(range_):
+            yield from batch.messages()
+
+    return read
+
+
+def _minute(at: At) -> datetime:
+    return datetime.fromtimestamp(at.ms // 60_000 * 60, UTC)
+
+
+def _place(ends: PartitionEnds, instant: datetime, read: ReadRange) -> Place:
+    whole = OffsetRange(ends.partition, ends.min_offset, ends.max_offset)
+    if first_in(read, whole, _time) is None:
+        return Place(None, untimed=first_in(read, whole, lambda _: True) is not None)
+
+    def passed(rest: OffsetRange) -> bool:
+        first = first_in(read, rest, _time)
+        return first is None or first >= instant
+
+    offset = crossing(SPACE, ends, passed)
+    if offset == ends.max_offset:
+        return Place(None)
+    return Place(offset, cut=offset == ends.min_offset > 0)
+
+
+def _time(message: Message) -> datetime | None:
+    return message_minute(message.msg_time)

@@ -1,0 +1,150 @@
+"""Which topics and partitions a read is of: `topic`, `subscribe`, `subscribePattern` or `assign`.
+
+Checks what was written, and asks the cluster once for what there is. Topics by pattern come from
+the masters' HTTP administration, because TubeMQ's own protocol cannot list them. This module must
+not know offsets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tubemq_client import errors
+from tubemq_client.model import Partition
+
+if TYPE_CHECKING:
+    from tubemq_client import TopicMetadata
+    from tubemq_client.sync import Metadata
+    from tubemq_provider.spark.option_values import OptionValues
+
+__all__ = ["TopicChoice", "choose_topics", "look_up_topics", "unknown_partitions"]
+
+_CHOICES = ("topic", "subscribe", "subscribePattern", "assign")
+_SYSTEM = "__offset_history__"
+"""The brokers' own topic, which no pattern means."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChoice:
+    """`names` are empty with a `pattern`, which `admin` (HTTP addresses of masters) then answers;
+    `partitions` None means all of them."""
+
+    names: tuple[str, ...]
+    pattern: str | None = None
+    admin: str | None = None
+    partitions: tuple[Partition, ...] | None = None
+
+    @property
+    def known(self) -> Collection[str] | None:
+        """The topics that options may speak of; None if only the cluster can say."""
+        return self.names or None
+
+
+def choose_topics(values: OptionValues) -> TopicChoice:
+    """What the options say, exactly one of them; problems are collected in `values`."""
+    given = [name for name in _CHOICES if values.text(name) is not None]
+    if not given:
+        values.problems.append("topic: is needed (or 'subscribe', 'subscribePattern', 'assign')")
+    if len(given) > 1:
+        values.problems.append(f"{given[1]}: cannot be combined with {given[0]!r}")
+    if values.text("admin") is not None and "subscribePattern" not in given:
+        values.problems.append("admin: is used with 'subscribePattern' only")
+    if "assign" in given:
+        return _assigned(values)
+    if "subscribePattern" in given:
+        return _by_pattern(values)
+    names = tuple(dict.fromkeys(values.words("subscribe"))) or tuple(
+        name for name in [values.text("topic")] if name
+    )
+    return TopicChoice(names, partitions=_partitions(values, names))
+
+
+def look_up_topics(
+    metadata: Metadata, choice: TopicChoice, group: str
+) -> Mapping[str, TopicMetadata]:
+    """What the master knows of each topic. Raises `errors.UnknownTopic` for one without partitions,
+    and for a pattern that no topic matches."""
+    found = {}
+    for name in choice.names or _matching(choice):
+        found[name] = metadata.topic(name, group)
+        if not found[name].partitions:
+            raise errors.UnknownTopic(431, f"topic {name!r} has no partition")
+    return found
+
+
+def unknown_partitions(
+    option: str, partitions: Iterable[Partition], known: Iterable[Partition]
+) -> list[str]:
+    """A sentence for each partition that is not `known`."""
+    known = sorted(known)
+    problems = []
+    for partition in sorted(set(partitions).difference(known)):
+        listing = ", ".join(p.key for p in known if p.topic == partition.topic)
+        there = f"has no partition {partition.key}; it has {listing}" if listing else "is not read"
+        problems.append(f"{option}: topic {partition.topic!r} {there}")
+    return problems
+
+
+def _assigned(values: OptionValues) -> TopicChoice:
+    example = '{"<topic>": ["1:0", "1:1"]}'
+    if values.text("partitions") is not None:
+        values.problems.append("partitions: cannot be combined with 'assign', which names them")
+    try:
+        document = json.loads(values.value("assign"))
+        lists = {topic: list(keys) for topic, keys in document.items()}
+        found = [Partition.from_key(topic, str(key)) for topic in lists for key in lists[topic]]
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        values.problems.append(f"assign: {error}; write {example}")
+        return TopicChoice(())
+    if not found or not all(lists.values()):
+        values.problems.append(f"assign: names no partition; write {example}")
+    return TopicChoice(tuple(lists), partitions=tuple(sorted(set(found))))
+
+
+def _by_pattern(values: OptionValues) -> TopicChoice:
+    pattern = values.value("subscribePattern")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        values.problems.append(f"subscribePattern: {pattern!r} is no regular expression: {error}")
+    if values.text("partitions") is not None:
+        values.problems.append("partitions: needs one topic; use 'assign' for several")
+    if values.text("admin") is None:
+        values.problems.append(
+            "admin: is needed with 'subscribePattern' ('http://master1:8080,…'), because only the "
+            "masters' HTTP administration lists topics; or name the topics with 'subscribe'"
+        )
+    return TopicChoice((), pattern, values.text("admin"))
+
+
+def _partitions(values: OptionValues, names: Collection[str]) -> tuple[Partition, ...] | None:
+    words = values.words("partitions")
+    if words and len(names) > 1:
+        values.problems.append("partitions: needs one topic; use 'assign' for several")
+        return None
+    found = set()
+    for key in words:
+        try:
+            found.add(Partition.from_key(next(iter(names), ""), key))
+        except ValueError as error:
+            values.problems.append(f"partitions: {error}")
+    return tuple(sorted(found)) or None
+
+
+def _matching(choice: TopicChoice) -> list[str]:
+    from tubemq_client.admin import AdminClient
+
+    assert choice.pattern is not None
+    assert choice.admin is not None
+    with AdminClient(choice.admin) as client:
+        names = [info.name for info in client.topics() if info.name != _SYSTEM]
+    matching = [name for name in names if re.fullmatch(choice.pattern, name)]
+    if not matching:
+        raise errors.UnknownTopic(
+            431, f"subscribePattern: none of {len(names)} topics matches {choice.pattern!r}"
+        )
+    return matching
