@@ -26,6 +26,7 @@ __all__ = [
     "offsets_asset",
     "sanitize_uri",
     "sink_asset",
+    "topic_asset",
 ]
 
 CLUSTER_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -40,6 +41,11 @@ def offsets_asset(cluster: str, topic: str, group: str) -> Asset:
     missing for a while. Raises `ValueError` for names that TubeMQ or a URI could not carry.
     """
     return Asset(name=f"tubemq:{cluster}/{topic}/{group}", uri=_uri(cluster, topic, group))
+
+
+def topic_asset(cluster: str, topic: str) -> Asset:
+    """The asset of a topic, whoever reads it: what producing tasks have as outlet."""
+    return create_asset(cluster=cluster, topic=topic)
 
 
 def create_asset(

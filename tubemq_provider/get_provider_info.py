@@ -25,8 +25,10 @@ def get_provider_info() -> dict[str, object]:
                 "tags": ["service"],
             }
         ],
-        "hooks": _modules("hooks.tubemq"),
-        "operators": _modules("operators.ingest", "operators.sample"),
+        "hooks": _modules("hooks.tubemq", "hooks.admin"),
+        "operators": _modules(
+            "operators.ingest", "operators.sample", "operators.produce", "operators.offsets"
+        ),
         "cli": ["tubemq_provider.cli.definition.get_tubemq_commands"],
         "sensors": _modules("sensors.lag", "sensors.ready"),
         "triggers": _modules("triggers.lag", "triggers.offsets"),
@@ -69,6 +71,11 @@ _CONN_FIELDS: dict[str, object] = {
             "Default: port 8080 of each master."
         ),
         "schema": {"type": ["string", "null"], "format": "url"},
+    },
+    "admin_token": {
+        "label": "Administration token",
+        "description": "The masters' confModAuthToken; only changes over HTTP need it.",
+        "schema": {"type": ["string", "null"], "format": "password"},
     },
     "rpc_timeout_ms": {
         "label": "Request timeout (ms)",

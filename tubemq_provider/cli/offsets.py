@@ -16,10 +16,10 @@ from tubemq_client.terminal import visible
 from tubemq_provider.cli._show import changed, command, confirm, say
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.offsets.metadata_db import Group, groups, open_group
+from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets, stamp
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.cursor import CURSOR_VERSION, Position, epoch_of, newer_position
+from tubemq_provider.windows.cursor import CURSOR_VERSION, Position, newer_position
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
@@ -67,23 +67,9 @@ def set_position(args: Any) -> None:
     with open_group(args.asset) as group:
         store, cursor = group.cursor()
         if cursor is None:
-            cursor = _cursor_of_event(group)
-        if cursor.get("pending") or cursor.get("done"):
-            raise errors.ConfigError(
-                "windows are claimed or written beyond the position; let runs finish them first",
-                subject="offsets",
-            )
-        if "next" not in cursor:
-            raise errors.ConfigError(
-                f"epoch {epoch_of(cursor)!r} has no window yet; say where it begins with 'offsets "
-                f"epoch' under another name",
-                subject="offsets",
-            )
-        offsets = _offsets(args.offsets, cursor["next"])
-        event = group.newest_position()
-        # A cursor with a lower number would be taken for one that has fallen behind.
-        seq = max(cursor["seq"], event["position"]["seq"] if event else 0)
-        after = {**cursor, "seq": seq, "next": offsets, **_stamp(cursor)}
+            cursor = cursor_of_event(group.newest_position(), group.label, SPACE)
+        offsets = _offsets(args.offsets, cursor.get("next", {}))
+        after = moved(cursor, group.newest_position(), offsets, by=_BY, now=datetime.now(UTC))
         changed(args, cursor["next"], offsets)
         confirm(args)
         group.store_cursor(store, after)
@@ -205,32 +191,11 @@ def _offsets(text: str, known: Iterable[str]) -> dict[str, int]:
         given = json.loads(text)
     except (ValueError, RecursionError) as exc:
         raise DocumentError("--offsets", [f"it is not JSON: {exc}"]) from exc
-    if not isinstance(given, dict) or not given:
-        raise DocumentError("--offsets", ["it is not an object of offsets by partition"])
-    problems = [f"{key!r} is not {SPACE.key_form}" for key in given if not SPACE.is_key(key)]
-    problems += [
-        f"{key}: {bad}" for key, value in given.items() if (bad := SPACE.offset_problem(value))
-    ]
-    if missing := SPACE.ordered(set(known) - set(given)):
-        problems.append(f"name every partition of the group; missing: {', '.join(missing)}")
-    if problems:
-        raise DocumentError("--offsets", problems)
-    return dict(given)
+    return named_offsets(given, known, SPACE, subject="--offsets")
 
 
 def _stamp(cursor: Document) -> Document:
-    return {"rev": int(cursor.get("rev", 0)) + 1, "by": _BY, "updated": rfc3339(datetime.now(UTC))}
-
-
-def _cursor_of_event(group: Group) -> Document:
-    """The cursor of a group that has only events. Raises `errors.ConfigError` if it has none."""
-    event = group.newest_position()
-    if event is None:
-        raise errors.ConfigError(
-            f"{group.label} has no progress yet; give its first run initial_position instead",
-            subject="offsets",
-        )
-    return _base(event, Position(event["position"]["seq"], event["position"]["next"]))
+    return stamp(cursor, by=_BY, now=datetime.now(UTC))
 
 
 def _base(about: Mapping[str, Any], position: Position) -> Document:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, SecretStr
 
 from tubemq_client import errors
 from tubemq_client.config import ClientConfig, validated
@@ -41,6 +41,10 @@ class ConnectionConfig(ClientConfig):
     default_group: str | None = Field(None, description="group for look-ups not told one")
     admin_url: Annotated[str, BeforeValidator(_http_url)] | None = Field(
         None, description="HTTP address of a master"
+    )
+
+    admin_token: SecretStr | None = Field(
+        None, description="the masters' confModAuthToken, for changes over HTTP"
     )
 
     @classmethod

@@ -7,6 +7,7 @@ secret is logged or shown by `repr`.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from tubemq_client import errors
 from tubemq_client.model import ProducerSettings, address_text
 from tubemq_client.sync import AssignedConsumer, Metadata, Producer, RangeReader
 from tubemq_provider.hooks.connection import ConnectionConfig
+from tubemq_provider.hooks.connection_test import tested
+from tubemq_provider.hooks.suggestions import offering_topics
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.lag import Lag, lag_between
 
@@ -35,8 +38,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = ["TubeMQHook"]
-
-_PROBE_TOPIC = "tubemq_connection_test"
 
 
 class TubeMQHook(BaseHook):
@@ -92,7 +93,7 @@ class TubeMQHook(BaseHook):
 
     def topic(self, topic: str, group: str | None = None) -> TopicMetadata:
         """Brokers and partitions of `topic`. Raises `errors.UnknownTopic` and network errors."""
-        with self.get_conn() as client:
+        with self._asking(topic) as client:
             return client.topic(topic, group or self.config.default_group)
 
     def partitions(self, topic: str) -> dict[Partition, bool]:
@@ -108,14 +109,14 @@ class TubeMQHook(BaseHook):
         stable: bool = True,
     ) -> dict[Partition, PartitionEnds]:
         """Minimum and end offsets; `stable` ends survive a broker crash. One look-up per store."""
-        with self.get_conn() as client:
+        with self._asking(topic) as client:
             return client.ends(topic, self._group(group), partitions, stable=stable)
 
     def reachable_ends(
         self, topic: str, group: str | None = None, *, stable: bool = True
     ) -> ReachableEnds:
         """`ends` of the partitions whose brokers answer; `away` has the others, with the reason."""
-        with self.get_conn() as client:
+        with self._asking(topic) as client:
             return client.reachable_ends(topic, self._group(group), stable=stable)
 
     def lag(
@@ -199,33 +200,18 @@ class TubeMQHook(BaseHook):
         }
 
     def test_connection(self) -> tuple[bool, str]:
-        """Ask a master for a topic, and the administration, if an address is given; what was tried
-        is said. A cluster without authentication accepts any user."""
+        """Try names, masters, user, administration and brokers, in this order; what was tried and
+        what came of it is said. A cluster without authentication accepts any user."""
         try:
-            masters = ",".join(map(address_text, self.config.masters))
-            said = [f"a master of {masters} answered"]
-            with self.get_conn() as client:
-                client.topic(_PROBE_TOPIC)
-        except (errors.UnknownTopic, errors.Forbidden, errors.BadRequest) as exc:
-            if self.config.auth:
-                refused = "refused" if isinstance(exc, errors.Forbidden) else "not refused"
-                said.append(f"user {self.config.auth.username!r} was {refused}")
+            return tested(self.config)
         except errors.TubeMQError as exc:
             return False, str(exc)
-        return self._test_administration(said)
 
-    def _test_administration(self, said: list[str]) -> tuple[bool, str]:
-        if not self.config.admin_url:
-            return True, "; ".join([*said, "administration (HTTP) not tried: no address is given"])
-        from tubemq_client.admin import AdminClient
-
-        config = self.config
-        try:
-            with AdminClient(config.admin_urls(), timeout_ms=config.rpc_timeout_ms) as client:
-                client.master_group()
-        except errors.TubeMQError as exc:
-            return False, "; ".join([*said, f"administration at {config.admin_url}: {exc}"])
-        return True, "; ".join([*said, f"administration at {config.admin_url} answered"])
+    @contextmanager
+    def _asking(self, topic: str) -> Iterator[Metadata]:
+        """A client for look-ups of `topic`; if there is none, the error names those there are."""
+        with offering_topics(topic, lambda: self.config), self.get_conn() as client:
+            yield client
 
     def _group(self, group: str | None) -> str:
         return self.config.group_of(group, conn_id=self.tubemq_conn_id)

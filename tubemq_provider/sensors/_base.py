@@ -38,13 +38,21 @@ class TubeMQSensor(BaseSensorOperator):
 
     A deferrable sensor looks once in a worker and then waits in the triggerer; when its trigger
     fires, a worker looks again with the position of that moment. `timeout` counts from the first
-    look of a try, however often it is deferred.
+    look of a try, however often it is deferred. A topic that does not exist is waited for, with a
+    warning each time, unless `wait_for_topic` is False.
     """
 
     def __init__(
-        self, *, tubemq_conn_id: str, end: End, deferrable: bool | None = None, **kwargs: Any
+        self,
+        *,
+        tubemq_conn_id: str,
+        end: End,
+        deferrable: bool | None = None,
+        wait_for_topic: bool = True,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.wait_for_topic = wait_for_topic
         self.tubemq_conn_id = tubemq_conn_id
         self.end = end
         if deferrable is None:
@@ -101,7 +109,11 @@ class TubeMQSensor(BaseSensorOperator):
             with fatal_errors_fail_the_task():
                 return self._look_or_wait(context)
         except errors.TubeMQError as exc:
-            self.log.warning("not yet: %s", exc)
+            self.log.warning(
+                "not yet: %s\nlook further with: airflow tubemq check --conn-id %s",
+                exc,
+                self.tubemq_conn_id,
+            )
             return PokeReturnValue(is_done=False)
 
     def _look_or_wait(self, context: Context) -> PokeReturnValue:
@@ -109,7 +121,12 @@ class TubeMQSensor(BaseSensorOperator):
             return self.look(context)
         except errors.UnknownTopic as exc:
             # Fatal elsewhere; here the topic may be announced any moment.
-            self.log.info("not yet: %s", exc)
+            if not self.wait_for_topic:
+                raise
+            self.log.warning(
+                "not yet: %s\nif it is not about to be made, wait_for_topic=False fails the task",
+                exc,
+            )
             return PokeReturnValue(is_done=False)
 
 

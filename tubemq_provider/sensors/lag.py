@@ -71,6 +71,7 @@ class TubeMQLagSensor(TubeMQSensor):
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
     :param deferrable: wait in the triggerer, without a worker slot. Default: Airflow's
         ``[operators] default_deferrable``.
+    :param wait_for_topic: False fails the task if the topic does not exist, instead of waiting.
 
     A mapped sensor needs ``inlets=[offsets_asset(cluster, topic, group)]`` in its ``.partial()``.
 

@@ -80,6 +80,7 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
     :param tubemq_conn_id: the connection.
     :param deferrable: wait in the triggerer, without a worker slot. Default: Airflow's
         ``[operators] default_deferrable``.
+    :param wait_for_topic: False fails the task if the topic does not exist, instead of waiting.
 
     XCom: ``{"topic", "end", "ends": {"1:0": 2800}, "lag", "lag_by_store"}``; here lag counts from
     the start of the logs: index entries a new group would find, an upper bound on records.

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
+from airflow.sdk import ExceptionRetryPolicy, RetryAction
 
 from tubemq_client import OffsetRange, Partition, ProducerSettings, Record
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
-from tubemq_client.errors import ConfigError, ConnectError
+from tubemq_client.errors import ConfigError, ConnectError, TlsError, UnknownTopic
+from tubemq_provider.hooks.admin import TubeMQAdminHook
+from tubemq_provider.hooks.retries import tubemq_retry_policy
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.windows.errors import StoreConflict, WindowNotReady
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 
 TOPIC = "orders"
+TOKEN = "abc"
 
 
 def at(key: str) -> Partition:
@@ -107,8 +114,8 @@ def test_connection_test_tells_who_answered_or_why_not(
 ) -> None:
     worked, said = hook.test_connection()
     assert worked
-    assert f"a master of {hook.config.masters[0][0]}" in said
-    assert "administration (HTTP) not tried" in said
+    assert "resolved; a master answered" in said
+    assert "not tried: administration" in said
     mq.stop()
     worked, said = hook.test_connection()
     assert not worked
@@ -122,3 +129,59 @@ def test_a_lookup_without_group_says_what_to_set(hook: TubeMQHook) -> None:
 
 def test_spark_options_name_the_masters(hook: TubeMQHook, mq: EmbeddedTubeMQ) -> None:
     assert hook.spark_options() == {"masters": mq.masters, "rpcTimeoutMs": "10000"}
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedTubeMQ]:
+    """A cluster with administration, and the connection to it."""
+    with EmbeddedTubeMQ(topics=[TopicSpec("orders"), TopicSpec("clicks")]) as server:
+        extra = {
+            "cluster": "test",
+            "admin_url": f"http://{server.master_web}",
+            "admin_token": TOKEN,
+        }
+        connection = {"conn_type": "tubemq", "host": server.masters, "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", json.dumps(connection))
+        yield server
+
+
+def test_connection_test_says_each_thing_that_it_tried(served: EmbeddedTubeMQ) -> None:
+    worked, said = TubeMQHook().test_connection()
+    assert worked
+    for step in ("resolved", "a master answered", "administration at", "1 brokers accept"):
+        assert step in said
+    assert TOKEN not in said
+    served.broker(1).stop()
+    worked, said = TubeMQHook().test_connection()
+    assert not worked
+    assert "does not accept connections" in said
+
+
+def test_a_topic_that_nearly_matches_is_offered(served: EmbeddedTubeMQ) -> None:
+    with pytest.raises(UnknownTopic, match=r"did you mean 'orders'\?\nthere are: clicks, orders"):
+        TubeMQHook().ends("oders", "lake")
+
+
+def test_the_admin_hook_makes_and_lists_topics(served: EmbeddedTubeMQ) -> None:
+    hook = TubeMQAdminHook()
+    assert not hook.has_topic("returns")
+    hook.create_topic("returns")
+    assert {found.name for found in hook.topics()} == {"clicks", "orders", "returns"}
+    assert TOKEN not in repr(hook) + repr(hook.config)
+
+
+def test_the_retry_policy_says_what_the_errors_say() -> None:
+    policy = tubemq_retry_policy(network_delay=timedelta(seconds=7))
+
+    def judged(error: Exception) -> tuple[RetryAction, timedelta | None]:
+        found = policy.evaluate(error, 1, 3)
+        return found.action, found.retry_delay
+
+    assert judged(ConnectError("refused")) == (RetryAction.RETRY, timedelta(seconds=7))
+    assert judged(TlsError("no handshake"))[0] is RetryAction.FAIL
+    assert judged(ConfigError("wrong"))[0] is RetryAction.FAIL
+    assert judged(WindowNotReady("later")) == (RetryAction.RETRY, timedelta(minutes=2))
+    assert judged(StoreConflict("again")) == (RetryAction.RETRY, None)
+    assert judged(KeyError("mine"))[0] is RetryAction.DEFAULT
+    again = ExceptionRetryPolicy.deserialize(json.loads(json.dumps(policy.serialize())))
+    assert again.evaluate(ConnectError("refused"), 1, 3).action is RetryAction.RETRY

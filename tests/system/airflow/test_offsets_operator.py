@@ -1,0 +1,84 @@
+"""Progress looked at and set from a Dag, with the rules of the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from tests.provider.airflow.contexts import fake_context
+from tubemq_client import Partition, Record
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.errors import ConfigError
+from tubemq_provider.assets import offsets_asset
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.offsets import TubeMQOffsetsOperator
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60), pytest.mark.usefixtures("hook")]
+
+TOPIC = "orders"
+ASSET = offsets_asset("test", TOPIC, "lake")
+
+
+def offsets(**arguments: Any) -> TubeMQOffsetsOperator:
+    given = {"topic": TOPIC, "group": "lake", "cluster": "test", **arguments}
+    return TubeMQOffsetsOperator(task_id="offsets", **given)
+
+
+def execute(task: Any, context: Any) -> Any:
+    return type(task).execute.__wrapped__(task, context)
+
+
+@pytest.fixture
+def state(mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Any) -> dict[str, Any]:
+    """Progress after one window of 5 records in 1:0."""
+    partition = Partition.from_key(TOPIC, "1:0")
+    list(hook.produce(TOPIC, [Record(b"x", partition=partition)] * 5))
+    mq.broker(1).store(TOPIC, 0).flush()
+    kept: dict[str, Any] = {}
+    task = TubeMQSparkIngestOperator(
+        task_id="ingest",
+        topic=TOPIC,
+        group="lake",
+        cluster="test",
+        path=str(tmp_path / "lake"),
+        engine="inline",
+        initial_position="earliest",
+    )
+    assert execute(task, fake_context(task, kept))["total"] == 5
+    return kept
+
+
+def test_it_shows_where_a_group_is(state: dict[str, Any]) -> None:
+    task = offsets()
+    assert (task.inlets, task.outlets) == ([ASSET], [ASSET])
+    shown = execute(task, fake_context(task, state))
+    assert shown["before"]["1:0"] == shown["after"]["1:0"] == 140
+    assert (shown["lag"], shown["changed"]) == (0, False)
+
+
+def test_it_sets_a_group_and_a_dry_run_does_not(state: dict[str, Any]) -> None:
+    task = offsets(action="set", to="earliest", dry_run=True)
+    shown = execute(task, fake_context(task, state))
+    assert (shown["after"]["1:0"], shown["lag"], shown["changed"]) == (0, 5, False)
+    assert state[ASSET]["cursor"]["next"]["1:0"] == 140
+    task = offsets(action="set", to="earliest")
+    assert execute(task, fake_context(task, state))["changed"]
+    assert state[ASSET]["cursor"]["next"]["1:0"] == 0
+    assert state[ASSET]["cursor"]["rev"] == 2
+    after = execute(offsets(), fake_context(offsets(), state))
+    assert after["lag"] == 5
+
+
+def test_offsets_that_are_none_are_refused(state: dict[str, Any]) -> None:
+    task = offsets(action="set", to={"1:0": 28})
+    with pytest.raises(AirflowFailException, match="name every partition of the group; missing"):
+        execute(task, fake_context(task, state))
+    with pytest.raises(ConfigError, match=r"action='set' needs to="):
+        offsets(action="set")
+    with pytest.raises(ConfigError, match=r"action='show' takes no to="):
+        offsets(to="earliest")
+    with pytest.raises(ConfigError, match="dry_run has no effect"):
+        offsets(dry_run=True)

@@ -1,0 +1,142 @@
+"""What is sent from a Dag: every record with a receipt, or a task that fails and goes on behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from tubemq_client import OffsetRange, Partition, Record
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.errors import ConfigError
+from tubemq_provider.assets import topic_asset
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.operators.produce import TubeMQProduceOperator
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60), pytest.mark.usefixtures("hook")]
+
+TOPIC = "orders"
+
+
+def produce(**arguments: Any) -> TubeMQProduceOperator:
+    given = {"topic": TOPIC, "cluster": "test", **arguments}
+    return TubeMQProduceOperator(task_id="send", **given)
+
+
+def execute(task: TubeMQProduceOperator, state: dict[str, Any] | None = None) -> dict[str, Any]:
+    context = {"task_state_store": State(state), "ds": "2026-01-01", "run_id": "manual"}
+    done: dict[str, Any] = type(task).execute.__wrapped__(task, context)  # type: ignore[attr-defined]
+    return done
+
+
+class State(dict[str, Any]):
+    """A task's state, which outlives tries."""
+
+    def __init__(self, kept: dict[str, Any] | None) -> None:
+        self.kept = {} if kept is None else kept
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.kept.get(key, default)
+
+    def set(self, key: str, value: Any) -> None:
+        self.kept[key] = value
+
+    def delete(self, key: str) -> None:
+        self.kept.pop(key, None)
+
+
+def stored(mq: EmbeddedTubeMQ, hook: TubeMQHook) -> list[bytes]:
+    for broker_id in (1, 2):
+        for store in (0, 1):
+            mq.broker(broker_id).store(TOPIC, store).flush()
+    ends = hook.ends(TOPIC, "lake")
+    ranges = [OffsetRange(partition, 0, found.max_offset) for partition, found in ends.items()]
+    return sorted(m.body for r in ranges for m in hook.read_range(r, group="lake"))
+
+
+def test_each_record_has_a_receipt(mq: EmbeddedTubeMQ, hook: TubeMQHook) -> None:
+    task = produce(records=[{"n": 1}, "two", b"three", Record(b"four"), 5])
+    assert task.outlets == [topic_asset("test", TOPIC)]
+    done = execute(task)
+    assert (done["topic"], done["records"], done["continued_after"]) == (TOPIC, 5, 0)
+    assert done["bytes"] == len(b'{"n":1}twothreefour5')
+    assert stored(mq, hook) == sorted([b'{"n":1}', b"two", b"three", b"four", b"5"])
+    assert {key: end for key, end in done["ends"].items() if end}
+
+
+def test_a_function_gets_what_it_names_of_the_context(mq: EmbeddedTubeMQ, hook: TubeMQHook) -> None:
+    def rows(ds: str) -> Iterator[dict[str, str]]:
+        yield {"day": ds}
+
+    assert execute(produce(producer_function=rows))["records"] == 1
+    assert stored(mq, hook) == [b'{"day":"2026-01-01"}']
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "bodies"),
+    [
+        (
+            "a.csv",
+            "id,city\n1,Köln\n2,Ulm\n",
+            ['{"id":"1","city":"Köln"}', '{"id":"2","city":"Ulm"}'],
+        ),
+        ("a.jsonl", '{"id": 1}\n\n{"id": 2}\n', ['{"id": 1}', '{"id": 2}']),
+        ("a.txt", "one\ntwo", ["one", "two"]),
+    ],
+)
+def test_a_row_of_a_file_is_a_record(
+    name: str, text: str, bodies: list[str], tmp_path: Path, mq: EmbeddedTubeMQ, hook: TubeMQHook
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert execute(produce(file=str(tmp_path / name)))["records"] == 2
+    assert stored(mq, hook) == sorted(body.encode() for body in bodies)
+
+
+def test_the_first_record_that_is_not_delivered_fails_the_task_and_a_retry_goes_on_behind_it(
+    mq: EmbeddedTubeMQ, hook: TubeMQHook
+) -> None:
+    state: dict[str, Any] = {}
+    good = [f"{n}" for n in range(20)]
+    with pytest.raises(AirflowFailException, match="record 20 is object"):
+        execute(produce(records=[*good, object()]), state)
+    assert state == {"tubemq_sent": 20}
+    done = execute(produce(records=[*good, "mended"]), state)
+    assert (done["records"], done["continued_after"]) == (1, 20)
+    assert stored(mq, hook) == sorted(body.encode() for body in [*good, "mended"])
+    assert state == {}, "a cleared task sends again"
+
+
+def test_a_topic_that_is_not_there_fails_the_task() -> None:
+    with pytest.raises(AirflowFailException, match="UnknownTopic"):
+        execute(produce(topic="oders", records=["x"]))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({}, "give one of records, producer_function and file"),
+        ({"records": ["a"], "file": "/a.csv"}, "give one of"),
+        ({"file": "/a.parquet"}, "neither .csv nor .jsonl nor .txt"),
+        ({"records": ["a"], "on_retry": "maybe"}, "on_retry"),
+        ({"records": ["a"], "topic": "{{ ds }}"}, "topic: cannot be a template"),
+    ],
+)
+def test_mistakes_show_when_the_dag_is_parsed(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        produce(**wrong)
+
+
+def test_a_field_can_name_the_stream(mq: EmbeddedTubeMQ, hook: TubeMQHook) -> None:
+    execute(produce(records=[{"kind": "a"}, {"kind": "b"}], stream_field="kind"))
+    stored(mq, hook)
+    ends = hook.ends(TOPIC, "lake")
+    ranges = [OffsetRange(partition, 0, found.max_offset) for partition, found in ends.items()]
+    assert sorted(
+        (m.stream_id, m.body) for r in ranges for m in hook.read_range(r, group="lake")
+    ) == [("a", b'{"kind":"a"}'), ("b", b'{"kind":"b"}')]
+    with pytest.raises(AirflowFailException, match="record 0 has no field 'kind'"):
+        execute(produce(records=["text"], stream_field="kind"))
+    assert Partition.from_key(TOPIC, "1:0") in ends

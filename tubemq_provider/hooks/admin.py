@@ -1,0 +1,107 @@
+"""`TubeMQAdminHook`: topics, groups and positions of a cluster, from an Airflow connection.
+
+Administration goes over HTTP to the masters, changes with the connection's administration token,
+which only this hook reads. Each call is one client, opened and closed; methods block. What a
+change means to clients is in docs/administration.md.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import BaseHook
+
+from tubemq_client.admin import AdminClient
+from tubemq_provider.hooks.connection import ConnectionConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tubemq_client import Partition
+    from tubemq_client.admin import GroupLag, OffsetChange, TopicInfo
+
+__all__ = ["TubeMQAdminHook"]
+
+
+class TubeMQAdminHook(BaseHook):
+    """Administers the cluster of the connection `tubemq_conn_id`.
+
+    The connection's `admin_url` says where (default: port 8080 of each master), its `admin_token`
+    is the masters' ``confModAuthToken``; only changes need it.
+
+    :param tubemq_conn_id: id of a connection of type ``tubemq``.
+    """
+
+    conn_name_attr = "tubemq_conn_id"
+    default_conn_name = "tubemq_default"
+    conn_type = "tubemq"
+    hook_name = "Apache InLong TubeMQ"
+
+    def __init__(self, tubemq_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.tubemq_conn_id = tubemq_conn_id
+
+    def __repr__(self) -> str:
+        return f"TubeMQAdminHook({self.tubemq_conn_id!r})"
+
+    @cached_property
+    def config(self) -> ConnectionConfig:
+        """The validated connection. Raises `errors.ConfigError` that lists every problem."""
+        return ConnectionConfig.from_connection(self.get_connection(self.tubemq_conn_id))
+
+    def get_conn(self) -> AdminClient:
+        """The client, with all that it can do; a context manager that the caller closes."""
+        config = self.config
+        return AdminClient(
+            config.admin_urls(),
+            token=config.admin_token,
+            user="airflow",
+            timeout_ms=config.rpc_timeout_ms,
+        )
+
+    def topics(self, names: Sequence[str] = ()) -> list[TopicInfo]:
+        """What the masters know of topics; all, or those of `names`."""
+        with self.get_conn() as client:
+            return client.topics(names)
+
+    def has_topic(self, name: str) -> bool:
+        """Whether any broker has the topic."""
+        return any(found.name == name for found in self.topics())
+
+    def create_topic(self, name: str, **settings: Any) -> None:
+        """Make a topic, on every broker unless `broker_ids` names some; `settings` are those of
+        `AdminClient.create_topic`. Raises `errors.AdminError` with what each broker said."""
+        with self.get_conn() as client:
+            client.create_topic(name, **settings)
+
+    def modify_topic(self, name: str, **settings: Any) -> None:
+        """Change a topic; stores and partitions only grow."""
+        with self.get_conn() as client:
+            client.modify_topic(name, **settings)
+
+    def delete_topic(self, name: str, **settings: Any) -> None:
+        """Delete a topic; there is no way back with `remove_data`."""
+        with self.get_conn() as client:
+            client.delete_topic(name, **settings)
+
+    def group_lag(self, group: str, topic: str | None = None) -> list[GroupLag]:
+        """How far a group of TubeMQ's own consumers is behind, to the ends in memory."""
+        with self.get_conn() as client:
+            return client.lag(group, topic)
+
+    def set_group_offsets(
+        self,
+        group: str,
+        offsets: Mapping[Partition, int | Literal["earliest", "latest"]],
+        *,
+        dry_run: bool = False,
+    ) -> list[OffsetChange]:
+        """Move the positions that brokers keep for `group`: offsets, ``earliest`` or ``latest`` by
+        partition. `dry_run` only says what would be.
+
+        Stop the group's consumers first. Progress of ingest tasks is not kept there:
+        `TubeMQOffsetsOperator` is for that.
+        """
+        with self.get_conn() as client:
+            return client.set_offsets(group, offsets, dry_run=dry_run)

@@ -1,0 +1,77 @@
+"""What a group's progress looks like after a person has set it: the rules, and no store.
+
+Used by the command line, which writes through Airflow's database, and by the operator, which writes
+as a task does. Pure functions of documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from tubemq_client import errors
+from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.cursor import CURSOR_VERSION, Position, epoch_of
+from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.spaces import OffsetSpace
+
+__all__ = ["cursor_of_event", "moved", "named_offsets", "stamp"]
+
+
+def moved(
+    cursor: Document, event: Document | None, offsets: Mapping[str, int], *, by: str, now: datetime
+) -> Document:
+    """`cursor` with other offsets; the number of the last accepted window stays.
+
+    Raises `errors.ConfigError` where windows are claimed, or there is no window to come after.
+    """
+    if cursor.get("pending") or cursor.get("done"):
+        raise errors.ConfigError(
+            "windows are claimed or written beyond the position; let runs finish them first",
+            subject="offsets",
+        )
+    if "next" not in cursor:
+        raise errors.ConfigError(
+            f"epoch {epoch_of(cursor)!r} has no window yet; say where it begins with 'offsets "
+            f"epoch' under another name",
+            subject="offsets",
+        )
+    # A cursor with a lower number would be taken for one that has fallen behind.
+    seq = max(cursor["seq"], event["position"]["seq"] if event else 0)
+    return {**cursor, "seq": seq, "next": dict(offsets), **stamp(cursor, by=by, now=now)}
+
+
+def stamp(cursor: Document, *, by: str, now: datetime) -> Document:
+    """Who changed it and when, and one revision more."""
+    return {"rev": int(cursor.get("rev", 0)) + 1, "by": by, "updated": rfc3339(now)}
+
+
+def cursor_of_event(event: Document | None, group: str, space: OffsetSpace) -> Document:
+    """The cursor of a group that has only events. Raises `errors.ConfigError` if it has none."""
+    if event is None:
+        raise errors.ConfigError(
+            f"{group} has no progress yet; give its first run initial_position instead",
+            subject="offsets",
+        )
+    position = Position(event["position"]["seq"], event["position"]["next"])
+    names = {name: str(event.get(name, "")) for name in ("cluster", "topic", "group", "epoch")}
+    h = event["position"]["h"]
+    return {"v": CURSOR_VERSION, **names, **position.to_document(h, space)}
+
+
+def named_offsets(
+    given: object, known: Iterable[str], space: OffsetSpace, *, subject: str
+) -> dict[str, int]:
+    """Offsets of all `known` partitions. Raises `DocumentError` with every problem."""
+    if not isinstance(given, Mapping) or not given:
+        raise DocumentError(subject, ["it is not an object of offsets by partition"])
+    problems = [f"{key!r} is not {space.key_form}" for key in given if not space.is_key(key)]
+    problems += [
+        f"{key}: {bad}" for key, value in given.items() if (bad := space.offset_problem(value))
+    ]
+    if missing := space.ordered(set(known) - set(given)):
+        problems.append(f"name every partition of the group; missing: {', '.join(missing)}")
+    if problems:
+        raise DocumentError(subject, problems)
+    return dict(given)

@@ -1,0 +1,226 @@
+"""`TubeMQOffsetsOperator`: look at a group's progress, set it, or show it at the brokers, in a Dag.
+
+What ``airflow tubemq offsets`` does by hand, as a task: with the Dag's history, its permissions and
+an entry in the log for each change. Only a task that has the group's offsets asset can touch its
+progress, so Airflow shows on the asset which tasks do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from airflow.sdk import BaseOperator
+from pydantic import BeforeValidator
+
+from tubemq_client.config import GroupName, TopicName
+from tubemq_client.model import Partition
+from tubemq_provider.arguments import (
+    ClusterAlias,
+    TaskArguments,
+    check_literals,
+    from_json,
+    is_mapped,
+    of_topic,
+    parse,
+)
+from tubemq_provider.assets import offsets_asset
+from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.choose import StoreName, TaskStore, store_for
+from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets
+from tubemq_provider.sources.tubemq.space import SPACE
+from tubemq_provider.windows.cursor import newer_position
+from tubemq_provider.windows.lag import lag_between
+from tubemq_provider.windows.policies import end_word
+from tubemq_provider.windows.protocols import ClaimStore, Document
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from tubemq_client import PartitionEnds
+
+__all__ = ["TubeMQOffsetsOperator"]
+
+Action = Literal["show", "set", "mirror"]
+
+
+def _target(value: object) -> object:
+    value = from_json(value)
+    if value in (None, "earliest", "stable", "latest") or (isinstance(value, dict) and value):
+        return end_word(value)
+    raise ValueError(f"{value!r} is neither 'earliest' nor 'stable' nor offsets by partition")
+
+
+class OffsetsArguments(TaskArguments):
+    """Arguments of `TubeMQOffsetsOperator`."""
+
+    topic: TopicName
+    group: GroupName
+    cluster: ClusterAlias
+    action: Action = "show"
+    to: Annotated[str | dict[str, Any] | None, BeforeValidator(_target)] = None
+    dry_run: bool = False
+    offset_store: StoreName = "asset_state"
+
+    def between(self, unknown: frozenset[str]) -> list[str]:
+        """What an action needs, and what has no effect with it."""
+        if unknown & {"action", "to"}:
+            return []
+        if (self.action == "set") != (self.to is not None):
+            needs = "needs to=" if self.action == "set" else "takes no to="
+            return [f"action={self.action!r} {needs}'earliest', 'stable' or offsets"]
+        if self.action == "set" and self.offset_store == "events":
+            return ["action='set' has no effect with offset_store='events', which keeps no cursor"]
+        if self.dry_run and self.action == "show":
+            return ["dry_run has no effect with action='show'"]
+        return []
+
+
+class TubeMQOffsetsOperator(BaseOperator):
+    """Show, set or mirror the progress of `group` on `topic`.
+
+    ``show`` says where the group is and how far behind. ``set`` moves it: the next window begins
+    there, records between are read again, or never. Runs that are under way go on with the plan
+    they have, so let none be. ``mirror`` shows the position as the group's offsets at the brokers,
+    for TubeMQ's own dashboards.
+
+    :param topic: topic of the group. Names an asset, so no template; so do `group` and `cluster`.
+    :param group: whose progress this is.
+    :param action: ``show``, ``set`` or ``mirror``.
+    :param to: for ``set``: ``earliest``, ``stable`` (the end on the brokers' disks) or offsets of
+        every partition, ``{"1:0": 2800}``, also as JSON.
+    :param dry_run: only say what would be.
+    :param offset_store: where the ingest tasks keep progress, as they say it.
+    :param tubemq_conn_id: the connection.
+    :param cluster: the connection's cluster alias; needed where that is not the connection id.
+
+    A mapped task needs ``inlets=[a], outlets=[a]`` in its ``.partial()``.
+
+    XCom: ``{"asset", "action", "before", "after", "lag", "changed"}``; offsets by partition, left
+    out beyond 1 000 partitions.
+    """
+
+    template_fields: Sequence[str] = ("action", "to", "tubemq_conn_id")
+    template_fields_renderers = {"to": "json"}  # noqa: RUF012 - Airflow's declaration
+    ui_color = "#e6e0f2"
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        group: str,
+        action: str = "show",
+        to: Mapping[str, Any] | str | None = None,
+        dry_run: bool = False,
+        offset_store: str = "asset_state",
+        tubemq_conn_id: str = TubeMQHook.default_conn_name,
+        cluster: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topic, self.group, self.cluster = topic, group, cluster or tubemq_conn_id
+        self.action = action
+        self.to = to
+        self.dry_run_only = dry_run
+        self.offset_store = offset_store
+        self.tubemq_conn_id = tubemq_conn_id
+        static = dict.fromkeys(("topic", "group", "cluster"), "it names the offsets asset")
+        static |= dict.fromkeys(("dry_run", "offset_store"), "it decides how the task is set up")
+        check_literals(OffsetsArguments, self._arguments(), static=static)
+        self.offsets_asset = offsets_asset(self.cluster, topic, group)
+        if not is_mapped(self):
+            asset = [self.offsets_asset]
+            self.inlets = [*self.inlets, *(a for a in asset if a not in self.inlets)]
+            self.outlets = [*self.outlets, *(a for a in asset if a not in self.outlets)]
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Look, and change what was asked for."""
+        further = f"look further with: airflow tubemq offsets show {self.offsets_asset.name}"
+        with fatal_errors_fail_the_task(self.log, look_further=further):
+            arguments = parse(OffsetsArguments, self._arguments())
+            hook = TubeMQHook(self.tubemq_conn_id)
+            hook.expect_cluster(arguments.cluster)
+            store = store_for(arguments.offset_store, context, self.offsets_asset)
+            ends = hook.ends(arguments.topic, arguments.group, stable=True)
+            before = _position(store)
+            after = before
+            if arguments.action == "set":
+                after = self._set(arguments, store, ends)
+            elif arguments.action == "mirror" and not arguments.dry_run and before:
+                hook.commit_group_offsets(
+                    arguments.topic, arguments.group, self._by_partition(before)
+                )
+        changed = after != before and not arguments.dry_run
+        self.log.info(
+            "%s of %s: %s -> %s", arguments.action, self.offsets_asset.name, before, after
+        )
+        return {
+            "asset": self.offsets_asset.name,
+            "action": arguments.action,
+            "before": _shown(before),
+            "after": _shown(after),
+            "lag": lag_between(ends, self._by_partition(after), SPACE).total,
+            "changed": changed,
+        }
+
+    def _arguments(self) -> dict[str, Any]:
+        found = {name: getattr(self, name, None) for name in OffsetsArguments.model_fields}
+        return {**found, "dry_run": self.dry_run_only}
+
+    def _by_partition(self, position: Mapping[str, int]) -> dict[Partition, int]:
+        return {Partition.from_key(self.topic, key): offset for key, offset in position.items()}
+
+    def _set(
+        self, arguments: OffsetsArguments, store: TaskStore, ends: Mapping[Partition, PartitionEnds]
+    ) -> dict[str, int]:
+        event = store.newest_position()
+        cursor = store.load_cursor() or cursor_of_event(event, self.offsets_asset.name, SPACE)
+        known = cursor.get("next", {})
+        offsets = named_offsets(_resolved(arguments, ends, known), known, SPACE, subject="to")
+
+        def change(there: Document | None) -> Document:
+            return moved(there or cursor, event, offsets, by=store.writer, now=datetime.now(UTC))
+
+        document = change(cursor)
+        if not arguments.dry_run:
+            if isinstance(store, ClaimStore):
+                store.change_cursor(change)
+            else:
+                store.store_cursor(document)
+        return dict(document["next"])
+
+
+def _position(store: TaskStore) -> dict[str, int]:
+    newest = newer_position(store.load_cursor(), store.newest_position())
+    return dict((newest or {}).get("next", {}))
+
+
+def _resolved(
+    arguments: OffsetsArguments,
+    ends: Mapping[Partition, PartitionEnds],
+    known: Mapping[str, int],
+) -> dict[str, Any]:
+    """Offsets for words; partitions that no broker offers keep theirs."""
+    by_key = {partition.key: found for partition, found in ends.items()}
+    given = arguments.to or {}
+    named = (
+        dict.fromkeys({**known, **by_key}, given)
+        if isinstance(given, str)
+        else of_topic(given, arguments.topic, "to", words=True)
+    )
+    offsets: dict[str, Any] = {}
+    for key, value in named.items():
+        end = by_key.get(key)
+        if not isinstance(value, str):
+            offsets[key] = value
+        elif end is not None:
+            offsets[key] = end.min_offset if value == "earliest" else end.max_offset
+        elif key in known:
+            offsets[key] = known[key]
+    return offsets
+
+
+def _shown(position: Mapping[str, int]) -> dict[str, int]:
+    return dict(position) if len(position) <= 1_000 else {}

@@ -1,0 +1,103 @@
+"""Records to send, from what a Dag author writes: values, functions, files.
+
+A value that is no record yet becomes the body of one. Reads files row by row and keeps none in
+memory; knows no connection and no Airflow.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tubemq_client import Record, errors
+
+__all__ = ["Outgoing", "of_file", "of_values"]
+
+
+class Outgoing(Iterator[Record]):
+    """Records on their way, counted in bytes of bodies as they are taken.
+
+    A source that fails ends here, and `failure` says so: records before it are under way by then,
+    and their receipts are worth waiting for.
+    """
+
+    def __init__(self, records: Iterator[Record]) -> None:
+        self._records = records
+        self.bytes = 0
+        self.failure: Exception | None = None
+
+    def __next__(self) -> Record:
+        try:
+            record = next(self._records)
+        except StopIteration:
+            raise
+        except Exception as exc:
+            self.failure = exc
+            raise StopIteration from exc
+        self.bytes += len(record.body)
+        return record
+
+
+def of_values(values: Iterable[Any], stream_field: str | None) -> Iterator[Record]:
+    """A record for each value. Raises `errors.ConfigError` for what cannot be one."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise errors.ConfigError(
+            f"records come as a list or from a generator, not as {type(values).__name__}",
+            subject="records",
+        )
+    return (_record(value, index, stream_field) for index, value in enumerate(values))
+
+
+def of_file(path: str, stream_field: str | None) -> Iterator[Record]:
+    """A record for each row of a file. Raises `errors.ConfigError` if it cannot be read."""
+    suffix = Path(path).suffix
+    try:
+        with Path(path).open(encoding="utf-8", newline="" if suffix == ".csv" else None) as file:
+            rows: Iterable[Any] = csv.DictReader(file) if suffix == ".csv" else _lines(file)
+            for index, row in enumerate(rows):
+                value = row
+                if suffix == ".jsonl" and stream_field is not None:
+                    value = _parsed(row, path, index)
+                yield _record(value, index, stream_field)
+    except (OSError, UnicodeDecodeError) as exc:
+        raise errors.ConfigError(f"{path} cannot be read: {exc}", subject="file") from exc
+
+
+def _lines(file: Iterable[str]) -> Iterator[str]:
+    return (line for line in (raw.rstrip("\n") for raw in file) if line)
+
+
+def _parsed(line: str, path: str, index: int) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as exc:
+        raise errors.ConfigError(f"{path}, line {index + 1}: {exc}", subject="file") from exc
+
+
+def _record(value: object, index: int, stream_field: str | None) -> Record:
+    if isinstance(value, Record):
+        return value
+    stream = None
+    if stream_field is not None:
+        if not isinstance(value, Mapping) or stream_field not in value:
+            raise errors.ConfigError(
+                f"record {index} has no field {stream_field!r}", subject="stream_field"
+            )
+        stream = str(value[stream_field])
+    return Record(_body(value, index), stream_id=stream)
+
+
+def _body(value: object, index: int) -> bytes:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError) as exc:
+        raise errors.ConfigError(
+            f"record {index} is {type(value).__name__}: {exc}", subject="records"
+        ) from exc

@@ -1,0 +1,197 @@
+"""`TubeMQProduceOperator`: records to a topic, and a task that fails if one is not delivered.
+
+The records come from the Dag, from a function or from a file. A receipt is what counts as delivered
+(the broker has the record in memory); the task succeeds with the receipt of every record. Where the
+order of records is the same each time, a retry goes on behind the last receipt.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.bases.decorator import determine_kwargs
+from pydantic import BeforeValidator
+
+from tubemq_client.config import TopicName
+from tubemq_client.model import INDEX_ENTRY_BYTES, ProducerSettings
+from tubemq_provider.arguments import ClusterAlias, TaskArguments, check_literals, from_json, parse
+from tubemq_provider.assets import topic_asset
+from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.operators.outgoing import Outgoing, of_file, of_values
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from tubemq_client import Record, SendReceipt
+
+__all__ = ["TubeMQProduceOperator"]
+
+_SENT: Final = "tubemq_sent"
+"""Task state: how many records of the source have receipts."""
+_NOTE_EVERY: Final = 10_000
+
+Values = Annotated[list[Any] | None, BeforeValidator(from_json)]
+
+
+class ProduceArguments(TaskArguments):
+    """Arguments of `TubeMQProduceOperator`; its docstring says what each means."""
+
+    topic: TopicName
+    cluster: ClusterAlias
+    records: Values = None
+    producer_function: Callable[..., Any] | None = None
+    file: str | None = None
+    stream_field: str | None = None
+    large_records: Literal["refuse", "send"] = "refuse"
+    on_retry: Literal["continue", "send_again"] | None = None
+
+    def between(self, unknown: frozenset[str]) -> list[str]:
+        """One source, and what it allows."""
+        if unknown & {"records", "producer_function", "file"}:
+            return []
+        given = [
+            name
+            for name in ("records", "producer_function", "file")
+            if getattr(self, name) is not None
+        ]
+        problems = []
+        if len(given) != 1:
+            problems.append("give one of records, producer_function and file")
+        if self.file is not None and PurePath(self.file).suffix not in (".csv", ".jsonl", ".txt"):
+            problems.append(f"file: {self.file!r} is neither .csv nor .jsonl nor .txt")
+        return problems
+
+    @property
+    def continues(self) -> bool:
+        """Whether a retry goes on behind the last receipt."""
+        if self.on_retry is None:
+            return self.producer_function is None
+        return self.on_retry == "continue"
+
+
+class TubeMQProduceOperator(BaseOperator):
+    """Send records to `topic`; fail with the first one that is not delivered.
+
+    A record is text, bytes, a `tubemq_client.Record`, or anything else that JSON can say, which
+    then is its body. Every record gets a receipt before the task succeeds; a receipt precedes the
+    broker's disk. Delivery is at least once: records that were under way when a task died may be
+    there twice.
+
+    :param topic: topic to send to; it must exist.
+    :param records: the records, in order: a list, its JSON, or the output of another task.
+    :param producer_function: called with those of the context's values that it names; returns or
+        yields the records.
+    :param file: file whose rows are the records: ``.csv`` (a JSON object for each row), ``.jsonl``
+        and ``.txt`` (a line is a body).
+    :param stream_field: field of JSON objects whose value becomes the stream id, by which readers
+        filter.
+    :param on_retry: ``continue``: a retry begins behind the last receipt, so the source must give
+        the same records in the same order; default for `records` and `file`. ``send_again``:
+        everything anew; default for `producer_function`.
+    :param large_records: ``refuse`` (default) or ``send`` records that groups may never get.
+    :param tubemq_conn_id: the connection.
+    :param cluster: the connection's cluster alias; needed where that is not the connection id. With
+        `topic` it names the asset ``tubemq:<cluster>/<topic>``, which becomes an outlet.
+
+    XCom: ``{"topic", "records", "bytes", "continued_after", "ends": {"1:0": 2800}}``; `ends` are
+    offsets that a reader has to reach for these records (up to 100 partitions), such as
+    `until_offsets` of `TubeMQPartitionReadySensor`.
+    """
+
+    template_fields: Sequence[str] = (
+        "records",
+        "file",
+        "stream_field",
+        "on_retry",
+        "large_records",
+        "tubemq_conn_id",
+    )
+    template_fields_renderers = {"records": "json"}  # noqa: RUF012 - Airflow's declaration
+    ui_color = "#d6eef2"
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        records: Iterable[Any] | str | None = None,
+        producer_function: Callable[..., Any] | None = None,
+        file: str | None = None,
+        stream_field: str | None = None,
+        on_retry: str | None = None,
+        large_records: str = "refuse",
+        tubemq_conn_id: str = TubeMQHook.default_conn_name,
+        cluster: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.cluster = cluster or tubemq_conn_id
+        self.records = records
+        self.producer_function = producer_function
+        self.file = file
+        self.stream_field = stream_field
+        self.on_retry = on_retry
+        self.large_records = large_records
+        self.tubemq_conn_id = tubemq_conn_id
+        static = dict.fromkeys(("topic", "cluster"), "it names the topic's asset")
+        check_literals(ProduceArguments, self._arguments(), static=static)
+        asset = topic_asset(self.cluster, topic)
+        if asset not in self.outlets:
+            self.outlets = [*self.outlets, asset]
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Send what has no receipt yet, and wait for all receipts."""
+        further = f"look further with: airflow tubemq check --conn-id {self.tubemq_conn_id}"
+        with fatal_errors_fail_the_task(self.log, look_further=further):
+            arguments = parse(ProduceArguments, self._arguments())
+            hook = TubeMQHook(self.tubemq_conn_id)
+            hook.expect_cluster(arguments.cluster)
+            state: Any = context["task_state_store"] if arguments.continues else None
+            done = int(state.get(_SENT, 0)) if state is not None else 0
+            if done:
+                self.log.info("%s records have receipts from an earlier try", done)
+            outgoing = Outgoing(itertools.islice(self._records(arguments, context), done, None))
+            producer = ProducerSettings(large_records=arguments.large_records)
+            receipts = hook.produce(arguments.topic, outgoing, producer=producer)
+            tally = self._sent(outgoing, receipts, state, done)
+        if state is not None:
+            # A cleared task sends again, as it says.
+            state.delete(_SENT)
+        self.log.info("%s -> %s: all delivered", tally["records"], arguments.topic)
+        return {"topic": arguments.topic, **tally, "continued_after": done}
+
+    def _arguments(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ProduceArguments.model_fields}
+
+    def _records(self, arguments: ProduceArguments, context: Context) -> Iterator[Record]:
+        if arguments.file is not None:
+            return of_file(arguments.file, arguments.stream_field)
+        values: Any = arguments.records
+        if arguments.producer_function is not None:
+            named = determine_kwargs(arguments.producer_function, (), context)
+            values = arguments.producer_function(**named)
+        return of_values(values, arguments.stream_field)
+
+    def _sent(
+        self, outgoing: Outgoing, receipts: Iterator[SendReceipt], state: Any, done: int
+    ) -> dict[str, Any]:
+        """Take the receipts; what they say in all. Notes how far they reach, also on a failure."""
+        count, ends = 0, {}
+        try:
+            for count, receipt in enumerate(receipts, 1):
+                ends[receipt.partition.key] = receipt.offset + INDEX_ENTRY_BYTES
+                if state is not None and count % _NOTE_EVERY == 0:
+                    state.set(_SENT, done + count)
+        finally:
+            self.log.info("%s records have receipts", count)
+            if state is not None and count:
+                state.set(_SENT, done + count)
+        if outgoing.failure is not None:
+            raise outgoing.failure
+        shown = dict(sorted(ends.items())) if len(ends) <= 100 else {}
+        return {"records": count, "bytes": outgoing.bytes, "ends": shown}
