@@ -25,6 +25,10 @@ from rocketmq_client.snode.settings import SnodeSettings
 __all__ = ["main"]
 
 
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""What every record has; the rest is what the node says of this one."""
+
+
 class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         said = {
@@ -33,6 +37,7 @@ class _JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        said |= {key: value for key, value in vars(record).items() if key not in _USUAL}
         if record.exc_info:
             said["exception"] = self.formatException(record.exc_info)
         return json.dumps(said, ensure_ascii=False)

@@ -122,7 +122,7 @@ class Member:
                     self._asked.pop(next(iter(self._asked)))
             self._push(asked._replace(opaque=number, binary=False))
 
-        return BoundConnection(self._upstream.network, relay)
+        return BoundConnection(self._upstream, relay)
 
     async def _keep(self) -> None:
         """Repeat the last heartbeat where a connection broke, until the broker takes it."""

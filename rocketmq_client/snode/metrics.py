@@ -7,44 +7,128 @@ and a client that sends nothing is cut off.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = ["Metrics", "serve_http"]
 
 _LINE_BYTES = 4_096
 _PATIENCE_S = 5.0
+_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 30.0)
+_MOST_TOPICS = 1_000
+_OTHER = "(other)"
+_PLAIN, _KINDS = "text/plain; version=0.0.4", {"{": "application/json"}
+_LARGEST_CODE = 9_999
 
 
 class Metrics:
-    """Counters by name and labels; gauges are asked for when they are shown."""
+    """Counters by name and labels; gauges are asked for when they are shown. Requests and answers
+    have counters of their own, which cost a few dictionary look-ups."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+        self._asked: dict[int, list[int]] = {}
+        self._answers: Counter[int] = Counter()
+        self._spent: dict[int, _Spent] = {}
+        self._topics: dict[str, dict[str, int]] = {}
 
     def add(self, name: str, amount: int = 1, **labels: object) -> None:
         """Count."""
         key = tuple((label, str(value)) for label, value in sorted(labels.items()))
         self._counts[name, key] += amount
 
-    def get(self, name: str, **labels: object) -> int:
-        """What was counted."""
-        key = tuple((label, str(value)) for label, value in sorted(labels.items()))
-        return self._counts[name, key]
+    def asked(self, code: int, size: int) -> None:
+        """A request of `size` bytes came."""
+        if not 0 <= code <= _LARGEST_CODE:
+            code = -1
+        known = self._asked.get(code)
+        if known is None:
+            known = self._asked[code] = [0, 0]
+        known[0] += 1
+        known[1] += size
+
+    def answered(self, asked: int, code: int, size: int, seconds: float) -> None:
+        """A request was answered with `code` after so many seconds."""
+        if not 0 <= asked <= _LARGEST_CODE:
+            asked = -1
+        self._answers[code] += 1
+        spent = self._spent.get(asked)
+        if spent is None:
+            spent = self._spent[asked] = _Spent()
+        spent.bytes += size
+        spent.seconds += seconds
+        spent.buckets[bisect_left(_BOUNDS_S, seconds)] += 1
+
+    def moved(self, topic: str, way: str, size: int) -> str:
+        """Bytes of a topic, "in" or "out". The name under which they are counted: clients name
+        topics as they like, so after the first `1000` the rest are one."""
+        known = self._topics.get(topic)
+        if known is None:
+            if len(self._topics) >= _MOST_TOPICS:
+                topic = _OTHER
+            known = self._topics.setdefault(topic, {"in": 0, "out": 0})
+        known[way] += size
+        return topic
 
     def text(self, gauges: Mapping[str, float]) -> str:
         """Prometheus' text format."""
         lines: list[str] = []
-        last = ""
-        for (name, labels), value in sorted(self._counts.items()):
-            if name != last:
-                lines.append(f"# TYPE snode_{name} counter")
-                last = name
-            inner = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
-            lines.append(f"snode_{name}{{{inner}}} {value}")
+        for name, found in _by_name(self._all()).items():
+            lines.append(f"# TYPE snode_{name} counter")
+            lines += [f"snode_{name}{_labels(labels)} {value:.15g}" for labels, value in found]
+        lines.append("# TYPE snode_answer_seconds histogram")
+        for code, spent in sorted(self._spent.items()):
+            lines += spent.lines(code)
         for name, amount in gauges.items():
-            lines += [f"# TYPE snode_{name} gauge", f"snode_{name} {amount:g}"]
+            lines += [f"# TYPE snode_{name} gauge", f"snode_{name} {amount:.12g}"]
         return "\n".join(lines) + "\n"
+
+    def _all(self) -> Iterator[tuple[str, tuple[tuple[str, str], ...], float]]:
+        for (name, labels), value in sorted(self._counts.items()):
+            yield name, labels, value
+        for code, (count, size) in sorted(self._asked.items()):
+            yield "requests", (("code", str(code)),), count
+            yield "request_bytes", (("code", str(code)),), size
+        for code, count in sorted(self._answers.items()):
+            yield "answers", (("code", str(code)),), count
+        for code, spent in sorted(self._spent.items()):
+            yield "answer_bytes", (("code", str(code)),), spent.bytes
+        for topic, ways in sorted(self._topics.items()):
+            for way, size in ways.items():
+                yield "topic_bytes", (("topic", topic), ("way", way)), size
+
+
+class _Spent:
+    """How long answers to one type of request took, and their bytes."""
+
+    __slots__ = ("buckets", "bytes", "seconds")
+
+    def __init__(self) -> None:
+        self.bytes, self.seconds = 0, 0.0
+        self.buckets = [0] * (len(_BOUNDS_S) + 1)
+
+    def lines(self, code: int) -> Iterator[str]:
+        count, name = 0, "snode_answer_seconds"
+        for bound, here in zip((*_BOUNDS_S, "+Inf"), self.buckets, strict=True):
+            count += here
+            yield f'{name}_bucket{{code="{code}",le="{bound}"}} {count}'
+        yield f'{name}_sum{{code="{code}"}} {self.seconds:.6f}'
+        yield f'{name}_count{{code="{code}"}} {count}'
+
+
+def _by_name(
+    found: Iterable[tuple[str, tuple[tuple[str, str], ...], float]],
+) -> dict[str, list[tuple[tuple[tuple[str, str], ...], float]]]:
+    names: dict[str, list[tuple[tuple[tuple[str, str], ...], float]]] = {}
+    for name, labels, value in found:
+        names.setdefault(name, []).append((labels, value))
+    return names
+
+
+def _labels(labels: tuple[tuple[str, str], ...]) -> str:
+    inner = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
+    return f"{{{inner}}}" if inner else ""
 
 
 def _escaped(text: str) -> str:
@@ -65,7 +149,7 @@ async def serve_http(
                 body = text.encode()
                 head = (
                     f"HTTP/1.1 {status} {'OK' if status == 200 else 'NO'}\r\n"
-                    "Content-Type: text/plain; version=0.0.4\r\n"
+                    f"Content-Type: {_KINDS.get(text[:1], _PLAIN)}\r\n"
                     f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
                 )
                 writer.write(head.encode() + body)

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field
 
 from rocketmq_client import errors
 from rocketmq_client.config.models import NameServers, parse_server
-from rocketmq_client.model import Address
+from rocketmq_client.model import Address, Credentials
 from rocketmq_client.snode.settings import SnodeSettings
 from tubemq_client.config.base import CommonOptions
 from tubemq_client.config.security import Tls
@@ -35,11 +35,24 @@ def _address(value: object) -> object:
     return found
 
 
-def _ports(value: object) -> object:
+def _pairs(value: object) -> object:
     """`{"broker-a": 11921}`, or ``broker-a=11921,broker-b=11922``."""
     if isinstance(value, str):
         value = dict(item.split("=", 1) for item in value.split(",") if "=" in item)
     return tuple(value.items()) if isinstance(value, Mapping) else value
+
+
+def _credentials(value: object) -> object:
+    """`{"access_key": …, "secret_key": …, "security_token": …}`, or ``key=secret``."""
+    if isinstance(value, str) and "=" in value:
+        key, secret = value.split("=", 1)
+        return Credentials(key, secret)
+    if isinstance(value, Mapping):
+        try:
+            return Credentials(**value)
+        except TypeError:
+            raise ValueError("give access_key and secret_key, and perhaps security_token") from None
+    return value
 
 
 At = Annotated[Address, BeforeValidator(_address)]
@@ -54,7 +67,7 @@ class SnodeConfig(CommonOptions):
     name: str = Field("snode", min_length=1, max_length=100, description="name in the registry")
     cluster: str = Field("DefaultCluster", min_length=1, description="cluster in the registry")
     reuse_port: bool = Field(default=False, description="several nodes on one host and port")
-    ports: Annotated[tuple[tuple[str, int], ...], BeforeValidator(_ports)] = Field(
+    ports: Annotated[tuple[tuple[str, int], ...], BeforeValidator(_pairs)] = Field(
         (), description="virtual ports by broker name, for clients that name no broker"
     )
     topics: frozenset[str] = Field(frozenset(), description="topics served; all by default")
@@ -76,6 +89,13 @@ class SnodeConfig(CommonOptions):
     tls_cert_file: str | None = Field(None, description="certificate that clients see, PEM")
     tls_key_file: str | None = Field(None, description="its key, PEM")
     tls: Tls
+    credentials: Annotated[Credentials | None, BeforeValidator(_credentials)] = Field(
+        None, repr=False, description="access key and secret for brokers; needs users"
+    )
+    users: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_pairs)] = Field(
+        (), repr=False, description="access keys of clients and their secrets; verified here"
+    )
+    admin_listen: At | None = Field(None, description="/clients as JSON; off by default")
 
     def settings(self) -> SnodeSettings:
         """The plain value that a node runs on."""

@@ -10,18 +10,25 @@ from __future__ import annotations
 
 from rocketmq_client import errors
 from rocketmq_client._wire.commands import ANSWER, Command
+from rocketmq_client.model import address_text
+from rocketmq_client.snode.access import Access
 from rocketmq_client.snode.members import Member
 from rocketmq_client.snode.routing import (
+    LITE_PULL,
+    PULL,
+    group_in,
     own_cluster_info,
     own_route,
-    patience_ms,
+    patience_of,
     target_of,
-    touched,
+    topic_in,
 )
 from rocketmq_client.snode.settings import SnodeSettings
 from rocketmq_client.snode.upstream import Upstream
 
-__all__ = ["Relay", "refusal"]
+__all__ = ["Relay", "refusal", "refusal_of"]
+
+_NOT_SUPPORTED = 3
 
 
 def refusal(request: Command, code: int, why: str) -> Command:
@@ -29,78 +36,91 @@ def refusal(request: Command, code: int, why: str) -> Command:
     return Command(code, request.opaque, {}, b"", ANSWER, f"snode: {why}")
 
 
+def refusal_of(request: Command, error: errors.RocketMQError) -> Command:
+    """What a client is told of a failure."""
+    match error:
+        case errors.Busy():
+            return refusal(request, 2, str(error))
+        case errors.RpcTimeout():
+            return refusal(request, 2, f"no answer in time: {error}")
+        case errors.NoPermission():
+            return refusal(request, 16, str(error))
+        case errors.NetworkError():
+            return refusal(request, 14, str(error))
+    return refusal(request, 1, str(error))
+
+
 class Relay:
     """Answers requests for any client; holds nothing of one."""
 
-    def __init__(self, settings: SnodeSettings, upstream: Upstream) -> None:
+    def __init__(self, settings: SnodeSettings, upstream: Upstream, access: Access) -> None:
         self._settings = settings
         self._upstream = upstream
+        self._access = access
         self._ports = dict(settings.ports)
 
     async def answer(
-        self, request: Command, member: Member, port_broker: str | None
+        self, request: Command, member: Member, port_broker: str | None, slot: int
     ) -> Command | None:
         """The answer; None for a one-way request. Does not raise, except when cancelled."""
         try:
-            return await self._answer(request, member, port_broker)
-        except errors.Busy as error:
-            return refusal(request, 2, str(error))
-        except errors.RpcTimeout as error:
-            return refusal(request, 2, f"no answer in time: {error}")
-        except errors.NetworkError as error:
-            return refusal(request, 14, str(error))
+            return await self._answer(request, member, port_broker, slot)
         except errors.RocketMQError as error:
-            return refusal(request, 1, str(error))
+            return refusal_of(request, error)
         except Exception as error:  # noqa: BLE001 - a client must get its answer, whatever failed
             return refusal(request, 1, f"internal failure: {type(error).__name__}")
 
     async def _answer(
-        self, request: Command, member: Member, port_broker: str | None
+        self, request: Command, member: Member, port_broker: str | None, slot: int
     ) -> Command | None:
         target = target_of(request)
-        refused = self._not_served(request)
-        if refused is not None or target.kind == "nobody":
-            return refused or refusal(request, 3, f"request type {request.code} is not served")
+        self._access.judge(topic_in(request.code, request.fields), group_in(request.fields))
+        if target.kind == "nobody":
+            return refusal(request, 3, f"request type {request.code} is not served")
         if target.kind == "broker":
-            broker = target.broker or port_broker
-            return await self._to_broker(request, member, broker, any_broker=target.any_broker)
+            broker = target.broker or port_broker or await self._only_broker(target.any_broker)
+            return await self._to_broker(request, member, broker, slot)
         if target.kind == "brokers":
             beats = request.code == 34
             return await (member.heartbeat if beats else member.unregister)(request)
         return await self._to_name_server(request, target.kind)
 
-    def _not_served(self, request: Command) -> Command | None:
-        topic, group = touched(request)
-        settings = self._settings
-        if topic and settings.topics and topic not in settings.topics:
-            return refusal(request, 16, f"topic {topic!r} is not served here")
-        if group and settings.groups and group not in settings.groups:
-            return refusal(request, 16, f"group {group!r} is not served here")
-        return None
+    async def _only_broker(self, any_broker: bool) -> str:  # noqa: FBT001 - one caller
+        """For a request that names none."""
+        if not self._upstream.info.brokers:
+            await self._upstream.discover()
+        masters = sorted(self._upstream.masters())
+        if not masters:
+            raise errors.ConnectError("no broker is there")
+        if len(masters) > 1 and not any_broker:
+            raise errors.LocalError(
+                "the request names no broker and there are several; use a client of 4.9.5 or "
+                "later, or offer virtual ports (option ports)"
+            )
+        return masters[0]
 
     async def _to_broker(
-        self, request: Command, member: Member, broker: str | None, *, any_broker: bool
+        self, request: Command, member: Member, broker: str, slot: int
     ) -> Command | None:
-        if broker is None:
-            if not self._upstream.info.brokers:
-                await self._upstream.discover()
-            masters = sorted(self._upstream.masters())
-            if not masters:
-                raise errors.ConnectError("no broker is there")
-            if len(masters) > 1 and not any_broker:
-                return refusal(
-                    request,
-                    1,
-                    "the request names no broker and there are several; use a client of 4.9.5 or "
-                    "later, or offer virtual ports (option ports)",
-                )
-            broker = masters[0]
         address = await self._upstream.address_of(broker)
-        timeout_ms = patience_ms(request, self._settings.upstream_timeout_ms)
+        wait_ms = patience_of(request.code, request.fields, self._settings.upstream_timeout_ms)
         bound = member.connection_to(broker)
-        if bound is not None:
-            return await bound.ask(address, request, timeout_ms)
-        return await self._upstream.ask(address, request, timeout_ms)
+
+        async def ask(asked: Command) -> Command | None:
+            if bound is not None:
+                return await bound.ask(address, asked, wait_ms)
+            return await self._upstream.ask(address, asked, wait_ms, slot)
+
+        if request.code != LITE_PULL:
+            return await ask(request)
+        # Brokers of 4.9 do not know lite pulls; by number 11 the same request means the same.
+        known, name = self._upstream.without_lite, address_text(address)
+        if known.get(name) is not True:
+            answer = await ask(request)
+            known[name] = answer is not None and answer.code == _NOT_SUPPORTED
+            if not known[name]:
+                return answer
+        return await ask(request._replace(code=PULL))
 
     async def _to_name_server(self, request: Command, kind: str) -> Command:
         advertise = self._settings.advertise or self._settings.listen

@@ -6,6 +6,7 @@ an address that a client gives. Names become addresses through what the name ser
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from rocketmq_client._wire.bodies import ClusterInfo
@@ -14,7 +15,23 @@ from rocketmq_client._wire.json_text import read_json, write_json
 from rocketmq_client.errors import ProtocolViolation
 from rocketmq_client.model import Address, address_text
 
-__all__ = ["Target", "own_cluster_info", "own_route", "patience_ms", "target_of", "touched"]
+__all__ = [
+    "LITE_PULL",
+    "PASSED_ON",
+    "PULL",
+    "Target",
+    "broker_in",
+    "group_in",
+    "own_cluster_info",
+    "own_route",
+    "patience_of",
+    "target_of",
+    "topic_in",
+]
+
+PULL: Final = 11
+LITE_PULL: Final = 361
+
 
 _TO_BROKER: Final = frozenset(
     {
@@ -25,12 +42,14 @@ _TO_BROKER: Final = frozenset(
         *(12, 28, 33, 43, 202, 203, 208),  # look-ups
     }
 )
+PASSED_ON: Final = _TO_BROKER - {38, 41, 42, 46}
+"""What goes on by its header alone, if that names a broker."""
 _TO_ALL_BROKERS: Final = frozenset({34, 35})
 _TO_NAME_SERVER: Final = frozenset({101, 206, 219})
 _ANY_WILL_DO: Final = frozenset({38, 46})
 _SENDS: Final = frozenset({310, 320})
 _LOCKS: Final = frozenset({41, 42})
-_PULLS: Final = frozenset({11, 361})
+_PULLS: Final = frozenset({PULL, LITE_PULL})
 
 _MAY_WAIT: Final = 2
 _BEYOND_WAIT_MS: Final = 10_000
@@ -60,10 +79,24 @@ def target_of(request: Command) -> Target:
     return Target("nobody")
 
 
+def broker_in(code: int, fields: Mapping[str, Any]) -> Any:
+    """The broker that a header names, or None."""
+    found = fields.get("n") if code in _SENDS else None
+    return found or fields.get("bname") or fields.get("brokerName")
+
+
+def topic_in(code: int, fields: Mapping[str, Any]) -> Any:
+    """The topic that a header names, or None."""
+    return fields.get("b") if code in _SENDS else fields.get("topic")
+
+
+def group_in(fields: Mapping[str, Any]) -> Any:
+    """The group of consumers that a header names, or None."""
+    return fields.get("consumerGroup") or fields.get("group")
+
+
 def _broker_named(request: Command) -> str | None:
-    fields = request.fields
-    found = fields.get("n") if request.code in _SENDS else None
-    found = found or fields.get("bname") or fields.get("brokerName")
+    found: str | None = broker_in(request.code, request.fields)
     if found is None and request.code in _LOCKS:
         try:
             queues = read_json(request.body, "the queues to lock").get("mqSet") or []
@@ -74,24 +107,15 @@ def _broker_named(request: Command) -> str | None:
     return found
 
 
-def touched(request: Command) -> tuple[str | None, str | None]:
-    """Topic and group that the request is about, as far as its header says."""
-    fields = request.fields
-    if request.code in _SENDS:
-        return fields.get("b"), None
-    group = fields.get("consumerGroup") or fields.get("group")
-    return fields.get("topic"), group
-
-
-def patience_ms(request: Command, usual_ms: int) -> int:
-    """How long the answer may take: a pull as long as the broker may hold it, and 10 s more."""
-    if request.code not in _PULLS:
+def patience_of(code: int, fields: Mapping[str, Any], usual_ms: int) -> int:
+    """How long the answer may take, ms: a pull as long as the broker may hold it, and 10 s more."""
+    if code not in _PULLS:
         return usual_ms
     try:
-        if int(request.fields.get("sysFlag", "0")) & _MAY_WAIT:
-            wait = int(request.fields.get("suspendTimeoutMillis", "0"))
+        if int(fields.get("sysFlag", "0")) & _MAY_WAIT:
+            wait = int(fields.get("suspendTimeoutMillis", "0"))
             return max(0, min(wait, 600_000)) + _BEYOND_WAIT_MS
-    except ValueError:
+    except (ValueError, TypeError):
         pass  # the broker says what is wrong with it
     return usual_ms
 

@@ -9,22 +9,23 @@ then everything is closed.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import ssl
 import time
-from collections.abc import Coroutine
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
 from rocketmq_client import errors
-from rocketmq_client._wire.commands import Command, encode_command
-from rocketmq_client._wire.framing import CommandDecoder
+from rocketmq_client._wire.commands import Command
 from rocketmq_client._wire.json_text import write_json
 from rocketmq_client.model import Address, address_text
-from rocketmq_client.snode.members import Member
+from rocketmq_client.snode.access import Access
+from rocketmq_client.snode.clients import Client, Shared
 from rocketmq_client.snode.metrics import Metrics, serve_http
-from rocketmq_client.snode.relay import Relay, refusal
+from rocketmq_client.snode.relay import Relay
 from rocketmq_client.snode.settings import SnodeSettings
 from rocketmq_client.snode.upstream import Upstream
 
@@ -35,17 +36,8 @@ NAMESPACE = "SNODE_CONFIG"
 
 _LOG = logging.getLogger(__name__)
 _STALE_S = 30.0
-
-
-@dataclass(slots=True)
-class _Shared:
-    """What all clients of a node share."""
-
-    settings: SnodeSettings
-    upstream: Upstream
-    relay: Relay
-    metrics: Metrics
-    clients: set[_Client]
+_EXPIRY_STEP_S = 0.1
+_DRAIN_STEP_S = 0.02
 
 
 class Snode:
@@ -54,13 +46,17 @@ class Snode:
     def __init__(self, settings: SnodeSettings) -> None:
         self._settings = settings
         self.metrics = Metrics()
-        self._upstream = Upstream(settings)
-        relay = Relay(settings, self._upstream)
-        self._shared = _Shared(settings, self._upstream, relay, self.metrics, set())
+        self._upstream = upstream = Upstream(settings)
+        self._access = access = Access(settings)
+        relay = Relay(settings, upstream, access)
+        self._shared = Shared(settings, upstream, access, relay, self.metrics, set())
         self._servers: list[asyncio.Server] = []
-        self._keeper: asyncio.Task[None] | None = None
+        self._pages: list[asyncio.Server] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._draining = False
         self.address: Address = settings.listen
         self.metrics_address: Address | None = None
+        self.admin_address: Address | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -87,74 +83,140 @@ class Snode:
             for port, broker in ports:
                 self._servers.append(await self._listen(port, broker))
         except OSError as error:
-            await self._close_servers()
+            _close(self._servers)
             raise errors.ConfigError(f"listen: {error}", subject="snode options") from error
         self.address = self._servers[0].sockets[0].getsockname()[:2]
-        self._shared.relay = Relay(_advertising(settings, self.address), self._upstream)
-        if settings.metrics_listen is not None:
-            await self._show_metrics(*settings.metrics_listen)
-        self._keeper = asyncio.create_task(self._keep(), name="snode-keeper")
-        _LOG.info("listening on %s", address_text(self.address))
+        own = _advertising(settings, self.address)
+        self._shared.relay = Relay(own, self._upstream, self._access)
+        self.metrics_address = await self._show(
+            settings.metrics_listen,
+            {"/metrics": lambda: (200, self.metrics.text(self.gauges()))},
+        )
+        self.admin_address = await self._show(
+            settings.admin_listen, {"/clients": lambda: (200, _page(self._clients()))}
+        )
+        for work in (self._keep(), self._expire()):
+            self._tasks.append(asyncio.create_task(work, name="snode-keeper"))
+        told = {"address": address_text(self.address), "node": settings.name}
+        _LOG.info("listening on %s", address_text(self.address), extra=told)
 
     async def stop(self) -> None:
         """Drain and close. Safe to call twice."""
-        if self._keeper is None:
+        if not self._tasks or self._draining:
             return
-        self._keeper.cancel()
-        await asyncio.gather(self._keeper, return_exceptions=True)
-        self._keeper = None
-        await self._close_servers()
+        self._draining = True
+        _LOG.info("stopping: no new clients", extra={"under_way": self.gauges()["in_flight"]})
+        keeper = self._tasks.pop(0)
+        keeper.cancel()
+        await asyncio.gather(keeper, return_exceptions=True)
+        _close(self._servers)
         await self._upstream.tell_name_servers(
             Command(102, 0, {"namespace": NAMESPACE, "key": self._settings.name})
         )
-        waiting = [task for client in self._shared.clients for task in client.tasks]
-        if waiting:
-            await asyncio.wait(waiting, timeout=self._settings.drain_ms / 1000)
+        end = asyncio.get_running_loop().time() + self._settings.drain_ms / 1000
+        while self.gauges()["in_flight"] and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110 - it waits for a count
+            await asyncio.sleep(_DRAIN_STEP_S)
+        left = self.gauges()["in_flight"]
+        await self.abandon()
+        _LOG.info("stopped", extra={"unanswered": left})
+
+    async def abandon(self) -> None:
+        """End at once: nothing is answered any more, and the registry keeps the entry."""
+        self._draining = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        _close(self._servers)
         for client in list(self._shared.clients):
             client.abandon()
         await self._upstream.close()
-        _LOG.info("stopped")
+        _close(self._pages)
+        await asyncio.sleep(0)
 
     def gauges(self) -> dict[str, float]:
         """What is there now."""
+        clients, upstream = self._shared.clients, self._upstream
+        now = asyncio.get_running_loop().time()
+        age = -1.0 if upstream.heard_at is None else now - upstream.heard_at
         return {
-            "clients": len(self._shared.clients),
-            "bound_connections": sum(client.member.bound for client in self._shared.clients),
-            "in_flight": sum(len(client.tasks) for client in self._shared.clients),
-            "brokers": len(self._upstream.info.brokers),
+            "clients": len(clients),
+            "bound_connections": sum(client.member.bound for client in clients),
+            "pooled_connections": upstream.pooled,
+            "in_flight": sum(client.in_flight for client in clients),
+            "held_pulls": upstream.held,
+            "brokers": len(upstream.masters()),
+            "name_server_age_seconds": age,
+        }
+
+    def _health(self) -> tuple[int, str]:
+        """200 while clients can be served: a name server answers, it knows a broker, and the node
+        is not stopping."""
+        found, state = self.gauges(), "ok"
+        age = found["name_server_age_seconds"]
+        if self._draining:
+            state = "stopping"
+        elif not 0 <= age <= _STALE_S:
+            state = "no name server answers"
+        elif not found["brokers"]:
+            state = "name servers know no broker"
+        said = {"status": state, "name": self._settings.name, **found}
+        said["brokers"] = {
+            name: address_text(at) for name, at in sorted(self._upstream.masters().items())
+        }
+        return (200 if state == "ok" else 503), _page(said)
+
+    def _clients(self) -> dict[str, object]:
+        """What operators see of clients and connections."""
+        now = asyncio.get_running_loop().time()
+        clients = [
+            {
+                "address": address_text(client.peer),
+                "requests": client.requests,
+                "under_way": client.in_flight,
+                "bound_connections": client.member.bound,
+                "silent_seconds": round(now - client.heard_at, 3),
+            }
+            for client in self._shared.clients
+        ]
+        return {
+            "clients": clients,
+            "lines": self._upstream.lines(),
+            "registry": self._entry_value(),
         }
 
     async def _listen(self, port: int, broker: str | None) -> asyncio.Server:
         settings = self._settings
         return await asyncio.get_running_loop().create_server(
-            lambda: _Client(self._shared, broker),
+            lambda: Client(self._shared, broker),
             settings.listen[0],
             port,
             reuse_port=settings.reuse_port or None,
             ssl=_context(settings),
         )
 
-    async def _close_servers(self) -> None:
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
-        await asyncio.sleep(0)
+    async def _show(
+        self, at: Address | None, pages: Mapping[str, Callable[[], tuple[int, str]]]
+    ) -> Address | None:
+        """Open an HTTP port, with `/healthz` on each. The address it has."""
+        if at is None:
+            return None
+        try:
+            server = await serve_http(*at, {"/healthz": self._health, **pages})
+        except OSError as error:
+            await self.abandon()
+            raise errors.ConfigError(
+                f"metrics_listen, admin_listen: {error}", subject="snode options"
+            ) from error
+        self._pages.append(server)
+        found: Address = server.sockets[0].getsockname()[:2]
+        return found
 
-    async def _show_metrics(self, host: str, port: int) -> None:
-        def health() -> tuple[int, str]:
-            heard = self._upstream.heard_at
-            now = asyncio.get_running_loop().time()
-            if heard is None or now - heard > _STALE_S:
-                return 503, "no name server answers\n"
-            return 200, "ok\n"
-
-        server = await serve_http(
-            host,
-            port,
-            {"/healthz": health, "/metrics": lambda: (200, self.metrics.text(self.gauges()))},
-        )
-        self._servers.append(server)
-        self.metrics_address = server.sockets[0].getsockname()[:2]
+    async def _expire(self) -> None:
+        """Answer for brokers that do not, a little after the time is over."""
+        while True:
+            await asyncio.sleep(_EXPIRY_STEP_S)
+            self._upstream.expire(asyncio.get_running_loop().time())
 
     async def _keep(self) -> None:
         """Look for brokers and renew the registry entry, for as long as the node lives."""
@@ -175,100 +237,31 @@ class Snode:
     def _drop_silent_clients(self) -> None:
         oldest = asyncio.get_running_loop().time() - self._settings.idle_ms / 1000
         for client in list(self._shared.clients):
-            if client.heard_at < oldest and not client.tasks:
+            if client.heard_at < oldest and not client.in_flight:
                 client.abandon()
 
     def _entry(self) -> Command:
-        value = {
+        fields = {"namespace": NAMESPACE, "key": self._settings.name}
+        return Command(100, 0, {**fields, "value": write_json(self._entry_value()).decode()})
+
+    def _entry_value(self) -> dict[str, object]:
+        return {
             "addr": address_text(self._settings.advertise or self.address),
             "cluster": self._settings.cluster,
             "ts": time.time_ns() // 1_000_000,
             "version": 1,
             "clients": len(self._shared.clients),
         }
-        fields = {"namespace": NAMESPACE, "key": self._settings.name}
-        return Command(100, 0, {**fields, "value": write_json(value).decode()})
 
 
-class _Client(asyncio.Protocol):
-    """One client's connection."""
+def _page(value: dict[str, object]) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
 
-    def __init__(self, shared: _Shared, port_broker: str | None) -> None:
-        settings = shared.settings
-        self._shared = shared
-        self._port_broker = port_broker
-        self._decoder = CommandDecoder(settings.max_frame_bytes)
-        self._transport: asyncio.Transport | None = None
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.heard_at = asyncio.get_running_loop().time()
-        self.member = Member(
-            shared.upstream,
-            self._push,
-            timeout_ms=settings.upstream_timeout_ms,
-            retry_ms=settings.heartbeat_retry_ms,
-        )
 
-    def abandon(self) -> None:
-        """Cut the connection."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        self._shared.clients.add(self)
-
-    def data_received(self, data: bytes) -> None:
-        self.heard_at = asyncio.get_running_loop().time()
-        try:
-            self._decoder.receive_data(data)
-            while (request := self._decoder.next_command()) is not None:
-                self._take(request)
-        except errors.ProtocolViolation as error:
-            self._shared.metrics.add("violations")
-            _LOG.info("a client is cut off: %s", error)
-            self.abandon()
-
-    def pause_writing(self) -> None:
-        if self._transport is not None:
-            self._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        if self._transport is not None:
-            self._transport.resume_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio calls it
-        self._transport = None
-        self._shared.clients.discard(self)
-        self.member.abandon()
-        for task in list(self.tasks):
-            task.cancel()
-
-    def _take(self, request: Command) -> None:
-        if request.is_answer:
-            self._begin(self.member.answered(request))
-            return
-        self._shared.metrics.add("requests", code=request.code)
-        if len(self.tasks) < self._shared.settings.max_in_flight_per_client:
-            self._begin(self._answer(request))
-        elif not request.is_one_way:
-            self._push(refusal(request, 2, f"{len(self.tasks)} requests are unanswered"))
-
-    def _begin(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.create_task(work, name="snode-request")
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-
-    async def _answer(self, request: Command) -> None:
-        answer = await self._shared.relay.answer(request, self.member, self._port_broker)
-        if answer is not None and not request.is_one_way:
-            self._shared.metrics.add("answers", code=answer.code)
-            self._push(answer)
-
-    def _push(self, command: Command) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            frame = encode_command(command)
-            self._shared.metrics.add("bytes_sent", len(frame))
-            self._transport.write(frame)
+def _close(servers: list[asyncio.Server]) -> None:
+    for server in servers:
+        server.close()
+    servers.clear()
 
 
 def _advertising(settings: SnodeSettings, address: Address) -> SnodeSettings:

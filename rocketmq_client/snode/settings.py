@@ -5,10 +5,10 @@ Where people type them (a TOML file, the environment) is `command`; nothing here
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rocketmq_client import errors
-from rocketmq_client.model import Address, TlsSettings
+from rocketmq_client.model import Address, Credentials, TlsSettings
 
 __all__ = ["SnodeSettings"]
 
@@ -25,7 +25,10 @@ class SnodeSettings:
     what belongs to no member. A client may have `max_in_flight_per_client` requests unanswered, a
     broker `max_in_flight_per_broker`; beyond that they are answered "busy". A client that says
     nothing for `idle_ms` and waits for nothing is cut off, as brokers do. `tls_cert_file` and
-    `tls_key_file` encrypt what clients see, `tls` what brokers see.
+    `tls_key_file` encrypt what clients see, `tls` what brokers see. `users` are access keys and
+    secrets of clients: with them every request is verified here. `credentials` then sign it anew
+    for brokers; without them the client's own signature is passed on. `admin_listen` shows clients
+    and connections as JSON.
     """
 
     name_servers: tuple[Address, ...]
@@ -52,6 +55,9 @@ class SnodeSettings:
     tls_cert_file: str | None = None
     tls_key_file: str | None = None
     tls: TlsSettings | None = None
+    credentials: Credentials | None = None
+    users: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    admin_listen: Address | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -70,5 +76,10 @@ class SnodeSettings:
         ]
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
             problems.append("tls_cert_file, tls_key_file: give both or none")
+        if self.credentials is not None and not self.users:
+            problems.append(
+                "credentials: without users everybody who reaches the node would have its rights; "
+                "give users, or leave credentials out and let brokers judge clients' signatures"
+            )
         if problems:
             raise errors.ConfigError(problems, subject="snode options")

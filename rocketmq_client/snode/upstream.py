@@ -1,22 +1,24 @@
 """The node's connections to name servers and brokers: shared ones, and a member's own.
 
-Sockets, pairing and deadlines are `tubemq_client._io`'s: every connection numbers its requests
-itself, so the numbers of two clients never meet. A member's own connection hands over what the
-broker asks of the member.
+Sockets, TLS and reconnecting are `tubemq_client._io`'s, and every connection numbers its requests
+itself, so the numbers of two clients never meet. Requests are either passed on along a line
+(`lines`) or asked and awaited here (`ask`), on the same connections.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable
+from typing import Any, cast
 
 from rocketmq_client import errors
 from rocketmq_client._wire.bodies import ClusterInfo, parse_cluster_info
 from rocketmq_client._wire.codec import ROCKETMQ
 from rocketmq_client._wire.commands import Command, encode_command
-from rocketmq_client._wire.framing import Reply, ReplyDecoder
+from rocketmq_client._wire.signature import signed
 from rocketmq_client.model import Address, ClientSettings, NetworkSettings
+from rocketmq_client.snode.lines import LINES, Line, Turn
+from rocketmq_client.snode.routing import LITE_PULL, PULL
 from rocketmq_client.snode.settings import SnodeSettings
 from tubemq_client._io.asyncio_connection import AsyncConnection, connect
 from tubemq_client._io.asyncio_pool import AsyncPool
@@ -41,42 +43,91 @@ async def ask(connection: AsyncConnection, request: Command, timeout_ms: int) ->
 
 
 class Upstream:
-    """Shared connections: `pool_size` to each broker, one to each name server; and the brokers that
-    name servers know."""
+    """Shared connections: `pool_size` lines to each broker, one connection to each name server; and
+    the brokers that name servers know."""
 
     def __init__(self, settings: SnodeSettings) -> None:
         self._settings = settings
         self.network = _network(settings)
-        self._pools = [AsyncPool(self.network, ROCKETMQ) for _ in range(settings.pool_size)]
-        self._turns = itertools.count()
-        self._in_flight: dict[Address, int] = {}
+        self.turn = Turn()
+        self._name_servers = AsyncPool(self.network, ROCKETMQ)
+        self._pools = [AsyncPool(self.network, LINES, self.line) for _ in range(settings.pool_size)]
+        self._ready: dict[tuple[int, Address], Line] = {}
+        self._lines: set[Line] = set()
+        self._stale_s = self.network.idle_connection_ms / 1000
         self.info = ClusterInfo({}, {})
         self.heard_at: float | None = None
+        self.without_lite: dict[str, bool] = {}
+        """Addresses of brokers by whether they refuse lite pulls (361), as far as it is known."""
 
     @property
     def in_flight(self) -> int:
-        """Requests that brokers and name servers have not answered."""
-        return sum(self._in_flight.values())
+        """Requests that brokers have not answered."""
+        return sum(line.in_flight for line in self._lines)
 
-    async def ask(self, address: Address, request: Command, timeout_ms: int) -> Command | None:
-        """Over a shared connection. Raises `errors.NetworkError`, and `errors.Busy` beyond
+    @property
+    def pooled(self) -> int:
+        """Shared lines that are open."""
+        return sum(line.usable for line in self._ready.values())
+
+    @property
+    def held(self) -> int:
+        """Pulls that brokers have not answered."""
+        return sum(line.waiting(PULL, LITE_PULL) for line in self._lines)
+
+    def lines(self) -> list[dict[str, object]]:
+        """What operators see of connections to brokers."""
+        shared = set(self._ready.values())
+        return [
+            {"broker": line.name, "shared": line in shared, "under_way": line.in_flight}
+            for line in self._lines
+        ]
+
+    def line(self, name: str, decoder: Any) -> Line:
+        """A new line, before it is connected."""
+        line = Line(name, decoder, self.turn, self._ended)
+        self._lines.add(line)
+        return line
+
+    def expire(self, now: float) -> None:
+        """Give up what nobody answered in time."""
+        for line in list(self._lines):
+            line.expire(now)
+        self.turn.end()
+
+    def ready_line(self, broker: str, slot: int, now: float) -> Line | None:
+        """An open line to a broker that is not overloaded; None if there is something to wait for
+        or to refuse."""
+        data = self.info.brokers.get(broker)
+        if data is None or data.master is None:
+            return None
+        line = self._ready.get((slot % len(self._pools), data.master))
+        if line is None or not line.usable or line.retired or now - line.used_at > self._stale_s:
+            return None
+        return line if self._load(data.master) < self._settings.max_in_flight_per_broker else None
+
+    async def ask(
+        self, address: Address, request: Command, timeout_ms: int, slot: int = 0
+    ) -> Command | None:
+        """Over a shared line. Raises `errors.NetworkError`, and `errors.Busy` beyond
         `max_in_flight_per_broker`."""
-        with _Counted(self._in_flight, address, self._settings.max_in_flight_per_broker):
-            pool = self._pools[next(self._turns) % len(self._pools)]
-            connection = await pool.connection(address)
-            return await ask(connection, request, timeout_ms)
+        if (count := self._load(address)) >= self._settings.max_in_flight_per_broker:
+            raise errors.Busy(2, f"{count} requests are under way to this broker")
+        slot %= len(self._pools)
+        line = cast("Line", await self._pools[slot].connection(address))
+        self._ready[slot, address] = line
+        return await ask(line, request, timeout_ms)
 
     async def ask_name_server(self, request: Command) -> Command:
         """The first name server that answers."""
         failure: errors.RocketMQError | None = None
         for address in self._settings.name_servers:
             try:
-                answer = await self.ask(address, request, self._settings.upstream_timeout_ms)
+                answer = await self._ask_one(address, request)
             except errors.NetworkError as error:
                 failure = error
             else:
                 self.heard_at = asyncio.get_running_loop().time()
-                assert answer is not None, "never one-way"
                 return answer
         raise failure or errors.ConnectError("no name server")
 
@@ -84,9 +135,18 @@ class Upstream:
         """The same to all of them; who is away misses it."""
         for address in self._settings.name_servers:
             try:
-                await self.ask(address, request, self._settings.upstream_timeout_ms)
+                await self._ask_one(address, request)
             except errors.NetworkError:
                 continue
+
+    async def _ask_one(self, address: Address, request: Command) -> Command:
+        connection = await self._name_servers.connection(address)
+        fields = signed(request.fields, request.body, self._settings.credentials)
+        answer = await ask(
+            connection, request._replace(fields=fields), self._settings.upstream_timeout_ms
+        )
+        assert answer is not None, "never one-way"
+        return answer
 
     async def discover(self) -> ClusterInfo:
         """Learn the brokers anew: dead ones go."""
@@ -113,24 +173,34 @@ class Upstream:
 
     async def close(self) -> None:
         """Close all shared connections."""
-        for pool in self._pools:
+        for pool in (self._name_servers, *self._pools):
             await pool.close()
+
+    def _load(self, address: Address) -> int:
+        lines = (self._ready.get((slot, address)) for slot in range(len(self._pools)))
+        return sum(line.in_flight for line in lines if line is not None)
+
+    def _ended(self, line: Line) -> None:
+        self._lines.discard(line)
+        for key in [key for key, known in self._ready.items() if known is line]:
+            del self._ready[key]
+        self.without_lite.pop(line.name, None)  # another version may come back
 
 
 class BoundConnection:
-    """A member's own connection to one broker. `on_request` is given what the broker asks."""
+    """A member's own line to one broker. `on_request` is given what the broker asks."""
 
-    def __init__(self, settings: NetworkSettings, on_request: Callable[[Command], None]) -> None:
-        self._settings = settings
-        self._codec = _Listening(on_request)
+    def __init__(self, upstream: Upstream, on_request: Callable[[Command], None]) -> None:
+        self._upstream = upstream
+        self._on_request = on_request
         self._lock = asyncio.Lock()
-        self._connection: AsyncConnection | None = None
+        self.line: Line | None = None
         self._closed = False
 
     @property
     def usable(self) -> bool:
         """Whether it is open."""
-        return self._connection is not None and self._connection.usable
+        return self.line is not None and self.line.usable
 
     async def ask(self, address: Address, request: Command, timeout_ms: int) -> Command | None:
         """Over this connection, opened if need be. Raises `errors.NetworkError`."""
@@ -138,59 +208,30 @@ class BoundConnection:
             if self._closed:
                 raise errors.ConnectionLost("the client is gone")
             if not self.usable:
-                self._connection = await connect(address, self._settings, self._codec)
-            connection = self._connection
-        assert connection is not None
-        return await ask(connection, request, timeout_ms)
+                await self._open(address)
+            line = self.line
+        assert line is not None
+        return await ask(line, request, timeout_ms)
+
+    async def _open(self, address: Address) -> None:
+        upstream = self._upstream
+        found = await connect(address, upstream.network, LINES, kind=upstream.line)
+        self.line = cast("Line", found)
+        self.line.on_request = self._on_request
+        if self._closed:
+            self.line.abandon()
 
     async def answer(self, reply: Command) -> None:
         """Carry the member's answer to what the broker asked."""
-        if self._connection is not None and self._connection.usable:
-            await self._connection.post(lambda _: encode_command(reply), 1.0)
+        if self.line is not None and self.line.usable:
+            serial = await self.line.post(lambda _: encode_command(reply), 1.0)
+            self.line.forget(serial)
 
     def abandon(self) -> None:
         """Close at once: the broker then knows that the member is gone."""
         self._closed = True
-        if self._connection is not None:
-            self._connection.abandon()
-
-
-class _Listening(type(ROCKETMQ)):  # type: ignore[misc]
-    """The codec, with an ear for what the server asks."""
-
-    def __init__(self, on_request: Callable[[Command], None]) -> None:
-        self._on_request = on_request
-
-    def decoder(self, max_frame_bytes: int) -> ReplyDecoder:
-        return _ListeningDecoder(max_frame_bytes, self._on_request)
-
-
-class _ListeningDecoder(ReplyDecoder):
-    __slots__ = ("_on_request",)
-
-    def __init__(self, max_frame_bytes: int, on_request: Callable[[Command], None]) -> None:
-        super().__init__(max_frame_bytes)
-        self._on_request = on_request
-
-    def next_frame(self) -> Reply | None:
-        found = super().next_frame()
-        if found is not None and not found.payload.is_answer:
-            self._on_request(found.payload)
-        return found
-
-
-class _Counted:
-    def __init__(self, counts: dict[Address, int], address: Address, most: int) -> None:
-        self._counts, self._address, self._most = counts, address, most
-
-    def __enter__(self) -> None:
-        count = self._counts.get(self._address, 0)
-        if count >= self._most:
-            raise errors.Busy(2, f"{count} requests are under way to this broker")
-        self._counts[self._address] = count + 1
-
-    def __exit__(self, *_: object) -> None:
-        self._counts[self._address] -= 1
+        if self.line is not None:
+            self.line.abandon()
 
 
 def _network(settings: SnodeSettings) -> NetworkSettings:

@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import os
 import socket
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tubemq_client import errors
 from tubemq_client._core.connections import ConnectionRules
@@ -46,15 +46,16 @@ async def connect(
     codec: Codec = TUBEMQ,
     *,
     avoid: str | None = None,
+    kind: Callable[[str, Any], AsyncConnection] | None = None,
 ) -> AsyncConnection:
     """Open a TCP connection within `connect_timeout_ms`, and make it TLS if asked to. Of the hosts
-    that a name leads to, `avoid` is tried last.
+    that a name leads to, `avoid` is tried last. `kind` makes it, of a name and a decoder.
 
     Raises `errors.ConnectError`, or its subclass `errors.TlsError`."""
     name = address_text(address)
     try:
         async with asyncio.timeout(settings.connect_timeout_ms / 1000):
-            connection = await _open(address, settings, codec, avoid)
+            connection = await _open(address, settings, codec, avoid, kind or AsyncConnection)
     except TimeoutError as error:
         raise errors.ConnectError(
             f"cannot connect to {name}: no answer within {settings.connect_timeout_ms} ms "
@@ -72,7 +73,11 @@ async def connect(
 
 
 async def _open(
-    address: Address, settings: ClientSettings, codec: Codec, avoid: str | None
+    address: Address,
+    settings: ClientSettings,
+    codec: Codec,
+    avoid: str | None,
+    kind: Callable[[str, Any], AsyncConnection],
 ) -> AsyncConnection:
     loop, name = asyncio.get_running_loop(), address_text(address)
     ends = [address]
@@ -82,7 +87,7 @@ async def _open(
     for end in ends:
         try:
             _, connection = await loop.create_connection(
-                lambda: AsyncConnection(name, codec.decoder(settings.max_frame_bytes)), *end
+                lambda: kind(name, codec.decoder(settings.max_frame_bytes)), *end
             )
         except OSError as error:
             failure = error

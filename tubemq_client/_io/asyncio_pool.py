@@ -10,7 +10,7 @@ import asyncio
 import random
 import socket
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
 from tubemq_client._core.connections import ConnectionRules, NameRules
@@ -19,7 +19,7 @@ from tubemq_client._io.sockets import hosts_of
 from tubemq_client._wire.codec import TUBEMQ
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from tubemq_client._io.codec import Codec
     from tubemq_client.model import Address, ClientSettings
@@ -47,8 +47,13 @@ class _Peer:
 class AsyncPool:
     """Opens connections when they are asked for. `close()` closes them all."""
 
-    def __init__(self, settings: ClientSettings, codec: Codec = TUBEMQ) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        settings: ClientSettings,
+        codec: Codec = TUBEMQ,
+        kind: Callable[[str, Any], AsyncConnection] | None = None,
+    ) -> None:
+        self._settings, self._kind = settings, kind
         self.codec = codec
         self._peers: dict[Address, _Peer] = {}
         self._rules, self._names = ConnectionRules.of(settings), NameRules.of(settings)
@@ -186,7 +191,9 @@ class AsyncPool:
             await self._pause(pause)
             self._raise_if_closed()
         try:
-            options = {"avoid": avoid} if avoid else {}
+            options: dict[str, Any] = {"avoid": avoid} if avoid else {}
+            if self._kind is not None:
+                options["kind"] = self._kind
             connection = await connect(address, self._settings, self.codec, **options)
         except errors.ConnectError:
             chance = random.random()  # noqa: S311 - spreads attempts, guards nothing

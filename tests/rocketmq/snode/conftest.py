@@ -43,17 +43,7 @@ class Node:
 
     def kill(self) -> None:
         """Cut every connection and listen no more, without a word to anybody."""
-
-        async def die() -> None:
-            node = self.node
-            node._keeper.cancel()
-            node._keeper = None
-            for client in list(node._shared.clients):
-                client.abandon()
-            await node._close_servers()
-            await node._upstream.close()
-
-        self._thread.wait(die)
+        self._thread.wait(self.node.abandon)
 
 
 @pytest.fixture

@@ -62,7 +62,13 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path) -> None:
 
     lines = [json.loads(line) for line in said.splitlines()]
     assert process.returncode == 0
-    assert [line["message"].split()[0] for line in lines] == ["listening", "stopped"]
+    by_message = {line["message"]: line for line in lines}
+    assert next(iter(by_message)).startswith("listening on 127.0.0.1:")
+    assert by_message["stopping: no new clients"]["under_way"] == 0
+    assert by_message["stopped"]["unanswered"] == 0
+    gone = by_message["a client is gone"]
+    assert gone["client"].startswith("127.0.0.1:")
+    assert gone["requests"] >= 2
 
 
 def test_wrong_options_end_it_with_words() -> None:

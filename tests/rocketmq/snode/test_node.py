@@ -382,7 +382,9 @@ def test_health_and_metrics(mq, start) -> None:
         with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=5) as answer:
             return str(answer.read().decode())
 
-    assert eventually(lambda: page("/healthz")) == "ok\n"
+    health = json.loads(eventually(lambda: page("/healthz")))
+    assert health["status"] == "ok"
+    assert set(health["brokers"]) == {"broker-a", "broker-b"}
     text = page("/metrics")
     assert 'snode_requests{code="320"} 1' in text
     assert 'snode_answers{code="0"}' in text

@@ -1,0 +1,199 @@
+"""A line: a connection to a broker on which frames are passed on without being taken apart.
+
+It is a connection of `tubemq_client._io` (TLS, deadlines, and calls that wait for their answer work
+as there), and beside these it carries *relayed* requests: sent in one piece with all others of the
+same turn, answered through the client that asked, without a task or a timer each. Deadlines of
+relayed requests are looked at by whoever calls `expire` now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+from rocketmq_client import errors
+from rocketmq_client._wire.commands import Command
+from rocketmq_client.snode.frames import FrameCutter, command_of, read_answer, renumbered
+from tubemq_client._io.asyncio_connection import AsyncConnection
+
+__all__ = ["LINES", "Line", "Relayed", "Turn"]
+
+_SERIALS: Final = 0x7FFFFFFF
+_HIGH_WATER_BYTES: Final = 1 << 20
+
+
+class Asker(Protocol):
+    """Where answers go: a client's connection."""
+
+    def answered(self, relayed: Relayed, code: int, frame: bytes) -> None:
+        """The answer, under the client's own number."""
+
+    def unanswered(self, relayed: Relayed, error: errors.RocketMQError) -> None:
+        """There will be none."""
+
+    def hold(self, line: Line) -> None:
+        """The line is full: send no more until `release`."""
+
+    def release(self, line: Line) -> None:
+        """It is not full any more."""
+
+
+class Relayed(NamedTuple):
+    """A request under way. Times are on the loop's clock, seconds."""
+
+    asker: Asker
+    code: int
+    opaque: int
+    topic: str | None
+    began: float
+    deadline: float
+
+
+class Flushable(Protocol):
+    def flush(self) -> None:
+        """Write what was put together."""
+
+
+class Turn:
+    """What was put together since the loop last came by; `end` writes it, a write per socket."""
+
+    __slots__ = ("_touched",)
+
+    def __init__(self) -> None:
+        self._touched: list[Flushable] = []
+
+    def touch(self, written: Flushable) -> None:
+        """It has something to write."""
+        self._touched.append(written)
+
+    def end(self) -> None:
+        """Write it."""
+        while self._touched:
+            self._touched.pop().flush()
+
+
+class Line(AsyncConnection):
+    """Frames over one transport, in both ways. `on_request` is given what the server asks, and
+    `on_end` the line itself when it is gone."""
+
+    def __init__(self, name: str, decoder: Any, turn: Turn, on_end: Callable[[Line], None]) -> None:
+        super().__init__(name, decoder)
+        self.turn, self._on_end = turn, on_end
+        self.on_request: Callable[[Command], None] | None = None
+        self._cutter = cast("FrameCutter", decoder)
+        self._relayed: dict[int, Relayed] = {}
+        self._out: list[bytes] = []
+        self._soonest = float("inf")
+        self._waiting: list[Asker] = []
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not answered."""
+        return len(self._replies) + len(self._relayed)
+
+    def waiting(self, *codes: int) -> int:
+        """Relayed requests of these types that are not answered."""
+        return sum(one.code in codes for one in self._relayed.values())
+
+    def relay(self, raw: bytes, at: int, to: int, relayed: Relayed | None) -> None:
+        """Pass a request on with the turn; None for a one-way request."""
+        serial = next(self._serials) & _SERIALS
+        if relayed is not None:
+            self._relayed[serial] = relayed
+            self._soonest = min(self._soonest, relayed.deadline)
+            if not self._writable.is_set():
+                self._waiting.append(relayed.asker)
+                relayed.asker.hold(self)
+        if not self._out:
+            self.turn.touch(self)
+        self._out.append(renumbered(raw, at, to, serial))
+
+    def flush(self) -> None:
+        """Write what this turn has put together."""
+        frames, self._out = self._out, []
+        if self._transport is not None and self._failure is None:
+            self.used_at = self._loop.time()
+            self._transport.write(b"".join(frames))
+
+    def expire(self, now: float) -> None:
+        """Give up relayed requests whose time is over."""
+        if now < self._soonest:
+            return
+        late = [serial for serial, one in self._relayed.items() if one.deadline <= now]
+        for serial in late:
+            one = self._relayed.pop(serial)
+            self._judge(one.deadline)
+            one.asker.unanswered(one, errors.RpcTimeout(f"{self.name} gave no answer in time"))
+        left = self._relayed.values()
+        self._soonest = min((one.deadline for one in left), default=float("inf"))
+
+    # -- what the event loop calls --------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        cast("asyncio.Transport", transport).set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        self.used_at = self.received_at = self._loop.time()
+        self._heard = True
+        try:
+            for raw in self._cutter.cut(data):
+                self._take(raw)
+            if self._cutter.failure is not None:
+                raise self._cutter.failure
+        except errors.ProtocolViolation as error:
+            self._fail(errors.ProtocolViolation(f"{self.name}: {error}"), error)
+        self.turn.end()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._release()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._on_end(self)
+
+    def _take(self, raw: bytes) -> None:
+        found = read_answer(raw)
+        if found is not None:
+            relayed = self._relayed.pop(found.opaque, None)
+            if relayed is not None:
+                frame = renumbered(raw, found.at, found.to, relayed.opaque)
+                relayed.asker.answered(relayed, found.code, frame)
+                return
+        command = command_of(raw)
+        if command.is_answer:
+            reply = cast("asyncio.Future[Any] | None", self._replies.get(command.opaque))
+            if reply is not None and not reply.done():
+                reply.set_result(command)
+        elif self.on_request is not None:
+            self.on_request(command)
+
+    def _fail(self, failure: errors.RocketMQError, cause: BaseException | None = None) -> None:
+        super()._fail(failure, cause)
+        relayed, self._relayed = self._relayed, {}
+        for one in relayed.values():
+            one.asker.unanswered(one, failure)
+        self._release()
+        if relayed:
+            self.turn.end()
+
+    def _release(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for asker in waiting:
+            asker.release(self)
+
+
+class _Lines:
+    """What `tubemq_client._io` needs to open lines: a decoder. Calls encode for themselves."""
+
+    decoder = FrameCutter
+
+    def encode(self, *_: Any) -> bytes:
+        raise NotImplementedError
+
+    encode_all = decode = timeout_ms = encode
+
+
+LINES: Final[Any] = _Lines()
