@@ -15,9 +15,13 @@ from rocketmq_client._wire.signature import is_signed_by, signed
 from rocketmq_client.model import Credentials
 from rocketmq_client.snode.settings import SnodeSettings
 
-__all__ = ["Access"]
+__all__ = ["Access", "NotAdmitted"]
 
 _OF_SIGNATURES = ("AccessKey", "SecurityToken", "Signature")
+
+
+class NotAdmitted(errors.LocalError):
+    """The node itself refuses a request; its client is told with code 16."""
 
 
 class Access:
@@ -33,14 +37,14 @@ class Access:
         """Whether there are allow-lists."""
 
     def judge(self, topic: str | None, group: str | None) -> None:
-        """Raises `errors.NoPermission` for what is not on an allow-list."""
+        """Raises `NotAdmitted` for what is not on an allow-list."""
         if topic and self._topics and topic not in self._topics:
-            raise errors.NoPermission(16, f"topic {topic!r} is not served here")
+            raise NotAdmitted(f"topic {topic!r} is not served here")
         if group and self._groups and group not in self._groups:
-            raise errors.NoPermission(16, f"group {group!r} is not served here")
+            raise NotAdmitted(f"group {group!r} is not served here")
 
     def admit(self, request: Command) -> Command:
-        """The request as brokers are to see it. Raises `errors.NoPermission` for one that none of
+        """The request as brokers are to see it. Raises `NotAdmitted` for one that none of
         the users has signed."""
         if not self.signs:
             return request
@@ -49,7 +53,7 @@ class Access:
         if user is None or not is_signed_by(
             request.fields, request.body, replace(user, security_token=given)
         ):
-            raise errors.NoPermission(16, "no user of this node has signed this request")
+            raise NotAdmitted("no user of this node has signed this request")
         if self._upstream is None:
             return request
         plain = {key: text for key, text in request.fields.items() if key not in _OF_SIGNATURES}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rocketmq_client import errors
 from rocketmq_client._wire.commands import ANSWER, ONE_WAY, Command, encode_command
 from rocketmq_client.model import Address, address_text
-from rocketmq_client.snode.access import Access
+from rocketmq_client.snode.access import Access, NotAdmitted
 from rocketmq_client.snode.frames import FrameCutter, Head, command_of, read_head
 from rocketmq_client.snode.lines import Line, Relayed
 from rocketmq_client.snode.members import Member
@@ -180,7 +180,7 @@ class Client(asyncio.Protocol):
         command = command_of(raw)
         try:
             admitted = command if command.is_answer else self._shared.access.admit(command)
-        except errors.NoPermission as error:
+        except NotAdmitted as error:
             self._count(command.code, len(raw))
             self._say(command, refusal_of(command, error), now)
             return
@@ -234,7 +234,7 @@ class Client(asyncio.Protocol):
             return False
         try:
             self._shared.access.judge(topic, group)
-        except errors.NoPermission:
+        except NotAdmitted:
             return False
         return True
 

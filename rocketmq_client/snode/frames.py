@@ -25,7 +25,7 @@ _KNOWN: Final = frozenset(
 _scan: Any = make_scanner(JSONDecoder())  # type: ignore[arg-type]
 _KEY: Final = b'"opaque"'
 _NUMBER: Final = re.compile(rb":(-?[0-9]{1,10})(?=[,}])")
-_DISGUISE: Final = re.compile(rb"\\u(?!000[12])")
+_DISGUISE: Final = re.compile(rb"\\u(?!00[01])")
 
 
 class FrameCutter:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from rocketmq_client import errors
 from rocketmq_client._wire.commands import ANSWER, Command
 from rocketmq_client.model import address_text
-from rocketmq_client.snode.access import Access
+from rocketmq_client.snode.access import Access, NotAdmitted
 from rocketmq_client.snode.members import Member
 from rocketmq_client.snode.routing import (
     LITE_PULL,
@@ -43,7 +43,7 @@ def refusal_of(request: Command, error: errors.RocketMQError) -> Command:
             return refusal(request, 2, str(error))
         case errors.RpcTimeout():
             return refusal(request, 2, f"no answer in time: {error}")
-        case errors.NoPermission():
+        case NotAdmitted():
             return refusal(request, 16, str(error))
         case errors.NetworkError():
             return refusal(request, 14, str(error))

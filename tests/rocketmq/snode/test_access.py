@@ -1,0 +1,101 @@
+"""Who may pass a node: signatures that it verifies, its own upstream, allow-lists on every path."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rocketmq_client import (
+    Admin,
+    Credentials,
+    Producer,
+    PullConsumer,
+    Queue,
+    QueueRange,
+    RangeReader,
+    Subscription,
+    errors,
+)
+from rocketmq_client.embedded import EmbeddedRocketMQ
+from rocketmq_client.snode import SnodeSettings
+from tests.rocketmq.snode.conftest import Node
+
+BROKERS = Credentials("nodes01", "secret-of-nodes")
+READER = Credentials("reader01", "87654321")
+QUEUE = Queue("broker-a", "orders", 0)
+
+
+@pytest.fixture
+def mq():
+    with EmbeddedRocketMQ(topics={"orders": 1}, credentials=BROKERS) as server:
+        yield server
+
+
+def node_for(mq, **options):
+    known = {"listen": ("127.0.0.1", 0), "discovery_period_ms": 100}
+    return Node(SnodeSettings((mq.name_server,), **(known | options)))
+
+
+def test_the_node_verifies_its_users_and_signs_anew(mq) -> None:
+    users = ((READER.access_key, READER.secret_key),)
+    with node_for(mq, credentials=BROKERS, users=users) as node:
+        right = replace(node.settings, auth=READER)
+        with Producer(right) as producer, RangeReader(right, group="g") as reader:
+            for number in range(3):  # the first opens the line, the others pass on it
+                assert producer.send("orders", b"%d" % number).offset == number
+            batches = reader.read(QueueRange(QUEUE, 0, 3))
+            assert [m.body for batch in batches for m in batch.messages()] == [b"0", b"1", b"2"]
+        with PullConsumer(right, group="g") as consumer:
+            consumer.join([Subscription("orders")])
+            assert consumer.members("orders") == [consumer.client_id]
+
+
+@pytest.mark.parametrize(
+    "auth",
+    [None, BROKERS, Credentials("reader01", "wrong-one"), Credentials("other", "87654321")],
+    ids=["none", "the brokers' account", "wrong secret", "unknown key"],
+)
+def test_what_no_user_has_signed_is_refused_by_the_node(mq, auth) -> None:
+    users = ((READER.access_key, READER.secret_key),)
+    with (
+        node_for(mq, credentials=BROKERS, users=users) as node,
+        Admin(replace(node.settings, auth=auth)) as admin,
+        pytest.raises(errors.NoPermission, match="snode: no user of this node"),
+    ):
+        admin.topics()
+
+
+def test_users_alone_leave_the_clients_signature_as_it_is(mq) -> None:
+    users = ((BROKERS.access_key, BROKERS.secret_key),)
+    with (
+        node_for(mq, users=users) as node,
+        Producer(replace(node.settings, auth=BROKERS)) as producer,
+    ):
+        assert [producer.send("orders", b"x").offset for _ in range(2)] == [0, 1]
+
+
+def test_credentials_without_users_are_refused() -> None:
+    with pytest.raises(errors.ConfigError, match="give users"):
+        SnodeSettings((("ns", 9876),), credentials=BROKERS)
+
+
+def test_secrets_are_not_shown() -> None:
+    users = ((READER.access_key, READER.secret_key),)
+    shown = repr(SnodeSettings((("ns", 9876),), credentials=BROKERS, users=users))
+    assert BROKERS.secret_key not in shown
+    assert READER.secret_key not in shown
+
+
+def test_allow_lists_hold_on_a_line_that_is_open() -> None:
+    with (
+        EmbeddedRocketMQ(topics={"orders": 1, "secret": 1}) as mq,
+        node_for(mq, topics=frozenset({"orders"})) as node,
+        Producer(node.settings) as known,
+        PullConsumer(node.settings, group="g") as consumer,
+    ):
+        for number in range(2):
+            assert known.send("orders", b"x").offset == number
+            assert consumer.pull(QUEUE, number).messages
+        with pytest.raises(errors.NoPermission, match="snode: topic 'secret'"):
+            consumer.pull(Queue("broker-a", "secret", 0), 0)
