@@ -21,12 +21,13 @@ from tubemq_client.sync import Metadata
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.sources.tubemq.source import TubeMQSource
 from tubemq_provider.windows.cursor import Position
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Step
-from tubemq_provider.windows.run.kinds import window_run
+from tubemq_provider.windows.run.cursor import CursorRun
 
 __all__ = ["CountingStore", "main", "plan_seconds"]
 
@@ -98,11 +99,12 @@ def _overheads() -> tuple[list[float], int]:
                 with Metadata(settings) as metadata:
                     return metadata.ends("bench", "bench", stable=True)
 
-            window_run(
+            source = TubeMQSource(settings, identity="bench", topic="bench", group="bench")
+            CursorRun(
                 CursorPlanner(scope, ends, initial_position="earliest"),
                 store,  # type: ignore[arg-type] (it passes everything on)
                 sink,
-                InlineEngine.for_cluster(settings, policies=Policies()),
+                InlineEngine.for_source(source, policies=Policies()),
                 attempt=str(number),
                 observer=watch,
             ).run()

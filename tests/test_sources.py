@@ -3,51 +3,59 @@
 import json
 import re
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
+from uuid import uuid4
 
+import pyarrow.parquet as pq
 import pytest
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.engines.inline import InlineEngine
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.sources.base import Source
+from tubemq_provider.sources.registry import config_of, open_source
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows import spaces
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.planning.book import ScopeBook
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.resolve import TimePlanner
+from tubemq_provider.windows.run._base import Planner
+from tubemq_provider.windows.run.kinds import window_run
 
-ROOT = Path(__file__).resolve().parent.parent / "tubemq_provider"
-NEUTRAL = ("windows", "files", "sinks", "offsets", "sources/base.py", "operators", "dagster", "cli")
-KNOWLEDGE = re.compile(r"INDEX_ENTRY_BYTES|PARTITIONS_PER_STORE|\bstore_(id|key)\b|[%/*] ?28\b")
-SCOPE = WindowScope("main", "orders", "lake", "/lake")
-
-QUEUES = spaces.OffsetSpace(
-    source="queues",
-    key_form="'<broker>:<queue>'",
-    step=1,
-    is_key=lambda key: isinstance(key, str) and bool(re.fullmatch(r"[a-z-]+:\d+", key)),
-    order=lambda key: (key.rpartition(":")[0], int(key.rpartition(":")[2])),
-    log_of=lambda key: key,
-    partition=lambda topic, key: SimpleNamespace(topic=topic, key=key),
-    range=lambda partition, start, end: SimpleNamespace(
-        partition=partition, start=start, end=end, entries=end - start
-    ),
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+ROOT = Path(__file__).resolve().parent.parent
+MAY_KNOW = ("tubemq_provider/sources/tubemq/",)
+KNOWLEDGE = re.compile(
+    r"INDEX_ENTRY_BYTES|PARTITIONS_PER_STORE|\bstore_(id|key)\b|[%/*] ?28\b"
+    r"|\b(PartitionEnds|ReachableEnds)\b|Partition\.(from_key|is_key)|OffsetRange\(|\.broker_id\b"
 )
+SCOPE = WindowScope("main", "orders", "lake", "/lake")
 
 
 @pytest.fixture
-def queues(monkeypatch: pytest.MonkeyPatch) -> WindowScope:
-    """A second kind of source, with names for brokers and offsets that count records."""
-    monkeypatch.setitem(spaces.SOURCES, "queues", "tests.test_sources")
-    monkeypatch.setattr("tests.test_sources.SPACE", QUEUES)
-    spaces.space_of.cache_clear()
-    return replace(SCOPE, source="queues")
+def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WindowScope:
+    """A third kind of source, with places for brokers and offsets that count records: installed as
+    another distribution is, with nothing but an entry point."""
+    installed = tmp_path / "site" / "toy-1.0.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text(
+        "[tubemq_provider.sources]\nlines = tests.kit.toy_source\n"
+    )
+    monkeypatch.syspath_prepend(str(installed.parent))
+    return replace(SCOPE, source="lines")
 
 
-@pytest.mark.parametrize("room", NEUTRAL)
-def test_only_the_source_knows_entries_and_stores(room: str) -> None:
-    place = ROOT / room
+def test_only_the_source_knows_entries_stores_and_the_clients_ends() -> None:
     found = {
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
-        for path in (place.rglob("*.py") if place.is_dir() else [place])
+        for package in ("tubemq_provider", "pyspark_tubemq")
+        for path in (ROOT / package).rglob("*.py")
+        if not str(path.relative_to(ROOT)).startswith(MAY_KNOW)
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if KNOWLEDGE.search(line)
     }
@@ -63,25 +71,25 @@ def test_the_first_source_leaves_no_trace_in_ids_and_documents() -> None:
     assert plan.to_document()["v"] == 1
 
 
-def test_another_kind_of_source_has_windows_of_its_own(queues: WindowScope) -> None:
-    plan = WindowPlan.cursor(queues, 1, {"broker-a:10": (0, 3), "broker-a:2": (5, 5)})
+def test_another_kind_of_source_has_windows_of_its_own(lines: WindowScope) -> None:
+    plan = WindowPlan.cursor(lines, 1, {"north.10": (0, 3), "north.2": (5, 5)})
     document = json.loads(plan.canonical())
 
-    assert queues.h != SCOPE.h
-    assert (document["source"], document["v"]) == ("queues", 2)
+    assert lines.h != SCOPE.h
+    assert (document["source"], document["v"]) == ("lines", 2)
     assert WindowPlan.from_document(document) == plan
-    assert [(found.partition.key, found.end) for found in plan.reads()] == [("broker-a:10", 3)]
-    assert list(plan.ranges) == ["broker-a:2", "broker-a:10"]
+    assert [(found.partition.key, found.end) for found in plan.reads()] == [("north.10", 3)]
+    assert list(plan.ranges) == ["north.2", "north.10"]
     assert plan.entries == 3
 
 
-def test_keys_and_offsets_are_judged_by_their_own_source(queues: WindowScope) -> None:
+def test_keys_and_offsets_are_judged_by_their_own_source(lines: WindowScope) -> None:
     with pytest.raises(DocumentError, match="the key is not '<broker id>:<partition id>'"):
-        WindowPlan.cursor(SCOPE, 1, {"broker-a:0": (0, 28)})
+        WindowPlan.cursor(SCOPE, 1, {"north.0": (0, 28)})
     with pytest.raises(DocumentError, match="3 is not a multiple of 28"):
         WindowPlan.cursor(SCOPE, 1, {"1:0": (0, 3)})
-    with pytest.raises(DocumentError, match="the key is not '<broker>:<queue>'"):
-        WindowPlan.cursor(queues, 1, {"1:0": (0, 3)})
+    with pytest.raises(DocumentError, match=r"the key is not '<place>\.<number>'"):
+        WindowPlan.cursor(lines, 1, {"1:0": (0, 3)})
 
 
 def test_a_plan_of_an_unknown_source_is_refused_with_its_name() -> None:
@@ -100,3 +108,97 @@ def test_partitions_of_a_store_share_a_log() -> None:
         "2/0": ["2:0"],
     }
     assert SPACE.ordered(["10:0", "2:10", "2:9"]) == ["2:9", "2:10", "10:0"]
+
+
+def write_lines(root: Path, **partitions: int) -> None:
+    for key, count in partitions.items():
+        path = root / "orders" / key.replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        times = (NOON + timedelta(minutes=n) for n in range(count))
+        path.write_text(
+            "".join(f"{at.isoformat()} {path.name} {n}\n" for n, at in enumerate(times))
+        )
+
+
+def lines_in(sink: ParquetSink) -> list[str]:
+    return sorted(pq.read_table(sink.root)["text"].to_pylist())
+
+
+def taken(planner: Planner, source: Source, sink: ParquetSink, journal: MemoryJournal) -> int:
+    """The records of one more window; nothing but the source is of its kind."""
+    store = MemoryOffsetStore(journal, task=str(uuid4()))
+    engine = InlineEngine.for_source(source, policies=planner.policies)
+    run = window_run(planner, store, sink, engine, attempt=str(uuid4()), mirror=source.mirror)
+    return run.run().total
+
+
+def test_a_source_of_another_distribution_has_windows_through_everything(
+    lines: WindowScope, tmp_path: Path
+) -> None:
+    sink, journal = ParquetSink(tmp_path / "lake"), MemoryJournal()
+    scope = replace(lines, sink=sink.identity)
+    settings = config_of("lines").parse({"root": str(tmp_path)}).settings()
+    source = open_source("lines", settings, identity="main", topic="orders", group="lake")
+
+    def planner() -> CursorPlanner:
+        return CursorPlanner(scope, source.ends, "earliest", max_entries=70, witness=source.life())
+
+    write_lines(tmp_path, north_0=50, north_1=0, south_0=30)
+    counts = [taken(planner(), source, sink, journal) for _ in range(3)]
+    write_lines(tmp_path, north_0=55, west_0=5)
+    counts.append(taken(planner(), source, sink, journal))
+
+    every = "".join(path.read_text() for path in (tmp_path / "orders").iterdir()).splitlines()
+    assert counts == [70, 10, 0, 10]
+    assert lines_in(sink) == sorted(every)
+    assert source.mirrored == {"north.0": 55, "north.1": 0, "south.0": 30, "west.0": 5}
+
+
+def test_a_time_of_another_source_resolves_windows(lines: WindowScope, tmp_path: Path) -> None:
+    sink, journal = ParquetSink(tmp_path / "lake"), MemoryJournal()
+    scope = replace(lines, sink=sink.identity)
+    source = open_source("lines", str(tmp_path), identity="main", topic="orders", group="lake")
+    write_lines(tmp_path, north_0=50, south_0=30)
+    resolver = source.resolver("line_time", {})
+
+    def window(first: int, last: int) -> int:
+        start, end = (NOON + timedelta(minutes=minutes) for minutes in (first, last))
+        planner = TimePlanner(scope, start, end, resolver, source.ends, sink.boundaries)
+        return taken(planner, source, sink, journal)
+
+    assert [window(20, 40), window(0, 20), window(20, 40)] == [30, 40, 30]
+    assert len(lines_in(sink)) == 70
+
+
+def test_a_broker_of_another_source_is_retired_by_its_name(
+    lines: WindowScope, tmp_path: Path
+) -> None:
+    sink = ParquetSink(tmp_path / "lake")
+    book = sink.boundaries
+    assert book is not None
+    ScopeBook(book, lines).retire("south")
+    ScopeBook(book, SCOPE).retire(2)
+
+    assert ScopeBook(book, lines).is_retired("south.3")
+    assert not ScopeBook(book, lines).is_retired("north.3")
+    assert ScopeBook(book, SCOPE).retired == {"2"}
+    assert book.read(f"retired-2-{SCOPE.h}") == {"v": 1, "broker": 2, "h": SCOPE.h}
+
+
+def test_a_package_that_is_no_source_is_refused_with_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(spaces.SOURCES, "half", "tests.kit.toy_source")
+    monkeypatch.delattr("tests.kit.toy_source.source.open_source")
+
+    with pytest.raises(ConfigError, match="has no open_source, which a source of kind 'half'"):
+        open_source("half", "", identity="main", topic="orders", group="lake")
+
+
+def test_tubemq_says_which_ways_to_time_it_has() -> None:
+    source = open_source("tubemq", None, identity="main", topic="orders", group="lake")
+
+    with pytest.raises(ConfigError, match="its own are history, message_time"):
+        source.resolver("store_time", {})
+    with pytest.raises(ConfigError, match="TubeMQ keeps no offset by time"):
+        source.offsets_at(NOON)

@@ -27,7 +27,6 @@ from pydantic import (
 )
 
 from tubemq_client import errors
-from tubemq_client.model import Partition
 from tubemq_provider.assets import CLUSTER_PATTERN
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.policies import parse_offsets
@@ -94,7 +93,7 @@ def _keys(value: object) -> object:
     if isinstance(value, str):
         value = [item.strip() for item in value.split(",") if item.strip()]
     for key in value if isinstance(value, list | tuple) else ():
-        Partition.from_key("", str(key))
+        SPACE.partition("", str(key))
     return value
 
 

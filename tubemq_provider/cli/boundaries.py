@@ -6,6 +6,7 @@ Airflow's database is not asked. Each change is shown and asked for first.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tubemq_client import errors
@@ -25,8 +26,8 @@ __all__ = ["retire", "unfix"]
 def retire(args: Any) -> None:
     """Give brokers up: windows of time no longer wait for them. Safe while tasks run."""
     _, scope, book = _opened(args)
-    before = sorted(book.retired)
-    after = sorted({*before, *args.broker})
+    before = _brokers(book.retired)
+    after = _brokers({*book.retired, *map(str, args.broker)})
     print(f"{scope.topic}, group {scope.group}: {len(book.instants())} boundaries fixed")
     changed(args, {"retired": before}, {"retired": after})
     confirm(args)
@@ -59,6 +60,12 @@ def unfix(args: Any) -> None:
     changed(args, book.at(instant), None)
     confirm(args)
     book.take_back(instant)
+
+
+def _brokers(names: Iterable[str]) -> list[int | str]:
+    """Names of brokers in order, as documents have them: numbers where they are."""
+    ordered = sorted(names, key=lambda name: (len(name), name))
+    return [int(name) if name.isdecimal() else name for name in ordered]
 
 
 def _opened(args: Any) -> tuple[Sink, WindowScope, ScopeBook]:

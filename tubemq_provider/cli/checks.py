@@ -12,7 +12,6 @@ from typing import Any
 from airflow.configuration import conf
 
 from tubemq_client import errors
-from tubemq_client.model import Partition
 from tubemq_provider.cli._show import command, say
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -36,8 +35,7 @@ def lag(args: Any) -> None:
         event = group.newest_position()
     newest = newer_position(cursor, event) or {}
     positions = {
-        Partition.from_key(topic, key): int(offset)
-        for key, offset in newest.get("next", {}).items()
+        SPACE.partition(topic, key): int(offset) for key, offset in newest.get("next", {}).items()
     }
     hook = TubeMQHook(args.conn_id or TubeMQHook.default_conn_name)
     if hook.cluster != cluster:

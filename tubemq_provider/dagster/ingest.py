@@ -16,14 +16,14 @@ import dagster as dg
 
 from tubemq_client import errors
 from tubemq_client.errors import ConfigError
-from tubemq_client.model import INDEX_ENTRY_BYTES
-from tubemq_client.sync import RangeReader
 from tubemq_provider.dagster.judging import problems_of
 from tubemq_provider.dagster.resource import TubeMQResource
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.offsets.file_timeline import FileTimeline
 from tubemq_provider.sinks.factory import sink_for, sink_uri
+from tubemq_provider.sources.tubemq.source import TubeMQSource
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.canonical import sha256_hex
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowScope
@@ -109,10 +109,19 @@ class _Ingest:
         attempt: str,
     ) -> WindowResult:
         store = FileOffsetStore(resource.directory(self.topic, self.group), task=task)
-        settings = resource.settings()
-        engine = InlineEngine.for_cluster(settings, policies=self.policies)
-        with RangeReader(settings, group=self.group, filters=self.filters) as planner.witness:
+        with self._source(resource) as source:
+            planner.witness = source.life()
+            engine = InlineEngine.for_source(source, policies=self.policies)
             return window_run(planner, store, self.sink, engine, attempt=attempt).run()
+
+    def _source(self, resource: TubeMQResource) -> TubeMQSource:
+        return TubeMQSource(
+            resource.settings(),
+            identity=resource.cluster,
+            topic=self.topic,
+            group=self.group,
+            filters=self.filters,
+        )
 
     def _scope(self, resource: TubeMQResource) -> WindowScope:
         return WindowScope(
@@ -266,7 +275,7 @@ def _metadata(result: WindowResult) -> dict[str, Any]:
         "records": result.total,
         "bytes": result.bytes,
         "corrupt": result.corrupt,
-        "gap_entries": sum(gaps) // INDEX_ENTRY_BYTES,
+        "gap_entries": sum(gaps) // SPACE.step,
         "replayed": result.replayed,
         "has_more": result.has_more,
         "windows": dg.MetadataValue.json([result.to_document()]),

@@ -14,8 +14,9 @@ from pydantic import Field
 
 from tubemq_client import ClientSettings
 from tubemq_client.config import ClientConfig, from_file
-from tubemq_client.model import Partition, PartitionEnds, ReachableEnds
+from tubemq_client.model import Partition
 from tubemq_client.sync import Metadata
+from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["TubeMQResource"]
 
@@ -56,12 +57,12 @@ class TubeMQResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         names = (re.sub(r"[^\w.-]", "_", name) for name in (self.cluster, topic, group))
         return Path(self.offsets_dir).joinpath(*names)
 
-    def ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Partition, PartitionEnds]:
+    def ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Partition, Ends]:
         """Minimum and end offsets: one look-up per store. See `Metadata.ends`."""
         with Metadata(self.settings()) as metadata:
             return metadata.ends(topic, group, stable=stable)
 
-    def reachable_ends(self, topic: str, group: str, *, stable: bool) -> ReachableEnds:
+    def reachable_ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Partition, Ends]:
         """`ends` of the partitions whose brokers answer. See `Metadata.reachable_ends`."""
         with Metadata(self.settings()) as metadata:
             return metadata.reachable_ends(topic, group, stable=stable)

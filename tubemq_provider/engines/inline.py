@@ -8,24 +8,22 @@ offsets to read, retry a window, or touch the sink beyond the staging directory.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.files.columns import RECORDS
+from tubemq_provider.files.columns import columns_of
 from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, CorruptFile
 from tubemq_provider.files.writer import ROW_GROUP_BYTES, StagedWriter
-from tubemq_provider.sources.base import RecordReader
+from tubemq_provider.sources.base import RecordReader, Source
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging
-
-if TYPE_CHECKING:
-    from tubemq_client.model import BrokerNode, ClientSettings, OffsetRange
+from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 __all__ = ["InlineEngine", "ReadObserver"]
 
@@ -38,7 +36,8 @@ OpenReader = Callable[[WindowPlan], AbstractContextManager[RecordReader]]
 class InlineEngine:
     """Executes plans with one reader per window; see `Engine`.
 
-    `columns` may leave some out, but not ``partition``, by which the sink verifies. A row group is
+    `kind` is the source's, `columns` may leave some of its columns out, but not ``partition``, by
+    which the sink verifies. A row group is
     written when about `row_group_bytes` of records have come together. With `target_file_bytes` a
     file takes records of several ranges until it is that large. `corrupt` is where the reader puts
     records that fail their checksum, if they are to be kept.
@@ -50,13 +49,16 @@ class InlineEngine:
         self,
         open_reader: OpenReader,
         *,
-        columns: Sequence[str] = RECORDS.names,
+        kind: str = FIRST_SOURCE,
+        columns: Sequence[str] | None = None,
         row_group_bytes: int = ROW_GROUP_BYTES,
         target_file_bytes: int | None = None,
         compression: str = "snappy",
         corrupt: CorruptFile | None = None,
     ) -> None:
-        problems = [f"unknown column {name!r}" for name in columns if name not in RECORDS.names]
+        known = columns_of(kind)
+        columns = known.names if columns is None else columns
+        problems = [f"unknown column {name!r}" for name in columns if name not in known.names]
         if "partition" not in columns:
             problems.append("column 'partition' is needed to verify windows")
         if row_group_bytes < 1:
@@ -66,6 +68,7 @@ class InlineEngine:
         if problems:
             raise ConfigError(problems, subject="inline engine")
         self._open_reader = open_reader
+        self._known = known
         self._columns = tuple(columns)
         self._row_group_bytes = row_group_bytes
         self._target_file_bytes = target_file_bytes
@@ -75,33 +78,14 @@ class InlineEngine:
         self.on_read: ReadObserver | None = None
 
     @classmethod
-    def for_cluster(
-        cls,
-        settings: ClientSettings,
-        *,
-        policies: Policies,
-        brokers: Mapping[int, BrokerNode] | None = None,
-        **options: Any,
-    ) -> InlineEngine:
-        """An engine that reads from a TubeMQ cluster under the group's reader pool."""
-
+    def for_source(cls, source: Source, *, policies: Policies, **options: Any) -> InlineEngine:
+        """An engine that reads as `source` does."""
         corrupt = CorruptFile()
 
         def open_reader(plan: WindowPlan) -> AbstractContextManager[RecordReader]:
-            from tubemq_client.sync import RangeReader
+            return source.open_reader(plan, policies, quarantine=corrupt.add)
 
-            return RangeReader(
-                settings,
-                group=plan.group,
-                filters=plan.filters,
-                brokers=brokers,
-                slot_seed=plan.hash,
-                corrupt_records=policies.corrupt_records.value,
-                quarantine=corrupt.add,
-                gap_policy=policies.gap_policy.value,
-            )
-
-        return cls(open_reader, corrupt=corrupt, **options)
+        return cls(open_reader, kind=source.space.source, corrupt=corrupt, **options)
 
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
         """A file per range, or files of about `target_file_bytes`; none without records."""
@@ -137,21 +121,22 @@ class InlineEngine:
         return StagedWriter(
             directory,
             "part",
-            RECORDS.arrow_schema(self._columns),
+            self._known.arrow_schema(self._columns),
             target_bytes=self._target_file_bytes,
             row_group_bytes=self._row_group_bytes,
             compression=self._compression,
+            columns=self._known,
         )
 
     def _write(
         self,
         reader: RecordReader,
-        range_: OffsetRange,
+        range_: Any,
         writer: StagedWriter,
         counted: _Counted,
         progress: Progress,
     ) -> None:
-        key, schema = range_.partition.key, RECORDS.arrow_schema(self._columns)
+        key, schema = range_.partition.key, self._known.arrow_schema(self._columns)
         writer.begin_range(range_)
         for batch in reader.read(range_):
             self._stop_if_cancelled(str(range_))

@@ -1,22 +1,26 @@
-"""The columns of records: names, types, and what Parquet gains from each. They stand here once.
+"""Columns of records: names, types, and what Parquet gains from each.
 
-Spark's schema, Arrow's schema and the writer's choices follow from this table, so a column is added
-in one place and no two readers disagree about it. This module must not import pyspark, and imports
-pyarrow only where a schema is made: option checking and tasks on a cluster use it too.
+Spark's schema, Arrow's schema and the writer's choices follow from one table that each kind of
+source has, so a column is added in one place and no two readers disagree about it. This module must
+not name a kind or import pyspark, and imports pyarrow only where a schema is made: option checking
+and tasks on a cluster use it too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from tubemq_client.errors import require_extra
+from tubemq_provider.windows.spaces import source_package
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RECORDS", "Column", "ColumnSet"]
+__all__ = ["Column", "ColumnSet", "columns_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +94,8 @@ class ColumnSet:
         return [column for column in self if column.name in names]
 
 
-RECORDS: Final = ColumnSet(
-    (
-        Column("topic", "string", repeating=("topic",)),
-        Column("partition", "string", repeating=("partition",), ranged=True),
-        Column("offset", "bigint", ranged=True),
-        Column("batch_offset", "bigint", ranged=True),
-        Column("message_id", "bigint", ranged=True),
-        Column("msg_time", "timestamp", repeating=("msg_time",), ranged=True),
-        Column("stream_id", "string", repeating=("stream_id",)),
-        Column(
-            "attributes",
-            "map<string,string>",
-            repeating=("attributes.key_value.key", "attributes.key_value.value"),
-        ),
-        Column("value", "binary"),
-    )
-)
-"""What a TubeMQ record consists of: the names are those that the client's batches fill."""
+@cache
+def columns_of(source: str) -> ColumnSet:
+    """The columns of a kind of source. Raises `ConfigError` for one that is not known here."""
+    found: ColumnSet = import_module(f"{source_package(source)}.columns").COLUMNS
+    return found

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from tubemq_provider.files.columns import RECORDS
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tubemq_client.model import OffsetRange
+    from tubemq_provider.files.columns import ColumnSet
 
 __all__ = ["ROW_GROUP_BYTES", "FilePiece", "StagedWriter"]
 
@@ -42,7 +40,8 @@ class StagedWriter:
 
     A file is closed when it has `target_bytes` or more, so it is larger by at most a row group,
     and only the last one is smaller. Without a target there is a file per range,
-    ``<stem>-<partition key with - for :>-<start>.parquet``.
+    ``<stem>-<partition key with - for :>-<start>.parquet``. `columns` say what a dictionary and
+    statistics are written for; without them both are written for all.
     """
 
     def __init__(
@@ -54,6 +53,7 @@ class StagedWriter:
         target_bytes: int | None = None,
         row_group_bytes: int = ROW_GROUP_BYTES,
         compression: str = "snappy",
+        columns: ColumnSet | None = None,
     ) -> None:
         self.pieces: list[FilePiece] = []
         self._directory = directory
@@ -62,13 +62,14 @@ class StagedWriter:
         self._target = target_bytes
         self._limit = min(row_group_bytes, target_bytes or row_group_bytes)
         self._compression = compression
+        self._columns = columns
         self._number = 0
         self._name = ""
         self._file: Any = None
         self._writer: Any = None
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
-        self._range: OffsetRange | None = None
+        self._range: Any | None = None
         self._start = self._rows = self._bytes = 0
 
     def __enter__(self) -> Self:
@@ -79,7 +80,7 @@ class StagedWriter:
             self.end_range()
         self._close()
 
-    def begin_range(self, range_: OffsetRange) -> None:
+    def begin_range(self, range_: Any) -> None:
         """What comes now are records of `range_`, in offset order."""
         if self._target is None:
             self._close()
@@ -144,14 +145,15 @@ class StagedWriter:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        names, hints = self._schema.names, self._columns
         self._name = self._next_name()
         self._file = pa.OSFile(str(self._directory / self._name), "wb")
         self._writer = pq.ParquetWriter(
             self._file,
             self._schema,
             compression=self._compression,
-            use_dictionary=RECORDS.repeating(self._schema.names),
-            write_statistics=RECORDS.ranged(self._schema.names),
+            use_dictionary=True if hints is None else hints.repeating(names),
+            write_statistics=True if hints is None else hints.ranged(names),
         )
 
     def _next_name(self) -> str:

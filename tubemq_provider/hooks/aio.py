@@ -23,7 +23,8 @@ from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.lag import Lag, lag_between
 
 if TYPE_CHECKING:
-    from tubemq_client import ClientSettings, Partition, PartitionEnds, TopicMetadata
+    from tubemq_client import ClientSettings, Partition, TopicMetadata
+    from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["TubeMQAsyncHook"]
 
@@ -78,7 +79,7 @@ class TubeMQAsyncHook:
         partitions: Iterable[Partition] | None = None,
         *,
         stable: bool = True,
-    ) -> dict[Partition, PartitionEnds]:
+    ) -> Mapping[Partition, Ends]:
         """Minimum and end offsets; `stable` ends survive a broker crash. One look-up per store.
 
         Raises `errors.ConfigError` if neither `group` nor the connection names a group.

@@ -15,27 +15,27 @@ from airflow.sdk import BaseHook
 
 from tubemq_client import errors
 from tubemq_client.model import ProducerSettings, address_text
-from tubemq_client.sync import AssignedConsumer, Metadata, Producer, RangeReader
+from tubemq_client.sync import Metadata, Producer, RangeReader
 from tubemq_provider.hooks.connection import ConnectionConfig
 from tubemq_provider.hooks.connection_test import tested
 from tubemq_provider.hooks.suggestions import offering_topics
+from tubemq_provider.sources.tubemq.source import TubeMQSource, commit_offsets
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.lag import Lag, lag_between
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tubemq_client import (
         ClientSettings,
         Message,
         OffsetRange,
         Partition,
-        PartitionEnds,
-        ReachableEnds,
         Record,
         SendReceipt,
         TopicMetadata,
     )
+    from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["TubeMQHook"]
 
@@ -76,6 +76,18 @@ class TubeMQHook(BaseHook):
         """The cluster's alias: the connection's field, or else the connection id."""
         return self.config.cluster
 
+    def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> TubeMQSource:
+        """A topic as windows of `group` are planned from it and read. Connects to nothing yet;
+        close it. Raises `errors.ConfigError` for a connection that is wrong."""
+        return TubeMQSource(
+            self.get_settings(),
+            identity=self.cluster,
+            topic=topic,
+            group=group,
+            filters=filters,
+            asking=lambda: offering_topics(topic, lambda: self.config),
+        )
+
     def expect_cluster(self, cluster: str) -> None:
         """Raise `errors.ConfigError` unless the connection's cluster is `cluster`.
 
@@ -107,14 +119,14 @@ class TubeMQHook(BaseHook):
         partitions: Iterable[Partition] | None = None,
         *,
         stable: bool = True,
-    ) -> dict[Partition, PartitionEnds]:
+    ) -> Mapping[Partition, Ends]:
         """Minimum and end offsets; `stable` ends survive a broker crash. One look-up per store."""
         with self._asking(topic) as client:
             return client.ends(topic, self._group(group), partitions, stable=stable)
 
     def reachable_ends(
         self, topic: str, group: str | None = None, *, stable: bool = True
-    ) -> ReachableEnds:
+    ) -> Mapping[Partition, Ends]:
         """`ends` of the partitions whose brokers answer; `away` has the others, with the reason."""
         with self._asking(topic) as client:
             return client.reachable_ends(topic, self._group(group), stable=stable)
@@ -151,10 +163,7 @@ class TubeMQHook(BaseHook):
         Registers as the group's only consumer for a moment: raises `errors.PartitionOccupied`
         where another consumer of the group is at work.
         """
-        with AssignedConsumer(self.get_settings(), group, {topic: ()}) as consumer:
-            for partition, offset in sorted(offsets.items()):
-                consumer.assign(partition, offset)
-                consumer.release(partition)
+        commit_offsets(self.get_settings(), topic, group, offsets)
 
     # Moving records
 

@@ -11,15 +11,12 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from tubemq_client.model import Partition
-from tubemq_client.sync import RangeReader
 from tubemq_provider.arguments import of_topic
 from tubemq_provider.operators.arguments import IngestArguments
 from tubemq_provider.operators.destination import open_sink
 from tubemq_provider.operators.intervals import Interval, no_interval
 from tubemq_provider.operators.narrate import Log, NarratedEngine, Narrator
-from tubemq_provider.operators.resolvers import ResolverMaker
-from tubemq_provider.sources.tubemq.space import SPACE
+from tubemq_provider.operators.resolvers import make_resolver
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.book import retired_brokers
@@ -37,8 +34,8 @@ from tubemq_provider.windows.run.kinds import window_run
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from tubemq_client import PartitionEnds
     from tubemq_provider.hooks.tubemq import TubeMQHook
+    from tubemq_provider.sources.base import Source
     from tubemq_provider.windows.protocols import (
         Document,
         Engine,
@@ -69,9 +66,11 @@ class IngestJob:
         timeline: Callable[[], Document | None] = lambda: None,
     ) -> None:
         self._arguments = arguments
-        self._hook = hook
         self._interval = interval
-        self._resolvers = ResolverMaker(arguments, hook, stack, timeline)
+        self._timeline = timeline
+        self._source: Source = stack.enter_context(
+            hook.source(arguments.topic, arguments.group, arguments.filters)
+        )
         self._cancelled = threading.Event()
         self._sink = open_sink(
             arguments.destination,
@@ -87,10 +86,6 @@ class IngestJob:
             corrupt_records=arguments.corrupt_records,
             on_clear=arguments.on_clear,
             on_other_scope=arguments.on_other_scope,
-        )
-        # Connects when it is asked something.
-        self._witness = stack.enter_context(
-            RangeReader(hook.get_settings(), group=arguments.group, filters=arguments.filters)
         )
         self._engine = self._make_engine(stack)
         self._told_engine: Engine = self._engine
@@ -116,7 +111,7 @@ class IngestJob:
             attempt=attempt,
             observer=observer,
             cleared=cleared,
-            mirror=self._mirror if self._arguments.commit_to_broker else None,
+            mirror=self._source.mirror if self._arguments.commit_to_broker else None,
         ).run()
 
     def cancel(self) -> None:
@@ -134,12 +129,13 @@ class IngestJob:
         """What the window belongs to, in the group's present epoch unless the task names one."""
         arguments = self._arguments
         return WindowScope(
-            self._hook.cluster,
+            self._source.identity,
             arguments.topic,
             arguments.group,
             self._sink.identity,
             arguments.filters,
             stored_epoch(store) if arguments.epoch is None else arguments.epoch,
+            self._source.space.source,
         )
 
     def _planner(
@@ -153,47 +149,43 @@ class IngestJob:
                 scope,
                 of_topic(arguments.starting_offsets or {}, arguments.topic, "", words=True),
                 of_topic(arguments.ending_offsets or {}, arguments.topic, "", words=True),
-                self._ends,
+                self._source.ends,
                 self._policies,
-                self._witness,
+                self._source.life(),
             )
         start, end = self._window()
-        resolver = self._resolvers.make()
+        resolver = make_resolver(arguments, self._source, self._timeline)
         return TimePlanner(
             scope,
             start,
             end,
             resolver,
-            self._ends,
+            self._source.ends,
             self._sink.boundaries,
             self._policies,
-            self._witness,
+            self._source.life(),
         )
 
     def _cursor_planner(self, scope: WindowScope, *, serialised: bool) -> CursorPlanner:
         return CursorPlanner(
             scope,
-            self._ends,
+            self._source.ends,
             self._initial_position(),
             self._arguments.max_records,
             self._policies,
             serialised,
             self._byte_budget(),
             self._arguments.max_duration,
-            self._witness,
+            self._source.life(),
             lambda: retired_brokers(self._sink.boundaries, scope),
         )
-
-    def _ends(self) -> Mapping[Partition, PartitionEnds]:
-        # Always the fsynced end: one in memory can be taken back, and the offsets be reused.
-        return self._hook.reachable_ends(self._arguments.topic, self._arguments.group, stable=True)
 
     def _byte_budget(self) -> ByteBudget | None:
         arguments = self._arguments
         if arguments.max_bytes is None:
             return None
-        read = self._resolvers.reader(arguments.group, pool_size=32, filters=arguments.filters)
-        return ByteBudget(arguments.topic, arguments.max_bytes, read, SPACE)
+        source = self._source
+        return ByteBudget(source.topic, arguments.max_bytes, source.probe(), source.space)
 
     def _initial_position(self) -> str | Mapping[str, object] | None:
         given, topic = self._arguments.initial_position, self._arguments.topic
@@ -211,12 +203,12 @@ class IngestJob:
         return start, end
 
     def _make_engine(self, stack: ExitStack) -> Engine:
-        arguments, settings = self._arguments, self._hook.get_settings()
+        arguments = self._arguments
         if arguments.engine == "inline":
             from tubemq_provider.engines.inline import InlineEngine
 
-            return InlineEngine.for_cluster(
-                settings,
+            return InlineEngine.for_source(
+                self._source,
                 policies=self._policies,
                 target_file_bytes=arguments.target_file_bytes,
             )
@@ -225,7 +217,7 @@ class IngestJob:
         # A progress bar in a task's log is a page of carriage returns.
         conf = {"spark.ui.showConsoleProgress": "false", **arguments.spark_conf}
         engine = SessionEngine(
-            settings,
+            self._source.settings(),
             master=conf.pop("spark.master", _LOCAL_SPARK),
             conf=conf,
             gap_policy=arguments.gap_policy,
@@ -235,8 +227,3 @@ class IngestJob:
         )
         stack.callback(engine.stop)
         return engine
-
-    def _mirror(self, ends: Mapping[str, int]) -> None:
-        topic = self._arguments.topic
-        offsets = {Partition.from_key(topic, key): offset for key, offset in ends.items()}
-        self._hook.commit_group_offsets(topic, self._arguments.group, offsets)

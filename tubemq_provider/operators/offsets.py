@@ -39,7 +39,8 @@ from tubemq_provider.windows.protocols import ClaimStore, Document
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from tubemq_client import PartitionEnds
+    from tubemq_provider.windows.spaces import Ends
+
 
 __all__ = ["TubeMQOffsetsOperator"]
 
@@ -170,10 +171,10 @@ class TubeMQOffsetsOperator(BaseOperator):
         return {**found, "dry_run": self.dry_run_only}
 
     def _by_partition(self, position: Mapping[str, int]) -> dict[Partition, int]:
-        return {Partition.from_key(self.topic, key): offset for key, offset in position.items()}
+        return {SPACE.partition(self.topic, key): offset for key, offset in position.items()}
 
     def _set(
-        self, arguments: OffsetsArguments, store: TaskStore, ends: Mapping[Partition, PartitionEnds]
+        self, arguments: OffsetsArguments, store: TaskStore, ends: Mapping[Partition, Ends]
     ) -> dict[str, int]:
         event = store.newest_position()
         cursor = store.load_cursor() or cursor_of_event(event, self.offsets_asset.name, SPACE)
@@ -199,7 +200,7 @@ def _position(store: TaskStore) -> dict[str, int]:
 
 def _resolved(
     arguments: OffsetsArguments,
-    ends: Mapping[Partition, PartitionEnds],
+    ends: Mapping[Partition, Ends],
     known: Mapping[str, int],
 ) -> dict[str, Any]:
     """Offsets for words; partitions that no broker offers keep theirs."""

@@ -17,12 +17,13 @@ from airflow.sdk.bases.decorator import determine_kwargs
 from pydantic import BeforeValidator
 
 from tubemq_client.config import TopicName
-from tubemq_client.model import INDEX_ENTRY_BYTES, ProducerSettings
+from tubemq_client.model import ProducerSettings
 from tubemq_provider.arguments import ClusterAlias, TaskArguments, check_literals, from_json, parse
 from tubemq_provider.assets import topic_asset
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.operators.outgoing import Outgoing, of_file, of_values
+from tubemq_provider.sources.tubemq.space import SPACE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -184,7 +185,7 @@ class TubeMQProduceOperator(BaseOperator):
         count, ends = 0, {}
         try:
             for count, receipt in enumerate(receipts, 1):
-                ends[receipt.partition.key] = receipt.offset + INDEX_ENTRY_BYTES
+                ends[receipt.partition.key] = receipt.offset + SPACE.step
                 if state is not None and count % _NOTE_EVERY == 0:
                     state.set(_SENT, done + count)
         finally:

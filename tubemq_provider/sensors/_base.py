@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.triggers.base import BaseTrigger
 
-    from tubemq_client.model import Partition, PartitionEnds
+    from tubemq_client.model import Partition
+    from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["End", "TubeMQSensor", "ends_document"]
 
@@ -130,6 +131,6 @@ class TubeMQSensor(BaseSensorOperator):
             return PokeReturnValue(is_done=False)
 
 
-def ends_document(ends: dict[Partition, PartitionEnds]) -> dict[str, int]:
+def ends_document(ends: Mapping[Partition, Ends]) -> dict[str, int]:
     """Ends by partition key, as XCom carries them."""
     return {partition.key: found.max_offset for partition, found in sorted(ends.items())}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from tubemq_client import PartitionEnds
+    from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["TubeMQLagSensor"]
 
@@ -56,8 +56,8 @@ class LagArguments(TaskArguments):
 class TubeMQLagSensor(TubeMQSensor):
     """Succeed when `group` is at least `min_lag` index entries behind on `topic`.
 
-    Lag is Σ over stores of max(end - position) / 28: an upper bound on records, since partitions
-    of a store share its log and filters leave records out.
+    Lag is Σ over stores of max(end - position), in entries: an upper bound on records, since
+    partitions of a store share its log and filters leave records out.
 
     :param topic: topic to look at.
     :param group: whose position counts.
@@ -174,12 +174,12 @@ class TubeMQLagSensor(TubeMQSensor):
             return hook.group_offsets(topic, group)
         asset = offsets_asset(arguments.cluster, topic, group)
         kept = AssetProgress.of_inlet(context, asset).position()
-        return {Partition.from_key(topic, key): offset for key, offset in kept.items()}
+        return {SPACE.partition(topic, key): offset for key, offset in kept.items()}
 
 
 def _report(
     arguments: LagArguments,
-    ends: dict[Partition, PartitionEnds],
+    ends: Mapping[Partition, Ends],
     positions: Mapping[Partition, int],
 ) -> dict[str, Any]:
     lag = lag_between(ends, positions, SPACE)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from tubemq_client import PartitionEnds
+    from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["TubeMQPartitionReadySensor"]
 
@@ -152,7 +152,7 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
         }
 
     @staticmethod
-    def _report(arguments: ReadyArguments, ends: dict[Partition, PartitionEnds]) -> dict[str, Any]:
+    def _report(arguments: ReadyArguments, ends: Mapping[Partition, Ends]) -> dict[str, Any]:
         lag = lag_between(ends, {}, SPACE)
         return {
             "topic": arguments.topic,
@@ -169,10 +169,10 @@ def _wanted(
     keys = {*(arguments.partitions or ()), *until}
     if not keys:
         return sorted(known)
-    return sorted(Partition.from_key(arguments.topic, key) for key in keys)
+    return sorted(SPACE.partition(arguments.topic, key) for key in keys)
 
 
-def _short(ends: Mapping[Partition, PartitionEnds], until: Mapping[str, int]) -> list[str]:
+def _short(ends: Mapping[Partition, Ends], until: Mapping[str, int]) -> list[str]:
     """A sentence for each partition whose end is below its offset."""
     return [
         f"{partition.key} ends at {found.max_offset}, {until[partition.key]} is wanted"

@@ -1,26 +1,32 @@
 """The seam for sources: what windows, files, sinks, stores and engines know of any of them.
 
 `OffsetSpace` is the value that all arithmetic goes by, `RecordReader` what an engine reads with,
-`Source` what planning asks, `SourceConfig` what a user may say. A kind of source keeps these
-protocols in its own package. This module must not import a client or name a kind.
+`Source` what planning asks, `SourceConfig` what a user may say. A kind of source is a package that
+keeps these protocols; `registry` finds it. This module must not import a client or name a kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.probing import ReadRange
 from tubemq_provider.windows.spaces import Ends, OffsetSpace, space_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tubemq_provider.windows.planning.instants import TimeResolver
+    from tubemq_provider.windows.planning.lives import LogWitness
+
 __all__ = [
+    "End",
     "Ends",
+    "Keep",
     "MissingRange",
     "OffsetSpace",
     "ReaderStats",
@@ -30,6 +36,9 @@ __all__ = [
     "SourceConfig",
     "space_of",
 ]
+
+End = Literal["stable", "latest"]
+"""The end that a crash of a broker cannot take back, or the one in memory."""
 
 
 class RecordBatches(Protocol):
@@ -82,34 +91,82 @@ class RecordReader(Protocol):
         """The records of the range, in offset order."""
 
 
+Keep = Callable[[Any], None]
+"""Takes a record that failed its checksum, as `files.quarantine.Corrupt`."""
+
+
 class Source(Protocol):
-    """One topic system that windows are planned from."""
+    """One topic of one topic system, as one group sees it. A context manager: leaving it closes
+    what its methods opened. Nothing is connected before something is asked."""
 
     @property
     def space(self) -> OffsetSpace:
-        """What its offsets and keys mean."""
+        """What its offsets and keys mean; its `source` is the kind."""
 
     @property
     def identity(self) -> str:
         """Its name in scopes: an alias of the cluster, which changing addresses does not change."""
 
-    def partitions(self, topic: str) -> Mapping[Any, bool]:
-        """The partitions of a topic, and whether each can be read now."""
+    @property
+    def topic(self) -> str:
+        """What is read."""
 
-    def ends(self, topic: str, *, stable: bool = True) -> Mapping[Any, Ends]:
-        """How far each log reaches: on disk, or in memory."""
+    @property
+    def group(self) -> str:
+        """Whose progress it is."""
 
-    def offsets_at(self, topic: str, instant: datetime) -> Mapping[str, int]:
+    def settings(self) -> Any:
+        """Frozen settings that travel to executors, without secrets in their `repr`."""
+
+    def partitions(self) -> Mapping[Any, bool]:
+        """The partitions of the topic, and whether each can be read now."""
+
+    def ends(self, which: End = "stable") -> Mapping[Any, Ends]:
+        """How far each log reaches: what survives a crash, or what is in memory (``latest``).
+
+        Of partitions that can be reached; an attribute `away` has the others, each with the reason.
+        """
+
+    def starts(self) -> Mapping[Any, int]:
+        """The first offset of each partition that can be reached."""
+
+    def offsets_at(self, instant: datetime) -> Mapping[str, int]:
         """Offsets by partition key, where the system keeps times; raises `ConfigError` if not."""
 
+    def resolver(self, name: str, options: Mapping[str, Any]) -> TimeResolver:
+        """A way to time that only this kind has, by its `name`; `options` are its arguments, those
+        that were given. Raises `ConfigError` that names the ways there are."""
+
+    def life(self) -> LogWitness | None:
+        """What tells one life of the topic from the next; None if nothing does."""
+
+    def probe(self) -> ReadRange:
+        """Reads single records of ranges, for estimates; corrupt ones are left out."""
+
     def open_reader(
-        self, plan: WindowPlan, policies: Policies
+        self, plan: WindowPlan, policies: Policies, *, quarantine: Keep | None = None
     ) -> AbstractContextManager[RecordReader]:
         """What reads the ranges of a plan; close it."""
 
+    def mirror(self, ends: Mapping[str, int]) -> None:
+        """Show at the brokers where the group goes on, by partition key; where the system can."""
+
+    def close(self) -> None:
+        """Close what was opened; may be called twice."""
+
+    def __enter__(self) -> Self:
+        """The source."""
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+
 
 class SourceConfig(Protocol):
-    """What a user may say of a source, checked; turns into plain settings that travel."""
+    """What a user may say of a source, as a checked model; turns into settings that travel."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, Any]) -> Self:
+        """The model. Raises `ConfigError` with every problem; never repeats a secret."""
 
     def settings(self) -> Any:
         """Frozen settings without secrets in their `repr`."""

@@ -20,9 +20,9 @@ from uuid import uuid4
 
 from pyspark.sql.datasource import DataSource, InputPartition
 
-from tubemq_provider.files.columns import RECORDS
 from tubemq_provider.files.quarantine import CorruptFile
 from tubemq_provider.files.writer import FilePiece, StagedWriter
+from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.spark.options import parse_options
 from tubemq_provider.spark.source import SplitPartition, TubeMQBatchReader
 
@@ -143,7 +143,9 @@ class LandingReader(TubeMQBatchReader):
         directory, stem = Path(self._order.directory), f"part-{_attempt()}"
         schema = RECORDS.arrow_schema(self._options.columns)
         rows: list[ManifestRow] = []
-        with StagedWriter(directory, stem, schema, target_bytes=self._order.target_bytes) as writer:
+        with StagedWriter(
+            directory, stem, schema, target_bytes=self._order.target_bytes, columns=RECORDS
+        ) as writer:
             for item in splits:
                 rows += self._write(item, writer, schema, f"{stem}-{item.split.index}.corrupt")
         if rows:

@@ -157,7 +157,7 @@ def _by_partition(
             continue
         for key, value in partitions.items():
             try:
-                partition = Partition.from_key(topic, key)
+                partition = SPACE.partition(topic, key)
             except ValueError as error:
                 report(f"{option}: {error}")
                 continue

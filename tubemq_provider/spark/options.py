@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Address, ClientSettings, Partition
-from tubemq_provider.files.columns import RECORDS
+from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.spark.offsets_json import (
     EARLIEST,
     LATEST,

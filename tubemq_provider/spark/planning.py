@@ -16,7 +16,8 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
-from tubemq_client.model import BrokerNode, OffsetRange, Partition, PartitionEnds
+from tubemq_client.model import BrokerNode, OffsetRange, Partition
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.spark.offsets_json import EARLIEST, LATEST, At, Bound, bound_of
 from tubemq_provider.spark.options import SUBJECT, ReadOptions
 from tubemq_provider.spark.timestamps import Place, find_places, open_reads
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tubemq_client import TopicMetadata
     from tubemq_client.model import ClientSettings
     from tubemq_client.sync import Metadata
+    from tubemq_provider.windows.spaces import Ends as KnownEnds
 
 __all__ = ["Ends", "PlannedRead", "plan_read", "resolve_ranges", "wanted_partitions"]
 
@@ -66,8 +68,8 @@ class Ends:
     """What brokers said: the fsynced ends, the ends in memory where those were asked for, and where
     times lie."""
 
-    stable: Mapping[Partition, PartitionEnds]
-    latest: Mapping[Partition, PartitionEnds]
+    stable: Mapping[Partition, KnownEnds]
+    latest: Mapping[Partition, KnownEnds]
     places: Mapping[tuple[Partition, At], Place] = field(default_factory=dict)
 
 
@@ -151,7 +153,7 @@ def resolve_ranges(
         if problem:
             problems.append(problem)
         else:
-            ranges.append(OffsetRange(partition, start, end))
+            ranges.append(SPACE.range(partition, start, end))
     if problems:
         raise errors.ConfigError(problems, subject=SUBJECT)
     if options.fail_on_data_loss:
@@ -165,8 +167,8 @@ def _look_up(
     partitions: tuple[Partition, ...],
     topics: Mapping[str, TopicMetadata],
 ) -> Ends:
-    def ends(*, stable: bool) -> dict[Partition, PartitionEnds]:
-        found: dict[Partition, PartitionEnds] = {}
+    def ends(*, stable: bool) -> dict[Partition, KnownEnds]:
+        found: dict[Partition, KnownEnds] = {}
         for topic, known in topics.items():
             chosen = [partition for partition in partitions if partition.topic == topic]
             if chosen:
@@ -183,7 +185,7 @@ def _look_up(
 def _places(
     options: ReadOptions,
     partitions: tuple[Partition, ...],
-    ends: Mapping[Partition, PartitionEnds],
+    ends: Mapping[Partition, KnownEnds],
     topics: Mapping[str, TopicMetadata],
 ) -> dict[tuple[Partition, At], Place]:
     """Where the times lie that options name; opens a reader only if there are any."""

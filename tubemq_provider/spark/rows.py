@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Protocol
 
 from tubemq_client.errors import ConfigError, require_extra
-from tubemq_provider.files.columns import RECORDS
+from tubemq_provider.sources.tubemq.columns import RECORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from tubemq_provider.files.columns import RECORDS
+from tubemq_provider.sources.tubemq.brokers import broker_of, by_number
+from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.spark.options import parse_options
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class TubeMQBatchReader(DataSourceReader):
             min_partitions=self._options.min_partitions,
         )
         brokers = self._planned.brokers
-        found = [SplitPartition(s, brokers[s.range.partition.broker_id]) for s in splits]
+        found = [SplitPartition(s, broker_of(brokers, s.range.partition)) for s in splits]
         return list(found) or [EmptyPartition()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -149,7 +150,7 @@ class TubeMQBatchReader(DataSourceReader):
             self._settings,
             group=options.group,
             filters=options.filters,
-            brokers={partition.broker.broker_id: partition.broker},
+            brokers=by_number(partition.broker),
             pool_size=options.pool_size,
             slot_seed=f"{self._planned.seed}/{partition.split.index}",
             gap_policy="fail" if options.fail_on_data_loss else "skip",

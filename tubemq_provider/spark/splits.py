@@ -64,4 +64,4 @@ def _raise_to(ranges: list[OffsetRange], pieces: list[int], wanted: int) -> None
 def _cut(range_: OffsetRange, count: int) -> list[OffsetRange]:
     """`count` pieces whose entries differ by at most one."""
     bounds = [range_.start + SPACE.step * (range_.entries * i // count) for i in range(count + 1)]
-    return [OffsetRange(range_.partition, start, end) for start, end in pairwise(bounds)]
+    return [SPACE.range(range_.partition, start, end) for start, end in pairwise(bounds)]

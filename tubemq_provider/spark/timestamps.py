@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tubemq_client.model import Message, OffsetRange, Partition, PartitionEnds, message_minute
+from tubemq_client.model import Message, OffsetRange, Partition, message_minute
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.spark.offsets_json import At
 from tubemq_provider.windows.probing import ReadRange, crossing, first_in
@@ -22,6 +22,7 @@ from tubemq_provider.windows.probing import ReadRange, crossing, first_in
 if TYPE_CHECKING:
     from tubemq_client.model import BrokerNode
     from tubemq_provider.spark.options import ReadOptions
+    from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["Place", "find_places", "open_reads"]
 
@@ -40,7 +41,7 @@ class Place:
 
 
 def find_places(
-    wanted: Iterable[tuple[Partition, At]], ends: Mapping[Partition, PartitionEnds], read: ReadRange
+    wanted: Iterable[tuple[Partition, At]], ends: Mapping[Partition, Ends], read: ReadRange
 ) -> dict[tuple[Partition, At], Place]:
     """The place of each pair; costs about log2(index entries) short reads for each."""
     return {(p, at): _place(ends[p], _minute(at), read) for p, at in sorted(set(wanted), key=str)}
@@ -76,8 +77,8 @@ def _minute(at: At) -> datetime:
     return datetime.fromtimestamp(at.ms // 60_000 * 60, UTC)
 
 
-def _place(ends: PartitionEnds, instant: datetime, read: ReadRange) -> Place:
-    whole = OffsetRange(ends.partition, ends.min_offset, ends.max_offset)
+def _place(ends: Ends, instant: datetime, read: ReadRange) -> Place:
+    whole = SPACE.range(ends.partition, ends.min_offset, ends.max_offset)
     if first_in(read, whole, _time) is None:
         return Place(None, untimed=first_in(read, whole, lambda _: True) is not None)
 

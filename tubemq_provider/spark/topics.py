@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tubemq_client import errors
 from tubemq_client.model import Partition
+from tubemq_provider.sources.tubemq.space import SPACE
 
 if TYPE_CHECKING:
     from tubemq_client import TopicMetadata
@@ -96,7 +97,7 @@ def _assigned(values: OptionValues) -> TopicChoice:
     try:
         document = json.loads(values.value("assign"))
         lists = {topic: list(keys) for topic, keys in document.items()}
-        found = [Partition.from_key(topic, str(key)) for topic in lists for key in lists[topic]]
+        found = [SPACE.partition(topic, str(key)) for topic in lists for key in lists[topic]]
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         values.problems.append(f"assign: {error}; write {example}")
         return TopicChoice(())
@@ -129,7 +130,7 @@ def _partitions(values: OptionValues, names: Collection[str]) -> tuple[Partition
     found = set()
     for key in words:
         try:
-            found.add(Partition.from_key(next(iter(names), ""), key))
+            found.add(SPACE.partition(next(iter(names), ""), key))
         except ValueError as error:
             values.problems.append(f"partitions: {error}")
     return tuple(sorted(found)) or None

@@ -29,8 +29,8 @@ from tubemq_provider.windows.lag import lag_between
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tubemq_client import PartitionEnds
     from tubemq_client.aio import Metadata
+    from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["TubeMQLagTrigger"]
 
@@ -145,7 +145,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
         return await stack.enter_async_context(hook.connected())
 
     def _look(
-        self, watch: LagWatch, kept: Kept, ends: Mapping[Partition, PartitionEnds]
+        self, watch: LagWatch, kept: Kept, ends: Mapping[Partition, Ends]
     ) -> TriggerEvent | None:
         lag, untaken = self._lag(ends, kept.accepted), self._lag(ends, kept.taken)
         reason = watch.reason(time.monotonic(), lag, kept.taken, untaken=untaken)
@@ -164,7 +164,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
             }
         )
 
-    def _lag(self, ends: Mapping[Partition, PartitionEnds], position: Mapping[str, int]) -> int:
+    def _lag(self, ends: Mapping[Partition, Ends], position: Mapping[str, int]) -> int:
         """Lag behind `position`; a log that ends before it counts whole, as the run must judge."""
         starts = {}
         for partition, found in ends.items():

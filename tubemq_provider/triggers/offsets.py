@@ -20,8 +20,8 @@ from tubemq_provider.triggers._watch import Backoff, jittered
 from tubemq_provider.windows.lag import lag_between
 
 if TYPE_CHECKING:
-    from tubemq_client import PartitionEnds
     from tubemq_client.aio import Metadata
+    from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["TubeMQOffsetTrigger"]
 
@@ -117,7 +117,7 @@ class TubeMQOffsetTrigger(BaseTrigger):
             return self._reached(found)
         metadata = await client.topic(self.topic, self.group)
         keys = {*self.partitions, *self.until} or {p.key for p in metadata.partitions}
-        wanted = sorted(Partition.from_key(self.topic, key) for key in keys)
+        wanted = sorted(SPACE.partition(self.topic, key) for key in keys)
         if not wanted or any(not metadata.partitions.get(p) for p in wanted):
             return False
         ends = await client.ends(
@@ -125,11 +125,11 @@ class TubeMQOffsetTrigger(BaseTrigger):
         )
         return self._reached(ends)
 
-    def _reached(self, ends: Mapping[Partition, PartitionEnds]) -> bool:
+    def _reached(self, ends: Mapping[Partition, Ends]) -> bool:
         at = {partition.key: found.max_offset for partition, found in ends.items()}
         if any(at[key] < offset for key, offset in self.positions.items() if key in at):
             return True
         if any(at.get(key, 0) < offset for key, offset in self.until.items()):
             return False
-        positions = {Partition.from_key(self.topic, k): v for k, v in self.positions.items()}
+        positions = {SPACE.partition(self.topic, k): v for k, v in self.positions.items()}
         return lag_between(ends, positions, SPACE).total >= self.min_lag

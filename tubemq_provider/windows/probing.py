@@ -12,20 +12,17 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Any, TypeVar
 
-from tubemq_client.model import Message, OffsetRange
 from tubemq_provider.windows.spaces import Ends, OffsetSpace
 
 __all__ = ["ReadRange", "crossing", "first_in"]
 
-ReadRange = Callable[[OffsetRange], Iterator[Message]]
+ReadRange = Callable[[Any], Iterator[Any]]
 """Every record of a range, in order; it may be closed early."""
 
 Found = TypeVar("Found")
 
 
-def first_in(
-    read: ReadRange, range_: OffsetRange, look: Callable[[Message], Found | None]
-) -> Found | None:
+def first_in(read: ReadRange, range_: Any, look: Callable[[Any], Found | None]) -> Found | None:
     """What `look` makes of the first record of `range_` that means something to it."""
     if range_.start == range_.end:
         return None
@@ -49,5 +46,5 @@ def crossing(space: OffsetSpace, ends: Ends, passed: Callable[[Any], bool]) -> i
     return offsets[index] if index < len(offsets) else ends.max_offset
 
 
-def _generator(records: Iterator[Message]) -> Generator[Message, None, None]:
+def _generator(records: Iterator[Any]) -> Generator[Any, None, None]:
     yield from records

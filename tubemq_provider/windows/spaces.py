@@ -2,8 +2,9 @@
 
 Two sources differ in the step between neighbouring offsets, in which partitions share a log, and in
 how keys are written and ordered. Windows, files, sinks and stores ask the space of their scope and
-know no number or spelling themselves. A space is registered by its module, which is imported when
-the kind is first asked for. This module must not know a source; it does no I/O.
+know no number or spelling themselves. A kind of source is a package, found here by name or by an
+entry point of another distribution, and imported when it is first asked for. This module must not
+know a source; it does no I/O.
 """
 
 from __future__ import annotations
@@ -12,17 +13,29 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, Final, Protocol, TypeVar
 
 from tubemq_client.errors import ConfigError
 
-__all__ = ["FIRST_SOURCE", "SOURCES", "Ends", "OffsetSpace", "space_of"]
+__all__ = [
+    "FIRST_SOURCE",
+    "SOURCES",
+    "SOURCE_GROUP",
+    "Ends",
+    "OffsetSpace",
+    "source_package",
+    "space_of",
+]
 
 FIRST_SOURCE: Final = "tubemq"
 """The kind that documents without one mean: there was no other when they were written."""
 
-SOURCES: Final = {FIRST_SOURCE: "tubemq_provider.sources.tubemq.space"}
-"""Kind to the module that has its `SPACE`."""
+SOURCES: Final = {FIRST_SOURCE: "tubemq_provider.sources.tubemq"}
+"""Kind to its package; its module `space` has its `SPACE`, `sources.registry` says the rest."""
+
+SOURCE_GROUP: Final = "tubemq_provider.sources"
+"""Entry points by which another distribution brings a kind: its name, and the package."""
 
 Value = TypeVar("Value")
 
@@ -58,6 +71,8 @@ class OffsetSpace:
     - `order`: what keys are sorted by; anything that is no key comes first.
     - `log_of`: the name of the log that a key belongs to; keys with equal ones share offsets.
     - `partition`: the source's value for topic and key; `range` for a partition, start and end.
+      Values of partitions are hashable and in order; `partition` raises `ValueError` for no key.
+    - `peer_of`: the name of the broker that a key, or a log, is on; by default each is its own.
     """
 
     source: str
@@ -68,6 +83,7 @@ class OffsetSpace:
     log_of: Callable[[str], str]
     partition: Callable[[str, str], Any]
     range: Callable[[Any, int, int], Any]
+    peer_of: Callable[[str], str] = str
 
     def entries(self, start: int, end: int) -> int:
         """Entries of a log between two offsets: an upper bound on records."""
@@ -104,12 +120,23 @@ class OffsetSpace:
 @cache
 def space_of(source: str) -> OffsetSpace:
     """The space of a kind of source. Raises `ConfigError` for one that is not known here."""
-    module = SOURCES.get(source)
-    if module is None:
-        raise ConfigError(
-            f"there is no source of kind {source!r} here; known: {', '.join(sorted(SOURCES))}. A "
-            f"newer release, or another package, may have it",
-            subject="source",
-        )
-    found: OffsetSpace = import_module(module).SPACE
+    found: OffsetSpace = import_module(f"{source_package(source)}.space").SPACE
     return found
+
+
+def source_package(source: str) -> str:
+    """The import name of a kind's package: of those here, else of what is installed beside.
+
+    Raises `ConfigError` for a kind that is not known here.
+    """
+    if source in SOURCES:
+        return SOURCES[source]
+    others = {point.name: point.value for point in entry_points(group=SOURCE_GROUP)}
+    if source in others:
+        return others[source]
+    raise ConfigError(
+        f"there is no source of kind {source!r} here; known: "
+        f"{', '.join(sorted({*SOURCES, *others}))}. A newer release, or another package, may have "
+        f"it",
+        subject="source",
+    )

@@ -1,5 +1,5 @@
 from tubemq_client import COLUMNS
-from tubemq_provider.files.columns import RECORDS
+from tubemq_provider.sources.tubemq.columns import RECORDS
 
 
 def test_the_table_names_what_the_client_fills_in_its_order() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from tests.kit.engines import inline_engine
 from tests.kit.lakes import TOPIC
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError, ConnectError, ProtocolViolation
-from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.hooks.failures import explained, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.operators.narrate import NarratedEngine, Narrator
@@ -49,7 +49,7 @@ def test_a_run_tells_where_it_reads_how_far_it_is_and_what_came_of_it(
     plan = WindowPlan.cursor(scope, 1, {"1:0": (0, 1200 * 28), "1:1": (0, 0)})
     lines, now = Lines(), iter(range(0, 100_000, 11))
     told = Narrator(lines, threading.Event(), "/lake", clock=lambda: next(now))
-    engine = InlineEngine.for_cluster(hook.get_settings(), policies=Policies())
+    engine = inline_engine(hook.get_settings(), policies=Policies())
     staging = sink.begin(plan, "try")
     counts = NarratedEngine(engine, told).ingest(plan, staging, lambda _: None)
     told.done(WindowResult("cursor", TOPIC, "lake", plan.window_id, records=counts.records))

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tubemq_provider.files.columns import RECORDS
+from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import IngestCounts, Publication, Sink, Staging
 

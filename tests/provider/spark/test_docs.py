@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tubemq_provider.files.columns import RECORDS
+from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.spark.options import OPTIONS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")

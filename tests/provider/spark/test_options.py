@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.files.columns import RECORDS
+from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.spark.options import OPTIONS, parse_options
 
 GOOD = {"masters": "m1:8715,m2", "topic": "demo", "group": "etl"}

@@ -28,7 +28,7 @@ import pyarrow as pa  # noqa: E402
 from pyspark.sql.datasource import InputPartition  # noqa: E402
 from pyspark.sql.types import LongType, MapType, StringType, StructType  # noqa: E402
 
-from tubemq_provider.files.columns import RECORDS  # noqa: E402
+from tubemq_provider.sources.tubemq.columns import RECORDS  # noqa: E402
 from tubemq_provider.spark.reports import load_reports  # noqa: E402
 from tubemq_provider.spark.rows import arrow_schema  # noqa: E402
 from tubemq_provider.spark.source import EmptyPartition, TubeMQDataSource  # noqa: E402

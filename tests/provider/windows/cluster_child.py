@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.kit.engines import inline_engine
 from tests.provider.windows.kill_child import Killer, Point
 from tubemq_client.config import ClientConfig
 from tubemq_client.sync import Metadata, RangeReader
-from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.plan import WindowScope
@@ -46,7 +46,7 @@ def run_window(
             planner,
             FileOffsetStore(Path(root) / "offsets", task=task),
             sink,
-            InlineEngine.for_cluster(settings, policies=chosen, row_group_bytes=100),
+            inline_engine(settings, policies=chosen, row_group_bytes=100),
             attempt=task,
             observer=Killer(kill_at),
             mirror=lambda _: None,

@@ -21,7 +21,7 @@ from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.run.kinds import window_run
+from tubemq_provider.windows.run.cursor import CursorRun
 
 SECOND_WINDOW = {
     "load_cursor": 3,
@@ -75,7 +75,7 @@ def test_state_calls_of_a_window_are_a_fixed_number(
             return ends
 
         store_of_run = Counting(MemoryOffsetStore(journal, task=str(number)))
-        result = window_run(
+        result = CursorRun(
             CursorPlanner(scope, look, initial_position="earliest"),
             store_of_run,  # type: ignore[arg-type] (it passes everything on)
             sink,

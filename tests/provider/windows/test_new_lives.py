@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.engines import inline_engine
 from tests.provider.windows.cluster_child import TOPIC, run_window
 from tests.provider.windows.test_kill_points import CHILD_TIMEOUT, CONTEXT
 from tests.provider.windows.test_on_a_cluster import Cluster
@@ -228,7 +229,7 @@ def time_window(cluster: Cluster, first: int, last: int, instants: dict[int, int
             witness=witness,
         )
         store = FileOffsetStore(cluster.root / "offsets", task=f"{first}-{last}")
-        engine = InlineEngine.for_cluster(cluster.settings, policies=planner.policies)
+        engine = inline_engine(cluster.settings, policies=planner.policies)
         return window_run(planner, store, sink, engine, attempt="1").run()
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.engines import inline_engine
 from tests.system.behaviour.windows import Feeder, Ledger, settings_for
 from tubemq_client import ClientSettings, Metadata, OffsetRange, RangeReader
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
-from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import published_windows, read_windows
@@ -52,7 +52,7 @@ def run_window(
             lambda: metadata.ends(TOPIC, GROUP),
             initial_position="earliest",
         )
-        engine = InlineEngine.for_cluster(settings, policies=Policies())
+        engine = inline_engine(settings, policies=Policies())
         store = MemoryOffsetStore(journal, task=f"run-{number}")
         return window_run(planner, store, sink, engine, attempt=f"try-{number}").run()
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from tests.kit.engines import inline_engine
 from tubemq_client import ClientSettings, Metadata, Record
 from tubemq_client.sync import Producer, RangeReader
-from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
@@ -64,7 +64,7 @@ class Pipeline:
     def run(self, planner: CursorPlanner | StandalonePlanner, sink: ParquetSink) -> WindowResult:
         self.runs += 1
         store = MemoryOffsetStore(self.journal, task=str(self.runs))
-        engine = InlineEngine.for_cluster(self.settings, policies=Policies())
+        engine = inline_engine(self.settings, policies=Policies())
         return window_run(planner, store, sink, engine, attempt=str(self.runs)).run()
 
     def cursor_window(self, epoch: str = "") -> WindowResult:

@@ -1,5 +1,6 @@
-"""TubeMQ as a source: what its offsets and keys mean.
+"""TubeMQ as a source: what its offsets and keys mean, how it is asked and read.
 
-`space` is the value that all arithmetic goes by. Only here, in the client, and in the surfaces made
-for TubeMQ alone may code know an index entry's size or a store.
+`space` is the value that all arithmetic goes by, `columns` what a record consists of, `source` what
+planning and engines ask. Only here, and in the client, may code know an index entry's size, a store
+or a broker's number.
 """

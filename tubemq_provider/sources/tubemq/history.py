@@ -18,13 +18,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_client.model import INDEX_ENTRY_BYTES, Message, OffsetRange, Partition, PartitionEnds
+from tubemq_client.model import INDEX_ENTRY_BYTES, Message, OffsetRange, Partition
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.retention import away_of
 from tubemq_provider.windows.probing import ReadRange, crossing, first_in
+from tubemq_provider.windows.spaces import Ends
 from tubemq_provider.windows.time.samples import Sample, by_partition, cover, instant_of, ms_of
 
 __all__ = [
@@ -105,7 +106,7 @@ class HistoryResolver:
         topic: str,
         group: str,
         read: ReadRange,
-        ends: Callable[[], Mapping[Partition, PartitionEnds]],
+        ends: Callable[[], Mapping[Partition, Ends]],
         partitions: Callable[[], Iterable[Partition]],
         late_allowance: timedelta = timedelta(0),
     ) -> None:
@@ -157,7 +158,7 @@ class HistoryResolver:
             {**gone, **unknown, **_silent(partitions, looked)},
         )
 
-    def _around(self, partition: Partition, ends: PartitionEnds, at_ms: int) -> _Around:
+    def _around(self, partition: Partition, ends: Ends, at_ms: int) -> _Around:
         def passed(rest: OffsetRange) -> bool:
             sample = self._first(rest)
             return sample is None or sample.at_ms >= at_ms
@@ -203,9 +204,7 @@ class HistoryResolver:
         )
 
 
-def _silent(
-    partitions: Iterable[Partition], looked: Mapping[Partition, PartitionEnds]
-) -> dict[str, str]:
+def _silent(partitions: Iterable[Partition], looked: Mapping[Partition, Ends]) -> dict[str, str]:
     """Partitions of brokers whose history cannot be read now."""
     away = {int(key.partition(":")[0]): reason for key, reason in away_of(looked).items()}
     return {

@@ -31,6 +31,7 @@ from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.retention import away_of, by_key
 from tubemq_provider.windows.probing import ReadRange, crossing, first_in
+from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["LOOK_AHEAD", "MessageTimeResolver", "message_minute"]
 
@@ -74,7 +75,7 @@ class MessageTimeResolver:
         self,
         topic: str,
         read: ReadRange,
-        ends: Callable[[], Mapping[Partition, PartitionEnds]],
+        ends: Callable[[], Mapping[Partition, Ends]],
         clock: Callable[[], datetime],
         *,
         late_allowance: timedelta = timedelta(0),
@@ -123,7 +124,7 @@ class MessageTimeResolver:
             away_of(looked),
         )
 
-    def _place(self, ends: PartitionEnds, instant: datetime) -> _Place:
+    def _place(self, ends: Ends, instant: datetime) -> _Place:
         partition = ends.partition
         whole = OffsetRange(partition, ends.min_offset, ends.max_offset)
         first = self._least_of_the_first(whole)
@@ -217,7 +218,7 @@ class MessageTimeResolver:
 
     def _check_retention(
         self,
-        ends: Mapping[str, PartitionEnds],
+        ends: Mapping[str, Ends],
         places: Mapping[str, _Place],
         instant: datetime,
     ) -> None:

@@ -7,6 +7,7 @@ tasks on executors: this module must stay as light as the client's model.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from tubemq_client.model import INDEX_ENTRY_BYTES, OffsetRange, Partition
@@ -15,11 +16,11 @@ from tubemq_provider.windows.spaces import FIRST_SOURCE, OffsetSpace
 __all__ = ["SPACE"]
 
 
-def _order(key: str) -> tuple[int, int]:
-    """Numeric; what is no key comes first."""
-    if not Partition.is_key(key):
+def _order(name: str) -> tuple[int, int]:
+    """Numeric, for keys and names of logs; what is neither comes first."""
+    if not Partition.is_key(name.replace("/", ":")):
         return -1, -1
-    broker, _, partition = key.partition(":")
+    broker, partition = re.split("[:/]", name)
     return int(broker), int(partition)
 
 
@@ -37,5 +38,6 @@ SPACE: Final = OffsetSpace(
     log_of=_log_of,
     partition=Partition.from_key,
     range=OffsetRange,
+    peer_of=lambda name: re.split("[:/]", name)[0],
 )
 """What TubeMQ's offsets and keys mean."""

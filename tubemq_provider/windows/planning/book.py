@@ -32,6 +32,7 @@ from tubemq_provider.windows.errors import BoundaryConflict, DocumentError, Wind
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.protocols import BoundaryBook, Document
+from tubemq_provider.windows.spaces import OffsetSpace
 
 __all__ = ["ScopeBook", "boundary_command", "brokers_of", "retired_brokers", "retired_key"]
 
@@ -42,16 +43,16 @@ _OLD_LOOKS: Final = 200
 """Boundaries of releases that compared a boundary with two others only: so many are read back from
 one of them, to find the partitions and offsets that it should have known."""
 
-_KEY = re.compile(r"(turn|retired)-(\d+)")
+_KEY = re.compile(r"(turn|retired)-(.+)")
 
 
-def retired_key(broker_id: int, scope: WindowScope) -> str:
+def retired_key(broker: int | str, scope: WindowScope) -> str:
     """Under which a book says that a broker will not come back."""
-    return f"retired-{broker_id}-{scope.h}"
+    return f"retired-{broker}-{scope.h}"
 
 
-def retired_brokers(book: BoundaryBook | None, scope: WindowScope) -> frozenset[int]:
-    """Ids of brokers that an operator has retired for `scope`; none where there is no book."""
+def retired_brokers(book: BoundaryBook | None, scope: WindowScope) -> frozenset[str]:
+    """Names of brokers that an operator has retired for `scope`; none where there is no book."""
     return frozenset() if book is None else ScopeBook(book, scope).retired
 
 
@@ -93,14 +94,14 @@ class ScopeBook:
         return dict(found) if isinstance(found, dict) else {}
 
     @cached_property
-    def retired(self) -> frozenset[int]:
-        """Ids of brokers that an operator has retired."""
+    def retired(self) -> frozenset[str]:
+        """Names of brokers that an operator has retired, as keys of partitions have them."""
         found = (self._parsed(key) for key in self._book.listing())
-        return frozenset(number for kind, number in filter(None, found) if kind == "retired")
+        return frozenset(name for kind, name in filter(None, found) if kind == "retired")
 
     def is_retired(self, name: str) -> bool:
-        """Whether the broker of a partition (``"1:0"``) or store (``"1/0"``) is retired."""
-        return _numbers(name)[0] in self.retired
+        """Whether the broker of a partition, or of a log, is retired."""
+        return self._scope.space.peer_of(name) in self.retired
 
     def fix(
         self, instant: datetime, name: str, resolve: Callable[[], Resolved], *, exact: bool
@@ -151,11 +152,12 @@ class ScopeBook:
             fits = {key: fixed[key] for key in given}
             raise _contradiction(self._scope, instant, _Clash(fits, given, {}), f"by {by!r}")
 
-    def retire(self, broker_id: int) -> None:
+    def retire(self, broker: int | str) -> None:
         """Give up what the broker has and never delivered: boundaries no longer wait for it. If it
         comes back, its partitions go on where they were. Safe beside runs."""
-        key = retired_key(broker_id, self._scope)
-        self._book.fix(key, {"v": 1, "broker": broker_id, "h": self._scope.h})
+        name = str(broker)
+        document = {"v": 1, "broker": int(name) if name.isdecimal() else name, "h": self._scope.h}
+        self._book.fix(retired_key(name, self._scope), document)
 
     def take_back(self, instant: datetime) -> None:
         """Forget the boundary at `instant`, as if it had never been fixed. Only while no run plans,
@@ -180,7 +182,7 @@ class ScopeBook:
             if parsed is None:
                 instants.append(parse_basic_instant(key.rpartition("-")[0]))
             elif parsed[0] == "turn":
-                turn = max(turn, parsed[1])
+                turn = max(turn, int(parsed[1]))
         self._instants, self._turn = sorted(instants), turn
         last = self._book.read(self._turn_key(turn)) if turn else None
         if last is not None and "boundary" in last:
@@ -190,10 +192,11 @@ class ScopeBook:
                 self._book.fix(self._key(instant), document)
                 insort(self._instants, instant)
 
-    def _parsed(self, key: str) -> tuple[str, int] | None:
-        """Kind and number of a key that is no boundary's; None for a boundary's."""
-        found = _KEY.match(key) if key.endswith(f"-{self._scope.h}") else None
-        return (found[1], int(found[2])) if found else None
+    def _parsed(self, key: str) -> tuple[str, str] | None:
+        """Kind and name of a key that is no boundary's; None for a boundary's."""
+        own = f"-{self._scope.h}"
+        found = _KEY.match(key.removesuffix(own)) if key.endswith(own) else None
+        return (found[1], found[2]) if found else None
 
     def _key(self, instant: datetime) -> str:
         return f"{basic_instant(instant)}-{self._scope.h}"
@@ -282,11 +285,11 @@ class ScopeBook:
 
 
 def _not_told(instant: datetime, missing: Mapping[str, str], scope: WindowScope) -> str:
-    lines = "".join(f"\n  - {key}: {missing[key]}" for key in sorted(missing, key=_numbers))
+    lines = "".join(f"\n  - {key}: {missing[key]}" for key in scope.space.ordered(missing))
     return (
         f"the boundary at {rfc3339(instant)} cannot be told yet:{lines}\nis a broker away? The "
         f"window waits for it; one that will never come back is given up with "
-        f"{boundary_command('retire', scope, brokers_of(missing))}"
+        f"{boundary_command('retire', scope, brokers_of(missing, scope.space))}"
     )
 
 
@@ -318,7 +321,7 @@ def _contradiction(
     if clash.missing:
         hints.append(
             f"name partitions that had nothing new with their last offset, or retire their "
-            f"broker: {boundary_command('retire', scope, brokers_of(clash.missing))}"
+            f"broker: {boundary_command('retire', scope, brokers_of(clash.missing, scope.space))}"
         )
     subject = f"the boundary given for {text} contradicts what is fixed {where}"
     return BoundaryConflict(subject, problems, hints)
@@ -332,15 +335,10 @@ def boundary_command(name: str, scope: WindowScope, options: str) -> str:
     return f"'airflow tubemq offsets {name} {asset} --sink SINK{more} {options}'"
 
 
-def brokers_of(names: Iterable[str]) -> str:
-    """Options of a command that name the brokers of partitions or stores."""
-    ids = sorted({_numbers(name)[0] for name in names})
-    return " ".join(f"--broker {broker}" for broker in ids)
-
-
-def _numbers(name: str) -> tuple[int, ...]:
-    """The numbers in the name of a partition or store, the broker's first."""
-    return tuple(int(part) for part in re.split("[:/]", name))
+def brokers_of(names: Iterable[str], space: OffsetSpace) -> str:
+    """Options of a command that name the brokers of partitions or logs."""
+    peers = dict.fromkeys(space.peer_of(name) for name in space.ordered(names))
+    return " ".join(f"--broker {peer}" for peer in peers)
 
 
 def _check(document: Document, key: str, scope: WindowScope) -> None:

@@ -60,7 +60,7 @@ class CursorPlanner:
     - `byte_budget` and `max_duration` cap it by estimates, see `budgets`; the least cap counts.
     - `witness` tells whether the logs are still those in which the position was taken; without one
       only logs that are shorter than the position are noticed.
-    - `retired` gives ids of brokers that will not come back; asked only where one is away.
+    - `retired` gives names of brokers that will not come back; asked only where one is away.
     - `serialised` says that runs of this group never overlap; ``stable`` needs that, as two
       first runs would resolve it differently and lose what lies between.
     """
@@ -74,7 +74,7 @@ class CursorPlanner:
     byte_budget: Budget | None = None
     max_duration: timedelta | None = None
     witness: LogWitness | None = None
-    retired: Callable[[], Collection[int]] = frozenset
+    retired: Callable[[], Collection[object]] = frozenset
     pace: Pace | None = field(default=None, init=False)
     _begin: str | Mapping[str, Any] | None = field(default=None, init=False)
 
@@ -238,8 +238,8 @@ class CursorPlanner:
         return self.ends()
 
     def _retired(self, keys: Collection[str]) -> set[str]:
-        brokers = self.retired() if keys else ()
-        return {key for key in keys if int(key.partition(":")[0]) in brokers}
+        brokers = {str(broker) for broker in (self.retired() if keys else ())}
+        return {key for key in keys if self.scope.space.peer_of(key) in brokers}
 
     def _refuse_away(self) -> None:
         """A first window needs every broker: what it does not name joins later, at its beginning,
@@ -249,10 +249,11 @@ class CursorPlanner:
         if not missing:
             return
         lines = "".join(f"\n  - partition {key}: {away[key]}" for key in missing)
+        brokers = brokers_of(missing, self.scope.space)
         raise WindowNotReady(
             f"the first window of group {self.scope.group!r} needs every broker of topic "
             f"{self.scope.topic!r}:{lines}\nit waits for them; one that will never come back is "
-            f"given up with {boundary_command('retire', self.scope, brokers_of(missing))}"
+            f"given up with {boundary_command('retire', self.scope, brokers)}"
         )
 
     @cached_property

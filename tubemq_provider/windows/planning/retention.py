@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tubemq_client.errors import ConfigError, DataLoss, LogTruncated
-from tubemq_client.model import ReachableEnds
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.lives import new_life_advice
@@ -21,7 +20,8 @@ __all__ = ["EndsLookup", "away_of", "by_key", "check_reachable", "lost_starts", 
 
 EndsLookup = Callable[[], Mapping[Any, Ends]]
 """Asks the brokers for the ends of every partition of the topic, stable ends for cursor windows.
-A `ReachableEnds` also says which partitions are there, and have a broker that does not answer."""
+A mapping with an attribute `away` also says which partitions are there and have a broker that does
+not answer: partition to reason."""
 
 Range = tuple[int, int]
 Found = TypeVar("Found", bound=Ends)
@@ -37,7 +37,7 @@ def by_key(topic: str, space: OffsetSpace, ends: Mapping[Any, Found]) -> dict[st
 
 def away_of(ends: Mapping[Any, Ends]) -> dict[str, str]:
     """Partitions whose broker did not answer, by key in key order, each with the reason."""
-    away = ends.away if isinstance(ends, ReachableEnds) else {}
+    away: Mapping[Any, str] = getattr(ends, "away", {})
     return {partition.key: reason for partition, reason in sorted(away.items())}
 
 

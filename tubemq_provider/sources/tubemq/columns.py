@@ -1,0 +1,34 @@
+"""The columns of TubeMQ's records: their names are those that the client's batches fill.
+
+Imported by tasks on executors: this module must stay as light as `files.columns`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tubemq_provider.files.columns import Column, ColumnSet
+
+__all__ = ["COLUMNS", "RECORDS"]
+
+RECORDS: Final = ColumnSet(
+    (
+        Column("topic", "string", repeating=("topic",)),
+        Column("partition", "string", repeating=("partition",), ranged=True),
+        Column("offset", "bigint", ranged=True),
+        Column("batch_offset", "bigint", ranged=True),
+        Column("message_id", "bigint", ranged=True),
+        Column("msg_time", "timestamp", repeating=("msg_time",), ranged=True),
+        Column("stream_id", "string", repeating=("stream_id",)),
+        Column(
+            "attributes",
+            "map<string,string>",
+            repeating=("attributes.key_value.key", "attributes.key_value.value"),
+        ),
+        Column("value", "binary"),
+    )
+)
+"""What a TubeMQ record consists of: the names are those that the client's batches fill."""
+
+COLUMNS: Final = RECORDS
+"""By this name `files.columns.columns_of` finds them."""

@@ -1,0 +1,252 @@
+"""A topic of TubeMQ as windows are planned from it and read: `sources.base.Source`.
+
+Every question opens a client, asks and closes it; only what reads single records for planning (the
+witness of a log's life, estimates, ways to time) is opened once, when it is first asked, and closed
+with the source. Not for executors, which read through `spark`. This module must not decide what is
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Self
+from zoneinfo import ZoneInfo
+
+from tubemq_client.config import ClientConfig
+from tubemq_client.errors import ConfigError
+from tubemq_client.model import ClientSettings, Message, OffsetRange, Partition
+from tubemq_client.sync import AssignedConsumer, Metadata, RangeReader
+from tubemq_provider.sources.base import End, Ends, Keep, RecordReader
+from tubemq_provider.sources.tubemq.history import HISTORY_GROUP, HISTORY_TOPIC, HistoryResolver
+from tubemq_provider.sources.tubemq.message_time import MessageTimeResolver
+from tubemq_provider.sources.tubemq.space import SPACE
+from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.planning.instants import TimeResolver
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.probing import ReadRange
+from tubemq_provider.windows.spaces import OffsetSpace
+
+__all__ = ["CONFIG", "TubeMQSource", "commit_offsets", "open_source"]
+
+CONFIG: Final = ClientConfig
+"""What a user may say of a cluster: the client's own options."""
+
+_POOL: Final = 32
+"""Reader groups that windows of one group share; the client's default."""
+
+
+class TubeMQSource:
+    """`topic` of the cluster that `settings` reach and everybody calls `identity`, for `group`.
+
+    Look-ups and reads register under groups derived from `group`, and disturb no consumer of it.
+    `filters` are stream ids; `asking` surrounds every look-up, to say more of an error. Use it from
+    one thread.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        identity: str,
+        topic: str,
+        group: str,
+        filters: Sequence[str] = (),
+        asking: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._topic, self._group = topic, group
+        self._filters = tuple(filters)
+        self._asking = asking
+        self._witness: RangeReader | None = None
+        self._stack = ExitStack()
+
+    def __repr__(self) -> str:
+        return f"TubeMQSource({self._identity}/{self._topic}/{self._group})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every reader that was opened for planning; may be called twice."""
+        self._witness = None
+        self._stack.close()
+
+    @property
+    def space(self) -> OffsetSpace:
+        """What its offsets and keys mean."""
+        return SPACE
+
+    @property
+    def identity(self) -> str:
+        """The cluster's alias."""
+        return self._identity
+
+    @property
+    def topic(self) -> str:
+        """What is read."""
+        return self._topic
+
+    @property
+    def group(self) -> str:
+        """Whose progress it is."""
+        return self._group
+
+    def settings(self) -> ClientSettings:
+        """The plain settings that every client runs on."""
+        return self._settings
+
+    # Looking
+
+    def partitions(self) -> Mapping[Partition, bool]:
+        """The partitions of the topic, and whether each may be subscribed now."""
+        with self._asking(), Metadata(self._settings) as client:
+            return client.topic(self._topic, self._group).partitions
+
+    def ends(self, which: End = "stable") -> Mapping[Partition, Ends]:
+        """Minimum and end offsets of the partitions whose brokers answer; `away` has the others.
+        One look-up per store."""
+        with self._asking(), Metadata(self._settings) as client:
+            return client.reachable_ends(self._topic, self._group, stable=which == "stable")
+
+    def starts(self) -> Mapping[Partition, int]:
+        """The first offset that is still held, of the partitions whose brokers answer."""
+        return {partition: found.min_offset for partition, found in self.ends().items()}
+
+    def offsets_at(self, instant: datetime) -> Mapping[str, int]:
+        """TubeMQ cannot look up a time: always raises `ConfigError`."""
+        raise ConfigError(
+            f"TubeMQ keeps no offset by time, so {instant.isoformat()} cannot be looked up; use "
+            f"one of the resolvers: boundaries, timeline, {', '.join(self._ways())}",
+            subject="time",
+        )
+
+    def life(self) -> RangeReader:
+        """A reader that finds single records again; connects when it is asked something."""
+        if self._witness is None:
+            self._witness = self._stack.enter_context(
+                RangeReader(self._settings, group=self._group, filters=self._filters)
+            )
+        return self._witness
+
+    # Time
+
+    def _ways(self) -> dict[str, Callable[[Mapping[str, Any]], TimeResolver]]:
+        return {"history": self._history, "message_time": self._message_time}
+
+    def resolver(self, name: str, options: Mapping[str, Any]) -> TimeResolver:
+        """``history`` (`history_group`) or ``message_time`` (`message_zone`), both with
+        `late_allowance`. Nothing is opened until a boundary has to be resolved."""
+        ways = self._ways()
+        if name not in ways:
+            raise ConfigError(
+                f"TubeMQ has no resolver {name!r}; its own are {', '.join(ways)}",
+                subject="resolver",
+            )
+        return ways[name](options)
+
+    def _history(self, options: Mapping[str, Any]) -> TimeResolver:
+        named = options.get("history_group")
+
+        def ends() -> Mapping[Partition, Ends]:
+            """Ends in memory: what a crash takes from the history was only ever evidence."""
+            if named is None:
+                # A look-up makes its group known to the brokers: the next scan records it.
+                self.ends()
+            with Metadata(self._settings) as client:
+                return client.reachable_ends(HISTORY_TOPIC, HISTORY_GROUP, stable=False)
+
+        return HistoryResolver(
+            self._topic,
+            named or f"{self._group}.e",
+            self._reading(HISTORY_GROUP, pool_size=1),
+            ends,
+            lambda: sorted(self.partitions()),
+            options.get("late_allowance") or timedelta(0),
+        )
+
+    def _message_time(self, options: Mapping[str, Any]) -> TimeResolver:
+        return MessageTimeResolver(
+            self._topic,
+            self._reading(self._group, pool_size=_POOL),
+            self.ends,
+            lambda: datetime.now(UTC),
+            late_allowance=options.get("late_allowance") or timedelta(0),
+            zone=ZoneInfo(options.get("message_zone") or "UTC"),
+        )
+
+    # Reading
+
+    def open_reader(
+        self, plan: WindowPlan, policies: Policies, *, quarantine: Keep | None = None
+    ) -> AbstractContextManager[RecordReader]:
+        """A range reader under the group's pool, at a slot of the plan."""
+        return RangeReader(
+            self._settings,
+            group=plan.group,
+            filters=plan.filters,
+            slot_seed=plan.hash,
+            corrupt_records=policies.corrupt_records.value,
+            quarantine=quarantine,
+            gap_policy=policies.gap_policy.value,
+        )
+
+    def probe(self) -> ReadRange:
+        """Reads single ranges with the source's filters, under the group's pool."""
+        return self._reading(self._group, pool_size=_POOL, filters=self._filters)
+
+    def mirror(self, ends: Mapping[str, int]) -> None:
+        """Commit for the group at the brokers, for TubeMQ's own dashboards."""
+        offsets = {SPACE.partition(self._topic, key): offset for key, offset in ends.items()}
+        commit_offsets(self._settings, self._topic, self._group, offsets)
+
+    def _reading(self, group: str, *, pool_size: int, filters: Sequence[str] = ()) -> ReadRange:
+        """Opened with the first range. Corrupt records are judged where the window is read, not
+        where it is measured."""
+        opened: list[RangeReader] = []
+
+        def read(range_: OffsetRange) -> Iterator[Message]:
+            if not opened:
+                reader = RangeReader(
+                    self._settings,
+                    group=group,
+                    filters=filters,
+                    pool_size=pool_size,
+                    corrupt_records="drop",
+                )
+                opened.append(self._stack.enter_context(reader))
+            for batch in opened[0].read(range_):
+                yield from batch.messages()
+
+        return read
+
+
+def open_source(
+    settings: ClientSettings,
+    *,
+    identity: str,
+    topic: str,
+    group: str,
+    filters: Sequence[str] = (),
+) -> TubeMQSource:
+    """The source of `topic` for `group`; see `sources.registry`."""
+    return TubeMQSource(settings, identity=identity, topic=topic, group=group, filters=filters)
+
+
+def commit_offsets(
+    settings: ClientSettings, topic: str, group: str, offsets: Mapping[Partition, int]
+) -> None:
+    """Tell brokers that `group` has read up to `offsets`.
+
+    Registers as the group's only consumer for a moment: raises `errors.PartitionOccupied` where
+    another consumer of the group is at work.
+    """
+    with AssignedConsumer(settings, group, {topic: ()}) as consumer:
+        for partition, offset in sorted(offsets.items()):
+            consumer.assign(partition, offset)
+            consumer.release(partition)
