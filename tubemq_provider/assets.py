@@ -8,8 +8,8 @@ moving masters must not move offsets. Nothing here opens a connection or reads o
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, parse_qsl, quote, urlencode
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from airflow.sdk import Asset
 
@@ -26,11 +26,16 @@ __all__ = [
     "offsets_asset",
     "sanitize_uri",
     "sink_asset",
+    "to_openlineage",
     "topic_asset",
 ]
 
 CLUSTER_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 """What a cluster alias may look like."""
+
+
+GROUP = "tubemq"
+"""The group under which Airflow sorts this provider's assets; names and URIs tell them apart."""
 
 
 def offsets_asset(cluster: str, topic: str, group: str) -> Asset:
@@ -40,7 +45,8 @@ def offsets_asset(cluster: str, topic: str, group: str) -> Asset:
     inlets only, and wipes the state of assets that are nothing but outlets when a Dag file is
     missing for a while. Raises `ValueError` for names that TubeMQ or a URI could not carry.
     """
-    return Asset(name=f"tubemq:{cluster}/{topic}/{group}", uri=_uri(cluster, topic, group))
+    name = f"tubemq:{cluster}/{topic}/{group}"
+    return Asset(name=name, uri=_uri(cluster, topic, group), group=GROUP)
 
 
 def topic_asset(cluster: str, topic: str) -> Asset:
@@ -57,7 +63,7 @@ def create_asset(
 ) -> Asset:
     """An asset for a topic, or for a group on it, as hook lineage records it."""
     name = f"tubemq:{cluster}/{topic}" + (f"/{group}" if group else "")
-    return Asset(name=name, uri=_uri(cluster, topic, group), extra=dict(extra or {}))
+    return Asset(name=name, uri=_uri(cluster, topic, group), group=GROUP, extra=dict(extra or {}))
 
 
 def sink_asset(spec: str) -> Asset:
@@ -67,7 +73,15 @@ def sink_asset(spec: str) -> Asset:
     `spec` is what `sink_for` takes. Trailing slashes do not matter.
     """
     uri = sink_uri(spec).rstrip("/")
-    return Asset(name=uri, uri=uri)
+    return Asset(name=uri, uri=uri, group=GROUP)
+
+
+def to_openlineage(asset: Asset, lineage_context: object) -> Any:  # noqa: ARG001
+    """A topic as OpenLineage's dataset: namespace ``tubemq://<cluster>``, name ``<topic>``."""
+    from airflow.providers.common.compat.openlineage.facet import Dataset
+
+    parts = urlsplit(asset.uri)
+    return Dataset(namespace=f"tubemq://{parts.netloc}", name=unquote(parts.path.strip("/")))
 
 
 def sanitize_uri(parts: SplitResult) -> SplitResult:

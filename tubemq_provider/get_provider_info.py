@@ -38,7 +38,13 @@ def get_provider_info() -> dict[str, object]:
                 "schemes": ["tubemq"],
                 "handler": "tubemq_provider.assets.sanitize_uri",
                 "factory": "tubemq_provider.assets.create_asset",
+                "to_openlineage_converter": "tubemq_provider.assets.to_openlineage",
             }
+        ],
+        "notifications": ["tubemq_provider.notifications.TubeMQNotifier"],
+        "extra-links": [
+            f"tubemq_provider.links.TubeMQ{name}Link"
+            for name in ("Offsets", "Sink", "Topic", "Spark")
         ],
         "connection-types": [_CONNECTION_TYPE],
     }

@@ -18,6 +18,7 @@ from tubemq_client.model import ProducerSettings, address_text
 from tubemq_client.sync import Metadata, Producer, RangeReader
 from tubemq_provider.hooks.connection import ConnectionConfig
 from tubemq_provider.hooks.connection_test import tested
+from tubemq_provider.hooks.lineage import read_from, wrote_to
 from tubemq_provider.hooks.suggestions import offering_topics
 from tubemq_provider.sources.tubemq.source import TubeMQSource, commit_offsets
 from tubemq_provider.sources.tubemq.space import SPACE
@@ -172,6 +173,7 @@ class TubeMQHook(BaseHook):
     ) -> Iterator[Message]:
         """Every record of `range_` once. `policy` is what `RangeReader` takes: filters …"""
         settings = self.get_settings()
+        read_from(self, range_.partition.topic, self._group(group))
         with RangeReader(settings, group=self._group(group), **policy) as reader:
             for batch in reader.read(range_):
                 yield from batch.messages()
@@ -187,6 +189,7 @@ class TubeMQHook(BaseHook):
 
         `producer` says how to deal with trouble and large records, as `ProducerConfig` judges it.
         """
+        wrote_to(self, topic)
         with Producer(self.get_settings(), producer=producer or ProducerSettings()) as client:
             yield from client.send_many(topic, records)
 

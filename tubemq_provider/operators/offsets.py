@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from airflow.sdk import BaseOperator
-from pydantic import BeforeValidator
+from airflow.sdk.exceptions import AirflowFailException
+from pydantic import BeforeValidator, Field
 
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.model import Partition
@@ -27,7 +28,9 @@ from tubemq_provider.arguments import (
 )
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.links import TubeMQOffsetsLink, TubeMQTopicLink
 from tubemq_provider.offsets.choose import StoreName, TaskStore, store_for
 from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets
 from tubemq_provider.sources.tubemq.space import SPACE
@@ -62,6 +65,7 @@ class OffsetsArguments(TaskArguments):
     cluster: ClusterAlias
     action: Action = "show"
     to: Annotated[str | dict[str, Any] | None, BeforeValidator(_target)] = None
+    fail_above: Annotated[int | None, Field(ge=0)] = None
     dry_run: bool = False
     offset_store: StoreName = "asset_state"
 
@@ -92,6 +96,8 @@ class TubeMQOffsetsOperator(BaseOperator):
     :param action: ``show``, ``set`` or ``mirror``.
     :param to: for ``set``: ``earliest``, ``stable`` (the end on the brokers' disks) or offsets of
         every partition, ``{"1:0": 2800}``, also as JSON.
+    :param fail_above: fail the task, after the action, if the lag is more than so many index
+        entries: an alert that Airflow's callbacks and notifiers tell on.
     :param dry_run: only say what would be.
     :param offset_store: where the ingest tasks keep progress, as they say it.
     :param tubemq_conn_id: the connection.
@@ -103,9 +109,11 @@ class TubeMQOffsetsOperator(BaseOperator):
     out beyond 1 000 partitions.
     """
 
-    template_fields: Sequence[str] = ("action", "to", "tubemq_conn_id")
+    template_fields: Sequence[str] = ("action", "to", "fail_above", "tubemq_conn_id")
     template_fields_renderers = {"to": "json"}  # noqa: RUF012 - Airflow's declaration
     ui_color = "#e6e0f2"
+    operator_extra_links = (TubeMQOffsetsLink(), TubeMQTopicLink())
+    admin_url: str | None = None
 
     def __init__(
         self,
@@ -114,6 +122,7 @@ class TubeMQOffsetsOperator(BaseOperator):
         group: str,
         action: str = "show",
         to: Mapping[str, Any] | str | None = None,
+        fail_above: int | str | None = None,
         dry_run: bool = False,
         offset_store: str = "asset_state",
         tubemq_conn_id: str = TubeMQHook.default_conn_name,
@@ -124,6 +133,7 @@ class TubeMQOffsetsOperator(BaseOperator):
         self.topic, self.group, self.cluster = topic, group, cluster or tubemq_conn_id
         self.action = action
         self.to = to
+        self.fail_above = fail_above
         self.dry_run_only = dry_run
         self.offset_store = offset_store
         self.tubemq_conn_id = tubemq_conn_id
@@ -143,6 +153,7 @@ class TubeMQOffsetsOperator(BaseOperator):
             arguments = parse(OffsetsArguments, self._arguments())
             hook = TubeMQHook(self.tubemq_conn_id)
             hook.expect_cluster(arguments.cluster)
+            self.admin_url = hook.config.admin_url
             store = store_for(arguments.offset_store, context, self.offsets_asset)
             ends = hook.ends(arguments.topic, arguments.group, stable=True)
             before = _position(store)
@@ -153,17 +164,31 @@ class TubeMQOffsetsOperator(BaseOperator):
                 hook.commit_group_offsets(
                     arguments.topic, arguments.group, self._by_partition(before)
                 )
-        changed = after != before and not arguments.dry_run
-        self.log.info(
-            "%s of %s: %s -> %s", arguments.action, self.offsets_asset.name, before, after
-        )
+        return self._judged(arguments, before, after, ends)
+
+    def _judged(
+        self,
+        arguments: OffsetsArguments,
+        before: Mapping[str, int],
+        after: Mapping[str, int],
+        ends: Mapping[Partition, Ends],
+    ) -> dict[str, Any]:
+        """The report. Raises `AirflowFailException` if the lag is beyond the limit."""
+        lag = lag_between(ends, self._by_partition(after), SPACE).total
+        self.log.info("%s of %s: %s -> %s", self.action, self.offsets_asset.name, before, after)
+        gauge_group(arguments.cluster, arguments.topic, arguments.group, lag=lag)
+        if arguments.fail_above is not None and lag > arguments.fail_above:
+            raise AirflowFailException(
+                f"group {arguments.group!r} is {lag} index entries behind on topic "
+                f"{arguments.topic!r}; the limit is {arguments.fail_above}"
+            )
         return {
             "asset": self.offsets_asset.name,
             "action": arguments.action,
             "before": _shown(before),
             "after": _shown(after),
-            "lag": lag_between(ends, self._by_partition(after), SPACE).total,
-            "changed": changed,
+            "lag": lag,
+            "changed": after != before and not arguments.dry_run,
         }
 
     def _arguments(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from tubemq_provider.arguments import (
     require_inlet,
 )
 from tubemq_provider.assets import offsets_asset
+from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetProgress
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
@@ -140,6 +141,7 @@ class TubeMQLagSensor(TubeMQSensor):
                 shorter,
             )
         self.log.info("lag %s of at least %s", report["lag"], arguments.min_lag)
+        gauge_group(arguments.cluster, arguments.topic, arguments.group, lag=report["lag"])
         done = bool(shorter) or report["lag"] >= arguments.min_lag
         return PokeReturnValue(is_done=done, xcom_value=report)
 

@@ -27,6 +27,7 @@ class LagWatch:
     max_wait: float | None
     ring_again_after: float
     _behind_since: float | None = field(default=None, init=False)
+    _lagging_since: float | None = field(default=None, init=False)
     _rung_at: float | None = field(default=None, init=False)
     _rung_for: dict[str, int] | None = field(default=None, init=False)
 
@@ -39,8 +40,10 @@ class LagWatch:
         claimed; only that rings at once, the rest rings again in case its runs have ended.
         """
         if lag == 0:
-            self._behind_since = None
+            self._behind_since = self._lagging_since = None
             return None
+        if self._lagging_since is None:
+            self._lagging_since = now
         if self._behind_since is None:
             self._behind_since = now
         if self._rung_at is not None and position == self._rung_for:
@@ -50,6 +53,10 @@ class LagWatch:
             return "lag"
         waited = now - self._behind_since
         return "age" if fresh and self.max_wait is not None and waited >= self.max_wait else None
+
+    def behind(self, now: float) -> float:
+        """Seconds for which every look has seen lag; a ring is no break."""
+        return 0.0 if self._lagging_since is None else now - self._lagging_since
 
     def rang(self, now: float, position: Mapping[str, int]) -> None:
         """Note that it has rung for `position`."""

@@ -21,6 +21,7 @@ from tubemq_client import errors
 from tubemq_client.model import Partition
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.aio import TubeMQAsyncHook
+from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.offsets.watching import AsyncState, Kept, kept_position, load_note, store_note
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.triggers._watch import Backoff, LagWatch, jittered
@@ -148,7 +149,10 @@ class TubeMQLagTrigger(BaseEventTrigger):
         self, watch: LagWatch, kept: Kept, ends: Mapping[Partition, Ends]
     ) -> TriggerEvent | None:
         lag, untaken = self._lag(ends, kept.accepted), self._lag(ends, kept.taken)
-        reason = watch.reason(time.monotonic(), lag, kept.taken, untaken=untaken)
+        now = time.monotonic()
+        reason = watch.reason(now, lag, kept.taken, untaken=untaken)
+        behind = watch.behind(now)
+        gauge_group(self.cluster, self.topic, self.group, lag=lag, behind_seconds=behind)
         if reason is None:
             return None
         self.log.info("topic %s: lag %s, ringing (%s)", self.topic, lag, reason)

@@ -101,3 +101,14 @@ def test_pauses_double_up_to_a_minute_and_begin_anew() -> None:
     assert backoff.worked()
     assert not backoff.worked()
     assert backoff.failed() <= 1.2
+
+
+def test_how_long_a_group_is_behind_counts_over_rings() -> None:
+    watch = LagWatch(min_lag=1, max_wait=None, ring_again_after=300)
+    assert watch.behind(0) == 0
+    watch.reason(10, 5, {"1:0": 0})
+    watch.rang(10, {"1:0": 0})
+    watch.reason(40, 3, {"1:0": 56})
+    assert watch.behind(40) == 30
+    watch.reason(50, 0, {"1:0": 140})
+    assert watch.behind(50) == 0

@@ -1,0 +1,67 @@
+"""Where records came from and went to, for those who collect lineage.
+
+Two ways, both Airflow's: hooks tell its lineage collector of the topics that they read and write;
+operators give OpenLineage the datasets of a window. Names follow OpenLineage's: a namespace and a
+name, no credentials. Without the provider for OpenLineage nothing happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from airflow.sdk.lineage import get_hook_lineage_collector
+
+from tubemq_provider.sinks.factory import sink_uri
+
+if TYPE_CHECKING:
+    from tubemq_provider.windows.run.result import WindowResult
+
+__all__ = ["read_from", "sink_dataset", "window_lineage", "wrote_to"]
+
+
+def read_from(hook: Any, topic: str, group: str | None = None) -> None:
+    """The hook has read the topic."""
+    named = {"cluster": hook.cluster, "topic": topic, **({"group": group} if group else {})}
+    get_hook_lineage_collector().add_input_asset(hook, scheme="tubemq", asset_kwargs=named)
+
+
+def wrote_to(hook: Any, topic: str) -> None:
+    """The hook has sent records to the topic."""
+    named = {"cluster": hook.cluster, "topic": topic}
+    get_hook_lineage_collector().add_output_asset(hook, scheme="tubemq", asset_kwargs=named)
+
+
+def sink_dataset(spec: str) -> tuple[str, str]:
+    """Namespace and name of a sink's data: ``("s3://lake", "orders")``, ``("file", "/lake/a")``,
+    ``("postgresql://host:5432", "db/schema.table")``."""
+    parts = urlsplit(sink_uri(spec))
+    path = parts.path.strip("/")
+    if parts.scheme in ("", "file"):
+        return "file", f"/{path}"
+    return f"{parts.scheme}://{parts.netloc}", path or "/"
+
+
+def window_lineage(cluster: str, topic: str, spec: str, result: WindowResult | None) -> Any:
+    """What OpenLineage is told of an ingest task; None without its provider."""
+    try:
+        from airflow.providers.common.compat.openlineage.facet import (
+            Dataset,
+            OutputDataset,
+            OutputStatisticsOutputDatasetFacet,
+        )
+
+        extractors: Any = import_module("airflow.providers.openlineage.extractors")
+    except ImportError:
+        return None
+    namespace, name = sink_dataset(spec)
+    statistics: Mapping[str, Any] = {}
+    if result is not None and result.window_id is not None and not result.replayed:
+        facet: Any = OutputStatisticsOutputDatasetFacet
+        statistics = {"outputStatistics": facet(rowCount=result.total, size=result.bytes)}
+    return extractors.OperatorLineage(
+        inputs=[Dataset(namespace=f"tubemq://{cluster}", name=topic)],
+        outputs=[OutputDataset(namespace=namespace, name=name, outputFacets=dict(statistics))],
+    )

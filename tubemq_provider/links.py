@@ -1,0 +1,75 @@
+"""Links on a task's page: where its progress, its sink, its topic and its Spark are to be seen.
+
+Airflow asks for them in the worker when a task ends, and keeps them as XCom. They hold addresses
+and names, never credentials. An operator that has nothing to show for a link has none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow.sdk import BaseOperatorLink
+from airflow.sdk.configuration import conf
+
+if TYPE_CHECKING:
+    from airflow.sdk import Asset, BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+__all__ = ["TubeMQOffsetsLink", "TubeMQSinkLink", "TubeMQSparkLink", "TubeMQTopicLink"]
+
+
+def _assets_page(asset: Asset) -> str:
+    """Airflow's list of assets, with this one alone: a worker does not know the asset's number."""
+    base = conf.get("api", "base_url", fallback="").rstrip("/")
+    return f"{base}/assets?name_pattern={quote(asset.name, safe='')}"
+
+
+class TubeMQOffsetsLink(BaseOperatorLink):
+    """The offsets asset: position, plans and events of the group."""
+
+    name = "Offsets"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
+        """The asset's page."""
+        asset: Any = getattr(operator, "offsets_asset", None)
+        return _assets_page(asset) if asset is not None else ""
+
+
+class TubeMQSinkLink(BaseOperatorLink):
+    """The sink's asset: its events say which windows came, and which Dags run for them."""
+
+    name = "Sink"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
+        """The asset's page."""
+        offsets: Any = getattr(operator, "offsets_asset", None)
+        others = [asset for asset in operator.outlets if asset != offsets]
+        sink: Any = others[-1] if others else None
+        return _assets_page(sink) if getattr(sink, "uri", None) else ""
+
+
+class TubeMQTopicLink(BaseOperatorLink):
+    """What TubeMQ's master says of the topic, where the connection has its HTTP address."""
+
+    name = "Topic"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
+        """The master's answer, as JSON."""
+        admin_url: Any = getattr(operator, "admin_url", None)
+        topic: Any = getattr(operator, "topic", None)
+        if not admin_url or not topic:
+            return ""
+        name = quote(topic, safe="")
+        return f"{admin_url}/webapi.htm?method=admin_query_topic_info&topicName={name}"
+
+
+class TubeMQSparkLink(BaseOperatorLink):
+    """Spark's own page of the session that the task uses, while it runs."""
+
+    name = "Spark"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
+        """The address that Spark gave."""
+        found: Any = getattr(operator, "spark_ui", None)
+        return found or ""

@@ -1,0 +1,66 @@
+"""`TubeMQNotifier`: what became of a task, a Dag or a deadline, as a record on a topic.
+
+For those who watch a topic instead of a mailbox: other systems, other Dags. Works as a callback (in
+Airflow's Dag processor) and for deadlines (in the triggerer). A notification that cannot be sent is
+an error in the log of whoever sends it; nothing else fails.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseNotifier
+
+from tubemq_client import Record
+from tubemq_client.aio import Producer
+from tubemq_provider.hooks.aio import TubeMQAsyncHook
+from tubemq_provider.hooks.tubemq import TubeMQHook
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["TubeMQNotifier"]
+
+
+class TubeMQNotifier(BaseNotifier):
+    """Send one record to `topic`.
+
+    :param topic: topic to send to.
+    :param message: the record's body: text, or a mapping that becomes JSON; templates allowed.
+    :param stream_id: the record's stream, by which readers filter.
+    :param tubemq_conn_id: the connection.
+    """
+
+    template_fields: Sequence[str] = ("topic", "message", "stream_id")
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        message: str | Mapping[str, Any] = "{{ dag.dag_id }} {{ ti.task_id }} {{ run_id }}",
+        stream_id: str | None = None,
+        tubemq_conn_id: str = TubeMQHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.message = message
+        self.stream_id = stream_id
+        self.tubemq_conn_id = tubemq_conn_id
+
+    def notify(self, context: Context) -> None:  # noqa: ARG002 - templates are filled in by now
+        """Send it and wait for the receipt."""
+        list(TubeMQHook(self.tubemq_conn_id).produce(self.topic, [self._record()]))
+
+    async def async_notify(self, context: Context) -> None:  # noqa: ARG002
+        """The same without blocking, as the triggerer asks for."""
+        settings = (await TubeMQAsyncHook(self.tubemq_conn_id).config()).settings()
+        async with Producer(settings) as producer:
+            record = self._record()
+            await producer.send(self.topic, record.body, stream_id=record.stream_id)
+
+    def _record(self) -> Record:
+        text = self.message if isinstance(self.message, str) else json.dumps(self.message)
+        return Record(text.encode(), stream_id=self.stream_id)
