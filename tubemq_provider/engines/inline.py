@@ -11,13 +11,13 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.columns import columns_of
+from tubemq_provider.files.locations import Location, location_of
 from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, CorruptFile
-from tubemq_provider.files.writer import ROW_GROUP_BYTES, StagedWriter
+from tubemq_provider.files.writer import ROW_GROUP_BYTES, StagedWriter, with_pieces
 from tubemq_provider.sources.base import RecordReader, Source
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
@@ -31,6 +31,9 @@ ReadObserver = Callable[[str, int, int], None]
 """Told after each batch: the partition key, records read of it so far, records of all."""
 
 OpenReader = Callable[[WindowPlan], AbstractContextManager[RecordReader]]
+
+
+_ASIDE = f"{CORRUPT}/records{CORRUPT_SUFFIX}"
 
 
 class InlineEngine:
@@ -91,11 +94,11 @@ class InlineEngine:
         """A file per range, or files of about `target_file_bytes`; none without records."""
         self._stop_if_cancelled(f"window {plan.window_id}")
         counted = _Counted(dict.fromkeys(plan.ranges, 0))
-        directory = Path(staging.path)
+        location = location_of(staging)
         with (
-            self._corrupt.into(directory / CORRUPT / f"records{CORRUPT_SUFFIX}"),
+            self._corrupt.into(location, _ASIDE),
             self._open_reader(plan) as reader,
-            self._writer(directory) as writer,
+            self._writer(location) as writer,
         ):
             for range_ in plan.reads():
                 known_gaps = len(reader.stats.gaps)
@@ -106,7 +109,14 @@ class InlineEngine:
                 progress("range written")
             corrupt, last = reader.stats.corrupt, dict(reader.stats.last)
         return IngestCounts(
-            counted.records, counted.bytes, counted.gaps, corrupt, pieces=counted.pieces, last=last
+            counted.records,
+            counted.bytes,
+            counted.gaps,
+            corrupt,
+            pieces=counted.pieces,
+            last=last,
+            files=with_pieces(writer.files, writer.pieces),
+            set_aside=(_ASIDE,) if len(self._corrupt) else (),
         )
 
     def cancel(self) -> None:
@@ -117,9 +127,9 @@ class InlineEngine:
         if self._cancelled.is_set():
             raise WindowError(f"cancelled while reading {what}")
 
-    def _writer(self, directory: Path) -> StagedWriter:
+    def _writer(self, location: Location) -> StagedWriter:
         return StagedWriter(
-            directory,
+            location,
             "part",
             self._known.arrow_schema(self._columns),
             target_bytes=self._target_file_bytes,

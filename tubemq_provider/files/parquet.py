@@ -1,61 +1,188 @@
-"""What staged Parquet files hold, counted without reading the records.
+"""What Parquet files hold, told without reading the records.
 
 Row counts come from footers. The partition of the rows comes from the footer's statistics where a
 row group has one partition, else from the `partition` column alone, or from a ``partition=…``
-directory that Spark made. This module must not write or remove anything.
+directory that Spark made. Whoever writes a file makes its `FileFact` from the footer that was just
+written, so that nobody has to read even that. This module must not write or remove anything.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from tubemq_client.errors import require_extra
+from tubemq_provider.files.locations import Location, Stored
 from tubemq_provider.windows.errors import SinkDamaged
+from tubemq_provider.windows.facts import FileFact, LeafFact
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
     from pyarrow import fs
 
-__all__ = ["StagedFile", "count_rows", "data_files", "inspect"]
+__all__ = [
+    "arrow_schema_of",
+    "count_rows",
+    "data_names",
+    "fact_from_json",
+    "fact_of",
+    "fact_to_json",
+    "inspect",
+]
 
 _COLUMN = "partition"
 
 
-@dataclass(frozen=True, slots=True)
-class StagedFile:
-    """One data file: its path relative to the window, its rows, and rows by partition key (None if
-    the file does not say)."""
-
-    path: str
-    rows: int
-    partitions: dict[str, int] | None
-
-
-def data_files(directory: Path) -> Iterator[Path]:
-    """Files that readers of the directory see: none whose path has a name with ``_`` or ``.`` in
+def data_names(stored: Mapping[str, Stored]) -> list[str]:
+    """Files that readers of a directory see: none whose path has a name with ``_`` or ``.`` in
     front, as Spark and pyarrow skip those."""
-    for path in sorted(directory.rglob("*")):
-        if path.is_file() and not any(
-            name.startswith(("_", ".")) for name in path.relative_to(directory).parts
-        ):
-            yield path
+    return sorted(
+        name for name in stored if not any(p.startswith(("_", ".")) for p in name.split("/"))
+    )
 
 
-def inspect(directory: Path, path: Path) -> StagedFile:
-    """Count one file. Raises what pyarrow raises for a file that is no Parquet."""
+def inspect(location: Location, name: str, stored: Stored) -> FileFact:
+    """What a file's footer says. Raises what pyarrow raises for a file that is no Parquet."""
     try:
         import pyarrow.parquet as pq
     except ImportError as exc:
         raise require_extra("arrow", exc) from exc
-    relative = path.relative_to(directory)
-    with pq.ParquetFile(path) as file:
-        rows = file.metadata.num_rows
-        return StagedFile(relative.as_posix(), rows, _partitions(file, relative))
+    with location.open(name) as source, pq.ParquetFile(source) as file:
+        partitions = _partitions(file, PurePosixPath(name))
+        return fact_of(name, stored, file.metadata, partitions=partitions)
+
+
+def fact_of(
+    name: str,
+    stored: Stored,
+    footer: pq.FileMetaData,
+    *,
+    partitions: Mapping[str, int] | None = None,
+    nulls: Mapping[str, int] | None = None,
+) -> FileFact:
+    """The facts of a file with `footer`; the rest is known from elsewhere."""
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    leaves = [_leaf([group.column(at) for group in groups]) for at in range(footer.num_columns)]
+    names = [footer.schema.column(at).path for at in range(footer.num_columns)]
+    schema = footer.schema.to_arrow_schema().remove_metadata()
+    return FileFact(
+        path=name,
+        rows=footer.num_rows,
+        size=stored.size,
+        partitions=partitions,
+        tag=stored.tag,
+        schema=schema.serialize().to_pybytes(),
+        leaves=dict(zip(names, leaves, strict=True)) if groups else {},
+        nulls=dict(nulls or {}),
+        splits=tuple(_start_of(group.column(0)) for group in groups),
+    )
+
+
+def arrow_schema_of(fact: FileFact) -> pa.Schema:
+    """The columns of a file."""
+    import pyarrow as pa
+
+    return pa.ipc.read_schema(pa.py_buffer(fact.schema))
+
+
+def _leaf(chunks: list[Any]) -> LeafFact:
+    """One leaf over all row groups; unknown in one is unknown in all."""
+    size = sum(chunk.total_compressed_size for chunk in chunks)
+    values = sum(chunk.num_values for chunk in chunks)
+    physical = chunks[0].physical_type if chunks else ""
+    known = [chunk.statistics for chunk in chunks if chunk.is_stats_set]
+    if len(known) < len(chunks) or not all(found.has_null_count for found in known):
+        return LeafFact(physical, size, values)
+    nulls = sum(found.null_count for found in known)
+    some = [
+        found
+        for chunk, found in zip(chunks, known, strict=True)
+        if found.null_count < chunk.num_values
+    ]
+    if not some or not all(found.has_min_max for found in some):
+        return LeafFact(physical, size, values, nulls)
+    low, high = _bounds(some)
+    return LeafFact(physical, size, values, nulls, low, high)
+
+
+def _bounds(known: list[Any]) -> tuple[Any, Any]:
+    """Least and largest value; None where pyarrow cannot read them. Decimals that are stored as
+    integers are those integers."""
+    raw = known[0].logical_type.type == "DECIMAL" and known[0].physical_type.startswith("INT")
+    try:
+        if raw:
+            return min(f.min_raw for f in known), max(f.max_raw for f in known)
+        return min(f.min for f in known), max(f.max for f in known)
+    except NotImplementedError:
+        return None, None
+
+
+def _start_of(chunk: Any) -> int:
+    if chunk.has_dictionary_page and chunk.dictionary_page_offset < chunk.data_page_offset:
+        return int(chunk.dictionary_page_offset)
+    return int(chunk.data_page_offset)
+
+
+# -- on the way from a task to the driver ---------------------------------------------------------
+
+
+def fact_to_json(fact: FileFact) -> str:
+    """One line of text; bounds that are neither numbers, texts nor times are left out."""
+    return json.dumps(
+        {
+            "path": fact.path,
+            "rows": fact.rows,
+            "size": fact.size,
+            "tag": fact.tag,
+            "schema": base64.b64encode(fact.schema).decode(),
+            "leaves": {
+                name: [f.physical, f.size, f.values, f.nulls, _plain(f.low), _plain(f.high)]
+                for name, f in fact.leaves.items()
+            },
+            "nulls": dict(fact.nulls),
+            "splits": list(fact.splits),
+        },
+        separators=(",", ":"),
+    )
+
+
+def fact_from_json(text: str) -> FileFact:
+    """What `fact_to_json` wrote."""
+    found = json.loads(text)
+    leaves = {
+        name: LeafFact(physical, size, values, nulls, _restored(low), _restored(high))
+        for name, (physical, size, values, nulls, low, high) in found["leaves"].items()
+    }
+    return FileFact(
+        path=found["path"],
+        rows=found["rows"],
+        size=found["size"],
+        tag=found["tag"],
+        schema=base64.b64decode(found["schema"]),
+        leaves=leaves,
+        nulls=found["nulls"],
+        splits=tuple(found["splits"]),
+    )
+
+
+def _plain(bound: Any) -> Any:
+    if isinstance(bound, datetime):
+        return {"t": bound.isoformat()}
+    return bound if isinstance(bound, int | str) else None
+
+
+def _restored(bound: Any) -> Any:
+    return datetime.fromisoformat(bound["t"]) if isinstance(bound, dict) else bound
+
+
+# -- counting -------------------------------------------------------------------------------------
 
 
 def count_rows(
@@ -70,19 +197,19 @@ def count_rows(
     for name in names:
         try:
             with pq.ParquetFile(filesystem.open_input_file(f"{root}/{name}")) as file:
-                counted.update(_partitions(file, Path(name)) or {})
+                counted.update(_partitions(file, PurePosixPath(name)) or {})
         except (OSError, pa.ArrowInvalid) as exc:
             raise SinkDamaged(f"window {window}: {root}/{name} cannot be read: {exc}") from exc
     return dict(counted)
 
 
-def _partitions(file: pq.ParquetFile, relative: Path) -> dict[str, int] | None:
+def _partitions(file: pq.ParquetFile, relative: PurePosixPath) -> dict[str, int] | None:
     if _COLUMN in file.schema_arrow.names:
         return dict(_by_column(file))
     return _by_directory(relative, file.metadata.num_rows)
 
 
-def _by_directory(relative: Path, rows: int) -> dict[str, int] | None:
+def _by_directory(relative: PurePosixPath, rows: int) -> dict[str, int] | None:
     for name in relative.parts[:-1]:
         column, separator, value = name.partition("=")
         if separator and column == _COLUMN:

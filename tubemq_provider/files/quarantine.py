@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from tubemq_provider.files.locations import Location, Output
 
 if TYPE_CHECKING:
     from tubemq_client.model import Partition
@@ -60,7 +61,8 @@ class CorruptFile:
     """
 
     def __init__(self) -> None:
-        self._path: Path | None = None
+        self._place: tuple[Location, str] | None = None
+        self._output: Output | None = None
         self._writer: Any = None
         self._entries: list[Corrupt] = []
         self._bytes = 0
@@ -70,17 +72,29 @@ class CorruptFile:
         return self._count
 
     @contextmanager
-    def into(self, path: Path) -> Iterator[None]:
-        """Keep what comes in `path`, which is whole when this ends; after an error, whatever."""
-        self._path, self._count = path, 0
+    def into(self, location: Location, name: str) -> Iterator[None]:
+        """Keep what comes in the file `name`, which is whole when this ends; after an error,
+        whatever."""
+        self._place, self._count = (location, name), 0
         try:
             yield
             self._flush()
-        finally:
-            self._entries, self._bytes = [], 0
-            writer, self._writer, self._path = self._writer, None, None
-            if writer is not None:
-                writer.close()
+        except BaseException:
+            self._close(whole=False)
+            raise
+        self._close(whole=True)
+
+    def _close(self, *, whole: bool) -> None:
+        self._entries, self._bytes, self._place = [], 0, None
+        writer, output = self._writer, self._output
+        self._writer = self._output = None
+        if output is None:
+            return
+        if whole:
+            writer.close()
+            output.finish()
+        else:
+            output.abandon()
 
     def add(self, entry: Corrupt) -> None:
         """Keep one; a reader's `quarantine`."""
@@ -108,9 +122,10 @@ class CorruptFile:
             }
         )
         if self._writer is None:
-            if self._path is None:
+            if self._place is None:
                 raise RuntimeError("corrupt records came before there was a file for them")
-            self._path.parent.mkdir(exist_ok=True)
-            self._writer = pq.ParquetWriter(self._path, table.schema)
+            location, name = self._place
+            self._output = location.create(name)
+            self._writer = pq.ParquetWriter(self._output.stream, table.schema)
         self._writer.write_table(table)
         self._entries, self._bytes = [], 0

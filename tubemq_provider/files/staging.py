@@ -1,8 +1,9 @@
-"""Staging directories: a private place per try, and what is checked before it is published.
+"""The private place of each try, and how what is in it is checked before it is published.
 
-Engines write Parquet files into a local (or mounted) directory whatever the sink is; sinks then
-rename, upload or insert what is in it. Nothing here makes anything visible, and nothing here knows
-what a sink is made of.
+Where a sink's own storage takes files under names that will stay (`FinalArea`), engines write right
+there, and publishing is a matter of metadata. Elsewhere it is a local (or mounted) directory, from
+which the sink renames, uploads or inserts. Nothing here makes anything visible, and nothing here
+knows what a sink is made of.
 """
 
 from __future__ import annotations
@@ -12,22 +13,30 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal, cast, get_args
 from uuid import uuid4
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import ensure_directory
-from tubemq_provider.files.parquet import StagedFile, data_files, inspect
+from tubemq_provider.files.locations import LocalLocation, Location, Stored, location_of
+from tubemq_provider.files.objects import is_remote
+from tubemq_provider.files.parquet import data_names, inspect
 from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX
 from tubemq_provider.windows.canonical import sha256_hex
-from tubemq_provider.windows.errors import SinkDamaged
+from tubemq_provider.windows.errors import CountMismatch, SinkDamaged
+from tubemq_provider.windows.facts import FileFact, rows_by_partition
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts, Staging
-from tubemq_provider.windows.verify import check_staged
+from tubemq_provider.windows.verify import check_files, check_staged
 
-__all__ = ["StagingArea", "corrupt_files", "verified_files"]
+__all__ = ["FinalArea", "StagingArea", "Verify", "checked_verify", "verified_files"]
+
+Verify = Literal["facts", "footers"]
+"""How files are checked before they are published: by what the tasks that wrote them say and the
+names and sizes that the storage has, or by their footers besides."""
 
 _TWINS = 100
 _TEMPORARY = "tubemq-staging-"
@@ -154,6 +163,36 @@ class _TemporaryArea(StagingArea):
                 shutil.rmtree(path, ignore_errors=True)
 
 
+class FinalArea:
+    """Prefixes ``<root>/<directory of a window>/<token>/`` of a sink's own storage: what tries
+    write there stays there. `root` is a path, or the URL of an object store that `options` open.
+
+    What dead and losing tries left is not tidied here: only the sink knows which files count.
+    """
+
+    def __init__(self, root: str, options: Mapping[str, str]) -> None:
+        self._root = root
+        self._options = dict(options)
+
+    def begin(self, plan: WindowPlan, attempt: str, directory: str, token: str) -> Staging:
+        """A prefix that only the try with this `token` uses."""
+        path = f"{self._root}/{directory}/{token}"
+        if not is_remote(path):
+            ensure_directory(Path(path))
+        return Staging(plan.window_id, attempt, path, self._options, final=True)
+
+    def discard(self, staging: Staging) -> None:
+        """Remove all that this try wrote."""
+        location_of(staging).clear()
+
+
+def checked_verify(verify: str) -> Verify:
+    """`verify` as one of its two words. Raises `ConfigError`."""
+    if verify in get_args(Verify):
+        return cast("Verify", verify)
+    raise ConfigError(f"verify {verify!r} is none of facts, footers", subject="sink")
+
+
 def _safe(attempt: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "-", attempt)[:80] or "try"
 
@@ -174,32 +213,74 @@ def _refuse_exposed(staging: Path) -> None:
 
 
 def verified_files(
-    staging: Path, plan: WindowPlan, counts: IngestCounts, *, keeps_corrupt: bool = False
-) -> list[StagedFile]:
-    """The data files of a staging directory, once they are known to hold exactly `counts`.
+    staging: Staging,
+    plan: WindowPlan,
+    counts: IngestCounts,
+    *,
+    keeps_corrupt: bool = False,
+    verify: Verify = "facts",
+) -> tuple[list[FileFact], list[str]]:
+    """The data files of a staging place, once they are known to hold exactly `counts`, and the
+    files of corrupt records that were set aside.
 
-    Removes what Spark leaves beside its files. Raises `CountMismatch` if rows and counts do not
-    agree, `FileNotFoundError` if the directory is gone, `ConfigError` if corrupt records were set
+    Goes by the facts that `counts` has and asks the storage for names and sizes only; without
+    facts, or with ``verify="footers"``, every footer is read. Files that no fact names are left
+    out where files stay, and refused in a directory that is to be published whole.
+
+    Removes what Spark leaves beside its files. Raises `CountMismatch` if facts, files and counts do
+    not agree, `FileNotFoundError` if a directory is gone, `ConfigError` if corrupt records were set
     aside for a sink that does not say `keeps_corrupt`, or if other users can write to a directory
     that was made for this one alone.
     """
-    staging.stat()
-    _refuse_exposed(staging)
-    _sweep(staging)
-    if not keeps_corrupt and (staging / CORRUPT).exists():
+    location = location_of(staging)
+    if isinstance(location, LocalLocation):
+        location.root.stat()
+        _refuse_exposed(location.root)
+        _sweep(location.root)
+    stored = location.stored()
+    aside = _set_aside(stored, counts)
+    if aside and not keeps_corrupt:
         raise ConfigError(
             "this sink has no place for corrupt records; use corrupt_records='drop' or 'fail', or "
             "a sink of files",
             subject="corrupt_records",
         )
-    files = [inspect(staging, path) for path in data_files(staging)]
-    check_staged(plan, counts, _by_partition(files), sum(file.rows for file in files))
-    return files
+    if counts.files is None:
+        files = [inspect(location, name, stored[name]) for name in data_names(stored)]
+    else:
+        files = sorted(counts.files, key=lambda fact: fact.path)
+        found = {name: (size, tag) for name, (size, tag) in stored.items()}
+        others = () if staging.final else {*data_names(stored)} - {fact.path for fact in files}
+        check_files(plan, counts, found, sorted(others))
+        if verify == "footers":
+            _check_footers(location, plan, files, stored)
+    check_staged(plan, counts, rows_by_partition(files), sum(file.rows for file in files))
+    return files, aside
 
 
-def corrupt_files(staging: Path) -> list[Path]:
-    """Files of records that failed their checksum and were set aside."""
-    return sorted((staging / CORRUPT).glob(f"*{CORRUPT_SUFFIX}"))
+def _set_aside(stored: Mapping[str, Stored], counts: IngestCounts) -> list[str]:
+    """Names of files of corrupt records: with facts only those that they name count."""
+    if counts.files is not None:
+        return sorted(counts.set_aside)
+    return [n for n in stored if n.startswith(f"{CORRUPT}/") and n.endswith(CORRUPT_SUFFIX)]
+
+
+def _check_footers(
+    location: Location, plan: WindowPlan, files: Sequence[FileFact], stored: Mapping[str, Stored]
+) -> None:
+    """Raises `CountMismatch` where a footer is not what its writer said."""
+    problems = []
+    for fact in files:
+        found = inspect(location, fact.path, stored[fact.path])
+        if (found.rows, found.schema) != (fact.rows, fact.schema):
+            problems.append(f"{fact.path}: its footer has {found.rows} rows, {fact.rows} were told")
+        elif None not in (found.partitions, fact.partitions) and found.partitions != {
+            key: rows for key, rows in (fact.partitions or {}).items() if rows
+        }:
+            problems.append(f"{fact.path}: {found.partitions}, and {fact.partitions} were told")
+    if problems:
+        lines = "".join(f"\n  - {problem}" for problem in problems)
+        raise CountMismatch(f"window {plan.window_id} of topic {plan.topic!r}:{lines}")
 
 
 def _sweep(staging: Path) -> None:
@@ -211,13 +292,3 @@ def _sweep(staging: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
-
-
-def _by_partition(files: Iterable[StagedFile]) -> dict[str, int] | None:
-    counted: dict[str, int] = {}
-    for file in files:
-        if file.partitions is None:
-            return None
-        for key, rows in file.partitions.items():
-            counted[key] = counted.get(key, 0) + rows
-    return counted

@@ -1,22 +1,27 @@
 """Writes staged Parquet files of about one size, and says what lies in each.
 
-Used by engines that write with pyarrow, on a driver or an executor. A row group holds records of
-one partition only, so that its statistics prove where they come from. This module must not know
-windows, read brokers, or import pyspark.
+Used by engines that write with pyarrow, on a driver or an executor, to wherever the files will
+stay. A row group holds records of one partition only, so that its statistics prove where they come
+from. This module must not plan windows, read brokers, or import pyspark.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self
+
+from tubemq_provider.files.locations import Location, Output
+from tubemq_provider.files.parquet import fact_of
+from tubemq_provider.windows.facts import FileFact
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubemq_provider.files.columns import ColumnSet
 
-__all__ = ["ROW_GROUP_BYTES", "FilePiece", "StagedWriter"]
+__all__ = ["ROW_GROUP_BYTES", "FilePiece", "StagedWriter", "with_pieces"]
 
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 """A row group is written when about so many bytes of Arrow data have come together."""
@@ -35,8 +40,25 @@ class FilePiece:
     bytes: int
 
 
+def with_pieces(facts: Iterable[FileFact], pieces: Iterable[FilePiece]) -> tuple[FileFact, ...]:
+    """`facts`, each with the pieces of its file and so its rows by partition."""
+    of_file: dict[str, list[FilePiece]] = {}
+    for piece in pieces:
+        of_file.setdefault(piece.path, []).append(piece)
+    made = []
+    for fact in facts:
+        mine = sorted(of_file.get(fact.path, []), key=lambda p: (p.partition, p.start))
+        rows: Counter[str] = Counter()
+        for piece in mine:
+            rows[piece.partition] += piece.rows
+        told = tuple((p.partition, p.start, p.end, p.rows) for p in mine)
+        made.append(replace(fact, partitions=dict(rows), pieces=told))
+    return tuple(made)
+
+
 class StagedWriter:
-    """Files ``<stem>-<number>.parquet`` in `directory`; each appears with its first record.
+    """Files ``<stem>-<number>.parquet`` in `location`; each is begun with its first record, and in
+    an object store is there when it is whole. `files` are the facts of those that are.
 
     A file is closed when it has `target_bytes` or more, so it is larger by at most a row group,
     and only the last one is smaller. Without a target there is a file per range,
@@ -46,7 +68,7 @@ class StagedWriter:
 
     def __init__(
         self,
-        directory: Path,
+        location: Location,
         stem: str,
         schema: pa.Schema,
         *,
@@ -56,7 +78,8 @@ class StagedWriter:
         columns: ColumnSet | None = None,
     ) -> None:
         self.pieces: list[FilePiece] = []
-        self._directory = directory
+        self.files: list[FileFact] = []
+        self._location = location
         self._stem = stem
         self._schema = schema
         self._target = target_bytes
@@ -65,8 +88,10 @@ class StagedWriter:
         self._columns = columns
         self._number = 0
         self._name = ""
-        self._file: Any = None
+        self._output: Output | None = None
         self._writer: Any = None
+        self._footers: list[Any] = []
+        self._nulls: Counter[str] = Counter()
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
         self._range: Any | None = None
@@ -78,7 +103,9 @@ class StagedWriter:
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.end_range()
-        self._close()
+            self._close()
+        else:
+            self._abandon()
 
     def begin_range(self, range_: Any) -> None:
         """What comes now are records of `range_`, in offset order."""
@@ -117,9 +144,9 @@ class StagedWriter:
         """Asked between row groups only: what is pending belongs to the file before."""
         return (
             self._target is not None
-            and self._file is not None
+            and self._output is not None
             and not self._pending
-            and self._file.tell() >= self._target
+            and self._output.stream.tell() >= self._target
         )
 
     def _note(self, end: int) -> None:
@@ -139,21 +166,24 @@ class StagedWriter:
             self._open()
         table = pa.Table.from_batches(self._pending, self._schema)
         self._writer.write_table(table, row_group_size=table.num_rows)
+        for name in table.column_names:
+            self._nulls[name] += table.column(name).null_count
         self._pending, self._pending_bytes = [], 0
 
     def _open(self) -> None:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         names, hints = self._schema.names, self._columns
         self._name = self._next_name()
-        self._file = pa.OSFile(str(self._directory / self._name), "wb")
+        self._output = self._location.create(self._name)
+        self._footers, self._nulls = [], Counter()
         self._writer = pq.ParquetWriter(
-            self._file,
+            self._output.stream,
             self._schema,
             compression=self._compression,
             use_dictionary=True if hints is None else hints.repeating(names),
             write_statistics=True if hints is None else hints.ranged(names),
+            metadata_collector=self._footers,
         )
 
     def _next_name(self) -> str:
@@ -164,8 +194,18 @@ class StagedWriter:
         return f"{self._stem}-{self._number - 1}.parquet"
 
     def _close(self) -> None:
-        writer, file, self._writer, self._file = self._writer, self._file, None, None
-        if writer is not None:
-            writer.close()
-        if file is not None:
-            file.close()
+        writer, output = self._writer, self._output
+        self._writer = self._output = None
+        if writer is None or output is None:
+            return
+        writer.close()
+        stored = output.finish()
+        self.files.append(fact_of(self._name, stored, self._footers[0], nulls=self._nulls))
+
+    def _abandon(self) -> None:
+        writer, output = self._writer, self._output
+        self._writer = self._output = None
+        if writer is not None and output is not None:
+            output.abandon()
+            # Else pyarrow writes a footer when it is collected.
+            writer.is_open = False

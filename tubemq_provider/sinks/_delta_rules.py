@@ -3,15 +3,17 @@
 delta-rs commits files as they are: it looks neither at constraints nor at names, so a table whose
 rules are not kept reads as nulls, or holds rows that its owner has forbidden. Rules that can be
 judged by looking at the files are judged; a table with any other rule is refused, with the way out.
-This module reads a loaded table and local files, and must not change either.
+This module reads a loaded table and facts of files, and must not change either.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from tubemq_provider.files.locations import Location
+from tubemq_provider.windows.facts import FileFact
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,13 +83,15 @@ def rules_of(table: DeltaTable) -> object:
     )
 
 
-def misfits(table: DeltaTable, schema: pa.Schema, files: Sequence[Path]) -> list[str]:
-    """Why `files`, all of `schema`, cannot be added to the table; empty if they can. Reads those
-    columns of the files that the table wants without nulls."""
+def misfits(
+    table: DeltaTable, schema: pa.Schema, files: Sequence[FileFact], location: Location
+) -> list[str]:
+    """Why `files`, all of `schema`, cannot be added to the table; empty if they can. Columns that
+    the table wants without nulls are read where nobody has counted them."""
     return [
         *_table_problems(table),
         *_column_problems(table, schema),
-        *_null_problems(table, schema, files),
+        *_null_problems(table, schema, files, location),
     ]
 
 
@@ -159,13 +163,16 @@ def _rule_problems(field: Any) -> Iterator[str]:
             )
 
 
-def _null_problems(table: DeltaTable, schema: pa.Schema, files: Sequence[Path]) -> Iterator[str]:
+def _null_problems(
+    table: DeltaTable, schema: pa.Schema, files: Sequence[FileFact], location: Location
+) -> Iterator[str]:
     given = {field.name: field for field in _delta_fields(schema)}
     for known in table.schema().fields:
         field = given.get(known.name)
         if field is None or _type_of(known) != _type_of(field):
             continue
-        if field.nullable and not known.nullable and (nulls := _nulls(files, known.name)):
+        wanted = field.nullable and not known.nullable
+        if wanted and (nulls := sum(_nulls(file, known.name, location) for file in files)):
             yield (
                 f"column {known.name!r} must not be null, and {nulls} records have none; drop "
                 f"NOT NULL from it, or fill it in a transform"
@@ -178,15 +185,14 @@ def _null_problems(table: DeltaTable, schema: pa.Schema, files: Sequence[Path]) 
             )
 
 
-def _nulls(files: Sequence[Path], name: str) -> int:
+def _nulls(file: FileFact, name: str, location: Location) -> int:
+    counted = file.null_count(name)
+    if counted is not None:
+        return counted
     import pyarrow.parquet as pq
 
-    count = 0
-    for path in files:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(columns=[name]):
-                count += batch.column(0).null_count
-    return count
+    with location.open(file.path) as source, pq.ParquetFile(source) as opened:
+        return sum(b.column(0).null_count for b in opened.iter_batches(columns=[name]))
 
 
 def _delta_fields(schema: pa.Schema) -> list[Any]:

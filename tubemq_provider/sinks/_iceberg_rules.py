@@ -4,15 +4,16 @@ pyiceberg takes a file's partition from the least and largest value in its foote
 them, or with some nulls, puts all records into a partition that they are not in, and readers with a
 filter pass over them. Files have no field ids, so columns are found through the table's name
 mapping: one that is not in it reads as null. Both are judged here before anything is committed.
-This module reads a loaded table and local files, and must not change either.
+This module reads a loaded table and facts of files, and must not change either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tubemq_provider.windows.facts import FileFact
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,34 +31,14 @@ class StagedColumns:
     told: frozenset[str]
 
 
-def columns_of(schema: pa.Schema | None, files: Sequence[Path]) -> StagedColumns:
-    """Reads the footers of `files`, all of `schema`."""
-    import pyarrow.parquet as pq
-
+def columns_of(schema: pa.Schema | None, files: Sequence[FileFact]) -> StagedColumns:
+    """The columns of `files`, all of `schema`."""
     if schema is None:
         return StagedColumns(frozenset(), frozenset())
-    names = frozenset(schema.names)
-    told = set(names)
-    for path in files:
-        told &= _told(pq.read_metadata(path))
-    return StagedColumns(names, frozenset(told))
-
-
-def _told(footer: Any) -> set[str]:
-    rows: dict[str, list[tuple[bool, bool]]] = {}
-    for index in range(footer.num_row_groups):
-        group = footer.row_group(index)
-        for number in range(group.num_columns):
-            column = group.column(number)
-            found = column.statistics
-            nulls = found.null_count if found is not None and found.has_null_count else None
-            whole = nulls == 0 and found.has_min_max
-            rows.setdefault(column.path_in_schema, []).append((whole, nulls == column.num_values))
-    return {
-        path
-        for path, groups in rows.items()
-        if all(whole for whole, _ in groups) or all(empty for _, empty in groups)
-    }
+    told = set(schema.names)
+    for file in files:
+        told &= {path for path, leaf in file.leaves.items() if leaf.told}
+    return StagedColumns(frozenset(schema.names), frozenset(told))
 
 
 def misfits(table: Table, columns: StagedColumns) -> list[str]:

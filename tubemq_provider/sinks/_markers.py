@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from tubemq_provider.files.parquet import StagedFile
 from tubemq_provider.windows.errors import DocumentError, SinkDamaged
+from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import Document, IngestCounts, Marker
 
@@ -21,7 +21,7 @@ MARKER_VERSION: Final = 1
 
 
 def marker_document(
-    plan: WindowPlan, counts: IngestCounts, files: Iterable[StagedFile], **notes: str
+    plan: WindowPlan, counts: IngestCounts, files: Iterable[FileFact], **notes: str
 ) -> Document:
     """The document of a window; `notes` are members that one sink adds for itself."""
     return {

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.files.objects import SCHEMES, open_store, split_options
 from tubemq_provider.sinks._places import as_document, scheme_of
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
@@ -25,15 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SCHEMES", "ObjectPlace"]
 
-SCHEMES: Final = ("s3", "gs", "az")
-"""Schemes of URLs that are object stores."""
-
 _PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Between requests that meet another one for the same object."""
 
 _PROBE: Final = "_tubemq/conditional-put"
-_CLIENT_OPTIONS: Final = ("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout")
-_FLAGS: Final = ("allow_http", "allow_invalid_certificates")
 
 
 class ObjectPlace:
@@ -56,7 +52,7 @@ class ObjectPlace:
         except ImportError as exc:
             raise require_extra("lake", exc) from exc
         self._url = url.rstrip("/")
-        self._options = {key.lower(): value for key, value in storage_options.items()}
+        self._options = dict(storage_options)
         self._proven = False
         self._proven_swaps = False
 
@@ -110,6 +106,15 @@ class ObjectPlace:
 
         obstore.put(self._store, name, source)
 
+    def settle(self, names: Iterable[str]) -> None:
+        """Nothing to do: an object that is there is there to stay."""
+
+    def rename(self, source: str, name: str) -> None:
+        """The store copies it, then removes the first."""
+        import obstore
+
+        obstore.rename(self._store, source, name)
+
     def names(self, prefix: str) -> Iterable[str]:
         """See `Place.names`."""
         import obstore
@@ -136,7 +141,7 @@ class ObjectPlace:
             from obstore.fsspec import FsspecStore
         except ImportError as exc:
             raise require_extra("lake", exc) from exc
-        config, client = self._split_options()
+        config, client = split_options(self._options)
         scheme: Any  # its overloads want a literal
         scheme, _, path = self._url.partition("://")
         remote = FsspecStore(scheme, config=config, client_options=client)
@@ -144,22 +149,7 @@ class ObjectPlace:
 
     @cached_property
     def _store(self) -> ObjectStore:
-        from obstore.store import from_url
-
-        config, client = self._split_options()
-        return from_url(self._url, config=config, client_options=client)
-
-    def _split_options(self) -> tuple[Any, Any]:
-        """Store options and HTTP options; they share one mapping for the user."""
-        config: dict[str, str] = {}
-        client: dict[str, Any] = {}
-        for key, value in self._options.items():
-            name = key.removeprefix("aws_")
-            if name not in _CLIENT_OPTIONS:
-                config[key] = value
-            else:
-                client[name] = value.lower() == "true" if name in _FLAGS else value
-        return config, client
+        return open_store(self._url, self._options)
 
     def _put_new(self, name: str, data: bytes) -> bool:
         import obstore

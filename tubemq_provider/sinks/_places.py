@@ -58,6 +58,12 @@ class Place(Protocol):
     def bring(self, source: Path, name: str) -> None:
         """Store a local file under `name`, which nobody else uses. `source` may be moved."""
 
+    def settle(self, names: Iterable[str]) -> None:
+        """Files that were written in place survive a crash of the machine from now on."""
+
+    def rename(self, source: str, name: str) -> None:
+        """Give a file another name that nobody else uses; not atomic everywhere."""
+
     def names(self, prefix: str) -> Iterable[str]:
         """Names of all files in the directory `prefix` and below."""
 
@@ -128,6 +134,25 @@ class LocalPlace:
             shutil.copyfile(source, temporary)
             fsync_path(temporary)
             temporary.replace(target)
+        fsync_path(target.parent)
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Forces files and directories to disk, up to the root."""
+        directories = set()
+        for name in names:
+            path = self.root / name
+            fsync_path(path)
+            above = [p for p in path.parents if p.is_relative_to(self.root)]
+            directories.update(above)
+        for directory in sorted(directories, reverse=True):
+            fsync_path(directory)
+
+    def rename(self, source: str, name: str) -> None:
+        """See `Place.rename`."""
+        target = self.root / name
+        ensure_directory(target.parent)
+        (self.root / source).rename(target)
+        fsync_path(target)
         fsync_path(target.parent)
 
     def names(self, prefix: str) -> Iterable[str]:

@@ -1,6 +1,7 @@
 """What Delta and Iceberg sinks have in common: files first, then one commit that names a token.
 
-A try brings its files under names of its own, lays its marker document beside the table
+The files of a try are under names of its own: engines write them there, or the try brings them in
+from a local directory. It lays its marker document beside the table
 (`_shelf`), and commits *from the very state in which it found the window missing*. If the table
 has moved on meanwhile, the commit is refused, and the try looks again. So of any number of tries
 one commit carries the window, and the table itself is the judge.
@@ -16,17 +17,19 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tubemq_client.errors import ConfigError, require_extra
-from tubemq_provider.files.parquet import StagedFile
-from tubemq_provider.files.staging import StagingArea, verified_files
+from tubemq_client.errors import ConfigError
+from tubemq_provider.files.locations import Location, location_of
+from tubemq_provider.files.parquet import arrow_schema_of
+from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, verified_files
 from tubemq_provider.sinks._markers import marker_document, read_marker
 from tubemq_provider.sinks._places import Place, PlaceBook
 from tubemq_provider.sinks._shelf import Shelf
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged, WindowError
+from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
     BoundaryBook,
@@ -44,8 +47,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CommitRefused",
     "CommitUnclear",
+    "StagedWindow",
     "TableChanged",
-    "TableFile",
     "TableSink",
     "TableWindow",
     "data_of",
@@ -77,22 +80,24 @@ class CommitUnclear(WindowError):
 
 
 @dataclass(frozen=True, slots=True)
+class StagedWindow:
+    """The files of a window before they are committed: what they hold, the columns that all have,
+    and where they can be opened under their names."""
+
+    files: Sequence[FileFact]
+    schema: pa.Schema
+    location: Location
+
+
+@dataclass(frozen=True, slots=True)
 class TableWindow:
-    """A window on its way into a table: its files are in place, its document is laid."""
+    """A window on its way into a table: its files are in place under names relative to the table's
+    location, its document is laid."""
 
     plan: WindowPlan
     token: str
     document: Document
-    files: Sequence[TableFile]
-
-
-@dataclass(frozen=True, slots=True)
-class TableFile:
-    """A data file under its final name, relative to the table's location."""
-
-    name: str
-    rows: int
-    size: int
+    files: Sequence[FileFact]
 
 
 class TableSink(ABC):
@@ -101,10 +106,12 @@ class TableSink(ABC):
     kind: str
     exactly_once = True
     identity: str
-    _staging: StagingArea
+    _local: StagingArea
+    """Where tries stage if not in the table's own storage, and where earlier releases did."""
 
-    def __init__(self) -> None:
+    def __init__(self, verify: Verify) -> None:
         self._known_shelf: Shelf | None = None
+        self._verify = verify
 
     # -- what a table format has to say -----------------------------------------------------------
 
@@ -118,11 +125,15 @@ class TableSink(ABC):
         """What tells this table from one that was at its place before; None if there is none."""
 
     @abstractmethod
-    def _prepare(self, schema: pa.Schema | None, files: Sequence[Path] = ()) -> None:
-        """Make the table for `files` of `schema` if there is none, else judge whether they fit.
+    def _prepare(self, staged: StagedWindow | None) -> None:
+        """Make the table for `staged` if there is none, else judge whether its files fit.
 
-        Raises `ConfigError` if they do not. None: the window is empty.
+        Raises `ConfigError` if they do not. None: the window is empty, or comes later.
         """
+
+    @abstractmethod
+    def _final_area(self) -> FinalArea | None:
+        """Where engines write files that stay; None if tries stage locally."""
 
     @abstractmethod
     def _confirmed(self, plan: WindowPlan) -> str | None:
@@ -163,8 +174,11 @@ class TableSink(ABC):
         return [*sealed, *others]
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
-        """A fresh local directory."""
-        return self._staging.begin(plan, attempt)
+        """A prefix of the table's storage that no other try uses, or a fresh local directory."""
+        area = self._final_area()
+        if area is None:
+            return self._local.begin(plan, attempt)
+        return area.begin(plan, attempt, data_of(plan.window_id), _new_token())
 
     def publish(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
@@ -173,7 +187,7 @@ class TableSink(ABC):
         found = self._document(plan.window_id)
         if found is None:
             try:
-                window = self._bring(Path(staging.path), plan, counts, progress)
+                window = self._bring(staging, plan, counts, progress)
             except (OSError, CountMismatch):
                 # Who published the window may have taken this try's staging place away (`tidy`).
                 found = self._document(plan.window_id)
@@ -184,44 +198,45 @@ class TableSink(ABC):
         return Publication(won=False, marker=self._marker(plan.window_id, found))
 
     def discard(self, staging: Staging) -> None:
-        """Remove the local directory."""
-        self._staging.discard(staging)
+        """Remove what the try wrote."""
+        area = self._final_area() if staging.final else None
+        if area is None:
+            self._local.discard(staging)
+        else:
+            area.discard(staging)
 
     def tidy(self, window_id: str) -> None:
-        """Remove what other tries of a published window left: staging, files, documents."""
-        self._staging.tidy(window_id)
+        """Remove what other tries of a published window left: staging, files, documents. Of the
+        winner too: tasks of it that were tried again."""
+        self._local.tidy(window_id)
         shelf, document = self._shelf(), self._document(window_id)
         if shelf is None or document is None:
             return
         winner = str(document["token"])
-        prefix = f"{data_of(window_id)}/"
-        stray = [
-            name
-            for name in self.place.names(prefix.rstrip("/"))
-            if not name.removeprefix(prefix).startswith(winner)
-        ]
-        self.place.remove(stray)
+        listed = {str(entry["path"]) for entry in document["files"]}
+        self.place.remove(n for n in self.place.names(data_of(window_id)) if n not in listed)
         shelf.clear(window_id, [token for token in shelf.tokens(window_id) if token != winner])
 
     # -- steps of publishing ----------------------------------------------------------------------
 
     def _bring(
-        self, staging: Path, plan: WindowPlan, counts: IngestCounts, progress: Progress
+        self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> TableWindow:
         """Files and marker of this try, under names that no other try uses."""
-        staged = verified_files(staging, plan, counts)
+        staged, _ = verified_files(staging, plan, counts, verify=self._verify)
         progress("files verified")
-        self._prepare(_common_schema(staging, staged), [staging / file.path for file in staged])
-        token = _new_token()
-        files = []
-        for index, file in enumerate(staged):
-            name = f"{data_of(plan.window_id)}/{token}-{index}-{_plain(file.path)}"
-            size = (staging / file.path).stat().st_size
-            self.place.bring(staging / file.path, name)
-            files.append(TableFile(name, file.rows, size))
+        schema = _common_schema(staged)
+        self._prepare(schema and StagedWindow(staged, schema, location_of(staging)))
+        token = staging.path.rpartition("/")[2] if staging.final else _new_token()
+        names = [_name_of(plan, token, at, file, staging) for at, file in enumerate(staged)]
+        files = [replace(file, path=name) for file, name in zip(staged, names, strict=True)]
+        if staging.final:
+            self.place.settle(names)
+        else:
+            for file, name in zip(staged, names, strict=True):
+                self.place.bring(Path(staging.path) / file.path, name)
         progress("files in place")
-        listed = [StagedFile(file.name, file.rows, None) for file in files]
-        document = marker_document(plan, counts, listed, token=token)
+        document = marker_document(plan, counts, files, token=token)
         self._existing_shelf().lay(plan.window_id, token, document)
         progress("marker laid")
         return TableWindow(plan, token, document, files)
@@ -270,7 +285,7 @@ class TableSink(ABC):
 
     def _withdraw(self, window: TableWindow) -> None:
         """Remove what this try brought and no commit names."""
-        self.place.remove(file.name for file in window.files)
+        self.place.remove(file.path for file in window.files)
         self._existing_shelf().clear(window.plan.window_id, [window.token])
 
     # -- small helpers ----------------------------------------------------------------------------
@@ -343,15 +358,18 @@ def _plain(path: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", path)
 
 
-def _common_schema(staging: Path, staged: Sequence[StagedFile]) -> pa.Schema | None:
+def _name_of(plan: WindowPlan, token: str, at: int, file: FileFact, staging: Staging) -> str:
+    """Where a staged file is, or will be, relative to the table's location."""
+    if staging.final:
+        return f"{data_of(plan.window_id)}/{token}/{file.path}"
+    return f"{data_of(plan.window_id)}/{token}-{at}-{_plain(file.path)}"
+
+
+def _common_schema(staged: Sequence[FileFact]) -> pa.Schema | None:
     """The schema that all files share; None if there are none. Raises `ConfigError`."""
-    try:
-        import pyarrow.parquet as pq
-    except ImportError as exc:
-        raise require_extra("arrow", exc) from exc
     schema: pa.Schema | None = None
     for file in staged:
-        found = pq.read_schema(staging / file.path).remove_metadata()
+        found = arrow_schema_of(file)
         if "/" in file.path or "partition" not in found.names:
             raise ConfigError(
                 f"{file.path}: a table takes files that hold the column 'partition' themselves, "

@@ -97,7 +97,7 @@ class AppendSink:
         """Verify, then bring in one file after the other; each is visible at once. Always wins."""
         directory, token = Path(staging.path), uuid4().hex[:8]
         names = []
-        for index, file in enumerate(verified_files(directory, plan, counts)):
+        for index, file in enumerate(verified_files(staging, plan, counts)[0]):
             name = f"{plan.window_id}-{token}-{index}.parquet"
             self._place.bring(directory / file.path, name)
             names.append(name)

@@ -13,31 +13,32 @@ airflow or pyspark, and leaves the order of steps to `_tables`.
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.durable import ensure_root, fsync_path, missing_root
-from tubemq_provider.files.staging import StagingArea
+from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
 from tubemq_provider.sinks._delta_rules import misfits, rules_of
+from tubemq_provider.sinks._delta_stats import stats_of
 from tubemq_provider.sinks._locating import place_at
 from tubemq_provider.sinks._places import LocalPlace, Place
 from tubemq_provider.sinks._tables import (
     CommitRefused,
     CommitUnclear,
+    StagedWindow,
     TableChanged,
-    TableFile,
     TableSink,
     TableWindow,
     stub_schema,
 )
 from tubemq_provider.windows.canonical import canonical_json
 from tubemq_provider.windows.errors import SinkDamaged
+from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import Staging
 
@@ -64,9 +65,11 @@ class DeltaSink(TableSink):
     checked in the files; tables with rules that are not (`_delta_rules`) are refused.
 
     - `storage_options`: as for delta-rs; the same go to what is kept beside the table.
-    - `staging_root`: where engines write before files are brought in. Default: inside the table's
-      ``_tubemq`` for local tables, else a directory under the temporary directory.
+    - `staging_root`: a local directory where engines write before files are brought in. Default:
+      inside the table's ``_tubemq`` for local tables, from where they are renamed; in object
+      stores engines write into the table's ``windows/`` themselves.
     - `identity`: part of every window id; by default the address.
+    - `verify`: how files are checked before they are committed (`files.staging.Verify`).
     """
 
     kind = "delta"
@@ -78,15 +81,18 @@ class DeltaSink(TableSink):
         storage_options: Mapping[str, str] | None = None,
         staging_root: str | Path | None = None,
         identity: str | None = None,
+        verify: Verify = "facts",
     ) -> None:
-        super().__init__()
+        super().__init__(checked_verify(verify))
         _delta()
         self._handle: DeltaTable | None = None
         self._judged: object = None
         self._options = dict(storage_options or {})
         self._place = place_at(str(url), self._options)
         self.identity = identity or f"delta:{self._place.url}"
-        self._staging = self._staging_area(staging_root)
+        self._local = self._staging_area(staging_root)
+        remote = staging_root is None and not isinstance(self._place, LocalPlace)
+        self._final = FinalArea(self._place.url, self._options) if remote else None
 
     def __repr__(self) -> str:
         return f"DeltaSink({self._place.url!r})"
@@ -113,6 +119,9 @@ class DeltaSink(TableSink):
             return StagingArea(self._place.root / "_tubemq" / "staging")
         return StagingArea.of_machine(self.identity)
 
+    def _final_area(self) -> FinalArea | None:
+        return self._final
+
     # -- the table --------------------------------------------------------------------------------
 
     def _table(self) -> DeltaTable | None:
@@ -132,16 +141,16 @@ class DeltaSink(TableSink):
         table = self._table()
         return None if table is None else str(table.metadata().id)
 
-    def _prepare(self, schema: pa.Schema | None, files: Sequence[Path] = ()) -> None:
+    def _prepare(self, staged: StagedWindow | None) -> None:
         table = self._table()
         if table is None:
-            self._create(schema if schema is not None else stub_schema())
+            self._create(stub_schema() if staged is None else staged.schema)
             table = self._table()
         if table is None:
             raise SinkDamaged(f"{self._place.url}: no Delta table, right after it was made")
-        if schema is not None:
-            table = self._grown(table, schema)
-            problems = misfits(table, schema, files)
+        if staged is not None:
+            table = self._grown(table, staged.schema)
+            problems = misfits(table, staged.schema, staged.files, staged.location)
             if problems:
                 raise ConfigError(problems, subject=f"Delta table {self._place.url}")
         self._judged = rules_of(table)
@@ -249,9 +258,8 @@ def _properties(window: TableWindow) -> Any:
     )
 
 
-def _add_action(file: TableFile) -> Any:
+def _add_action(file: FileFact) -> Any:
     from deltalake.transaction import AddAction
 
     now_ms = time.time_ns() // 1_000_000
-    stats = json.dumps({"numRecords": file.rows})
-    return AddAction(file.name, file.size, {}, now_ms, True, stats)  # noqa: FBT003 (data change)
+    return AddAction(file.path, file.size, {}, now_ms, True, stats_of(file))  # noqa: FBT003 (data change)

@@ -17,20 +17,24 @@ or pyspark, and leaves the order of steps to `_tables`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.durable import fsync_path
-from tubemq_provider.files.staging import StagingArea
+from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
+from tubemq_provider.sinks._iceberg_files import data_file_of
 from tubemq_provider.sinks._iceberg_rules import columns_of, misfits
 from tubemq_provider.sinks._locating import place_at
 from tubemq_provider.sinks._places import LocalPlace, Place, PlaceBook
 from tubemq_provider.sinks._tables import (
     CommitRefused,
     CommitUnclear,
+    StagedWindow,
     TableSink,
     TableWindow,
     data_of,
@@ -43,7 +47,7 @@ from tubemq_provider.windows.protocols import BoundaryBook
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table
+    from pyiceberg.table import Table, Transaction
     from pyiceberg.table.snapshots import Snapshot
 
 __all__ = ["IcebergSink"]
@@ -51,6 +55,10 @@ __all__ = ["IcebergSink"]
 _WINDOW: Final = "tubemq.window"
 _HASH: Final = "tubemq.hash"
 _TRY: Final = "tubemq.try"
+_TOKEN_ENDS: Final = re.compile("[/-]")
+"""What follows the token in the name of a file that was written in place, or brought in."""
+_MERGES: Final = "commit.manifest-merge.enabled"
+_NAME_MAPPING: Final = "schema.name-mapping.default"
 _ONCE: Final = {"commit.retry.num-retries": "0"}
 _STORAGE: Final = {
     "s3.endpoint": "endpoint",
@@ -70,9 +78,11 @@ class IcebergSink(TableSink):
     - `catalog_properties`: with a name; as for pyiceberg's `load_catalog`.
     - `storage_options`: for what is kept beside the table in an object store; by default those
       that the catalog gives for S3.
-    - `staging_root`: where engines write before files are brought in; by default a directory of
-      this user under the temporary directory.
+    - `staging_root`: a local directory where engines write before files are brought in; by default
+      they write into the ``windows/`` of the table's location, for which the table is made when
+      the first window begins.
     - `identity`: part of every window id; by default catalog name and identifier.
+    - `verify`: how files are checked before they are committed (`files.staging.Verify`).
     """
 
     kind = "iceberg"
@@ -86,17 +96,19 @@ class IcebergSink(TableSink):
         storage_options: Mapping[str, str] | None = None,
         staging_root: str | Path | None = None,
         identity: str | None = None,
+        verify: Verify = "facts",
     ) -> None:
-        super().__init__()
+        super().__init__(checked_verify(verify))
         if "." not in identifier.strip("."):
             raise ConfigError(f"{identifier!r} is not <namespace>.<table>", subject="Iceberg table")
         self._catalog = _catalog(catalog, catalog_properties or {})
         self._identifier = identifier
         self._storage_options = storage_options
-        self._known_place: Place | None = None
+        self._known_place: tuple[Place, FinalArea] | None = None
         self._columns = columns_of(None, ())
         self.identity = identity or f"iceberg:{self._catalog.name}/{identifier}"
-        self._staging = (
+        self._stages_locally = staging_root is not None
+        self._local = (
             StagingArea(Path(staging_root))
             if staging_root
             else StagingArea.of_machine(self.identity)
@@ -108,6 +120,9 @@ class IcebergSink(TableSink):
     @property
     def place(self) -> Place:
         """The table's location."""
+        return self._located()[0]
+
+    def _located(self) -> tuple[Place, FinalArea]:
         if self._known_place is None:
             table = self._existing_table()
             options = self._storage_options
@@ -118,8 +133,16 @@ class IcebergSink(TableSink):
                 }
                 if options.get("endpoint", "").startswith("http://"):
                     options["allow_http"] = "true"
-            self._known_place = place_at(table.location(), options)
+            place = place_at(table.location(), options)
+            self._known_place = place, FinalArea(place.url, options)
         return self._known_place
+
+    def _final_area(self) -> FinalArea | None:
+        if self._stages_locally:
+            return None
+        if self._known_place is None:
+            self._prepare(None)
+        return self._located()[1]
 
     @property
     def boundaries(self) -> BoundaryBook | None:
@@ -147,14 +170,17 @@ class IcebergSink(TableSink):
         table = self._table()
         return None if table is None else str(table.metadata.table_uuid)
 
-    def _prepare(self, schema: pa.Schema | None, files: Sequence[Path] = ()) -> None:
+    def _prepare(self, staged: StagedWindow | None) -> None:
         table = self._table()
         if table is None:
-            self._create(schema if schema is not None else stub_schema())
+            self._create(stub_schema() if staged is None else staged.schema)
             table = self._existing_table()
-        if schema is not None and table.schema().column_names == stub_schema().names:
-            self._grow(table, schema)
-        self._columns = columns_of(schema, files)
+        if staged is None:
+            self._columns = columns_of(None, ())
+            return
+        if table.schema().column_names == stub_schema().names:
+            self._grow(table, staged.schema)
+        self._columns = columns_of(staged.schema, staged.files)
 
     def _create(self, schema: pa.Schema) -> None:
         """Make namespace and table; another try may do so at the same time."""
@@ -175,6 +201,9 @@ class IcebergSink(TableSink):
 
         with suppress(CommitFailedException), table.update_schema() as update:
             update.union_by_name(schema)
+            update.move_first(schema.names[0])
+            for before, name in pairwise(schema.names):
+                update.move_after(name, before)
 
     def _confirmed(self, plan: WindowPlan) -> str | None:
         table = self._existing_table()
@@ -200,11 +229,9 @@ class IcebergSink(TableSink):
             _HASH: window.plan.hash,
             _TRY: window.token,
         }
-        files = [f"{table.location().rstrip('/')}/{file.name}" for file in window.files]
         change = table.transaction()
         try:
-            # No other try has these names, so nobody has to look for them in all manifests.
-            change.add_files(files, snapshot_properties=said, check_duplicate_files=False)
+            _append(change, table, window, said)
         except ValueError as exc:
             # Files are judged and manifests written; the catalog has not been asked for anything.
             raise ConfigError(str(exc), subject=f"Iceberg table {self._identifier}") from exc
@@ -227,7 +254,7 @@ class IcebergSink(TableSink):
             for entry in manifest.fetch_manifest_entry(table.io):
                 path = entry.data_file.file_path
                 if path.startswith(root):
-                    token = path.removeprefix(root).partition("-")[0]
+                    token = _TOKEN_ENDS.split(path.removeprefix(root))[0]
                     if token in tokens:
                         return token
         return None
@@ -247,6 +274,23 @@ class IcebergSink(TableSink):
             with suppress(FileNotFoundError):
                 fsync_path(path)
                 fsync_path(path.parent)
+
+
+def _append(
+    change: Transaction, table: Table, window: TableWindow, said: Mapping[str, str]
+) -> None:
+    """Add the window's files to `change` by their facts, as `add_files` would by their footers.
+    No other try has these names, so nobody has to look for them in all manifests. Raises
+    `ValueError` for files that do not fit."""
+    if table.name_mapping() is None:
+        mapping = table.schema().name_mapping.model_dump_json()
+        change.set_properties({_NAME_MAPPING: mapping})
+    root = table.location().rstrip("/")
+    update = change.update_snapshot(snapshot_properties=dict(said))
+    merges = table.metadata.properties.get(_MERGES, "false").lower() == "true"
+    with update.merge_append() if merges else update.fast_append() as append:
+        for file in window.files:
+            append.append_data_file(data_file_of(table.metadata, f"{root}/{file.path}", file))
 
 
 def _catalog(catalog: Catalog | str, properties: Mapping[str, str]) -> Catalog:

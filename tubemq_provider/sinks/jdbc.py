@@ -189,7 +189,7 @@ class JdbcSink:
         window_id, token = plan.window_id, uuid4().hex
         if self.read(self.windows, window_id) is None:
             try:
-                self._insert(Path(staging.path), plan, counts, token, progress)
+                self._insert(staging, plan, counts, token, progress)
             except Exception:
                 # The key is taken, or the staging place is (`tidy`), or the answer to the commit
                 # got lost: in each case the window row says what happened.
@@ -211,7 +211,7 @@ class JdbcSink:
             return self.publish(staging, plan, counts, progress)
         token = uuid4().hex
         try:
-            self._insert(Path(staging.path), plan, counts, token, progress, before=before)
+            self._insert(staging, plan, counts, token, progress, before=before)
         except _Overtaken:
             pass
         document = self.read(self.windows, plan.window_id)
@@ -231,7 +231,7 @@ class JdbcSink:
 
     def _insert(
         self,
-        staging: Path,
+        staging: Staging,
         plan: WindowPlan,
         counts: IngestCounts,
         token: str,
@@ -239,7 +239,8 @@ class JdbcSink:
         *,
         before: Document | None = None,
     ) -> None:
-        files = [staging / file.path for file in verified_files(staging, plan, counts)]
+        verified, _ = verified_files(staging, plan, counts)
+        files = [Path(staging.path) / file.path for file in verified]
         progress("files verified")
         writer = self._prepare(files)
         document = marker_document(plan, counts, (), token=token)

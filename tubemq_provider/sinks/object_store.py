@@ -7,10 +7,13 @@ Layout under the root URL::
     quarantine/window_id=<id>/<token>/    corrupt records that were set aside
     _boundaries/<instant>-<h>.json        time boundaries, fixed once
 
+Engines, and Spark tasks on other machines, write the files of a try right where they stay, under
+its token; who publishes only lists them (with a `staging_root`, files come from a local directory).
 An object store has no rename, so the manifest takes its place: it is written last, in one request
 that the store refuses if there is one already. Of two tries one wins; the other's files stay
-unlisted until `tidy`. Who replaces a window notes his token in the manifest before he uploads, so
-that nobody who tidies takes his files for leftovers. Readers must go through the manifests
+unlisted until `tidy`. A try that finds the window published when it begins is there to replace it,
+and notes its token in the manifest before anything is written, so that nobody who tidies takes its
+files for leftovers. Readers must go through the manifests
 (`read_windows` does): who lists ``data/`` sees files of losing and dead tries too. This module must
 not import airflow or pyspark.
 """
@@ -18,12 +21,19 @@ not import airflow or pyspark.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from tubemq_provider.files.parquet import StagedFile, count_rows
-from tubemq_provider.files.staging import StagingArea, corrupt_files, verified_files
+from tubemq_provider.files.parquet import count_rows
+from tubemq_provider.files.staging import (
+    FinalArea,
+    StagingArea,
+    Verify,
+    checked_verify,
+    verified_files,
+)
 from tubemq_provider.sinks._locating import place_at
 from tubemq_provider.sinks._markers import marker_document, read_marker
 from tubemq_provider.sinks._places import Place, PlaceBook
@@ -57,9 +67,10 @@ class ObjectStoreSink:
     """Exactly-once windows under a URL such as ``s3://bucket/orders``. See `Sink`.
 
     - `storage_options`: endpoint, region, credentials …; by default the environment's.
-    - `staging_root`: where engines write before files are uploaded; by default a directory of this
-      user under the temporary directory. Spark executors on other machines need one they share.
+    - `staging_root`: a local directory where engines write before files are uploaded from there; by
+      default they write into the store themselves, with the same `storage_options`.
     - `identity`: part of every window id; by default the URL.
+    - `verify`: how files are checked before they are published (`files.staging.Verify`).
 
     A local path works too, for tests and for those who want the layout of manifests.
     """
@@ -74,10 +85,14 @@ class ObjectStoreSink:
         storage_options: Mapping[str, str] | None = None,
         staging_root: str | Path | None = None,
         identity: str | None = None,
+        verify: Verify = "facts",
     ) -> None:
         self.place: Place = place_at(url, storage_options or {})
         self.identity = identity or f"object_store:{self.place.url}"
-        self._staging = (
+        self._verify = checked_verify(verify)
+        self._final = None if staging_root else FinalArea(self.place.url, storage_options or {})
+        # Without a root of its own only what earlier releases left is tidied there.
+        self._local = (
             StagingArea(Path(staging_root))
             if staging_root
             else StagingArea.of_machine(self.identity)
@@ -107,16 +122,22 @@ class ObjectStoreSink:
             yield name.removeprefix(f"{_MANIFESTS}/").removesuffix(".json")
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
-        """A fresh local directory."""
-        return self._staging.begin(plan, attempt)
+        """A prefix of the store that no other try uses, or a fresh directory of `staging_root`."""
+        if self._final is None:
+            return self._local.begin(plan, attempt)
+        window_id, token = plan.window_id, uuid4().hex
+        published = self._manifest(window_id)
+        if published is not None:
+            self.place.swap(_manifest_name(window_id), published, {**published, _REPLACING: token})
+        return self._final.begin(plan, attempt, _data_of(window_id), token)
 
     def publish(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> Publication:
-        """Verify, upload under names of this try, then put the manifest if there is none."""
-        token = uuid4().hex
+        """Verify, bring in what is not there yet, then put the manifest if there is none."""
+        token = _token_of(staging)
         try:
-            manifest = self._upload(Path(staging.path), plan, counts, token, progress)
+            manifest = self._manifest_of(staging, plan, counts, token, progress)
         except (OSError, CountMismatch):
             # Who published the window may have taken this try's staging place away (`tidy`).
             found = self.marker(plan.window_id)
@@ -137,19 +158,21 @@ class ObjectStoreSink:
     def replace(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> Publication:
-        """Note the token of this try in the manifest, upload, then swap the manifest for a new one;
-        each in one request, which the store refuses if the manifest is another by then. See
-        `ReplacingSink`."""
-        window_id, token = plan.window_id, uuid4().hex
+        """Swap the manifest, which has the token of this try noted, for a new one; in one request,
+        which the store refuses if the manifest is another by then. See `ReplacingSink`."""
+        window_id, token = plan.window_id, _token_of(staging)
         before = self._manifest(window_id)
         if before is None:
             return self.publish(staging, plan, counts, progress)
         noted = {**before, _REPLACING: token}
-        self.place.swap(_manifest_name(window_id), before, noted)
+        if before != noted and not staging.final:
+            self.place.swap(_manifest_name(window_id), before, noted)
         progress("replacement noted")
         winner = self._replaced(window_id)
+        # Files that stay were written since `begin`: whoever has noted a token since may have let
+        # them be tidied away.
         if winner == noted:
-            manifest = self._upload(Path(staging.path), plan, counts, token, progress)
+            manifest = self._manifest_of(staging, plan, counts, token, progress)
             self.place.swap(_manifest_name(window_id), noted, manifest)
             progress("manifest replaced")
             winner = self._replaced(window_id)
@@ -164,12 +187,15 @@ class ObjectStoreSink:
         return Publication(winner.get("token") == token, self._marker(winner, window_id))
 
     def discard(self, staging: Staging) -> None:
-        """Remove the local directory."""
-        self._staging.discard(staging)
+        """Remove what the try wrote."""
+        if self._final is not None and staging.final:
+            self._final.discard(staging)
+        else:
+            self._local.discard(staging)
 
     def tidy(self, window_id: str) -> None:
         """Remove files that the window's manifest does not list, and local staging directories."""
-        self._staging.tidy(window_id)
+        self._local.tidy(window_id)
         # Listed before the manifest is read: whose files are in the list has noted his token.
         data = list(self.place.names(_data_of(window_id)))
         aside = list(self.place.names(_corrupt_of(window_id)))
@@ -183,25 +209,34 @@ class ObjectStoreSink:
         kept = tuple(f"{_corrupt_of(window_id)}/{token}/" for token in tokens)
         self.place.remove(name for name in aside if not name.startswith(kept))
 
-    def _upload(
+    def _manifest_of(
         self,
-        staging: Path,
+        staging: Staging,
         plan: WindowPlan,
         counts: IngestCounts,
         token: str,
         progress: Progress,
     ) -> Document:
-        """Bring all files in; the manifest that would make them visible."""
-        staged = verified_files(staging, plan, counts, keeps_corrupt=True)
+        """The manifest that makes the files of a try visible, all of which are in the store."""
+        staged, aside = verified_files(
+            staging, plan, counts, keeps_corrupt=True, verify=self._verify
+        )
         progress("files verified")
-        files = []
-        for file in staged:
-            name = f"{_data_of(plan.window_id)}/{token}/{file.path}"
-            self.place.bring(staging / file.path, name)
-            progress("file uploaded")
-            files.append(StagedFile(name, file.rows, file.partitions))
-        for path in corrupt_files(staging):
-            self.place.bring(path, f"{_corrupt_of(plan.window_id)}/{token}/{path.name}")
+        prefix = f"{_data_of(plan.window_id)}/{token}"
+        files = [replace(file, path=f"{prefix}/{file.path}") for file in staged]
+        if staging.final:
+            self.place.settle(file.path for file in files)
+            progress("files settled")
+        else:
+            for source, file in zip(staged, files, strict=True):
+                self.place.bring(Path(staging.path) / source.path, file.path)
+                progress("file uploaded")
+        for name in aside:
+            target = f"{_corrupt_of(plan.window_id)}/{token}/{name.rpartition('/')[2]}"
+            if staging.final:
+                self.place.rename(f"{prefix}/{name}", target)
+            else:
+                self.place.bring(Path(staging.path) / name, target)
         return marker_document(plan, counts, files, token=token)
 
     def _replaced(self, window_id: str) -> Document:
@@ -221,6 +256,11 @@ class ObjectStoreSink:
 
     def _marker(self, manifest: Document, window_id: str) -> Marker:
         return read_marker(manifest, f"{self.place.url}/{_manifest_name(window_id)}", window_id)
+
+
+def _token_of(staging: Staging) -> str:
+    """The token under which the files of a try stay."""
+    return staging.path.rpartition("/")[2] if staging.final else uuid4().hex
 
 
 def _manifest_name(window_id: str) -> str:

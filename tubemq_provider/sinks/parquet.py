@@ -37,7 +37,7 @@ from tubemq_provider.files.durable import (
 )
 from tubemq_provider.files.mounts import refuse_object_mounts
 from tubemq_provider.files.parquet import count_rows
-from tubemq_provider.files.staging import StagingArea, verified_files
+from tubemq_provider.files.staging import StagingArea, Verify, checked_verify, verified_files
 from tubemq_provider.sinks._markers import marker_document, read_marker
 from tubemq_provider.sinks._places import LocalPlace, PlaceBook
 from tubemq_provider.windows.errors import CountMismatch, DocumentError, SinkDamaged
@@ -84,7 +84,8 @@ class ParquetSink:
 
     `identity` is part of every window id; by default it is the absolute path. Give it by hand
     where one place has several names (mounts), and never give two places the same. `staging_root`:
-    where tries work, on the file system of `root`; by default beside it.
+    where tries work, on the file system of `root`; by default beside it. `verify`: how files are
+    checked before they are published (`files.staging.Verify`).
     """
 
     kind = "parquet"
@@ -96,8 +97,10 @@ class ParquetSink:
         *,
         staging_root: str | Path | None = None,
         identity: str | None = None,
+        verify: Verify = "facts",
     ) -> None:
         self.root = local_root(root)
+        self._verify = checked_verify(verify)
         self.identity = identity or f"parquet:{self.root}"
         self._judged = False
         self._staging = StagingArea.beside(self.root, Path(staging_root) if staging_root else None)
@@ -163,7 +166,7 @@ class ParquetSink:
     ) -> Publication:
         """Verify, write the marker, force everything to disk, rename. See `Sink.publish`."""
         try:
-            self._seal(Path(staging.path), plan, counts, progress)
+            self._seal(staging, plan, counts, progress)
             self._rename(Path(staging.path), self._place(plan.window_id))
         except (OSError, CountMismatch):
             # A window that is published may have taken this try's staging place away (`tidy`),
@@ -191,16 +194,17 @@ class ParquetSink:
     # -- steps of publishing --------------------------------------------------------------------
 
     def _seal(
-        self, staging: Path, plan: WindowPlan, counts: IngestCounts, progress: Progress
+        self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> None:
         """Bring a staging directory into its final state, on disk."""
-        files = verified_files(staging, plan, counts, keeps_corrupt=True)
+        files, _ = verified_files(staging, plan, counts, keeps_corrupt=True, verify=self._verify)
         progress("files verified")
-        replace_document(staging / MARKER_NAME, marker_document(plan, counts, files))
+        directory = Path(staging.path)
+        replace_document(directory / MARKER_NAME, marker_document(plan, counts, files))
         progress("marker staged")
-        for path in staging.rglob("*"):
+        for path in directory.rglob("*"):
             fsync_path(path)
-        fsync_path(staging)
+        fsync_path(directory)
         progress("staging on disk")
 
     def _rename(self, staging: Path, place: Path) -> None:

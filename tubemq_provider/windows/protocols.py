@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.anchors import Anchors
+    from tubemq_provider.windows.facts import FileFact
     from tubemq_provider.windows.plan import WindowPlan
 
 __all__ = [
@@ -65,18 +66,26 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """A private directory of one try for the files of one window; nothing in it is visible yet.
+    """Where one try writes the files of one window: a storage and a prefix in it that no other try
+    uses; nothing there is visible yet.
 
-    `path` is an absolute local path of a directory that exists and is empty. Engines write Parquet
-    files *directly into it* (any names that start with neither ``_`` nor ``.``; subdirectories such
-    as ``partition=1%3A0/`` are fine). There is no ``data/`` level. Spark writes with
-    ``mode("append")``, as the directory exists; the ``_SUCCESS``, ``_temporary`` and ``.crc``
-    files it leaves are removed by the sink. Engines neither fsync nor rename nor write the marker.
+    `path` is an absolute local path of a directory that exists and is empty, or the URL of a prefix
+    in an object store (``s3://…``), without secrets; `options` open that store, and what they leave
+    out comes from the environment of whoever writes. Engines write Parquet files *directly there*,
+    under names that no other task and no other try of a task uses, and that start with neither
+    ``_`` nor ``.`` (`files.locations.location_of` gives them the place). In a local directory,
+    subdirectories such as ``partition=1%3A0/`` are fine, and the ``_SUCCESS``, ``_temporary`` and
+    ``.crc`` files that Spark leaves are removed by the sink. There is no ``data/`` level. Engines
+    neither fsync nor rename nor write the marker.
+
+    `final` says that the files are where they will stay, and `publish` only says so.
     """
 
     window_id: str
     attempt: str
     path: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,10 @@ class IngestCounts:
     ``corrupt_records="drop"``. `pieces` are the sub-ranges actually read per key, if
     the engine knows them: the run checks that they tile the plan. `last` is the last record read of
     each partition that had any.
+
+    `files` says what each file holds, if the engine knows: only these are published, and nobody
+    reads them again. None: the sink finds the files and reads their footers. `set_aside` are then
+    the files of corrupt records among them, relative to the staging place too. Neither is kept.
     """
 
     records: Mapping[str, int]
@@ -97,6 +110,8 @@ class IngestCounts:
     corrupt: int = 0
     pieces: Mapping[str, list[list[int]]] | None = None
     last: Anchors = field(default_factory=dict)
+    files: tuple[FileFact, ...] | None = field(default=None, repr=False, compare=False)
+    set_aside: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def total(self) -> int:
@@ -251,7 +266,8 @@ class Sink(Protocol):
         """Ids of all published windows, in no particular order."""
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
-        """A fresh, empty staging place that no other try, live or dead, uses."""
+        """A fresh, empty staging place that no other try, live or dead, uses: on the sink's own
+        storage where it can, else a local directory of this machine."""
 
     def publish(
         self,
@@ -261,8 +277,10 @@ class Sink(Protocol):
         progress: Progress,
     ) -> Publication:
         """Check that the staged files hold exactly `counts`, then make data and marker visible in
-        one atomic step. If the id is already published, nothing changes and the marker found is
-        returned with ``won=False``. Raises `CountMismatch` before anything becomes visible."""
+        one atomic step. Where `counts` has facts of the files, they are held against the plan and
+        against the names and sizes in the storage, and no record is read. If the id is already
+        published, nothing changes and the marker found is returned with ``won=False``. Raises
+        `CountMismatch` before anything becomes visible."""
 
     def discard(self, staging: Staging) -> None:
         """Drop a staging place that will not be published. Never raises for missing files."""
@@ -316,7 +334,8 @@ class Engine(Protocol):
 
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
         """Write every record of ``plan.reads()`` once, none outside, as Parquet files into
-        ``staging.path``; returns counts. Raises on the first doubt; leaves files lying about.
+        `staging`; returns counts, and facts of the files where it knows them. Raises on the first
+        doubt; leaves files lying about.
 
         Columns (a subset is allowed, but keep ``partition``: the sink counts by it): topic,
         partition (``"1:0"``), offset, batch_offset, message_id, msg_time, stream_id, attributes,

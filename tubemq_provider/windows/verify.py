@@ -6,6 +6,7 @@ module must not do I/O; who reads files or documents passes what they say.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
@@ -14,7 +15,7 @@ from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts, Marker
 from tubemq_provider.windows.spaces import OffsetSpace
 
-__all__ = ["chain_problems", "check_counts", "check_marker", "check_staged"]
+__all__ = ["chain_problems", "check_counts", "check_files", "check_marker", "check_staged"]
 
 
 def check_counts(plan: WindowPlan, counts: IngestCounts, *, replaces: Marker | None = None) -> None:
@@ -58,6 +59,57 @@ def check_staged(
     if total != counts.total:
         problems.append(f"{total} records in files, {counts.total} counted")
     _raise(plan, problems)
+
+
+def check_files(
+    plan: WindowPlan,
+    counts: IngestCounts,
+    stored: Mapping[str, tuple[int, str]],
+    others: Sequence[str] = (),
+) -> None:
+    """Whether the facts of files are those of `plan` and of what a storage has; raises
+    `CountMismatch`.
+
+    `stored` is size and tag by name. Facts must name each file once, as large as it is there and,
+    where both know a tag, with the same bytes; their pieces must lie in what the engine says it
+    read, and have all rows of the file. `others` are files that no fact names and that would be
+    published too.
+    """
+    facts = counts.files or ()
+    problems = [f"{name}: nobody says what it holds" for name in others]
+    named = Counter(fact.path for fact in facts)
+    problems += [f"{name} is named {times} times" for name, times in named.items() if times > 1]
+    for fact in facts:
+        size, tag = stored.get(fact.path, (None, ""))
+        if size != fact.size:
+            there = "is not there" if size is None else f"has {size} bytes"
+            problems.append(f"{fact.path} {there}, {fact.size} were written")
+        elif tag and fact.tag and tag != fact.tag:
+            problems.append(f"{fact.path} has other bytes than were written")
+        if fact.pieces and sum(rows for *_, rows in fact.pieces) != fact.rows:
+            problems.append(f"{fact.path}: its pieces do not have its {fact.rows} rows")
+    problems += _piece_problems(counts)
+    _raise(plan, problems)
+
+
+def _piece_problems(counts: IngestCounts) -> list[str]:
+    """Pieces of files overlap none, and lie in the pieces that were read."""
+    if counts.pieces is None:
+        return []
+    read = {key: _joined((a, b) for a, b in found) for key, found in counts.pieces.items()}
+    written: dict[str, list[tuple[int, int]]] = {}
+    for fact in counts.files or ():
+        for key, start, end, _ in fact.pieces:
+            written.setdefault(key, []).append((start, end))
+    problems = []
+    for key, pieces in written.items():
+        for start, end in _joined(pieces):
+            if not any(a <= start and end <= b for a, b in read.get(key, [])):
+                problems.append(f"{key}: files have [{start}, {end}), read {read.get(key, [])}")
+        for (_, end), (start, _) in pairwise(sorted(pieces)):
+            if start < end:
+                problems.append(f"{key}: files overlap before offset {end}")
+    return problems
 
 
 def check_marker(marker: Marker, found: Mapping[str, int]) -> None:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tubemq_client import Partition
+from tubemq_provider.files.locations import LocalLocation
 from tubemq_provider.files.quarantine import CorruptFile
 
 KEY = Partition(1, "demo", 0)
@@ -26,7 +27,7 @@ class Entry:
 
 def test_without_corrupt_records_there_is_no_file(tmp_path: Path) -> None:
     corrupt = CorruptFile()
-    with corrupt.into(tmp_path / "_corrupt" / "records.parquet"):
+    with corrupt.into(LocalLocation(tmp_path), "_corrupt/records.parquet"):
         pass
     assert len(corrupt) == 0
     assert list(tmp_path.iterdir()) == []
@@ -35,7 +36,7 @@ def test_without_corrupt_records_there_is_no_file(tmp_path: Path) -> None:
 def test_what_comes_is_kept_in_order_and_a_second_file_begins_empty(tmp_path: Path) -> None:
     corrupt = CorruptFile()
     for name, count in (("a", 2500), ("b", 3)):
-        with corrupt.into(tmp_path / name):
+        with corrupt.into(LocalLocation(tmp_path), name):
             for position in range(count):
                 corrupt.add(Entry(position, b"x"))
         assert len(corrupt) == count
@@ -46,7 +47,7 @@ def test_a_ruined_log_does_not_fill_the_memory(tmp_path: Path) -> None:
     corrupt, body = CorruptFile(), 256 * 1024
     tracemalloc.start()
     try:
-        with corrupt.into(tmp_path / "records.parquet"):
+        with corrupt.into(LocalLocation(tmp_path), "records.parquet"):
             for position in range(200):
                 corrupt.add(Entry(position, bytes(body)))
         _, most = tracemalloc.get_traced_memory()
@@ -60,13 +61,13 @@ def test_a_file_of_a_failed_read_is_closed(tmp_path: Path) -> None:
     corrupt = CorruptFile()
 
     def broken() -> None:
-        with corrupt.into(tmp_path / "a"):
+        with corrupt.into(LocalLocation(tmp_path), "a"):
             for position in range(1025):
                 corrupt.add(Entry(position, b"x"))
             raise OSError("broken")
 
     with pytest.raises(OSError, match="broken"):
         broken()
-    with corrupt.into(tmp_path / "b"):
+    with corrupt.into(LocalLocation(tmp_path), "b"):
         corrupt.add(Entry(1, b"y"))
     assert pq.read_table(tmp_path / "b")["position"].to_pylist() == [1]

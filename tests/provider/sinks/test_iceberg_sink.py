@@ -23,6 +23,7 @@ from tests.provider.sinks.windows import COLUMNS, COUNTS, OpenSink, ignore, plan
 from tubemq_client import Partition
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import OffsetRange
+from tubemq_provider.files.locations import location_of
 from tubemq_provider.files.writer import StagedWriter
 from tubemq_provider.sinks._tables import CommitUnclear
 from tubemq_provider.sinks.iceberg import IcebergSink
@@ -321,7 +322,7 @@ def make_table(root: Path, *names: str) -> Table:
 def stage_one_day(staging: Staging, *, time: int | None = 1_700_000_000_000_000) -> None:
     """Files as engines write them: with statistics of some columns only."""
     schema = RECORDS.arrow_schema(COLUMNS)
-    with StagedWriter(Path(staging.path), "part", schema, columns=RECORDS) as writer:
+    with StagedWriter(location_of(staging), "part", schema, columns=RECORDS) as writer:
         for key, rows in (("1:0", 2), ("1:1", 1)):
             writer.begin_range(OffsetRange(Partition.from_key("orders", key), 0, 280))
             times = [1_700_000_000_000_000, time][:rows]
