@@ -1,9 +1,10 @@
 """The driver's half of the landing path: run the job, take the manifest, accept its files.
 
-Tasks write into a directory beside the staging place's visible files. Files that the manifest
-names are moved to where the sink looks; what other tries left behind goes with the directory. So a
-copy of a task that is still running afterwards has nowhere to write to. This module must not judge
-counts beyond what the manifest says, or publish anything.
+In an object store tasks write under the staging place's prefix itself, and files that the manifest
+does not name are left to `Sink.tidy`. In a directory they write beside the visible files: those of
+the manifest are renamed to where the sink looks, and what other tries left behind goes with the
+directory, so a copy of a task that is still running afterwards has nowhere to write to. This
+module must not judge counts beyond what the manifest says, touch records, or publish anything.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX
+from tubemq_provider.files.objects import is_remote
+from tubemq_provider.files.parquet import fact_from_json
+from tubemq_provider.files.writer import with_pieces
 from tubemq_provider.spark.landing import OPTION, LandingOrder, ManifestRow, TubeMQLandingSource
 from tubemq_provider.spark.reports import last_records
 from tubemq_provider.windows.protocols import IngestCounts
@@ -37,15 +40,19 @@ def landing_frame(
     options: Mapping[str, str],
     staging: Staging,
     *,
+    storage_file: str | None,
     target_bytes: int | None,
     quarantine: bool,
 ) -> DataFrame:
     """The frame whose collection writes the window. With a target size, as many tasks share the
     splits as can run at once: small partitions then end in one file."""
-    directory = Path(staging.path) / _DIRECTORY
-    directory.mkdir(exist_ok=True)
+    directory = staging.path
+    if not is_remote(directory):
+        place = Path(directory) / _DIRECTORY
+        place.mkdir(exist_ok=True)
+        directory = str(place)
     tasks = spark.sparkContext.defaultParallelism if target_bytes else None
-    order = LandingOrder(str(directory), target_bytes, tasks, quarantine)
+    order = LandingOrder(directory, storage_file, target_bytes, tasks, quarantine)
     spark.dataSource.register(TubeMQLandingSource)
     given = {**options, OPTION: order.to_json()}
     return spark.read.format(TubeMQLandingSource.name()).options(**given).load()
@@ -57,26 +64,26 @@ def manifest_of(frame: DataFrame) -> list[ManifestRow]:
 
 
 def accept(plan: WindowPlan, staging: Staging, manifest: Sequence[ManifestRow]) -> IngestCounts:
-    """Move the manifest's files to where the sink looks, and add up what it says.
+    """Add up what the manifest says; in a directory, move its files to where the sink looks.
 
     Whether its pieces tile the plan is judged from the counts, by `check_counts`, before anything
     becomes visible. Raises `ConfigError` if executors wrote where the driver does not see it.
     """
     counts = _counts(plan, manifest)
+    if is_remote(staging.path):
+        return counts
     root, directory = Path(staging.path), Path(staging.path) / _DIRECTORY
-    names = sorted({row.path for row in manifest if row.path})
-    asides = sorted(row.set_aside for row in manifest if row.set_aside)
-    if missing := [name for name in (*names, *asides) if not (directory / name).exists()]:
+    names = [*sorted({row.path for row in manifest if row.path}), *counts.set_aside]
+    if missing := [name for name in names if not (directory / name).exists()]:
         raise ConfigError(
             f"{directory} has no {missing[0]}: executors have another file system than the driver; "
-            f"give staging_root, or a path, that all of them share",
+            f"give staging_root, or a path, that all of them share, or a sink whose storage tasks "
+            f"write to themselves (s3://…, gs://…, az://…, tables there), without staging_root",
             subject="landing",
         )
     for name in names:
+        (root / name).parent.mkdir(exist_ok=True)
         (directory / name).rename(root / name)
-    for name in asides:
-        (root / CORRUPT).mkdir(exist_ok=True)
-        (directory / name).rename(root / CORRUPT / f"{name}{CORRUPT_SUFFIX}")
     # Renamed first: a copy of a task that goes on could put a file into it while it is emptied.
     shutil.rmtree(directory.rename(root / _LANDED))
     return counts
@@ -98,4 +105,6 @@ def _counts(plan: WindowPlan, manifest: Sequence[ManifestRow]) -> IngestCounts:
         corrupt=sum(row.corrupt for row in manifest),
         pieces={key: sorted(found) for key, found in pieces.items()},
         last=last_records((row.partition, row.start, json.loads(row.last)) for row in manifest),
+        files=with_pieces((fact_from_json(row.file) for row in manifest if row.file), manifest),
+        set_aside=tuple(sorted(row.set_aside for row in manifest if row.set_aside)),
     )

@@ -1,7 +1,8 @@
 """The engine `session`: runs a plan through Spark in the process of the task itself.
 
-Tasks write Parquet into the staging directory that the sink gave, themselves (`landing`) or through
-a frame of `format("tubemq")` and Spark's writer, which a transform needs. Counts come from places
+Tasks write Parquet into the staging place that the sink gave, themselves (`landing`) or through
+a frame of `format("tubemq")` and Spark's writer, which a transform needs, and which only knows
+directories (`relay`). Counts come from places
 that know nothing of each other (what tasks read, what was handed to a writer, what the files hold)
 and must agree; the source is never read twice. This engine must not fsync or publish anything: that
 is the sink's.
@@ -20,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tubemq_client.errors import ConfigError, from_text
+from tubemq_provider.engines.relay import local_twin
 from tubemq_provider.engines.spark_runtime import job_group, open_session, temporary_conf
-from tubemq_provider.spark.access import access_file
+from tubemq_provider.spark.access import access_file, storage_file
 from tubemq_provider.spark.mends import mend_of
 from tubemq_provider.spark.reports import SplitReport, last_records, load_reports
 from tubemq_provider.spark.session import register, spark_options
@@ -58,8 +60,9 @@ class SessionEngine:
     of files: splits share as many tasks as run at once, and a file takes several of them.
 
     Delivery: each call of `ingest` reads every record of the plan once; nothing is visible before
-    the sink publishes. The staging path must be the same directory for every executor. An engine
-    that was cancelled stays so.
+    the sink publishes. A staging directory must be the same one for every executor; a prefix of an
+    object store needs obstore on each, and is opened with the sink's options, or by the identity
+    that executors have. An engine that was cancelled stays so.
     """
 
     def __init__(
@@ -118,7 +121,6 @@ class SessionEngine:
         self._stop_if_cancelled(plan)
         if next(plan.reads(), None) is None:
             return IngestCounts(records=dict.fromkeys(plan.ranges, 0), pieces={})
-        reports = Path(staging.path) / _REPORTS
         try:
             spark = self._session()
         except Exception as error:
@@ -130,8 +132,8 @@ class SessionEngine:
             if self._lands:
                 counts = self._land(spark, plan, staging, progress)
             else:
-                total = self._write(spark, plan, staging, progress)
-                counts = self._counts(plan, staging, list(load_reports(reports)), total)
+                with local_twin(staging) as local:
+                    counts = self._write(spark, plan, local, progress)
         except Exception as error:
             self._stop_if_cancelled(plan, error)
             ours = from_text(str(error)) or mend_of(str(error), os.environ)
@@ -139,8 +141,6 @@ class SessionEngine:
                 raise
             # With its class, so that whoever retries knows what no retry cures.
             raise ours from error
-        finally:
-            shutil.rmtree(reports, ignore_errors=True)
         progress("records counted")
         return counts
 
@@ -181,11 +181,16 @@ class SessionEngine:
         """Run the one Spark job of the window, whose tasks write the files."""
         from tubemq_provider.engines.landing import accept, landing_frame, manifest_of
 
-        with self._reading(plan) as options, self._job(spark, plan):
+        with (
+            self._reading(plan) as options,
+            storage_file(staging.options) as opens,
+            self._job(spark, plan),
+        ):
             frame = landing_frame(
                 spark,
                 options,
                 staging,
+                storage_file=opens,
                 target_bytes=self._target_file_bytes,
                 quarantine=self._quarantine,
             )
@@ -209,6 +214,17 @@ class SessionEngine:
             yield
 
     def _write(
+        self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
+    ) -> IngestCounts:
+        """Write the window by Spark's writer, and count what it was handed."""
+        reports = Path(staging.path) / _REPORTS
+        try:
+            total = self._write_frame(spark, plan, staging, progress)
+            return self._counts(plan, staging, list(load_reports(reports)), total)
+        finally:
+            shutil.rmtree(reports, ignore_errors=True)
+
+    def _write_frame(
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> int:
         """Run the one Spark job of the window; the rows that were handed to its writer."""

@@ -27,6 +27,7 @@ __all__ = [
     "ObjectLocation",
     "Output",
     "Stored",
+    "give_up",
     "location_at",
     "location_of",
 ]
@@ -55,6 +56,13 @@ class Output(Protocol):
 
     def abandon(self) -> None:
         """It will not be whole; in an object store it never appears."""
+
+
+def give_up(writer: Any, output: Output) -> None:
+    """Leave a Parquet file of pyarrow's `writer` unfinished."""
+    output.abandon()
+    # Else pyarrow writes a footer when it is collected.
+    writer.is_open = False
 
 
 class Location(Protocol):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tubemq_provider.files.locations import Location, Output
+from tubemq_provider.files.locations import Location, Output, give_up
 
 if TYPE_CHECKING:
     from tubemq_client.model import Partition
@@ -94,7 +94,7 @@ class CorruptFile:
             writer.close()
             output.finish()
         else:
-            output.abandon()
+            give_up(writer, output)
 
     def add(self, entry: Corrupt) -> None:
         """Keep one; a reader's `quarantine`."""

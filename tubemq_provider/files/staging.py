@@ -20,7 +20,7 @@ from typing import Literal, cast, get_args
 from uuid import uuid4
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.files.durable import ensure_directory
+from tubemq_provider.files.durable import ensure_directory, ensure_root
 from tubemq_provider.files.locations import LocalLocation, Location, Stored, location_of
 from tubemq_provider.files.objects import is_remote
 from tubemq_provider.files.parquet import data_names, inspect
@@ -178,6 +178,7 @@ class FinalArea:
         """A prefix that only the try with this `token` uses."""
         path = f"{self._root}/{directory}/{token}"
         if not is_remote(path):
+            ensure_root(Path(self._root))
             ensure_directory(Path(path))
         return Staging(plan.window_id, attempt, path, self._options, final=True)
 

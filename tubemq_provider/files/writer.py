@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from tubemq_provider.files.locations import Location, Output
+from tubemq_provider.files.locations import Location, Output, give_up
 from tubemq_provider.files.parquet import fact_of
 from tubemq_provider.windows.facts import FileFact
 
@@ -206,6 +206,4 @@ class StagedWriter:
         writer, output = self._writer, self._output
         self._writer = self._output = None
         if writer is not None and output is not None:
-            output.abandon()
-            # Else pyarrow writes a footer when it is collected.
-            writer.is_open = False
+            give_up(writer, output)

@@ -1,9 +1,10 @@
-"""Who the client is and how it encrypts, on the way from a driver to its tasks.
+"""What must stay secret on the way from a driver to its tasks: who the client is and how it
+encrypts, and what opens the storage that tasks write to.
 
-Options of a data source show in query plans, so they carry the path of a file at most
-(`configFile`). The file is read where the driver runs; tasks get what it says inside their own
-pickled work and need neither the file nor pydantic. What TLS names, certificates and keys, must
-exist on every executor.
+Options of a data source show in query plans, so they carry the paths of files at most
+(`configFile`, `storageFile`). The files are read where the driver runs; tasks get what they say
+inside their own pickled work and need neither the files nor pydantic. What TLS names, certificates
+and keys, must exist on every executor.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -22,7 +23,7 @@ from tubemq_client.errors import ConfigError
 if TYPE_CHECKING:
     from tubemq_client.model import ClientSettings
 
-__all__ = ["access_file", "needs_access", "settings_from"]
+__all__ = ["access_file", "needs_access", "settings_from", "storage_file", "storage_from"]
 
 
 def needs_access(settings: ClientSettings) -> bool:
@@ -49,19 +50,42 @@ _OPTIONS = frozenset({"masters", "auth", "tls", "connect_timeout_ms", "rpc_timeo
 
 @contextmanager
 def access_file(settings: ClientSettings) -> Iterator[str | None]:
-    """A file for the option `configFile` that lasts as long as the `with`, readable by its owner
-    only; None where there is nothing to say.
+    """A file for the option `configFile`, see `_secret_file`; None where there is nothing to say."""
+    if not needs_access(settings):
+        yield None
+        return
+    with _secret_file("access.toml", _toml(settings)) as path:
+        yield path
+
+
+@contextmanager
+def storage_file(options: Mapping[str, str]) -> Iterator[str | None]:
+    """A file with the options of a storage, see `_secret_file`; None where there are none: whoever
+    opens the storage then goes by the environment it is in."""
+    if not options:
+        yield None
+        return
+    with _secret_file("storage.json", json.dumps(dict(options))) as path:
+        yield path
+
+
+def storage_from(path: str) -> dict[str, str]:
+    """What `storage_file` was given. To be asked on the driver."""
+    found: dict[str, str] = json.loads(Path(path).read_text(encoding="utf-8"))
+    return found
+
+
+@contextmanager
+def _secret_file(name: str, text: str) -> Iterator[str]:
+    """A file that lasts as long as the `with`, readable by its owner only.
 
     On Linux the file is in the memory of this process, and on disk there is only a link to it: a
     process that is killed leaves no password behind. Elsewhere a killed process leaves the file.
     """
-    if not needs_access(settings):
-        yield None
-        return
     with tempfile.TemporaryDirectory(prefix="tubemq-", ignore_cleanup_errors=True) as folder:
-        path = Path(folder) / "access.toml"
+        path = Path(folder) / name
         with _in_memory(path) or _on_disk(path) as file:
-            file.write(_toml(settings))
+            file.write(text)
             file.flush()
             yield str(path)
 

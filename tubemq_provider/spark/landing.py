@@ -1,8 +1,9 @@
 """The landing path: Spark tasks write Parquet themselves and tell the driver what they wrote.
 
 `format("tubemq_land")` reads like `format("tubemq")`, but a task writes its records with pyarrow,
-straight from Arrow batches, and yields a row per piece of a file instead of the records. Nothing
-passes through the JVM. A task that is tried again, or runs twice, writes files of another name;
+straight from Arrow batches, to where the files will stay, and yields a row per piece of a file
+instead of the records. Nothing passes through the JVM or the driver. A task that is tried again,
+or runs twice, writes files of another name;
 only files that come back in the manifest are ever used. Internal to the session engine, which
 gives the option `landing` beside those of the source.
 """
@@ -11,18 +12,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pyspark.sql.datasource import DataSource, InputPartition
 
-from tubemq_provider.files.quarantine import CorruptFile
+from tubemq_provider.files.locations import Location, location_at
+from tubemq_provider.files.parquet import fact_to_json
+from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, CorruptFile
 from tubemq_provider.files.writer import FilePiece, StagedWriter
 from tubemq_provider.sources.tubemq.columns import RECORDS
+from tubemq_provider.spark.access import storage_from
 from tubemq_provider.spark.options import parse_options
 from tubemq_provider.spark.source import SplitPartition, TubeMQBatchReader
 
@@ -31,7 +34,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from tubemq_client.sync import RangeReader
+    from tubemq_provider.spark.options import ReadOptions
+    from tubemq_provider.spark.planning import PlannedRead
     from tubemq_provider.spark.splits import Split
+    from tubemq_provider.windows.facts import FileFact
 
 __all__ = ["OPTION", "LandingOrder", "ManifestRow", "TubeMQLandingSource"]
 
@@ -41,11 +47,13 @@ OPTION = "landing"
 
 @dataclass(frozen=True, slots=True)
 class LandingOrder:
-    """What tasks are told: a directory that exists and that all share, the size of files (bytes,
+    """What tasks are told: a directory that exists and that all share, or a prefix of an object
+    store (and the file on the driver's host that has what opens it); the size of files (bytes,
     None: a file per split), how many tasks may share the splits, and whether corrupt records are
     set aside."""
 
     directory: str
+    storage_file: str | None = None
     target_bytes: int | None = None
     tasks: int | None = None
     quarantine: bool = False
@@ -60,13 +68,15 @@ class ManifestRow(FilePiece):
     """A piece of a file, as the task that wrote it says; `path` is a name in the landing directory.
 
     `corrupt`, `gaps` (JSON, `[[start, end], …]`), `set_aside` (a file of corrupt records) and
-    `last` (JSON, the anchor of the last record) stand in the last piece of each split.
+    `last` (JSON, the anchor of the last record) stand in the last piece of each split; `file`, what
+    is known of the file (`files.parquet.fact_to_json`), in the last piece of each file.
     """
 
     corrupt: int = 0
     gaps: str = "[]"
     set_aside: str = ""
     last: str = "[]"
+    file: str = ""
 
     @classmethod
     def ddl(cls) -> str:
@@ -107,17 +117,25 @@ class TubeMQLandingSource(DataSource):
 
         options = parse_options(self._given)
         planned = plan_read(options, options.settings())
-        return LandingReader(options, planned, schema, self._order)
+        order = self._order
+        opens = {} if order.storage_file is None else storage_from(order.storage_file)
+        return LandingReader(options, planned, schema, order, opens)
 
 
 class LandingReader(TubeMQBatchReader):
     """Splits as `TubeMQBatchReader` plans them; tasks write files and yield manifest rows."""
 
-    _order: LandingOrder
-
-    def __init__(self, options: object, planned: object, schema: object, order: object) -> None:
-        super().__init__(options, planned, schema)  # type: ignore[arg-type]
-        self._order = order  # type: ignore[assignment]
+    def __init__(
+        self,
+        options: ReadOptions,
+        planned: PlannedRead,
+        schema: StructType,
+        order: LandingOrder,
+        storage: Mapping[str, str],
+    ) -> None:
+        super().__init__(options, planned, schema)
+        self._order = order
+        self._storage = dict(storage)
 
     def partitions(self) -> list[InputPartition]:
         """A task per split, or as many as ordered, with splits dealt out longest first."""
@@ -140,24 +158,27 @@ class LandingReader(TubeMQBatchReader):
     def _land(self, splits: Sequence[SplitPartition]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        directory, stem = Path(self._order.directory), f"part-{_attempt()}"
+        location, stem = location_at(self._order.directory, self._storage), f"part-{_attempt()}"
         schema = RECORDS.arrow_schema(self._options.columns)
         rows: list[ManifestRow] = []
         with StagedWriter(
-            directory, stem, schema, target_bytes=self._order.target_bytes, columns=RECORDS
+            location, stem, schema, target_bytes=self._order.target_bytes, columns=RECORDS
         ) as writer:
             for item in splits:
-                rows += self._write(item, writer, schema, f"{stem}-{item.split.index}.corrupt")
+                aside = f"{CORRUPT}/{stem}-{item.split.index}{CORRUPT_SUFFIX}"
+                rows += self._write(item, writer, location, aside)
         if rows:
-            yield pa.RecordBatch.from_pylist([asdict(row) for row in rows], _arrow_manifest())
+            told = [asdict(row) for row in _with_files(rows, writer.files)]
+            yield pa.RecordBatch.from_pylist(told, _arrow_manifest())
 
     def _write(
-        self, item: SplitPartition, writer: StagedWriter, schema: pa.Schema, aside: str
+        self, item: SplitPartition, writer: StagedWriter, location: Location, aside: str
     ) -> list[ManifestRow]:
         """One split: its records into files, and its rows of the manifest."""
         corrupt, known, range_ = CorruptFile(), len(writer.pieces), item.split.range
+        schema = RECORDS.arrow_schema(self._options.columns)
         with ExitStack() as stack:
-            stack.enter_context(corrupt.into(Path(self._order.directory) / aside))
+            stack.enter_context(corrupt.into(location, aside))
             reader = stack.enter_context(self._quarantining(item, corrupt))
             batches = stack.enter_context(closing(reader.read(range_)))  # type: ignore[type-var]
             writer.begin_range(range_)
@@ -183,6 +204,16 @@ def _rows(
     anchor = json.dumps(reader.stats.last.get(split.range.partition.key, ()))
     last = replace(found[-1], corrupt=reader.stats.corrupt, gaps=gaps, set_aside=aside, last=anchor)
     return [*found[:-1], last]
+
+
+def _with_files(rows: Sequence[ManifestRow], files: Sequence[FileFact]) -> list[ManifestRow]:
+    """`rows` with the facts of each file in its last piece."""
+    last = {row.path: index for index, row in enumerate(rows)}
+    told = list(rows)
+    for fact in files:
+        index = last[fact.path]
+        told[index] = replace(told[index], file=fact_to_json(fact))
+    return told
 
 
 def _attempt() -> str:
