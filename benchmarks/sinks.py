@@ -17,6 +17,7 @@ from statistics import median
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tubemq_provider.files.locations import location_of
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.iceberg import IcebergSink
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
@@ -90,7 +91,9 @@ def _plan(sink: Sink, seq: int) -> WindowPlan:
 def _publish(sink: Sink, plan: WindowPlan) -> None:
     staging = sink.begin(plan, "bench")
     table = pa.table({"partition": ["1:0"] * 3, "value": [b"a", b"b", b"c"]})
-    pq.write_table(table, Path(staging.path) / "part-0.parquet")
+    output = location_of(staging).create("part-0.parquet")
+    pq.write_table(table, output.stream)
+    output.finish()
     sink.publish(staging, plan, COUNTS, lambda _: None)
     sink.discard(staging)
 

@@ -187,11 +187,9 @@ class ObjectLocation:
 
     def open(self, name: str) -> Any:
         """See `Location.open`; what is read is asked for in ranges."""
-        import obstore
         import pyarrow as pa
 
-        with refusals_told(self._url):
-            return pa.PythonFile(obstore.open_reader(self._store, name), mode="r")
+        return pa.PythonFile(_Download(self._store, name, self._url), mode="r")
 
     def clear(self) -> None:
         """See `Location.clear`."""
@@ -207,6 +205,40 @@ def _remove(store: ObjectStore, names: Iterable[str], url: str) -> None:
                 obstore.delete(store, name)
             except FileNotFoundError:
                 continue
+
+
+class _Download:
+    """An object to read in ranges, as pyarrow asks a Python file for them."""
+
+    def __init__(self, store: ObjectStore, name: str, url: str) -> None:
+        import obstore
+
+        self._store, self._name, self._url = store, name, url
+        with refusals_told(url):
+            self._size = int(obstore.head(store, name)["size"])
+        self._at = 0
+        self.closed = False
+
+    def read(self, count: int = -1) -> bytes:
+        import obstore
+
+        end = self._size if count < 0 else min(self._at + count, self._size)
+        if end <= self._at:
+            return b""
+        with refusals_told(self._url):
+            data = obstore.get_range(self._store, self._name, start=self._at, end=end)
+        self._at = end
+        return bytes(data)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def close(self) -> None:
+        self.closed = True
 
 
 class _Upload:
@@ -228,7 +260,7 @@ class _Upload:
     def write(self, data: bytes) -> int:
         if self._writer is not None:  # pyarrow may still have something after `abandon`
             with refusals_told(self._url):
-                self._writer.write(data)
+                self._writer.write(memoryview(data).cast("B"))  # pyarrow's buffers are signed
             self._size += len(data)
         return len(data)
 

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 from urllib.parse import parse_qsl, urlencode
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.staging import Verify
 from tubemq_provider.sinks._database_address import (
     CREDENTIALS,
     DATABASES,
@@ -56,10 +57,12 @@ def sink_for(
     storage_options: Mapping[str, str] | None = None,
     staging_root: str | Path | None = None,
     catalog_properties: Mapping[str, str] | None = None,
+    verify: Verify | None = None,
 ) -> Sink:
     """The sink that `spec` means; a `Sink` is returned as it is.
 
-    `catalog_properties` are pyiceberg's, for ``iceberg:…``. Raises `ConfigError` that lists what
+    `catalog_properties` are pyiceberg's, for ``iceberg:…``; `verify` says how files are checked,
+    where tasks can tell what they hold. Raises `ConfigError` that lists what
     is supported, or names the option that would have no effect, and `MissingExtraError` with
     the install line. Opens nothing in a storage.
     """
@@ -76,7 +79,7 @@ def sink_for(
     make = _MAKERS.get(word.partition("+")[0])
     if make is None:
         raise _unknown(f"{word}:… is no known kind of sink")
-    options = _Options(exactly_once, storage_options, staging_root, catalog_properties)
+    options = _Options(exactly_once, storage_options, staging_root, catalog_properties, verify)
     if word != "iceberg":
         options.refuse(f"{word or 'parquet'} sink", "catalog_properties")
     return make(word, rest, options)
@@ -168,6 +171,7 @@ class _Options(NamedTuple):
     storage_options: Mapping[str, str] | None
     staging_root: str | Path | None
     catalog_properties: Mapping[str, str] | None = None
+    verify: Verify | None = None
 
     def refuse(self, subject: str, *names: str) -> None:
         """Options that would have no effect. Raises `ConfigError`."""
@@ -180,29 +184,35 @@ class _Options(NamedTuple):
         """For sinks in storage, local or remote."""
         return {"storage_options": self.storage_options, "staging_root": self.staging_root}
 
+    @property
+    def checked(self) -> dict[str, Any]:
+        """For those whose files are checked by facts."""
+        return {} if self.verify is None else {"verify": self.verify}
+
 
 def _parquet(_: str, path: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.parquet import ParquetSink
 
     options.refuse("parquet sink", "storage_options")
-    return ParquetSink(path, staging_root=options.staging_root)
+    return ParquetSink(path, staging_root=options.staging_root, **options.checked)
 
 
 def _object_store(word: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.object_store import ObjectStoreSink
 
-    return ObjectStoreSink(f"{word}:{rest}", **options.stored)
+    return ObjectStoreSink(f"{word}:{rest}", **options.stored, **options.checked)
 
 
 def _delta(_: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.delta import DeltaSink
 
-    return DeltaSink(_place_in(rest), **options.stored)
+    return DeltaSink(_place_in(rest), **options.stored, **options.checked)
 
 
 def _append(_: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.append import AppendSink
 
+    options.refuse("append sink", "verify")
     return AppendSink(_place_in(rest), exactly_once=options.exactly_once, **options.stored)
 
 
@@ -217,13 +227,14 @@ def _iceberg(_: str, rest: str, options: _Options) -> Sink:
         catalog=catalog,
         catalog_properties=options.catalog_properties,
         **options.stored,
+        **options.checked,
     )
 
 
 def _database(word: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.jdbc import JdbcSink
 
-    options.refuse("jdbc sink", "storage_options")
+    options.refuse("jdbc sink", "storage_options", "verify")
     address, table = _table_of(rest)
     if not table:
         raise _unknown(f"{word}: the address of a database needs ?table=<name>")

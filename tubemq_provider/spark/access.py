@@ -50,7 +50,7 @@ _OPTIONS = frozenset({"masters", "auth", "tls", "connect_timeout_ms", "rpc_timeo
 
 @contextmanager
 def access_file(settings: ClientSettings) -> Iterator[str | None]:
-    """A file for the option `configFile`, see `_secret_file`; None where there is nothing to say."""
+    """A file for the option `configFile`, see `_secret_file`; None if there is nothing to say."""
     if not needs_access(settings):
         yield None
         return

@@ -17,7 +17,9 @@ def parquet(root: Path) -> ParquetSink:
     return ParquetSink(root)
 
 
-def object_store(url: str, staging: Path, options: dict[str, str] | None = None) -> ObjectStoreSink:
+def object_store(
+    url: str, staging: Path | None = None, options: dict[str, str] | None = None
+) -> ObjectStoreSink:
     return ObjectStoreSink(url, storage_options=options, staging_root=staging)
 
 
@@ -34,6 +36,10 @@ def iceberg_catalog(root: Path) -> SqlCatalog:
 
 def iceberg(root: Path) -> IcebergSink:
     return IcebergSink("sales.orders", catalog=iceberg_catalog(root), staging_root=root / "staging")
+
+
+def iceberg_in_place(root: Path) -> IcebergSink:
+    return IcebergSink("sales.orders", catalog=iceberg_catalog(root))
 
 
 def jdbc(url: str, table: str, staging: Path) -> JdbcSink:

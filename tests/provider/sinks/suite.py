@@ -11,6 +11,7 @@ import json
 import signal
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tests.provider.sinks.windows import (
     publish,
     stage,
     start,
+    told,
 )
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.errors import CountMismatch
@@ -144,6 +146,25 @@ class SinkSuite:
         assert sink.marker(plan.window_id) is None
         assert self.rows(sink) == Counter()
         assert publish(sink, plan, "b").won
+
+    def test_facts_are_held_against_the_storage(self, open_sink: OpenSink) -> None:
+        sink = open_sink()
+        plan = plan_of(sink)
+        staging = sink.begin(plan, "a")
+        stage(staging, "a")
+        counts = told(staging)
+        (fact,) = counts.files or ()
+        for wrong, said in (
+            ((replace(fact, size=fact.size + 1),), "were written"),
+            ((replace(fact, path="part-1.parquet"),), "is not there"),
+            ((fact, fact), "named 2 times"),
+            ((replace(fact, partitions={"1:0": 3}),), "1:1: 0 records in files, 1 counted"),
+        ):
+            with pytest.raises(CountMismatch, match=said):
+                sink.publish(staging, plan, replace(counts, files=wrong), ignore)
+        assert sink.marker(plan.window_id) is None
+        assert sink.publish(staging, plan, counts, ignore).won
+        assert self.rows(open_sink()) == written_by("a")
 
     def test_an_empty_window_is_a_marker_alone(self, open_sink: OpenSink) -> None:
         sink = open_sink()

@@ -96,11 +96,13 @@ def rewriting(request: pytest.FixtureRequest, tmp_path: Path, server: dict[str, 
     place = f"s3://clear/{request.node.name}" if remote else str(tmp_path / "objects")
     options = server if remote else None
 
+    staging = None if remote else tmp_path / "staging"
+
     def in_files() -> list[bytes]:
-        found = read_windows(object_store(place, tmp_path / "staging", options))
+        found = read_windows(object_store(place, staging, options))
         return sorted(found.to_table()["value"].to_pylist())
 
-    return Scene(lambda: object_store(place, tmp_path / "staging", options), in_files)
+    return Scene(lambda: object_store(place, staging, options), in_files)
 
 
 def test_a_rewrite_replaces_the_window_and_survives_a_crash(rewriting: Scene) -> None:

@@ -64,10 +64,8 @@ def options() -> Iterator[dict[str, str]]:
 
 class TestOnS3(_Common):
     @pytest.fixture
-    def open_sink(
-        self, tmp_path: Path, options: dict[str, str], request: pytest.FixtureRequest
-    ) -> OpenSink:
-        return partial(delta, f"s3://delta/{request.node.name}", tmp_path / "staging", options)
+    def open_sink(self, options: dict[str, str], request: pytest.FixtureRequest) -> OpenSink:
+        return partial(delta, f"s3://delta/{request.node.name}", None, options)
 
 
 @pytest.fixture

@@ -102,3 +102,17 @@ def test_a_uri_has_no_part_of_a_password(password: str) -> None:
     spec = f"postgresql://me:{password}@db/lake?table=orders"
     assert sink_uri(spec) == "postgresql://db/lake/orders"
     assert sink_for(spec).identity == "jdbc:postgresql://db/lake/orders"
+
+
+@pytest.mark.parametrize("spec", ["lake", "delta:{}/table", "s3://lake/orders"])
+def test_how_files_are_checked_may_be_said(spec: str, tmp_path: Path) -> None:
+    place = spec.format(tmp_path) if "{}" in spec or "://" in spec else tmp_path / spec
+    sink_for(place, verify="footers")
+    with pytest.raises(ConfigError, match="verify 'quickly' is none of facts, footers"):
+        sink_for(place, verify="quickly")  # type: ignore[arg-type]
+
+
+def test_sinks_that_read_the_files_anyway_take_no_choice(tmp_path: Path) -> None:
+    for spec in (f"sqlite:///{tmp_path}/lake.db?table=orders", f"append:{tmp_path}"):
+        with pytest.raises(ConfigError, match="verify has no effect"):
+            sink_for(spec, verify="footers", exactly_once=not spec.startswith("append"))

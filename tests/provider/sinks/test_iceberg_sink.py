@@ -17,7 +17,7 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from tests.provider.sinks.object_server import object_server
-from tests.provider.sinks.openers import iceberg, iceberg_catalog
+from tests.provider.sinks.openers import iceberg, iceberg_catalog, iceberg_in_place
 from tests.provider.sinks.suite import Row, SinkSuite, written_by
 from tests.provider.sinks.windows import COLUMNS, COUNTS, OpenSink, ignore, plan_of, publish, stage
 from tubemq_client import Partition
@@ -52,7 +52,7 @@ class TestIcebergSink(SinkSuite):
     def open_sink(self, tmp_path: Path) -> OpenSink:
         self.root = tmp_path / "iceberg"
         iceberg_catalog(self.root)  # its own tables are not made by two at once
-        return partial(iceberg, self.root)
+        return partial(iceberg_in_place, self.root)
 
     def rows(self, sink: Sink) -> Counter[Row]:
         return rows_at(self.root)

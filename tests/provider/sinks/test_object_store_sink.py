@@ -30,22 +30,21 @@ def options() -> Iterator[dict[str, str]]:
 
 
 class _Common(SinkSuite):
-    points = ("files verified", "file uploaded", "manifest written")
-
     def rows(self, sink: Sink) -> Counter[Row]:
         return rows_of(sink)
 
 
 class TestOnS3(_Common):
+    points = ("files verified", "files settled", "manifest written")
+
     @pytest.fixture
-    def open_sink(
-        self, tmp_path: Path, options: dict[str, str], request: pytest.FixtureRequest
-    ) -> OpenSink:
-        url = f"s3://lake/{request.node.name}"
-        return partial(object_store, url, tmp_path / "staging", options)
+    def open_sink(self, options: dict[str, str], request: pytest.FixtureRequest) -> OpenSink:
+        return partial(object_store, f"s3://lake/{request.node.name}", None, options)
 
 
 class TestInADirectory(_Common):
+    points = ("files verified", "file uploaded", "manifest written")
+
     @pytest.fixture
     def open_sink(self, tmp_path: Path) -> OpenSink:
         return partial(object_store, str(tmp_path / "lake"), tmp_path / "staging")

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from multiprocessing.context import ForkServerProcess
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -18,6 +19,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tubemq_provider.files.locations import location_of
+from tubemq_provider.files.parquet import inspect
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import IngestCounts, Publication, Sink, Staging
@@ -50,7 +53,17 @@ def stage(staging: Staging, who: str, partitions: Sequence[str] = ("1:0", "1:0",
     }
     schema = RECORDS.arrow_schema(COLUMNS)
     arrays = [pa.array(columns[name], schema.field(name).type) for name in COLUMNS]
-    pq.write_table(pa.table(arrays, schema=schema), Path(staging.path) / "part-0.parquet")
+    output = location_of(staging).create("part-0.parquet")
+    pq.write_table(pa.table(arrays, schema=schema), output.stream)
+    output.finish()
+
+
+def told(staging: Staging, counts: IngestCounts = COUNTS) -> IngestCounts:
+    """`counts` with the facts of the files that are staged."""
+    location = location_of(staging)
+    stored = location.stored()
+    facts = tuple(inspect(location, name, found) for name, found in stored.items())
+    return replace(counts, files=facts)
 
 
 def publish(sink: Sink, plan: WindowPlan, who: str = "a") -> Publication:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tubemq_provider.windows.errors import CountMismatch
+from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import IngestCounts
-from tubemq_provider.windows.verify import chain_problems, check_counts, check_staged
+from tubemq_provider.windows.verify import chain_problems, check_counts, check_files, check_staged
 
 SCOPE = WindowScope("c1", "orders", "g1", "memory:x")
 PLAN = WindowPlan.cursor(SCOPE, 1, {"1:0": (0, 280), "1:1": (28, 28)}, gaps={"1:0": ((28, 56),)})
@@ -55,3 +58,43 @@ def test_a_chain_with_holes_gaps_and_overlaps_says_where() -> None:
     ]
     assert chain_problems(plans[:2]) == []
     assert len(chain_problems(reversed(plans))) == 2
+
+
+FACT = FileFact("a", 9, 100, {"1:0": 9}, (("1:0", 0, 28, 1), ("1:0", 56, 280, 8)), '"t"')
+
+
+def check_said(fact: FileFact, *more: FileFact, others: tuple[str, ...] = ()) -> None:
+    counts = replace(GOOD, files=(fact, *more))
+    check_files(PLAN, counts, {"a": (100, '"t"'), "b": (1, "")}, others)
+
+
+def test_facts_that_fit_pass() -> None:
+    check_said(FACT)
+    check_said(replace(FACT, tag=""))
+    check_said(replace(FACT, pieces=()))
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ((replace(FACT, path="c"),), "c is not there, 100 were written"),
+        ((replace(FACT, size=99),), "a has 100 bytes, 99 were written"),
+        ((replace(FACT, tag='"u"'),), "a has other bytes"),
+        ((FACT, FACT), "a is named 2 times"),
+        ((replace(FACT, pieces=FACT.pieces[1:]),), "do not have its 9 rows"),
+        ((replace(FACT, pieces=(("1:0", 0, 56, 9),)),), r"files have \[0, 56\)"),
+        ((replace(FACT, pieces=(("1:1", 0, 28, 9),)),), r"1:1: files have \[0, 28\)"),
+        (
+            (FACT, FileFact("b", 1, 1, {"1:0": 1}, (("1:0", 252, 280, 1),))),
+            "1:0: files overlap before offset 280",
+        ),
+    ],
+)
+def test_facts_that_cannot_be_those_of_the_plan(facts: tuple[FileFact, ...], message: str) -> None:
+    with pytest.raises(CountMismatch, match=message):
+        check_said(*facts)
+
+
+def test_files_that_nobody_told_of_are_refused_where_they_would_be_published() -> None:
+    with pytest.raises(CountMismatch, match="stray: nobody says what it holds"):
+        check_said(FACT, others=("stray",))
