@@ -95,7 +95,6 @@ def _publish(sink: Sink, plan: WindowPlan) -> None:
     pq.write_table(table, output.stream)
     output.finish()
     sink.publish(staging, plan, COUNTS, lambda _: None)
-    sink.discard(staging)
 
 
 def _timed(action: Callable[[], object]) -> float:

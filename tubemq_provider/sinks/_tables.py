@@ -198,11 +198,11 @@ class TableSink(ABC):
         return Publication(won=False, marker=self._marker(plan.window_id, found))
 
     def discard(self, staging: Staging) -> None:
-        """Remove what the try wrote."""
+        """Remove what the try wrote, unless the table has the window from it."""
         area = self._final_area() if staging.final else None
         if area is None:
             self._local.discard(staging)
-        else:
+        elif (self._document(staging.window_id) or {}).get("token") != _token_of(staging):
             area.discard(staging)
 
     def tidy(self, window_id: str) -> None:
@@ -227,7 +227,7 @@ class TableSink(ABC):
         progress("files verified")
         schema = _common_schema(staged)
         self._prepare(schema and StagedWindow(staged, schema, location_of(staging)))
-        token = staging.path.rpartition("/")[2] if staging.final else _new_token()
+        token = _token_of(staging)
         names = [_name_of(plan, token, at, file, staging) for at, file in enumerate(staged)]
         files = [replace(file, path=name) for file, name in zip(staged, names, strict=True)]
         if staging.final:
@@ -351,6 +351,11 @@ def data_of(window_id: str) -> str:
 def _new_token() -> str:
     """16 hex digits that are also a positive 64-bit integer, for formats that take only those."""
     return f"{1 << 62 | secrets.randbits(62):x}"
+
+
+def _token_of(staging: Staging) -> str:
+    """The token under which the files of a try stay."""
+    return staging.path.rpartition("/")[2] if staging.final else _new_token()
 
 
 def _plain(path: str) -> str:

@@ -187,11 +187,11 @@ class ObjectStoreSink:
         return Publication(winner.get("token") == token, self._marker(winner, window_id))
 
     def discard(self, staging: Staging) -> None:
-        """Remove what the try wrote."""
-        if self._final is not None and staging.final:
-            self._final.discard(staging)
-        else:
+        """Remove what the try wrote, unless the window's manifest is its own."""
+        if self._final is None or not staging.final:
             self._local.discard(staging)
+        elif (self._manifest(staging.window_id) or {}).get("token") != _token_of(staging):
+            self._final.discard(staging)
 
     def tidy(self, window_id: str) -> None:
         """Remove files that the window's manifest does not list, and local staging directories."""
