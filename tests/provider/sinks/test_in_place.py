@@ -27,7 +27,6 @@ from tests.provider.sinks.suite import rows_of, written_by
 from tests.provider.sinks.windows import COUNTS, ignore, plan_of, publish, stage, told
 from tests.provider.windows.fake_reader import KEYS, TOPIC, ends_of, expected, open_fake
 from tubemq_provider.engines.inline import InlineEngine
-from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.files.staging import StagingArea
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
@@ -37,6 +36,7 @@ from tubemq_provider.sinks.iceberg import IcebergSink
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import published_windows, read_windows
+from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.windows.errors import CountMismatch, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
