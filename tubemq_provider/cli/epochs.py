@@ -43,6 +43,8 @@ def begin(args: Any) -> None:
         changed(args, {"epoch": present}, {"epoch": args.name, "begin": after["begin"]})
         confirm(args)
         group.store_cursor(store, after)
+        # Samples are ends of logs that are gone: boundaries of the new life must not rest on them.
+        group.forget_timeline()
 
 
 def _epochs(cursor: Document | None, event: Document | None) -> tuple[str, tuple[str, ...]]:

@@ -12,7 +12,7 @@ that Airflow has given up on cannot write (its requests answer 404).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from tubemq_provider.offsets.commit_events import (
     EVENT_KEY,
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
     from tubemq_provider.windows.protocols import Document
 
-__all__ = ["EVENT_KEY", "AssetProgress", "AssetStateOffsetStore", "AssetTimeline"]
+__all__ = ["EVENT_KEY", "TIMELINE", "AssetProgress", "AssetStateOffsetStore", "AssetTimeline"]
 
 _CURSOR = "cursor"
 _PLAN = "win/"
-_TIMELINE = "watch"
+TIMELINE: Final = "watch"
+"""The key of samples of ends."""
 _TASK_PLAN = "plan"
 _LOOKS = 20
 
@@ -106,11 +107,11 @@ class AssetTimeline:
 
     def load_timeline(self) -> Document | None:
         """The timeline, or None. Raises `DocumentError` if somebody stored something else."""
-        return self._documents.load(_TIMELINE)
+        return self._documents.load(TIMELINE)
 
     def store_timeline(self, document: Document) -> None:
         """Replace the timeline, in one write."""
-        self._documents.store(_TIMELINE, document)
+        self._documents.store(TIMELINE, document)
 
 
 class AssetProgress:

@@ -19,7 +19,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import inspect, select
 
 from tubemq_client import errors
-from tubemq_provider.offsets.asset_state import DocumentState
+from tubemq_provider.offsets.asset_state import TIMELINE, DocumentState
 from tubemq_provider.offsets.commit_events import commit_event
 from tubemq_provider.offsets.ledger.backend import TubeMQStateBackend, ledger_of
 from tubemq_provider.offsets.ledger.store import VersionedState
@@ -106,6 +106,10 @@ class Group:
         if state.load("cursor") != self._seen:
             raise StoreConflict("cursor: a task has written it since it was read; look again")
         state.store("cursor", document)
+
+    def forget_timeline(self) -> None:
+        """Drop the samples of ends, if there are any."""
+        DocumentState(self._state()).delete(TIMELINE)
 
     def windows(self) -> list[WindowRow]:
         """The ledger's windows, if there is a ledger."""

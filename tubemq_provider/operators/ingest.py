@@ -149,7 +149,8 @@ class TubeMQSparkIngestOperator(OutputArguments):
 
     :param skip_if_empty: a run that finds nothing to read is skipped instead of a success, and so
         is what comes after it. A window of time that is empty is then written, and shows in the
-        sink's coverage, without a commit event.
+        sink's coverage, without a commit event. Not the run that resolves where a group begins:
+        nothing else would remember it.
     :param emit_replayed: also tell the sink's asset of a window that an earlier success told of.
 
     Events of the sink's asset: one for each window with records, with ``extra["tubemq"]``: topic,
@@ -276,7 +277,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
             result,
             emit_replayed=arguments.emit_replayed,
         )
-        if arguments.skip_if_empty and result.empty and not result.recovered:
+        if arguments.skip_if_empty and result.empty and not (result.recovered or result.begun):
             raise AirflowSkipException("there was nothing to read")
         return result.to_document()
 

@@ -149,6 +149,7 @@ def test_answers_are_not_inflated(make: Any) -> None:
     with web(inflating) as url, pytest.raises(errors.ProtocolViolation, match="not asked for"):
         make(url).topics()
     assert len(packed) < 100_000
+    assert b"accept-encoding: identity" in heard[-1].lower()
 
 
 def test_a_broken_encoding_is_no_error_of_httpx(make: Any) -> None:

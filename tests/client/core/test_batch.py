@@ -137,8 +137,9 @@ def test_only_twelve_digits_that_name_a_minute_are_a_message_time(text: str) -> 
     ],
     ids=["long values", "many items", "many texts"],
 )
+@pytest.mark.parametrize("columns", [True, False], ids=["columns", "messages"])
 def test_a_reader_keeps_little_of_attributes_whatever_producers_choose(
-    text: Callable[[int], bytes],
+    text: Callable[[int], bytes], columns: bool
 ) -> None:
     policy, schema = DecodePolicy(), pa.schema([("attributes", pa.map_(pa.string(), pa.string()))])
     tracemalloc.start()
@@ -147,8 +148,12 @@ def test_a_reader_keeps_little_of_attributes_whatever_producers_choose(
             each = range(number * 1000, number * 1000 + (1000 if len(text(0)) < 10 else 1))
             raws = [text(i) for i in each]
             sent = [Sent(len(raw).to_bytes(4, "big") + raw, 1, True, b"", {}) for raw in raws]
-            batch_of(sent, len(sent), policy).to_arrow(schema)
-            del raws, sent
+            batch = batch_of(sent, len(sent), policy)
+            if columns:
+                batch.to_arrow(schema)
+            else:
+                assert sum(1 for _ in batch.messages()) == len(sent)
+            del raws, sent, batch
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

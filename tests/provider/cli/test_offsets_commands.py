@@ -159,7 +159,9 @@ def test_an_epoch_begins_with_a_name_that_the_group_has_not_had(
 
     monkeypatch.setattr(epochs, "open_group", open_group)
     group.accepted.append(event(2, 280))
+    group.state.set("watch", {"v": 1})
     ask(epochs.begin, name="second", begin='{"1:0": 56}')
+    assert group.state.get("watch") is None  # samples of logs that are gone
     _, cursor = group.cursor()
     assert cursor is not None
     assert (cursor["epoch"], cursor["past"], cursor["begin"]) == ("second", [""], {"1:0": 56})

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from tests.provider.offsets.accessors import Event, Inlet, State
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
@@ -162,6 +163,12 @@ class TestMapped:
         assert (task.inlets, task.outlets, task.max_active_tis_per_dag) == ([asset], [asset], 1)
 
 
+class Outlets:
+    """Events of the sink's asset."""
+
+    extra: dict[str, Any] = {}  # noqa: RUF012
+
+
 class Silent:
     def at(self, step: Any, point: str) -> None:
         pass
@@ -244,6 +251,42 @@ class TestJob:
         assert scene.run(initial_position=word).empty
         scene.flush()
         assert scene.run(initial_position=word).total == 8
+
+    def test_the_run_that_says_where_a_group_begins_is_not_skipped(self, scene: Scene) -> None:
+        """Airflow drops the event of a skipped task, and nothing else says where the end was: the
+        next run would begin at the end of that moment, and so would every other."""
+        scene.produce(16)
+        asset, events, state = offsets_asset("test", TOPIC, "lake"), [], State()
+        options = {"initial_position": "stable", "skip_if_empty": True, "engine": "inline"}
+
+        def run(number: int) -> int:
+            task = operator(path=str(scene.root), **options)
+            outlet = Event({})
+            context = {
+                "asset_state_store": {asset: state},
+                "inlet_events": {asset: Inlet(events)},
+                "outlet_events": {asset: outlet, sink_asset(str(scene.root)): Outlets()},
+                "task_state_store": State(),
+                "dag_run": SimpleNamespace(dag_id="d", run_id=f"r{number}", clear_number=0),
+                "ti": SimpleNamespace(
+                    id=f"t{number}",
+                    dag_id="d",
+                    run_id=f"r{number}",
+                    task_id="i",
+                    map_index=-1,
+                    try_number=1,
+                    task=task,
+                ),
+            }
+            found = execute(task, context)
+            events.append(outlet)
+            return int(found["total"])
+
+        assert run(1) == 0
+        with pytest.raises(AirflowSkipException):
+            run(2)
+        scene.produce(8)
+        assert run(3) == 8
 
     def test_initial_offsets_may_mix_numbers_and_words(self, scene: Scene) -> None:
         scene.produce(16)

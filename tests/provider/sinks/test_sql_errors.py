@@ -9,12 +9,14 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg2
 import pytest
 import sqlalchemy as sa
 
 from tests.provider.sinks.openers import jdbc
 from tests.provider.sinks.postgres import postgres_server
 from tests.provider.sinks.windows import COUNTS, ignore, plan_of, publish, stage
+from tubemq_provider.sinks._sql_errors import plain_errors
 from tubemq_provider.sinks.jdbc import JdbcSink
 from tubemq_provider.windows.errors import DatabaseError
 
@@ -118,6 +120,22 @@ def test_a_login_that_is_refused_is_not_shown(postgres: str, tmp_path: Path) -> 
         sink.window_ids()
     assert 'role "***"' in str(caught.value) or 'user "***"' in str(caught.value)
     assert not [name for name in ("loader_7", SECRET) if name in shown(caught.value)]
+
+
+class Speaker:
+    """What a driver says, however it puts a name."""
+
+    address, login = "postgresql://db/lake", ("loader_7", SECRET)
+
+    @plain_errors
+    def speak(self) -> None:
+        words = f"no pg_hba.conf entry for loader_7 ({SECRET}) on database lake"
+        raise sa.exc.OperationalError("SELECT 1", {}, psycopg2.OperationalError(words))
+
+
+def test_a_login_is_not_shown_in_whatever_words() -> None:
+    with pytest.raises(DatabaseError, match=r"entry for \*\*\* \(\*\*\*\) on database lake"):
+        Speaker().speak()
 
 
 def test_a_database_that_is_away_is_named_and_tried_again(tmp_path: Path) -> None:

@@ -152,6 +152,50 @@ def test_a_cursor_is_not_stored_again_by_windows_of_time_or_offsets(world: World
     assert alone(world, explicit(world, 2, 3, on_other_scope="start_anew"), task="x").window_id
 
 
+def test_what_was_planned_before_others_began_is_not_stored_beside_them(world: World) -> None:
+    """Each was planned while the sink was empty; whoever publishes second is refused."""
+    planned = [explicit(world, 0, 4), hour(world, 0, 2), explicit(world, 1, 3)]
+    for number, planner in enumerate(planned):
+        store = MemoryOffsetStore(world.journal, task=str(number))
+        kill_before_reading(
+            window_run(planner, store, world.sink, world.engine, attempt="killed")  # its plan stays
+        )
+    world.run().run()
+    for number, planner in enumerate(planned):
+        with pytest.raises(OtherScopeFound, match="One group in one sink is one history"):
+            alone(world, planner, task=str(number))
+    assert world.sink.records() == dict.fromkeys(world.log.all_records(), 1)
+
+
+@pytest.mark.parametrize("other", ["windows of time", "another group"])
+def test_a_cursor_planned_before_others_began_is_not_stored_beside_them(
+    world: World, other: str
+) -> None:
+    kill_before_reading(world.run(task="c"))
+    if other == "another group":
+        beside = World(log=world.log, sink=world.sink)
+        beside.scope = replace(world.scope, group="renamed")
+        beside.run().run()
+    else:
+        alone(world, hour(world, 0, 2))
+    with pytest.raises(OtherScopeFound):
+        world.run(task="c").run()
+    assert max(world.sink.records().values()) == 1
+
+
+def test_windows_of_explicit_offsets_are_not_stored_over_others(world: World) -> None:
+    alone(world, hour(world, 0, 1), task="t")
+    alone(world, explicit(world, 2, 3), task="x")
+    for planner in (explicit(world, 0, 4), explicit(world, 1, 3), hour(world, 1, 3)):
+        with pytest.raises(OtherScopeFound, match="Give offsets that no window has") as caught:
+            alone(world, planner, task=str(planner.window_id))
+    assert f"[{2 * ENTRY}, {3 * ENTRY}]" in str(caught.value)
+    alone(world, explicit(world, 1, 2), task="a")  # as the message says
+    alone(world, explicit(world, 3, 4), task="b")
+    assert max(world.sink.records().values()) == 1
+    assert alone(world, explicit(world, 0, 4, on_other_scope="start_anew"), task="c").total
+
+
 def test_a_cursor_does_not_begin_over_windows_of_time(world: World) -> None:
     alone(world, hour(world, 0, 2))
     with pytest.raises(OtherScopeFound, match="let the cursor begin where those windows end"):

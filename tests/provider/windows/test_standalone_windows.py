@@ -11,6 +11,7 @@ import pytest
 
 from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
 from tubemq_client.errors import ConfigError, DataLoss
+from tubemq_client.model import ReachableEnds
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.windows.errors import (
     BoundaryConflict,
@@ -275,9 +276,13 @@ def test_a_mapping_lists_all_its_problems() -> None:
 
 
 def test_explicit_ranges_are_read_once_and_found_again(world: World) -> None:
-    def planner() -> ExplicitPlanner:
+    def planner(**policies: str) -> ExplicitPlanner:
         return ExplicitPlanner(
-            world.scope, {"1:0": 0, "1:1": "earliest"}, {"1:0": 28, "1:1": "stable"}, world.log.ends
+            world.scope,
+            {"1:0": 0, "1:1": "earliest"},
+            {"1:0": 28, "1:1": "stable"},
+            world.log.ends,
+            Policies.of(**policies),
         )
 
     first = run(world, planner(), task="a")
@@ -285,8 +290,21 @@ def test_explicit_ranges_are_read_once_and_found_again(world: World) -> None:
     assert first.records == {"1:0": 1, "1:1": 2}
     world.log.append("1:1")
     assert run(world, planner(), task="a").replayed  # the retry of a task keeps what it planned
-    assert run(world, planner(), task="b").records["1:1"] == 3
+    again = planner(on_other_scope="start_anew")  # else it would store two records again
+    assert run(world, again, task="b").records["1:1"] == 3
     assert world.journal.cursor is None
+
+
+def test_explicit_ranges_wait_for_a_broker_that_is_away(world: World) -> None:
+    """It is no partition that the topic does not have: a retry finds it."""
+    everything = world.log.ends()
+    away = {partition: "ConnectError" for partition in everything if partition.key == "1:1"}
+    here = {place: end for place, end in everything.items() if place not in away}
+    planner = ExplicitPlanner(
+        world.scope, {"1:0": 0, "1:1": 0}, {"1:0": 28, "1:1": 28}, lambda: ReachableEnds(here, away)
+    )
+    with pytest.raises(WindowNotReady, match="partition 1:1: ConnectError"):
+        run(world, planner, task="a")
 
 
 def test_explicit_ranges_list_all_their_problems(world: World) -> None:

@@ -124,6 +124,10 @@ class ClaimBook:
         done = {**self.done, plan.window_id: plan}
         return replace(self, pending=pending, done=done).folded()
 
+    def anchored(self, position: Position) -> ClaimBook | None:
+        """The book with the records by which `position` knows its logs; None if it has moved."""
+        return replace(self, position=position) if self.position == position else None
+
     def folded(self) -> ClaimBook:
         """The book with the position moved over all published windows that follow on from it."""
         position, done = self.position, dict(self.done)
@@ -222,5 +226,5 @@ def _hole(reached: Position, following: WindowPlan) -> WindowPlan:
         window_id=cursor_window_id(reached.seq + 1, following.h),
         seq=reached.seq + 1,
         ranges=ranges,
-        **_NO_NOTES,
+        **{**_NO_NOTES, "before": dict(reached.last)},
     )

@@ -8,7 +8,7 @@ must not do I/O of its own and never touches stores or sinks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
@@ -161,6 +161,14 @@ class CursorPlanner:
             absent=absent,
             has_more=ranges != full,
         )
+
+    def anchored(self, position: Position) -> Position:
+        """`position` with records by which those logs are known that it knew by none: a topic that
+        is made anew before the next window would else pass for the same one."""
+        here = {
+            key: (offset, offset) for key, offset in position.next.items() if key in self._known
+        }
+        return replace(position, last=self._life.taken(here, position.last, self._known))
 
     def readable(self, plan: WindowPlan) -> bool:
         """Whether a plan made earlier may still be read whole.

@@ -7,13 +7,14 @@ later. Neither kind of window touches the cursor. This module must not import ai
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from tubemq_client.errors import ConfigError
+from tubemq_client.model import Anchor
 from tubemq_provider.windows.anchors import anchors_document, read_anchors
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import WindowNotReady
@@ -23,6 +24,7 @@ from tubemq_provider.windows.planning.instants import Resolved, TimeResolver, as
 from tubemq_provider.windows.planning.lives import LogLife, LogWitness
 from tubemq_provider.windows.planning.retention import (
     EndsLookup,
+    away_of,
     by_key,
     check_reachable,
     lost_starts,
@@ -99,7 +101,11 @@ class _Standalone:
 
     @cached_property
     def _known(self) -> dict[str, Ends]:
-        return by_key(self.scope.topic, self.scope.space, self.ends())
+        return by_key(self.scope.topic, self.scope.space, self._looked)
+
+    @cached_property
+    def _looked(self) -> Mapping[Any, Ends]:
+        return self.ends()
 
     @cached_property
     def _life(self) -> LogLife:
@@ -213,20 +219,38 @@ class TimePlanner(_Standalone):
             before, after = (dict(resolver.offsets_at(instant)) for instant in instants)
         else:
             self._refuse_other_logs(book)
+            answers: list[Callable[[], Resolved]] = [
+                partial(self._ask, book, at) for at in instants
+            ]
+            if self._begins_epoch(book):
+                answers[0] = _nothing
             before, after = (
-                book.fix(at, resolver.name, partial(self._ask, at), exact=resolver.exact)
-                for at in instants
+                book.fix(at, resolver.name, answer, exact=resolver.exact)
+                for at, answer in zip(instants, answers, strict=True)
             )
         return before, after
 
-    def _ask(self, at: datetime) -> Resolved:
-        """The resolver's answer, with records by which the logs are known it was given for."""
+    def _begins_epoch(self, book: ScopeBook) -> bool:
+        """Whether this is the first window of an epoch, which begins where its logs do: what tells
+        of time remembers the topic's earlier lives, too, whose offsets mean nothing here."""
+        return bool(self.scope.epoch) and not self.resolver.exact and not book.instants()
+
+    def _ask(self, book: ScopeBook, at: datetime) -> Resolved:
+        """The resolver's answer, with records by which the logs are known it was given for. Logs
+        that nobody offers now are known as before: they may come back as others."""
         answer = ask(self.resolver, at)
         if self.witness is None:
             return answer
         known = by_key(self.scope.topic, self.scope.space, self.ends())
         here = {key: (offset, offset) for key, offset in answer.offsets.items() if key in known}
-        anchors = self._life.taken(here, {}, known)
+        log_of = self.scope.space.log_of
+        present = set(map(log_of, known))
+        earlier = {
+            key: anchor
+            for key, anchor in self._latest_anchors(book).items()
+            if log_of(key) not in present
+        }
+        anchors = earlier | self._life.taken(here, {}, known)
         if not anchors:
             return answer
         return replace(answer, evidence={**answer.evidence, _ANCHORS: anchors_document(anchors)})
@@ -237,13 +261,19 @@ class TimePlanner(_Standalone):
         instants = book.instants()
         if self.witness is None or not instants:
             return
-        anchors = read_anchors(book.evidence(instants[-1]).get(_ANCHORS, {}), self.scope.space)
+        anchors = self._latest_anchors(book)
         if anchors:
             known = by_key(self.scope.topic, self.scope.space, self.ends())
             upto = {key: anchor.offset + self.scope.space.step for key, anchor in anchors.items()}
             offsets = book.at(instants[-1])
             wide = {key: max(end, offsets.get(key, 0)) for key, end in upto.items()}
             self._life.refuse(self._life.replaced(wide, anchors, known, shorter=True), anchors)
+
+    def _latest_anchors(self, book: ScopeBook) -> dict[str, Anchor]:
+        """By which records the logs were known when the latest boundary was fixed."""
+        instants = book.instants()
+        found = book.evidence(instants[-1]).get(_ANCHORS, {}) if instants else {}
+        return read_anchors(found, self.scope.space)
 
     def _ranges(
         self,
@@ -258,6 +288,9 @@ class TimePlanner(_Standalone):
             if key not in after
         ]
         joined = tuple(key for key in after if key not in before)
+        # Those with which an epoch begins are not new to the topic.
+        begins = bool(self.scope.epoch) and not before
+        joining = self._from_beginning if begins else self._joining
         ranges = {}
         for key, end in after.items():
             if key in before:
@@ -265,7 +298,7 @@ class TimePlanner(_Standalone):
             elif key in gone:
                 start = 0  # where it began nothing tells any more
             else:
-                start = self._joining(key, known.get(key), end)
+                start = joining(key, known.get(key), end)
             if start > end:
                 problems.append(f"partition {key}: start {start} is beyond end {end}")
             ranges[key] = (start, end)
@@ -278,12 +311,20 @@ class TimePlanner(_Standalone):
         """Where a partition begins that no earlier boundary knows."""
         if self.policies.new_partition_position is NewPartitionPosition.STABLE:
             return end
+        return self._from_beginning(key, known, end)
+
+    def _from_beginning(self, key: str, known: Ends | None, end: int) -> int:
         if known is None:
             raise WindowNotReady(
                 f"partition {key} joins with window {self.window_id}, and no broker offers it now: "
                 f"where it begins cannot be told"
             )
         return min(known.min_offset, end)
+
+
+def _nothing() -> Resolved:
+    """Before a life began: all partitions join with the first window, from their beginning."""
+    return Resolved({})
 
 
 @dataclass
@@ -344,7 +385,10 @@ class ExplicitPlanner(_Standalone):
 
     def plan(self) -> WindowPlan:
         """The plan of these ranges. Raises `WindowNotReady` and `DataLoss` like a time window."""
-        known = self._known
+        known, away = self._known, away_of(self._looked)
+        if waiting := [key for key in self.starting if key in away]:
+            lines = "".join(f"\n  - partition {key}: {away[key]}" for key in waiting)
+            raise WindowNotReady(f"the window waits for brokers that do not answer:{lines}")
         unknown = [key for key in self.starting if key not in known]
         if unknown:
             raise ConfigError(

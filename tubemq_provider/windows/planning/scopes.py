@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tubemq_provider.windows.errors import OtherScopeFound
-from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import Sink
 
-__all__ = ["EXPLICIT_LOOKS", "one_of_each_scope", "refuse_other_scopes"]
+__all__ = ["EXPLICIT_LOOKS", "one_of_each_scope", "refuse_other_scopes", "refuse_stored"]
 
 EXPLICIT_LOOKS: Final = 8
 """Ids of explicit windows do not tell their scope: the markers of so many are read, no more."""
@@ -47,25 +47,57 @@ def refuse_other_scopes(sink: Sink, scope: WindowScope, *, cursor: bool) -> Iter
         raise OtherScopeFound(_refusal(sink, scope, found[0]), scope, found[0])
 
 
-def refuse_beside_cursor(sink: Sink, scope: WindowScope, plan: WindowPlan) -> Iterator[str]:
-    """Raise `OtherScopeFound` if `plan` stands alone and would store what the cursor of the same
-    scope has stored, or will: all from where its first window begins. Yields like the other."""
+def refuse_stored(
+    sink: Sink, scope: WindowScope, plan: WindowPlan, compared: set[str]
+) -> Iterator[str]:
+    """Raise `OtherScopeFound` if `plan` stands alone and would store what another window of the
+    same scope has stored, or will: its cursor all from where its first window begins, windows of
+    explicit offsets theirs, and those of time theirs, for a plan of explicit offsets (boundaries
+    keep windows of time apart). Windows in `compared` are passed over, and those that were looked
+    at added to it. Yields like the other."""
     if not plan.entries:
         return
-    ids = _cursor_windows(sink.window_ids(), scope.h)
-    yield "cursor windows listed"
-    if not ids:
-        return
-    marker = sink.marker(ids[min(ids)])
-    yield "first cursor window read"
-    if marker is None:
-        return
-    begins = marker.plan.bases
-    both = [
-        key for key, (start, end) in plan.ranges.items() if start < end and end > begins.get(key, 0)
-    ]
+    ids = list(sink.window_ids())
+    yield "windows of the scope listed"
+    cursor = _cursor_windows(ids, scope.h)
+    looks = [cursor[min(cursor)]] if cursor else []
+    looks += [id_ for id_ in ids if id_.startswith("x-")]
+    if plan.kind is WindowKind.EXPLICIT:
+        looks += [id_ for id_ in ids if id_.startswith("t-") and _of(id_, scope)]
+    for window_id in looks:
+        if window_id in compared or window_id == plan.window_id:
+            continue
+        marker = sink.marker(window_id)
+        compared.add(window_id)
+        yield "window of the scope read"
+        if marker is not None and marker.plan.h == scope.h:
+            _refuse_shared(scope, plan, marker.plan)
+
+
+def _refuse_shared(scope: WindowScope, plan: WindowPlan, found: WindowPlan) -> None:
+    if found.kind is WindowKind.CURSOR:
+        begins = found.bases
+        both = [
+            key
+            for key, (start, end) in plan.ranges.items()
+            if start < end and end > begins.get(key, 0)
+        ]
+        text = _beside(scope, plan, found, both)
+    else:
+        shared = {
+            key: [low, high]
+            for key, (start, end) in plan.ranges.items()
+            if (low := max(start, found.ranges.get(key, (0, 0))[0]))
+            < (high := min(end, found.ranges.get(key, (0, 0))[1]))
+        }
+        both = list(shared)
+        text = (
+            f"window {plan.window_id} would store records again that window {found.window_id} of "
+            f"the same group has stored: offsets {shared}. Give offsets that no window has, or "
+            f"take another group and another sink; on_other_scope='start_anew' stores them beside"
+        )
     if both:
-        raise OtherScopeFound(_beside(scope, plan, marker.plan, both), scope, marker.plan)
+        raise OtherScopeFound(text, scope, found)
 
 
 def _of(window_id: str, scope: WindowScope) -> bool:

@@ -33,6 +33,7 @@ def outcome(
         position=now.position,
         recovered=now.recovered(scope.h),
         absent=now.absent,
+        begun=now.begun,
         pace=pace,
     )
     if now.plan is None or now.marker is None:

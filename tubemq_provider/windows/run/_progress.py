@@ -44,6 +44,8 @@ class RunProgress:
     - `began`, `ended`: when this try began to read, and when it had published.
     - `past`: epochs of the group that have ended.
     - `absent`: partitions that no broker offers now, with the reason.
+    - `unannounced`: neither cursor nor event says that the group has begun.
+    - `begun`: this run resolved where the group begins; nothing but its event says it so far.
     - `marker`: what the sink has for `plan`; set once the window is known to be written.
     """
 
@@ -61,6 +63,8 @@ class RunProgress:
     ended: datetime | None = None
     past: tuple[str, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
+    unannounced: bool = False
+    begun: bool = False
     warnings: list[str] = field(default_factory=list)
 
     def miss(self, absent: Mapping[str, str]) -> None:

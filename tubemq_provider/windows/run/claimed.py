@@ -83,6 +83,7 @@ class ClaimedRun(CursorRun):
         seqs = cursor_numbers(self._sink.window_ids(), self._scope.h)
         yield "windows listed"
         published: list[WindowPlan] = []
+        self._now.unannounced = position is None
         if position is None:
             yield from self._refuse_other_scopes()
         for seq in sorted(seq for seq in seqs if seq > (position.seq if position else 0)):
@@ -181,6 +182,7 @@ class ClaimedRun(CursorRun):
             plan = self._planner.plan(self._known().frontier)
             yield "plan created"
             if plan is None:
+                yield from self._anchor()
                 return
             book = self._change(
                 lambda book, plan=plan: book.claim(plan, self._store.writer, self._clock())  # type: ignore[misc]
@@ -191,6 +193,14 @@ class ClaimedRun(CursorRun):
                 self._now.plan = plan
                 return
         raise StoreConflict(f"{_ATTEMPTS} windows in a row were claimed by others first")
+
+    def _anchor(self) -> Iterator[str]:
+        """Nothing is new: a position that knows its logs by no record gets some."""
+        position = self._known().position
+        anchored = self._planner.anchored(position)
+        if anchored.last != position.last:
+            self._now.reach(self._change(lambda book: book.anchored(anchored)).position)
+            yield "anchors stored"
 
     # -- 3 check marker, 5 publish ------------------------------------------------------------
 
@@ -204,6 +214,8 @@ class ClaimedRun(CursorRun):
 
     def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:
         """A try that slept for long may find its window published and its marker gone again."""
+        if self._now.unannounced:
+            yield from self._refuse_other_scopes()
         self._keep(self._store.load_cursor())
         yield "claims read again"
         if not self._known().published(plan):

@@ -56,7 +56,7 @@ class CursorRun(WindowRun):
             now.announced = accepted.seq
             now.reach(accepted)
         if cursor is not None and (accepted is None or cursor.seq >= accepted.seq):
-            now.reach(cursor.position)
+            now.reach(_better_known(cursor.position, accepted))
         elif cursor is not None:
             behind = self._sink.marker(cursor_window_id(cursor.seq, self._scope.h))
             yield "marker of cursor read"
@@ -64,11 +64,13 @@ class CursorRun(WindowRun):
         yield from self._follow_markers()
         if now.cursor_missing:
             yield from self._look_for_holes()
+        now.unannounced = now.position is None
         if now.position is None:
             yield from self._look_for_first_plan()
         if now.position is None:
             yield from self._refuse_other_scopes()
             now.reach(self._planner.initial())
+            now.begun = True
             yield "initial position resolved"
 
     def _look_for_first_plan(self) -> Iterator[str]:
@@ -160,6 +162,9 @@ class CursorRun(WindowRun):
         except LogRegression as exc:
             yield from self._find_reset(exc)
             return None
+        if created is None:
+            # The event of this run is what remembers the logs until there is a window.
+            self._now.reach(self._planner.anchored(self._position()))
         yield "plan created"
         return created
 
@@ -181,6 +186,9 @@ class CursorRun(WindowRun):
 
     def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:
         """A try that slept for long may find its window published and its marker gone again."""
+        if self._now.unannounced:
+            # Others may have begun since this group's first window was planned.
+            yield from self._refuse_other_scopes()
         cursor = self._read_cursor()
         yield "cursor read again"
         if cursor is None or cursor.seq < (plan.seq or 0):
@@ -221,3 +229,9 @@ class CursorRun(WindowRun):
     def _look_back(self) -> Pace | None:
         self._now.miss(self._planner.absent(self._position()))
         return self._planner.pace
+
+
+def _better_known(kept: Position, accepted: Position | None) -> Position:
+    """`kept`, or the same position as an event has it, if only that says by which records the logs
+    are known: an empty run took them, and moved no cursor."""
+    return accepted if accepted == kept and accepted.last and not kept.last else kept

@@ -36,6 +36,7 @@ class WindowResult:
     - `recovered`: ids of windows published by runs that never came to say so.
     - `pace`: how fast this or the last window went, by which `max_duration` cuts the next one.
     - `absent`: partitions left to later windows, as no broker offers them now, with the reason.
+    - `begun`: where the group begins was resolved by this run, and only its event remembers it.
     - `gaps`: offset ranges that retention took and `gap_policy="skip"` accepted.
     - `warnings`: for people.
     """
@@ -63,6 +64,7 @@ class WindowResult:
     position: Position | None = None
     recovered: tuple[str, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
+    begun: bool = False
     warnings: tuple[str, ...] = ()
 
     @property

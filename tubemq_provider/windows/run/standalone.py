@@ -7,12 +7,13 @@ stored. This module must not import airflow, pyspark or pyarrow.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from functools import cached_property
 from typing import ClassVar
 
 from tubemq_provider.windows.plan import WindowKind, WindowPlan
 from tubemq_provider.windows.planning.overlaps import refuse_overlaps
 from tubemq_provider.windows.planning.resolve import StandalonePlanner
-from tubemq_provider.windows.planning.scopes import refuse_beside_cursor
+from tubemq_provider.windows.planning.scopes import refuse_stored
 from tubemq_provider.windows.policies import OnOtherScope
 from tubemq_provider.windows.run._progress import appended_before
 from tubemq_provider.windows.run.steps import WindowRun
@@ -25,6 +26,11 @@ class StandaloneRun(WindowRun):
 
     _planner: StandalonePlanner
     _chained: ClassVar[bool] = False
+
+    @cached_property
+    def _compared(self) -> set[str]:
+        """Windows that this run has been compared with."""
+        return set()
 
     # -- 1 load, 2 plan -----------------------------------------------------------------------
 
@@ -58,10 +64,14 @@ class StandaloneRun(WindowRun):
             yield from self._refuse_other_scopes()
         yield from self._refuse_overlaps()
         created = self._planner.plan()
-        if self._planner.policies.on_other_scope is OnOtherScope.FAIL:
-            yield from refuse_beside_cursor(self._sink, self._scope, created)
+        yield from self._refuse_stored(created)
         yield "plan created"
         return created
+
+    def _refuse_stored(self, plan: WindowPlan) -> Iterator[str]:
+        """What other windows of the group have stored is not stored again."""
+        if self._planner.policies.on_other_scope is OnOtherScope.FAIL:
+            yield from refuse_stored(self._sink, self._scope, plan, self._compared)
 
     def _refuse_overlaps(self) -> Iterator[str]:
         """A time window that reaches into published ones would store their records again."""
@@ -75,9 +85,12 @@ class StandaloneRun(WindowRun):
         if self._cleared and not self._sink.exactly_once:
             raise appended_before(plan, self._sink.kind)
 
-    def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:  # noqa: ARG002
-        """A try that slept for long may find another interval published over its own."""
+    def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:
+        """A try that slept for long, or goes on with a plan that was stored, may find that others
+        have published over it: another interval, a cursor, another group."""
         if self._now.replacing is None:
+            yield from self._refuse_other_scopes()
+            yield from self._refuse_stored(plan)
             yield from self._refuse_overlaps()
 
     # -- 6 advance ----------------------------------------------------------------------------

@@ -1,0 +1,178 @@
+"""Lives of logs where little else is known: before a first window, in the first one of an epoch of
+windows of time, after a broker was retired."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.provider.windows.new_lives import LivingEngine, LivingLog
+from tests.provider.windows.test_claims import MemoryClaims
+from tests.provider.windows.world import TOPIC, MemoryBook, MemorySink, Record, World
+from tubemq_client.errors import LogReplaced
+from tubemq_provider.offsets.memory import MemoryOffsetStore
+from tubemq_provider.windows.planning.book import ScopeBook
+from tubemq_provider.windows.planning.resolve import TimePlanner
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.run.kinds import window_run
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.time.timeline import TimelineResolver, record_sample
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+class Samples:
+    """A timeline of a log that is sampled by the hour."""
+
+    def __init__(self, log: LivingLog) -> None:
+        self.log = log
+        self.document: Document | None = None
+
+    def load_timeline(self) -> Document | None:
+        return self.document
+
+    def store_timeline(self, document: Document) -> None:
+        self.document = document
+
+    def take(self, hour: int) -> None:
+        record_sample(TOPIC, self, self.log.ends, lambda: NOON + hour * HOUR)
+
+
+@dataclass
+class Living:
+    """A log of two brokers, what samples it, and runs over it."""
+
+    log: LivingLog = field(default_factory=lambda: LivingLog(partitions=["1:0", "2:0"]))
+
+    def __post_init__(self) -> None:
+        self.world = World(log=self.log, sink=MemorySink(book=MemoryBook()))
+        self.world.engine = LivingEngine(self.log, self.world.sink)
+        self.samples = Samples(self.log)
+
+    def append(self, *counts: int) -> None:
+        for key, count in zip(("1:0", "2:0"), counts, strict=False):
+            self.log.append(key, count)
+
+    def begin_anew(self, *stores: tuple[int, int]) -> None:
+        self.log.begin_anew(*(stores or ((1, 0), (2, 0))))
+
+    def next_window(self, **options: Any) -> WindowResult:
+        return self.world.run(witness=self.log, **options).run()
+
+    def hour(self, number: int, **policies: str) -> WindowResult:
+        world = self.world
+        planner = TimePlanner(
+            world.scope,
+            NOON + number * HOUR,
+            NOON + (number + 1) * HOUR,
+            TimelineResolver(TOPIC, self.samples.load_timeline, lambda: list(self.log.ends())),
+            self.log.ends,
+            world.sink.boundaries,
+            Policies.of(**policies),
+            self.log,
+        )
+        store = MemoryOffsetStore(world.journal, task=f"{number}{world.scope.epoch}")
+        return window_run(planner, store, world.sink, world.engine, attempt="a").run()
+
+    def missing(self) -> list[Record]:
+        held = self.world.sink.records()
+        return [record for record in self.log.all_records() if held[record] != 1]
+
+
+@pytest.fixture
+def living() -> Living:
+    return Living()
+
+
+def test_a_topic_made_anew_before_the_first_window_is_noticed(living: Living) -> None:
+    """An empty run stores nothing but its event: that has to know the logs."""
+    living.append(10, 10)
+    assert living.next_window(initial_position="stable").empty
+    living.begin_anew()
+    living.append(15, 15)
+    with pytest.raises(LogReplaced):
+        living.next_window()
+
+
+def test_empty_runs_learn_the_logs_of_a_position_of_an_earlier_release(living: Living) -> None:
+    living.append(10, 10)
+    living.next_window()
+    journal = living.world.journal
+    for number, text in enumerate(journal.events):
+        event = json.loads(text)
+        del event["position"]["last"]
+        journal.events[number] = json.dumps(event)
+    cursor = json.loads(journal.cursor or "")
+    del cursor["last"]
+    journal.cursor = json.dumps(cursor)
+    assert living.next_window().empty
+    living.begin_anew()
+    living.append(15, 15)
+    with pytest.raises(LogReplaced):
+        living.next_window()
+
+
+def test_claims_learn_the_logs_before_the_first_window(living: Living) -> None:
+    living.append(10, 10)
+    world = living.world
+
+    def run(task: str) -> WindowResult:
+        store = MemoryClaims(world.journal, task=task, dead=set())
+        planner = world.planner(witness=living.log, initial_position="stable")
+        return window_run(planner, store, world.sink, world.engine, attempt=task).run()
+
+    assert run("a").empty
+    living.begin_anew()
+    living.append(15, 15)
+    with pytest.raises(LogReplaced):
+        run("b")
+
+
+@pytest.mark.parametrize("policy", ["earliest", "stable"])
+def test_an_epoch_of_windows_of_time_takes_the_new_life_from_its_beginning(
+    living: Living, policy: str
+) -> None:
+    """The advice of `LogReplaced`, followed: what had come into the new life before its first
+    boundary was in no window of the epoch."""
+    living.samples.take(0)
+    living.append(10, 10)
+    living.samples.take(1)
+    living.hour(0)
+    living.begin_anew()
+    living.append(6, 6)
+    living.samples.take(2)
+    with pytest.raises(LogReplaced, match="offsets epoch c1/orders/g1"):
+        living.hour(1)
+    living.world.begin("life-2")
+    living.samples.document = None  # as the command does
+    living.samples.take(2)
+    assert living.hour(1, new_partition_position=policy).total == 12
+    living.append(20, 20)
+    living.samples.take(3)
+    assert living.hour(2).total == 40
+    assert living.missing() == []
+
+
+def test_a_retired_broker_that_comes_back_with_another_disk_is_noticed(living: Living) -> None:
+    living.samples.take(0)
+    living.append(10, 10)
+    living.samples.take(1)
+    living.hour(0)
+    living.log.partitions.remove("2:0")
+    ScopeBook(living.world.sink.book, living.world.scope).retire(2)  # type: ignore[arg-type]
+    for number in (1, 2):
+        living.append(3)
+        living.samples.take(number + 1)
+        living.hour(number)
+    living.begin_anew((2, 0))
+    living.log.partitions.append("2:0")
+    living.append(0, 6)
+    living.samples.take(4)
+    with pytest.raises(LogReplaced, match="partition 2:0"):
+        living.hour(3)
