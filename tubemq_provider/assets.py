@@ -7,13 +7,13 @@ moving masters must not move offsets. Nothing here opens a connection or reads o
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from airflow.sdk import Asset
 
 from tubemq_provider.sinks.factory import sink_uri
+from tubemq_provider.windows.plan import CLUSTER_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
 __all__ = [
-    "CLUSTER_PATTERN",
     "create_asset",
     "offsets_asset",
     "sanitize_uri",
@@ -29,9 +28,6 @@ __all__ = [
     "to_openlineage",
     "topic_asset",
 ]
-
-CLUSTER_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-"""What a cluster alias may look like."""
 
 
 GROUP = "tubemq"

@@ -18,16 +18,14 @@ from tubemq_provider.sinks._database_address import (
     address_problems,
     place_of,
 )
-from tubemq_provider.sinks.factory import sink_for, sink_word
+from tubemq_provider.sinks.factory import needless_connection, sink_for, sink_word
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from tubemq_provider.windows.protocols import Sink
 
-__all__ = ["needless_connection", "open_sink"]
-
-_LOCAL_SINKS = ("parquet", "sqlite")
+__all__ = ["open_sink"]
 
 _STORAGE_NAMES = {
     "endpoint_url": "endpoint",
@@ -63,13 +61,6 @@ def open_sink(
     if word in DATABASES:
         return sink_for(_with_login(spec, word, found), **options)
     return sink_for(spec, **options, storage_options=_storage_options(found))
-
-
-def needless_connection(spec: str) -> str | None:
-    """Why a connection would have no effect, or None."""
-    word = sink_word(spec)
-    local = word in _LOCAL_SINKS or (word in ("delta", "append") and "://" not in spec)
-    return f"sink_conn_id has no effect: {spec} needs no credentials" if local else None
 
 
 def _with_login(spec: str, word: str, connection: Connection) -> str:

@@ -20,18 +20,19 @@ from tubemq_provider.arguments import check_literals, is_mapped, is_template, pa
 from tubemq_provider.assets import offsets_asset, sink_asset
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.offsets.choose import TaskStore, store_for
-from tubemq_provider.operators.announce import announce
-from tubemq_provider.operators.arguments import (
+from tubemq_provider.ingest.arguments import (
     IngestArguments,
     begins_at_end,
     place_problems,
     says_latest,
 )
+from tubemq_provider.ingest.narrate import Narrator
+from tubemq_provider.offsets.choose import TaskStore, store_for
+from tubemq_provider.operators.announce import announce
 from tubemq_provider.operators.intervals import refuse_interval, run_interval
-from tubemq_provider.operators.job import IngestJob
-from tubemq_provider.operators.narrate import Narrator
+from tubemq_provider.operators.job import open_job
 from tubemq_provider.operators.output import OutputArguments
+from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from tubemq_provider.ingest.job import IngestJob
     from tubemq_provider.windows.protocols import StepObserver
     from tubemq_provider.windows.run.result import WindowResult
 
@@ -200,6 +202,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
     cluster: str
     mode: str
     offset_store: str
+    source: str = FIRST_SOURCE
     _job: IngestJob | None = None
     _killed: bool = False
     _warned: bool = False
@@ -254,7 +257,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
             if arguments.mode == "cursor":
                 refuse_interval(context, planned=lambda: store.load_task_plan() is not None)
             interval = run_interval(context, arguments.granularity)
-            job = self._job = IngestJob(
+            job = self._job = open_job(
                 arguments, hook, interval, stack, timeline=store.load_timeline
             )
             if self._killed:

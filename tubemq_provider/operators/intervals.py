@@ -8,16 +8,15 @@ all of them and are not looked at here. Reads a context, nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from tubemq_client import errors
+from tubemq_provider.ingest.job import Interval
 from tubemq_provider.operators.partitions import partition_end
 from tubemq_provider.windows.canonical import parse_instant
 
 __all__ = ["WINDOW_KEY", "Interval", "no_interval", "refuse_interval", "run_interval"]
-
-Interval = tuple[datetime | None, datetime | None]
 
 WINDOW_KEY = "tubemq_window"
 """Name in a run's conf or params: ``{"start": "<RFC 3339>", "end": "<RFC 3339>"}``."""

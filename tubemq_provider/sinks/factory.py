@@ -33,7 +33,14 @@ from tubemq_provider.sinks._database_address import (
 )
 from tubemq_provider.windows.protocols import Sink
 
-__all__ = ["SUPPORTED", "sink_for", "sink_uri", "sink_word", "spec_problems"]
+__all__ = [
+    "SUPPORTED",
+    "needless_connection",
+    "sink_for",
+    "sink_uri",
+    "sink_word",
+    "spec_problems",
+]
 
 SUPPORTED: Final = (
     "/path or file:///path (Parquet; extra arrow)",
@@ -47,6 +54,7 @@ SUPPORTED: Final = (
 """What `sink_for` understands, for errors and help texts."""
 
 _OBJECTS: Final = ("s3", "gs", "az")
+_LOCAL: Final = ("parquet", "sqlite")
 _WORD: Final = re.compile(r"([A-Za-z][A-Za-z0-9.+_-]*):(.*)", re.DOTALL)
 
 
@@ -123,6 +131,13 @@ def spec_problems(spec: str, *, exactly_once: bool = True) -> list[str]:
     if kind in _OBJECTS and _has_credentials(f"{word}:{rest}"):
         problems.append(CREDENTIALS)
     return problems
+
+
+def needless_connection(spec: str) -> str | None:
+    """Why a connection would have no effect, or None."""
+    word = sink_word(spec)
+    local = word in _LOCAL or (word in ("delta", "append") and "://" not in spec)
+    return f"sink_conn_id has no effect: {spec} needs no credentials" if local else None
 
 
 def _place_problems(place: str) -> list[str]:

@@ -7,10 +7,11 @@ must not do I/O, read a clock, or import airflow, pyspark or pyarrow.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from tubemq_client.model import Anchor
 from tubemq_provider.windows._plan_document import (
@@ -33,6 +34,7 @@ from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.spaces import FIRST_SOURCE, OffsetSpace, space_of
 
 __all__ = [
+    "CLUSTER_PATTERN",
     "PLAN_VERSION",
     "WindowKind",
     "WindowPlan",
@@ -40,6 +42,9 @@ __all__ = [
     "cursor_window_id",
     "time_window_id",
 ]
+
+CLUSTER_PATTERN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+"""What the alias of a cluster may look like: it stands in ids, assets and directories."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,11 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.arguments import parse
 from tubemq_provider.assets import offsets_asset, sink_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.job import IngestJob
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
-from tubemq_provider.operators.arguments import IngestArguments
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
-from tubemq_provider.operators.job import IngestJob
+from tubemq_provider.operators.job import open_job
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.errors import NoInitialPosition, WindowError, WindowNotReady
 from tubemq_provider.windows.run.result import WindowResult
@@ -197,7 +198,7 @@ class Scene:
     def job(self, interval: Any = (None, None), **arguments: Any) -> IngestJob:
         given = {"topic": TOPIC, "group": "lake", "path": str(self.root), "cluster": "test"}
         checked = parse(IngestArguments, {**given, "engine": "inline", **arguments})
-        return IngestJob(checked, self.hook, interval, ExitStack())
+        return open_job(checked, self.hook, interval, ExitStack())
 
     def run(self, interval: Any = (None, None), **arguments: Any) -> WindowResult:
         self.runs += 1

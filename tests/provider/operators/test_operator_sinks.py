@@ -18,11 +18,11 @@ from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
 from tubemq_provider.arguments import parse
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
-from tubemq_provider.operators.arguments import IngestArguments
 from tubemq_provider.operators.destination import open_sink
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
-from tubemq_provider.operators.job import IngestJob
+from tubemq_provider.operators.job import open_job
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.errors import OtherScopeFound
 from tubemq_provider.windows.protocols import Step
@@ -54,7 +54,7 @@ class Scene:
     def run(self, task: str, *, cleared: bool = False, **arguments: Any) -> WindowResult:
         given = {"topic": TOPIC, "group": "lake", "cluster": "test", "engine": "inline"}
         checked = parse(IngestArguments, {**given, "initial_position": "earliest", **arguments})
-        job = IngestJob(checked, self.hook, (None, None), ExitStack())
+        job = open_job(checked, self.hook, (None, None), ExitStack())
         store = MemoryOffsetStore(self.journal, task=task)
         return job.run(store, attempt=task, serialised=True, observer=Silent(), cleared=cleared)
 
@@ -307,7 +307,7 @@ def test_a_database_gets_login_and_password_where_nobody_sees_them(
     monkeypatch.setenv("AIRFLOW_CONN_DB", json.dumps(connection))
     given = {"topic": TOPIC, "group": "lake", "cluster": "test", "engine": "inline"}
     address = {"sink": "postgresql://db/lake?table=orders", "sink_conn_id": "db"}
-    job = IngestJob(parse(IngestArguments, {**given, **address}), hook, (None, None), ExitStack())
+    job = open_job(parse(IngestArguments, {**given, **address}), hook, (None, None), ExitStack())
     url: Any = job._sink._url  # type: ignore[attr-defined]
     assert (url.username, url.password, url.host) == ("me@home", f"{SECRET}/@", "db")
     assert SECRET not in repr(job._sink) + job._sink.identity

@@ -28,12 +28,12 @@ from tubemq_client.testing.clock import ManualClock
 from tubemq_provider.arguments import parse
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.offsets.asset_state import AssetTimeline
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
-from tubemq_provider.operators.arguments import IngestArguments
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.operators.intervals import run_interval
-from tubemq_provider.operators.job import IngestJob
+from tubemq_provider.operators.job import open_job
 from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
@@ -257,7 +257,7 @@ class OnACluster:
         self.runs += 1
         given = {**BASE, "path": str(self.root), "engine": "inline", **arguments}
         with ExitStack() as stack:
-            job = IngestJob(
+            job = open_job(
                 parse(IngestArguments, given),
                 self.hook,
                 (start, end),

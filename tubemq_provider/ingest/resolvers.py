@@ -14,7 +14,7 @@ from tubemq_provider.windows.time.boundaries import Boundaries
 from tubemq_provider.windows.time.timeline import TimelineResolver
 
 if TYPE_CHECKING:
-    from tubemq_provider.operators.arguments import IngestArguments
+    from tubemq_provider.ingest.arguments import IngestArguments
     from tubemq_provider.sources.base import Source
     from tubemq_provider.windows.planning.instants import TimeResolver
     from tubemq_provider.windows.protocols import Document

@@ -1,4 +1,4 @@
-"""Arguments of the ingest operator as one model: the only place where they are judged.
+"""Arguments of an ingest as one model: the only place where they are judged.
 
 Field rules first, then the rules between fields; every problem is listed at once. What combines
 into silence (an option that would have no effect) is refused rather than ignored. Opens nothing.
@@ -18,7 +18,7 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 from tubemq_client import errors
 from tubemq_client.config import FilterItem, GroupName, TopicName
-from tubemq_provider.arguments import (
+from tubemq_provider.ingest.judging import (
     ClusterAlias,
     GivenOffsets,
     TaskArguments,
@@ -27,10 +27,10 @@ from tubemq_provider.arguments import (
     of_topic,
 )
 from tubemq_provider.offsets.choose import StoreName
-from tubemq_provider.operators.destination import needless_connection
-from tubemq_provider.sinks.factory import sink_word, spec_problems
+from tubemq_provider.sinks.factory import needless_connection, sink_word, spec_problems
 from tubemq_provider.sinks.parquet import local_root
 from tubemq_provider.windows.policies import end_word, words_in
+from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 __all__ = ["IngestArguments", "begins_at_end", "place_problems", "says_latest"]
 
@@ -155,8 +155,10 @@ Filters = Annotated[tuple[FilterItem, ...], BeforeValidator(_one_or_more), Field
 
 
 class IngestArguments(TaskArguments):
-    """Arguments of `TubeMQSparkIngestOperator`; its docstring says what each means."""
+    """What an ingest is told, by Airflow's operators and Dagster's assets alike;
+    docs/airflow.md says what each means."""
 
+    source: str = FIRST_SOURCE
     topic: TopicName
     group: GroupName
     path: Annotated[str | None, AfterValidator(_of_path)] = None
@@ -228,6 +230,12 @@ class IngestArguments(TaskArguments):
         """The sink, as `sink_for` takes it."""
         return self.sink or self.path or ""
 
+    def offsets(self, name: str) -> dict[str, int | str]:
+        """Offsets by partition key that the argument `name` gives, bare or below the topic. Raises
+        `ValueError` with every problem, each beginning with the name."""
+        given = getattr(self, name) or {}
+        return of_topic(given, self.topic, name, words=True, source=self.source)
+
     def _of_sink(self) -> list[str]:
         spec = self.destination
         if (self.path is None) == (self.sink is None):
@@ -279,7 +287,7 @@ class IngestArguments(TaskArguments):
             value = getattr(self, name)
             if isinstance(value, dict) and not is_template(value):
                 try:
-                    of_topic(value, self.topic, name, words=True)
+                    self.offsets(name)
                 except ValueError as exc:
                     problems.append(str(exc))
         return problems
@@ -290,7 +298,7 @@ class IngestArguments(TaskArguments):
         if not all(sides) or any(is_template(side) for side in sides):
             return []
         try:
-            start, end = (of_topic(side or {}, self.topic, "", words=True) for side in sides)
+            start, end = (self.offsets(name) for name in ("starting_offsets", "ending_offsets"))
         except ValueError:
             return []  # listed as a problem of one side
         problems = [f"starting_offsets: {key} is missing" for key in sorted(end.keys() - start)]

@@ -16,7 +16,7 @@ from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError, ConnectError, ProtocolViolation
 from tubemq_provider.hooks.failures import explained, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.operators.narrate import NarratedEngine, Narrator
+from tubemq_provider.ingest.narrate import NarratedEngine, Narrator
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.policies import Policies

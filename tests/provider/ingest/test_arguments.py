@@ -8,7 +8,7 @@ import pytest
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.arguments import check_literals, is_template, of_topic, parse
-from tubemq_provider.operators.arguments import IngestArguments
+from tubemq_provider.ingest.arguments import IngestArguments
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 

@@ -1,4 +1,4 @@
-"""What a run tells the people who read its task log.
+"""What a run tells the people who read its log.
 
 A first line from where to where, progress while records are read, a last line with what came of it;
 the run's inner steps are for debugging. Told through the engine, which alone knows the plan and the
@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.errors import WindowError
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class Narrator:
             "partition %s: %s of at most %s records; in all %s of %s, %s/s, at most %.0f s left",
             key,
             _number(records),
-            _number(SPACE.entries(start, end)),
+            _number(plan.space.entries(start, end)),
             _number(total),
             _number(plan.entries),
             _number(int(rate)),

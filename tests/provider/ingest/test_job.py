@@ -1,0 +1,116 @@
+"""The composition root: whatever the source is, the same words make the same windows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.toy_source.source import LineSource, open_source
+from tubemq_client.errors import ConfigError
+from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.job import IngestJob, needs_interval
+from tubemq_provider.ingest.judging import parse
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.windows import spaces
+from tubemq_provider.windows.protocols import Step
+from tubemq_provider.windows.run.result import WindowResult
+
+BASE = {"topic": "orders", "group": "lake", "cluster": "main", "source": "lines"}
+
+
+@pytest.fixture(autouse=True)
+def lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(spaces.SOURCES, "lines", "tests.kit.toy_source")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> LineSource:
+    topic = tmp_path / "cluster" / "orders"
+    topic.mkdir(parents=True)
+    (topic / "north.0").write_text("a\nb\nc\n")
+    (topic / "south.0").write_text("d\n")
+    return open_source(str(topic.parent), identity="main", topic="orders", group="lake")
+
+
+class Silent:
+    def at(self, step: Step, point: str) -> None:
+        """Nothing."""
+
+
+def job(source: LineSource, root: Path, /, **given: Any) -> IngestJob:
+    arguments = parse(IngestArguments, {**BASE, "path": str(root), "engine": "inline", **given})
+    return IngestJob(arguments, source, ParquetSink(root), ExitStack())
+
+
+def run(source: LineSource, root: Path, journal: MemoryJournal, **given: Any) -> WindowResult:
+    store = MemoryOffsetStore(journal, task=str(len(journal.events)))
+    made = job(source, root, **given)
+    return made.run(store, attempt=store.writer, serialised=True, observer=Silent())
+
+
+def test_a_source_that_it_does_not_know_has_cursor_and_explicit_windows(
+    source: LineSource, tmp_path: Path
+) -> None:
+    journal, root = MemoryJournal(), tmp_path / "lake"
+    cursor = {"initial_position": {"north.0": 1, "south.0": "earliest"}, "max_records": 2}
+
+    first = run(source, root, journal, **cursor, commit_to_broker=True)
+    second = run(source, root, journal, **cursor)
+    explicit = {"starting_offsets": {"north.0": 0}, "ending_offsets": {"north.0": 1}}
+    third = run(source, root, journal, mode="time", on_other_scope="start_anew", **explicit)
+
+    assert (first.total, second.total, third.total) == (2, 1, 1)
+    assert source.mirrored == {"north.0": 2, "south.0": 1}
+
+
+def test_offsets_are_judged_by_the_kind_of_source() -> None:
+    given = {**BASE, "path": "/lake", "engine": "inline", "initial_position": {"1:0": 28}}
+
+    with pytest.raises(ConfigError, match=r"initial_position: .*'<place>\.<number>'"):
+        parse(IngestArguments, given)
+    with pytest.raises(ConfigError, match="no source of kind 'elsewhere'"):
+        parse(IngestArguments, {**given, "source": "elsewhere"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("cluster", "other"), ("topic", "payments"), ("group", "mart")]
+)
+def test_a_source_of_another_identity_is_refused(
+    name: str, value: str, source: LineSource, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: the source is .*, the arguments are for"):
+        job(source, tmp_path / "lake", **{name: value})
+
+
+def test_a_source_of_another_kind_is_refused(source: LineSource, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="kind: the source is 'lines', the arguments are for"):
+        job(source, tmp_path / "lake", source="tubemq")
+
+
+def test_the_spark_engine_says_what_it_cannot_read(source: LineSource, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no Spark source for 'lines'; use engine='inline'"):
+        job(source, tmp_path / "lake", engine="session")
+
+
+def test_a_window_of_time_needs_an_interval_from_somewhere() -> None:
+    given = {**BASE, "path": "/lake", "engine": "inline", "mode": "time", "boundaries": {}}
+    arguments = parse(IngestArguments, {**given, "boundaries": "/boundaries.json"})
+
+    assert needs_interval(arguments, (None, None))
+    cursor = parse(IngestArguments, {**BASE, "path": "/lake", "engine": "inline"})
+    assert not needs_interval(cursor, (None, None))
+
+
+def test_nothing_of_a_framework_is_imported() -> None:
+    code = (
+        "import sys, tubemq_provider.ingest.job;"
+        "loaded = {m.partition('.')[0] for m in sys.modules};"
+        "assert not {'airflow', 'dagster', 'pyspark'} & loaded"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

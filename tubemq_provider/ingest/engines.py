@@ -1,0 +1,78 @@
+"""From checked arguments to the engine that executes the plan: the one place that names engines.
+
+An engine is imported when it is asked for, with what it needs. This module must not decide what is
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.windows.spaces import FIRST_SOURCE
+
+if TYPE_CHECKING:
+    from tubemq_provider.ingest.arguments import IngestArguments
+    from tubemq_provider.sources.base import Source
+    from tubemq_provider.windows.policies import Policies
+    from tubemq_provider.windows.protocols import Engine
+
+__all__ = ["ENGINES", "make_engine"]
+
+_LOCAL_SPARK: Final = "local[2]"
+
+
+def make_engine(
+    arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
+) -> Engine:
+    """The engine that `arguments` name; `stack` stops what it starts. Raises `errors.ConfigError`
+    for one that cannot read such a source, and `MissingExtraError`."""
+    return ENGINES[arguments.engine](arguments, source, policies, stack)
+
+
+def _inline(
+    arguments: IngestArguments,
+    source: Source,
+    policies: Policies,
+    stack: ExitStack,  # noqa: ARG001 - starts nothing
+) -> Engine:
+    from tubemq_provider.engines.inline import InlineEngine
+
+    return InlineEngine.for_source(
+        source, policies=policies, target_file_bytes=arguments.target_file_bytes
+    )
+
+
+def _session(
+    arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
+) -> Engine:
+    kind = source.space.source
+    if kind != FIRST_SOURCE:
+        raise ConfigError(
+            f"engine='session' has no Spark source for {kind!r}; use engine='inline'",
+            subject="engine",
+        )
+    from tubemq_provider.engines.session import SessionEngine
+
+    # A progress bar in a log is a page of carriage returns.
+    conf = {"spark.ui.showConsoleProgress": "false", **arguments.spark_conf}
+    engine = SessionEngine(
+        source.settings(),
+        master=conf.pop("spark.master", _LOCAL_SPARK),
+        conf=conf,
+        gap_policy=policies.gap_policy.value,
+        corrupt_records=policies.corrupt_records.value,
+        landing=arguments.landing,
+        target_file_bytes=arguments.target_file_bytes,
+    )
+    stack.callback(engine.stop)
+    return engine
+
+
+ENGINES: Final[Mapping[str, Callable[[IngestArguments, Source, Policies, ExitStack], Engine]]] = {
+    "session": _session,
+    "inline": _inline,
+}
+"""By the word of the argument `engine`."""

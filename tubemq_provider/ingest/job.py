@@ -1,0 +1,225 @@
+"""From checked arguments to a window run: which planner, store, sink and engine they mean.
+
+The other half of an operator or an asset, without its framework: it can be read, and tested,
+without a Dag. The source and the sink are handed in, opened by whoever can read connections; the
+rules of windows are left to `windows`. This module must not know a kind of source, sink or store.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.engines import make_engine
+from tubemq_provider.ingest.narrate import Log, NarratedEngine, Narrator
+from tubemq_provider.ingest.resolvers import make_resolver
+from tubemq_provider.windows.errors import WindowError
+from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.book import retired_brokers
+from tubemq_provider.windows.planning.budgets import ByteBudget
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.resolve import (
+    ExplicitPlanner,
+    StandalonePlanner,
+    TimePlanner,
+)
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.run.epochs import stored_epoch
+from tubemq_provider.windows.run.kinds import window_run
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tubemq_provider.sources.base import Source
+    from tubemq_provider.windows.protocols import (
+        Document,
+        Engine,
+        OffsetStore,
+        Sink,
+        StepObserver,
+    )
+    from tubemq_provider.windows.run.result import WindowResult
+
+__all__ = ["IngestJob", "Interval", "needs_interval"]
+
+Interval = tuple["datetime | None", "datetime | None"]
+"""The instants that a run stands for, where it stands for any."""
+
+
+class IngestJob:
+    """One window's worth of work. Use it once; `cancel` may come from a signal handler.
+
+    `interval` is the run's own, the default of a time window; `stack` closes the source and what
+    the engine leaves open; `timeline` loads what the `timeline` resolver reads. Raises
+    `errors.ConfigError` if the source is not the one that the arguments are for.
+    """
+
+    def __init__(
+        self,
+        arguments: IngestArguments,
+        source: Source,
+        sink: Sink,
+        stack: ExitStack,
+        *,
+        interval: Interval = (None, None),
+        timeline: Callable[[], Document | None] = lambda: None,
+    ) -> None:
+        _check_identity(arguments, source)
+        self._arguments = arguments
+        self._source = stack.enter_context(source)
+        self._sink = sink
+        self._interval = interval
+        self._timeline = timeline
+        self._cancelled = threading.Event()
+        self._policies = Policies.of(
+            gap_policy=arguments.gap_policy,
+            on_offset_regression=arguments.on_offset_regression,
+            new_partition_position=arguments.new_partition_position,
+            corrupt_records=arguments.corrupt_records,
+            on_clear=arguments.on_clear,
+            on_other_scope=arguments.on_other_scope,
+        )
+        self._engine = make_engine(arguments, source, self._policies, stack)
+        self._told_engine: Engine = self._engine
+
+    def run(
+        self,
+        store: OffsetStore,
+        *,
+        attempt: str,
+        serialised: bool,
+        observer: StepObserver,
+        cleared: bool = False,
+    ) -> WindowResult:
+        """All eight steps. `attempt` names this try; `serialised` says no other run overlaps,
+        `cleared` that somebody asked for a run that was done to be done again."""
+        if self._cancelled.is_set():
+            raise WindowError("the task was killed before it began")
+        return window_run(
+            self._planner(self._scope(store), serialised=serialised),
+            store,
+            self._sink,
+            self._told_engine,
+            attempt=attempt,
+            observer=observer,
+            cleared=cleared,
+            mirror=self._source.mirror if self._arguments.commit_to_broker else None,
+        ).run()
+
+    def cancel(self) -> None:
+        """End at the next point between two actions, or inside the engine. Returns soon."""
+        self._cancelled.set()
+        self._engine.cancel()
+
+    def narrator(self, log: Log) -> Narrator:
+        """Tells a task's log what is done, and ends a cancelled run."""
+        found = Narrator(log, self._cancelled, self._arguments.destination or self._sink.identity)
+        self._told_engine = NarratedEngine(self._engine, found)
+        return found
+
+    def _scope(self, store: OffsetStore) -> WindowScope:
+        """What the window belongs to, in the group's present epoch unless the task names one."""
+        arguments = self._arguments
+        return WindowScope(
+            self._source.identity,
+            arguments.topic,
+            arguments.group,
+            self._sink.identity,
+            arguments.filters,
+            stored_epoch(store) if arguments.epoch is None else arguments.epoch,
+            self._source.space.source,
+        )
+
+    def _planner(
+        self, scope: WindowScope, *, serialised: bool
+    ) -> CursorPlanner | StandalonePlanner:
+        arguments = self._arguments
+        if arguments.mode == "cursor":
+            return self._cursor_planner(scope, serialised=serialised)
+        if arguments.by == "explicit":
+            return ExplicitPlanner(
+                scope,
+                arguments.offsets("starting_offsets"),
+                arguments.offsets("ending_offsets"),
+                self._source.ends,
+                self._policies,
+                self._source.life(),
+            )
+        start, end = self._window()
+        resolver = make_resolver(arguments, self._source, self._timeline)
+        return TimePlanner(
+            scope,
+            start,
+            end,
+            resolver,
+            self._source.ends,
+            self._sink.boundaries,
+            self._policies,
+            self._source.life(),
+        )
+
+    def _cursor_planner(self, scope: WindowScope, *, serialised: bool) -> CursorPlanner:
+        return CursorPlanner(
+            scope,
+            self._source.ends,
+            self._initial_position(),
+            self._arguments.max_records,
+            self._policies,
+            serialised,
+            self._byte_budget(),
+            self._arguments.max_duration,
+            self._source.life(),
+            lambda: retired_brokers(self._sink.boundaries, scope),
+        )
+
+    def _byte_budget(self) -> ByteBudget | None:
+        arguments = self._arguments
+        if arguments.max_bytes is None:
+            return None
+        source = self._source
+        return ByteBudget(source.topic, arguments.max_bytes, source.probe(), source.space)
+
+    def _initial_position(self) -> str | Mapping[str, object] | None:
+        given = self._arguments.initial_position
+        if isinstance(given, dict):
+            return {self._arguments.topic: self._arguments.offsets("initial_position")}
+        return given
+
+    def _window(self) -> tuple[datetime, datetime]:
+        """The window of time: as given, or the run's own. Raises `errors.ConfigError`."""
+        if self._arguments.start and self._arguments.end:
+            return self._arguments.start, self._arguments.end
+        start, end = self._interval
+        if start is None or end is None or start >= end:
+            raise ConfigError(
+                "the window has no interval: give start and end", subject="time window"
+            )
+        return start, end
+
+
+def needs_interval(arguments: IngestArguments, interval: Interval) -> bool:
+    """Whether a window of time is asked for, and neither the arguments nor the run say which."""
+    if arguments.mode != "time" or arguments.by == "explicit" or arguments.start is not None:
+        return False
+    start, end = interval
+    return start is None or end is None or start >= end
+
+
+_IDENTITY = ("kind", "cluster", "topic", "group")
+
+
+def _check_identity(arguments: IngestArguments, source: Source) -> None:
+    """Progress must not end up under another cluster's, topic's or group's name."""
+    asked = (arguments.source, arguments.cluster, arguments.topic, arguments.group)
+    given = (source.space.source, source.identity, source.topic, source.group)
+    problems = [
+        f"{name}: the source is {theirs!r}, the arguments are for {mine!r}"
+        for name, mine, theirs in zip(_IDENTITY, asked, given, strict=True)
+        if mine != theirs
+    ]
+    if problems:
+        raise ConfigError(problems, subject="source")
