@@ -1,0 +1,420 @@
+"""Bodies become columns: every record is a row, several, or named as bad with its reason."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tubemq_client.errors import ConfigError, CorruptRecord
+from tubemq_client.tdmsg import TDMsgBuilder
+from tubemq_provider.files.columns import RECORDS
+from tubemq_provider.rows.decoding import BadRecord, Rejects, RowDecoder
+from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.windows.errors import CountMismatch
+
+pa = pytest.importorskip("pyarrow")
+
+
+def batch(bodies: list[bytes], schema: Any) -> Any:
+    """Records 0, 1, … of partition 1:0 with these bodies."""
+    count = len(bodies)
+    columns = {
+        "topic": ["demo"] * count,
+        "partition": ["1:0"] * count,
+        "offset": [28 * i for i in range(count)],
+        "batch_offset": [0] * count,
+        "message_id": list(range(100, 100 + count)),
+        "msg_time": [None] * count,
+        "stream_id": ["s"] * count,
+        "attributes": [[("n", str(i))] for i in range(count)],
+        "value": bodies,
+    }
+    return pa.RecordBatch.from_pydict(columns, RECORDS.arrow_schema()).select(schema.names)
+
+
+def decode(spec: Any, bodies: list[bytes]) -> tuple[list[dict[str, Any]], list[BadRecord]]:
+    """Rows with their offset and decoded columns, and what was set aside."""
+    bad: list[BadRecord] = []
+    parsed = DecodeSpec.parse(spec)
+    decoder = RowDecoder(parsed)
+    rejects = Rejects("quarantine", bad.append)
+    rows = decoder.rows(batch(bodies, decoder.read_schema), rejects)
+    assert rows.schema == decoder.schema
+    rows.validate(full=True)
+    assert rejects.count == len(bad)
+    left_out = (
+        set(RECORDS.names) - {"offset"} - ({"value"} if "value" in rows.schema.names else set())
+    )
+    names = [name for name in rows.schema.names if name not in left_out]
+    return rows.select(names).to_pylist(), bad
+
+
+JSON = {
+    "format": "json",
+    "schema": "id bigint, name string, at timestamp, d date, s struct<x: int>",
+}
+
+
+def test_json_objects_become_typed_columns_beside_offsets() -> None:
+    rows, bad = decode(
+        JSON,
+        [
+            b'{"id": 1, "name": "a", "at": "2026-11-21T08:15:00+02:00", "d": "2026-11-21"}',
+            b'{"id": 2, "s": {"x": 5}, "other": [1, 2]}',
+            b"{}",
+        ],
+    )
+    assert bad == []
+    at = datetime(2026, 11, 21, 6, 15, tzinfo=UTC)
+    assert rows[0] == {
+        "offset": 0, "id": 1, "name": "a", "at": at, "d": date(2026, 11, 21), "s": None
+    }  # fmt: skip
+    assert (rows[1]["id"], rows[1]["s"], rows[2]["id"]) == (2, {"x": 5}, None)
+
+
+def test_bad_bodies_are_named_with_place_id_bytes_and_reason() -> None:
+    bodies = [
+        b'{"id": 1}',
+        b'{"id": "x"}',
+        b"",
+        b'{"id": 2}',
+        b"null",
+        b'{"id": 3}{"id": 4}',
+        b"\xff",
+    ]
+    rows, bad = decode(JSON, bodies)
+    assert [row["id"] for row in rows] == [1, 2]
+    assert [row["offset"] for row in rows] == [0, 84]
+    assert [entry.position for entry in bad] == [1, 2, 4, 5, 6]
+    assert [entry.message_id for entry in bad] == [101, 102, 104, 105, 106]
+    assert [entry.data for entry in bad] == [bodies[i] for i in (1, 2, 4, 5, 6)]
+    assert "changed from number to string" in bad[0].reason
+    assert "not an object" in bad[2].reason
+    assert all(entry.partition.key == "1:0" and entry.reason for entry in bad)
+
+
+def test_a_pretty_printed_object_and_braces_in_strings_are_sound() -> None:
+    rows, bad = decode(
+        JSON, [b'{\n  "id": 7,\n  "name": "a\\nb"\n}', b'{"name": "} x {"}', b' {"id":8} ']
+    )
+    assert bad == []
+    assert [(row["id"], row["name"]) for row in rows] == [(7, "a\nb"), (None, "} x {"), (8, None)]
+
+
+def test_unknown_fields_fail_on_request() -> None:
+    rows, bad = decode({**JSON, "unknown_fields": "fail"}, [b'{"id": 1}', b'{"idd": 1}'])
+    assert (len(rows), len(bad)) == (1, 1)
+    assert "idd" in bad[0].reason or "nexpected" in bad[0].reason
+
+
+PIECES = st.sampled_from(
+    [
+        *(
+            b'{"id": 1}',
+            b'{"id":2,"name":"x"}',
+            b"{}",
+            b"null",
+            b"[]",
+            b"5",
+            b'"',
+            b"\n",
+            b" ",
+            b"}",
+        ),
+        *(b"{", b",", b"a,b", b'"a', b'1,"b"', b"1,x", b"2", b"\r", b"\xff", b'{"s":{"x":[null]}}'),
+    ]
+)
+INNER = st.one_of(st.none(), st.integers(-5, 5), st.text(max_size=2))
+VALUE = st.one_of(
+    st.none(),
+    st.integers(),
+    st.text(max_size=4),
+    st.lists(st.none(), max_size=2),
+    st.dictionaries(st.just("x"), INNER),
+)
+BODY = st.one_of(
+    st.lists(PIECES, max_size=4).map(b"".join),
+    st.binary(max_size=12),
+    st.dictionaries(st.sampled_from(["id", "name", "s", "z"]), VALUE, max_size=3).map(
+        lambda found: json.dumps(found).encode()
+    ),
+)
+CSV = {"format": "csv", "schema": "id bigint, name string"}
+
+
+@pytest.mark.parametrize("spec", [JSON, CSV], ids=["json", "csv"])
+@settings(max_examples=150, deadline=None)
+@given(bodies=st.lists(BODY, max_size=7))
+def test_a_body_decodes_alike_alone_and_among_others(
+    spec: dict[str, Any], bodies: list[bytes]
+) -> None:
+    rows, bad = decode(spec, bodies)
+    assert sorted(
+        [row["offset"] // 28 for row in rows] + [entry.position for entry in bad]
+    ) == list(range(len(bodies)))
+    for row in rows:
+        alone, none = decode(spec, [bodies[row["offset"] // 28]])
+        assert none == []
+        assert [{**row, "offset": 0}] == alone
+    for entry in bad:
+        none, alone_bad = decode(spec, [bodies[entry.position]])
+        assert (none, len(alone_bad)) == ([], 1)
+
+
+def test_delimited_text_is_typed_with_and_without_zones() -> None:
+    spec = {
+        "format": "csv", "schema": "id int, p decimal(10,2), at timestamp, n string",
+        "delimiter": "|", "null_values": ["", "-"],
+    }  # fmt: skip
+    rows, bad = decode(
+        spec,
+        [
+            b"1|2.50|2026-11-21 08:15:00|a",
+            b"2|-|2026-11-21T08:15:00Z|b\n",
+            b'3||-|"x|y\nz"',
+            b"4|1",
+            b"",
+            b"five|1|-|c",
+            b'6|1|-|"open',
+            b"7|1|-|last",
+        ],
+    )
+    at = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
+    assert [row["id"] for row in rows] == [1, 2, 3, 6, 7]
+    assert [row["p"] for row in rows] == [
+        Decimal("2.50"),
+        None,
+        None,
+        Decimal("1.00"),
+        Decimal("1.00"),
+    ]
+    assert [row["at"] for row in rows] == [at, at, None, None, None]
+    assert [row["n"] for row in rows] == ["a", "b", "x|y\nz", "open", "last"]
+    assert [entry.position for entry in bad] == [3, 4, 5]
+
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "tags", "type": {"type": "map", "values": "int"}},
+        {"name": "key", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+    ],
+}
+
+
+def test_avro_data_are_decoded_behind_a_registry_header() -> None:
+    fastavro = pytest.importorskip("fastavro")
+    at = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
+    key = "12345678-1234-5678-1234-567812345678"
+    datum = {"id": 5, "note": None, "at": at, "tags": {"a": 1}, "key": key, "kind": "B"}
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(AVRO), datum)
+    sound = b"\0\0\0\0\1" + stream.getvalue()
+    spec = {"format": "avro", "schema": json.dumps(AVRO), "skip_bytes": 5}
+    rows, bad = decode(spec, [sound, sound + b"x", sound[:-3], b"", sound])
+    assert rows[0] == {"offset": 0, **datum, "tags": [("a", 1)]}
+    assert [row["offset"] for row in rows] == [0, 112]
+    assert [entry.position for entry in bad] == [1, 2, 3]
+    assert "1 bytes are left" in bad[0].reason
+
+
+def descriptors() -> str:
+    """`demo.Order`, built without protoc."""
+    from google.protobuf import descriptor_pb2 as pb
+    from google.protobuf import timestamp_pb2
+
+    file = pb.FileDescriptorProto(name="demo.proto", package="demo", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    item = file.message_type.add(name="Item")
+    item.field.add(name="sku", number=1, type="TYPE_STRING", label="LABEL_OPTIONAL")
+    order = file.message_type.add(name="Order")
+    order.field.add(name="id", number=1, type="TYPE_UINT64", label="LABEL_OPTIONAL")
+    order.field.add(
+        name="items", number=2, type="TYPE_MESSAGE", label="LABEL_REPEATED", type_name=".demo.Item"
+    )
+    order.field.add(
+        name="at", number=3, type="TYPE_MESSAGE", label="LABEL_OPTIONAL",
+        type_name=".google.protobuf.Timestamp",
+    )  # fmt: skip
+    known = pb.FileDescriptorProto()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(known)
+    return base64.b64encode(pb.FileDescriptorSet(file=[known, file]).SerializeToString()).decode()
+
+
+def test_protobuf_messages_become_columns(tmp_path: Path) -> None:
+    (tmp_path / "set").write_bytes(base64.b64decode(descriptors()))
+    spec = DecodeSpec.parse(
+        {"format": "protobuf", "message": "demo.Order", "schema_file": str(tmp_path / "set")}
+    )
+    sound = b"\x08\x07\x12\x03\x0a\x01a\x1a\x02\x08\x0a"
+    rows, bad = decode(json.loads(spec.to_json()), [sound, b"\x08", b"", sound])
+    at = datetime(1970, 1, 1, 0, 0, 10, tzinfo=UTC)
+    assert rows[0] == {"offset": 0, "id": Decimal(7), "items": [{"sku": "a"}], "at": at}
+    assert (rows[1]["id"], rows[1]["at"], rows[1]["offset"]) == (Decimal(0), None, 56)
+    assert [entry.position for entry in bad] == [1]
+    with pytest.raises(ConfigError, match=r"has no message 'demo\.Nothing'"):
+        RowDecoder(DecodeSpec.parse({**json.loads(spec.to_json()), "message": "demo.Nothing"}))
+
+
+def packed(*bodies: bytes, attributes: str = "streamId=a&dt=1") -> bytes:
+    builder = TDMsgBuilder()
+    for body in bodies:
+        builder.add(attributes, body)
+    return builder.build(1_700_000_000_000)
+
+
+def test_a_pack_is_a_row_for_each_of_its_records() -> None:
+    rows, bad = decode("tdmsg", [packed(b"x", b"y"), b"no pack", packed(b"z")])
+    assert [row["value"] for row in rows] == [b"x", b"y", b"z"]
+    assert [row["packed_index"] for row in rows] == [0, 1, 0]
+    assert [row["offset"] for row in rows] == [0, 0, 56]
+    assert dict(rows[0]["packed_attributes"]) == {"streamId": "a", "dt": "1"}
+    assert rows[0]["packed_time"] == datetime.fromtimestamp(1_700_000_000, UTC)
+    assert [(entry.position, entry.data) for entry in bad] == [(1, b"no pack")]
+
+
+def test_records_of_a_pack_are_decoded_further_and_bad_ones_named_by_themselves() -> None:
+    spec = {"format": "tdmsg", "then": {"format": "csv", "schema": "id int, name string"}}
+    rows, bad = decode(spec, [packed(b"1,a", b"oops", b"2,b"), packed(b"3,c")])
+    assert [(row["offset"], row["packed_index"], row["id"]) for row in rows] == [
+        (0, 0, 1),
+        (0, 2, 2),
+        (28, 0, 3),
+    ]
+    assert [(entry.position, entry.data) for entry in bad] == [(0, b"oops")]
+    assert bad[0].reason.startswith("record 1 of the pack: ")
+
+
+def lengths(records: Any, *, least: int = 0) -> Any:
+    """A function as users write it."""
+    import pyarrow.compute as pc
+
+    sizes = pc.binary_length(records.column("value"))
+    too_short = pc.less(sizes, least)
+    return pa.RecordBatch.from_pydict(
+        {"n": sizes, "more": sizes, "_error": pc.if_else(too_short, "too short", None)}
+    )
+
+
+def test_a_function_of_the_users_decodes_and_says_what_is_bad() -> None:
+    spec = {
+        "format": "function", "function": f"{__name__}.lengths", "schema": "n bigint",
+        "arguments": {"least": 2},
+    }  # fmt: skip
+    rows, bad = decode(spec, [b"abc", b"a", b"ab"])
+    assert rows == [{"offset": 0, "n": 3}, {"offset": 56, "n": 2}]
+    assert [(entry.position, entry.reason) for entry in bad] == [(1, "too short")]
+
+
+def test_a_function_that_loses_records_is_refused() -> None:
+    spec = {"format": "function", "function": f"{__name__}.loses", "schema": "n bigint"}
+    with pytest.raises(ConfigError, match="gave 1 rows for 2 records"):
+        decode(spec, [b"a", b"b"])
+
+
+def loses(records: Any) -> Any:
+    return pa.RecordBatch.from_pydict({"n": [1]})
+
+
+def test_a_decoder_that_does_not_account_for_a_record_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoder = RowDecoder(DecodeSpec.parse(JSON))
+    honest = decoder._body.decode
+
+    def forgetful(records: Any) -> Any:
+        found = honest(records)
+        found.rows, found.origin = found.rows.slice(1), found.origin[1:]
+        return found
+
+    monkeypatch.setattr(decoder._body, "decode", forgetful)
+    with pytest.raises(CountMismatch, match="of 2 records"):
+        decoder.rows(batch([b"{}", b"{}"], decoder.read_schema), Rejects("drop"))
+
+
+def test_without_a_policy_a_bad_record_fails_the_read_with_its_place() -> None:
+    decoder = RowDecoder(DecodeSpec.parse(JSON))
+    with pytest.raises(CorruptRecord) as caught:
+        decoder.rows(batch([b"{}", b"oops"], decoder.read_schema), Rejects("fail"))
+    said = str(caught.value)
+    assert "record 1 of the batch at offset 0 of partition 1:0 (message id 101)" in said
+    assert "corruptRecords=drop" in said
+
+
+def test_columns_and_a_prefix_settle_names_that_clash() -> None:
+    spec = {"format": "json", "schema": "topic string, value string"}
+    with pytest.raises(ConfigError, match="columns: topic are decoded too"):
+        RowDecoder(DecodeSpec.parse(spec))
+    kept = RowDecoder(DecodeSpec.parse({**spec, "columns": ["partition", "offset"]}))
+    assert kept.schema.names == ["partition", "offset", "topic", "value"]
+    prefixed = RowDecoder(DecodeSpec.parse({**spec, "columns": ["topic"], "prefix": "j_"}))
+    assert prefixed.schema.names == ["topic", "j_topic", "j_value"]
+    assert prefixed.ddl == "`topic` string, `j_topic` string, `j_value` string"
+
+
+def test_an_empty_batch_has_the_schema_too() -> None:
+    for spec in (JSON, CSV, "tdmsg"):
+        assert decode(spec, []) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ("xml", "format: 'xml' is none of json"),
+        ("json", "schema: is needed by format 'json'"),
+        (
+            {"format": "csv", "schema": "a int", "skip_bytes": 5},
+            "skip_bytes: is not used by format",
+        ),
+        ({"format": "protobuf"}, "message: is needed"),
+        (
+            {"format": "json", "schema": "a int", "columns": ["ofset"]},
+            "columns: 'ofset' is none of",
+        ),
+        ({"format": "csv", "schema": "a int", "delimiter": "||"}, "is not one ASCII character"),
+        ("{oops", "not valid JSON"),
+        ({"format": "avro", "schema_file": "/nowhere"}, "schema_file: /nowhere"),
+    ],
+)
+def test_a_wrong_spec_is_named(spec: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        DecodeSpec.parse(spec)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"format": "json", "schema": "a map<string,int>"}, "is a map, which JSON bodies cannot"),
+        ({"format": "csv", "schema": "a array<int>"}, "is nested, which delimited text cannot"),
+        ({"format": "json", "schema": "a itn"}, "'itn' is no type"),
+        ({"format": "avro", "schema": '{"type": "string"}'}, "is not a record's"),
+        ({"format": "avro", "schema": "{"}, "no Avro schema"),
+        ({"format": "function", "function": "nowhere.f", "schema": "a int"}, "No module named"),
+    ],
+)
+def test_a_schema_that_cannot_be_filled_is_named(spec: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RowDecoder(DecodeSpec.parse(spec))
+    assert sentence in str(caught.value)
+
+
+def test_a_spec_travels_as_text() -> None:
+    spec = DecodeSpec.parse(
+        {"format": "tdmsg", "then": {**CSV, "null_values": ["-"]}, "prefix": "x"}
+    )
+    assert DecodeSpec.parse(spec.to_json()) == spec

@@ -1,0 +1,82 @@
+"""Many bodies in one parse, and the bad ones found by halving.
+
+Arrow's readers take a whole block or refuse it. So a block that is refused is cut in two until what
+is left is one body, whose error is its reason: as many parses as a few bad bodies cost. This module
+must not know a format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Bad", "Decoded", "joined", "parse_halving"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A body that is no row: its place in the batch, why, and its bytes if they are only a part of
+    the record's body."""
+
+    index: int
+    reason: str
+    data: bytes | None = None
+
+
+@dataclass(slots=True)
+class Decoded:
+    """Rows, and for each the place of its record in the batch, ascending. `empty` are the places of
+    sound bodies that hold no row at all, as an empty pack does."""
+
+    rows: pa.RecordBatch
+    origin: list[int]
+    bad: list[Bad] = field(default_factory=list)
+    empty: list[int] = field(default_factory=list)
+
+
+def joined(bodies: pa.BinaryArray) -> pa.Buffer:
+    """The bodies, a newline behind each, without an object per body."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lines = pa.ListArray.from_arrays(pa.array([0, len(bodies)], pa.int32()), bodies)
+    return pc.binary_join(lines, b"\n")[0].as_buffer()
+
+
+def parse_halving(
+    bodies: pa.BinaryArray,
+    places: list[int],
+    parse: Callable[[pa.BinaryArray], pa.RecordBatch],
+    schema: pa.Schema,
+) -> Decoded:
+    """`parse` makes exactly one row of each sound body, or raises what Arrow raises. `places` says
+    where in the batch each body is."""
+    import pyarrow as pa
+
+    found: list[pa.RecordBatch] = []
+    origin: list[int] = []
+    bad: list[Bad] = []
+    waiting = [(0, len(bodies))] if len(bodies) else []
+    while waiting:
+        start, end = waiting.pop()
+        reason = "it does not hold exactly one row"
+        try:
+            rows = parse(bodies.slice(start, end - start))
+        except pa.ArrowException as error:
+            rows, reason = None, str(error).splitlines()[0]
+        if rows is not None and rows.num_rows == end - start:
+            found.append(rows)
+            origin += places[start:end]
+        elif end - start == 1:
+            bad.append(Bad(places[start], reason))
+        else:
+            middle = (start + end) // 2
+            waiting += [(middle, end), (start, middle)]
+    table = pa.Table.from_batches(found, schema).combine_chunks()
+    batches = table.to_batches()
+    rows = batches[0] if batches else pa.RecordBatch.from_pylist([], schema)
+    return Decoded(rows, origin, bad)

@@ -1,0 +1,205 @@
+"""Schemas as Spark SQL writes them, to Arrow and back: ``id bigint, tags array<string>``.
+
+One notation for the inline engine and for Spark, which has its own parser and is not needed here.
+Columns are nullable and times are UTC microseconds, as everywhere in this project. This module must
+not know records.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from tubemq_client.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ddl_of", "parse_ddl"]
+
+_TOKEN: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*)|([0-9]+)|([<>(),:]))")
+_DEEPEST: Final = 64
+"""Types may nest so deep."""
+
+
+def parse_ddl(text: str) -> pa.Schema:
+    """The Arrow schema of `text`. Raises `ConfigError` that quotes what is not understood."""
+    import pyarrow as pa
+
+    parser = _Parser(text)
+    fields = parser.fields(closing=None)
+    names = [field.name.lower() for field in fields]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"column {twice[0]!r} is named twice", subject="schema")
+    return pa.schema(fields)
+
+
+def ddl_of(fields: Iterable[pa.Field]) -> str:
+    """The schema as Spark SQL writes it. Raises `ConfigError` for a type Spark does not have."""
+    return ", ".join(f"{_quoted(field.name)} {_type_text(field.type)}" for field in fields)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _simple() -> dict[str, pa.DataType]:
+    import pyarrow as pa
+
+    return {
+        "boolean": pa.bool_(),
+        "tinyint": pa.int8(),
+        "smallint": pa.int16(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }
+
+
+_ALIASES: Final = {
+    "bool": "boolean",
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "real": "float",
+    "dec": "decimal",
+    "numeric": "decimal",
+}
+
+
+def _type_text(type_: pa.DataType) -> str:
+    import pyarrow.types as pt
+
+    for name, simple in _simple().items():
+        if type_.equals(simple):
+            return name
+    if pt.is_decimal128(type_):
+        return f"decimal({type_.precision},{type_.scale})"
+    if pt.is_struct(type_):
+        members = ", ".join(f"{_quoted(f.name)}: {_type_text(f.type)}" for f in type_)
+        return f"struct<{members}>"
+    if pt.is_list(type_):
+        return f"array<{_type_text(type_.value_type)}>"
+    if pt.is_map(type_):
+        return f"map<{_type_text(type_.key_type)}, {_type_text(type_.item_type)}>"
+    known = ", ".join((*_simple(), "decimal", "array", "map", "struct"))
+    raise ConfigError(f"type {type_} is none of {known}", subject="schema")
+
+
+class _Parser:
+    """Recursive descent over the tokens of one schema."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._depth = 0
+        self._simple = _simple()
+
+    def fields(self, closing: str | None) -> list[pa.Field]:
+        """``name type, name: type`` up to `closing`, or the end."""
+        import pyarrow as pa
+
+        found = []
+        while True:
+            name = self._name()
+            self._skip(":")
+            found.append(pa.field(name, self._type()))
+            if self._skip(","):
+                continue
+            if (closing is None and self._is_over()) or (closing and self._skip(closing)):
+                return found
+            raise self._wrong("a comma or the end")
+
+    def _type(self) -> pa.DataType:
+        word = self._name().lower()
+        word = _ALIASES.get(word, word)
+        if word in self._simple:
+            return self._simple[word]
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise self._wrong(f"at most {_DEEPEST} types in each other")
+        made = self._nested(word)
+        self._depth -= 1
+        return made
+
+    def _nested(self, word: str) -> pa.DataType:
+        import pyarrow as pa
+
+        if word == "decimal":
+            return self._decimal()
+        if word in ("array", "map", "struct"):
+            self._need("<")
+            if word == "struct":
+                return pa.struct(self.fields(closing=">"))
+            first = self._type()
+            if word == "array":
+                self._need(">")
+                return pa.list_(first)
+            self._need(",")
+            second = self._type()
+            self._need(">")
+            return pa.map_(first, second)
+        known = ", ".join((*self._simple, "decimal(p,s)", "array<…>", "map<…>", "struct<…>"))
+        raise ConfigError(
+            f"{self._text!r}: {word!r} is no type; known are {known}", subject="schema"
+        )
+
+    def _decimal(self) -> pa.DataType:
+        import pyarrow as pa
+
+        precision, scale = 10, 0
+        if self._skip("("):
+            precision = self._number()
+            if self._skip(","):
+                scale = self._number()
+            self._need(")")
+        if not (0 < precision <= 38 and 0 <= scale <= precision):
+            raise self._wrong("decimal(p,s) with p from 1 to 38 and s from 0 to p")
+        return pa.decimal128(precision, scale)
+
+    def _next(self) -> re.Match[str] | None:
+        return _TOKEN.match(self._text, self._at)
+
+    def _name(self) -> str:
+        found = self._next()
+        if found is None or (found[1] is None and found[2] is None):
+            raise self._wrong("a name")
+        self._at = found.end()
+        return found[1].replace("``", "`") if found[1] is not None else found[2]
+
+    def _number(self) -> int:
+        found = self._next()
+        if found is None or found[3] is None:
+            raise self._wrong("a number")
+        self._at = found.end()
+        return int(found[3])
+
+    def _skip(self, mark: str) -> bool:
+        found = self._next()
+        if found is None or found[4] != mark:
+            return False
+        self._at = found.end()
+        return True
+
+    def _need(self, mark: str) -> None:
+        if not self._skip(mark):
+            raise self._wrong(repr(mark))
+
+    def _is_over(self) -> bool:
+        return not self._text[self._at :].strip()
+
+    def _wrong(self, wanted: str) -> ConfigError:
+        rest = self._text[self._at :].strip()[:40] or "the end"
+        return ConfigError(
+            f"{self._text!r}: expected {wanted} before {rest!r}; write 'id bigint, tags "
+            "array<string>'",
+            subject="schema",
+        )

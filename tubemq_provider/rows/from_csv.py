@@ -1,0 +1,121 @@
+"""Delimited text, one row a body, by Arrow's reader.
+
+A body with a line break is read by itself, so that a quote that is not closed cannot take its
+neighbours along; all others are read together. This module must not decide what becomes of bad
+bodies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.rows.bulk import Bad, Decoded, joined, parse_halving
+from tubemq_provider.rows.spec import SUBJECT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tubemq_provider.rows.spec import DecodeSpec
+
+__all__ = ["CsvBodies"]
+
+
+class CsvBodies:
+    """Bodies that have the columns of `schema` in its order. Times may carry a zone; without one
+    they are UTC. A trailing line break is not part of the row."""
+
+    def __init__(self, schema: pa.Schema, spec: DecodeSpec) -> None:
+        import pyarrow as pa
+
+        self.schema = schema
+        self._spec = spec
+        if nested := [item.name for item in schema if pa.types.is_nested(item.type)]:
+            raise ConfigError(
+                f"schema: column {nested[0]!r} is nested, which delimited text cannot fill",
+                subject=SUBJECT,
+            )
+        self._types = {item.name: item.type for item in schema}
+        self._without_zone = {
+            name: pa.timestamp("us") if pa.types.is_timestamp(type_) else type_
+            for name, type_ in self._types.items()
+        }
+
+    def decode(self, records: pa.RecordBatch) -> Decoded:
+        """See `BodyDecoder`."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        bodies = pc.replace_substring_regex(records.column("value"), rb"\r?\n$", b"")
+        broken = pc.match_substring_regex(bodies, rb"[\r\n]")
+        blank = pc.equal(pc.binary_length(bodies), 0)
+        odd = pc.or_(broken, blank).to_pylist()
+        places = [place for place, is_odd in enumerate(odd) if not is_odd]
+        found = parse_halving(
+            bodies.take(pa.array(places, pa.int64())), places, self._parse, self.schema
+        )
+        parts, bad = (
+            [found],
+            [Bad(p, "the body is empty") for p, b in enumerate(blank.to_pylist()) if b],
+        )
+        for place, is_broken in enumerate(broken.to_pylist()):
+            if is_broken:
+                one = bodies.slice(place, 1)
+                parts.append(parse_halving(one, [place], self._parse, self.schema))
+        return _merged(parts, bad)
+
+    def _parse(self, bodies: pa.BinaryArray) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        data = joined(bodies)
+        try:
+            table = self._read(data, self._without_zone)
+        except pa.ArrowInvalid:
+            if self._types == self._without_zone:
+                raise
+            table = self._read(data, self._types)
+        rows = table.cast(self.schema).combine_chunks().to_batches()
+        return rows[0] if rows else pa.RecordBatch.from_pylist([], self.schema)
+
+    def _read(self, data: pa.Buffer, types: dict[str, pa.DataType]) -> pa.Table:
+        import pyarrow as pa
+        from pyarrow import csv as reader
+
+        return reader.read_csv(
+            pa.BufferReader(data),
+            read_options=reader.ReadOptions(
+                use_threads=False, block_size=data.size + 1, column_names=self.schema.names
+            ),
+            parse_options=reader.ParseOptions(
+                delimiter=self._spec.delimiter,
+                quote_char=self._spec.quote,
+                newlines_in_values=True,
+                ignore_empty_lines=False,
+            ),
+            convert_options=reader.ConvertOptions(
+                column_types=types,
+                null_values=list(self._spec.null_values),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
+
+def _merged(parts: list[Decoded], bad: list[Bad]) -> Decoded:
+    """Rows of all parts, in the order of their records."""
+    import pyarrow as pa
+
+    if len(parts) == 1:
+        return Decoded(parts[0].rows, parts[0].origin, sorted(bad + parts[0].bad, key=_place))
+    rows = pa.Table.from_batches([part.rows for part in parts]).combine_chunks()
+    origin = [place for part in parts for place in part.origin]
+    order = sorted(range(len(origin)), key=origin.__getitem__)
+    batches = rows.take(pa.array(order, pa.int64())).combine_chunks().to_batches()
+    found = batches[0] if batches else parts[0].rows
+    for part in parts:
+        bad = bad + part.bad
+    return Decoded(found, [origin[i] for i in order], sorted(bad, key=_place))
+
+
+def _place(bad: Bad) -> int:
+    return bad.index

@@ -1,0 +1,83 @@
+"""Bodies decoded by a function of the user's, named by its dotted path.
+
+It gets a record batch (the columns that stay, ``value``, and what identifies a record) and returns
+one with as many rows. A column ``_error`` of texts, null for sound rows, says which are bad. What
+it raises fails the read: it is a fault of the function, not of a record. This module must not
+catch that.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.rows.bulk import Bad, Decoded
+from tubemq_provider.rows.spec import SUBJECT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tubemq_provider.rows.spec import DecodeSpec
+
+__all__ = ["ERROR", "FunctionBodies"]
+
+ERROR: Final = "_error"
+
+
+class FunctionBodies:
+    """Calls the function once for each batch. Columns are cast to `schema` where Arrow can do so
+    without loss; others than those of the schema are left out."""
+
+    def __init__(self, schema: pa.Schema, spec: DecodeSpec) -> None:
+        self.schema = schema
+        self._name = spec.function or ""
+        self._arguments = dict(spec.arguments)
+        self._function = _found(self._name)
+
+    def decode(self, records: pa.RecordBatch) -> Decoded:
+        """See `BodyDecoder`."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        result = self._function(records, **self._arguments)
+        rows = self._one_batch(result, records.num_rows)
+        known = dict(zip(rows.schema.names, rows.columns, strict=True))
+        if missing := [name for name in self.schema.names if name not in known]:
+            raise ConfigError(f"{self._name} gave no column {missing[0]!r}", subject=SUBJECT)
+        made = pa.RecordBatch.from_arrays(
+            [known[item.name].cast(item.type) for item in self.schema], schema=self.schema
+        )
+        if ERROR not in known:
+            return Decoded(made, list(range(made.num_rows)))
+        sound = pc.is_null(known[ERROR])
+        reasons = enumerate(known[ERROR].to_pylist())
+        bad = [Bad(place, str(reason)) for place, reason in reasons if reason is not None]
+        origin = [place for place, is_sound in enumerate(sound.to_pylist()) if is_sound]
+        return Decoded(made.filter(sound), origin, bad)
+
+    def _one_batch(self, result: Any, wanted: int) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        if isinstance(result, pa.Table):
+            batches = result.combine_chunks().to_batches()
+            result = batches[0] if batches else pa.RecordBatch.from_pylist([], result.schema)
+        if not isinstance(result, pa.RecordBatch) or result.num_rows != wanted:
+            what = f"{result.num_rows} rows" if hasattr(result, "num_rows") else repr(type(result))
+            raise ConfigError(
+                f"{self._name} gave {what} for {wanted} records; return a RecordBatch with a row "
+                f"for each, and a text in the column {ERROR!r} for those that are bad",
+                subject=SUBJECT,
+            )
+        return result
+
+
+def _found(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    try:
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"function: {path!r}: {error}", subject=SUBJECT) from error
+    if not callable(function):
+        raise ConfigError(f"function: {path!r} cannot be called", subject=SUBJECT)
+    return function

@@ -1,0 +1,162 @@
+"""JSON objects, one a body, by Arrow's reader.
+
+That reader takes values one after the other, and is not safe for some that are no objects (a bare
+``null`` ends the process). So each body goes to it only if it begins like an object and nothing can
+follow that object; any other is read by Python first, and written anew. This module must not
+decide what becomes of bad bodies.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.rows.bulk import Bad, Decoded, joined, parse_halving
+from tubemq_provider.rows.spec import SUBJECT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["JsonBodies", "infer_schema"]
+
+_OBJECT: Final = rb"^[ \t]*\{"
+_MORE: Final = rb"\}[ \t\r]*[^ \t\r,\]}]"
+"""After a closing brace come a comma, another bracket or the end, unless it is in a string."""
+
+
+class JsonBodies:
+    """Bodies that are JSON objects with the fields of `schema`; missing ones are null.
+
+    Strings become times and dates where the schema says so. `unknown_fields` that ``fail`` make a
+    body bad; ignored ones cost nothing.
+    """
+
+    def __init__(self, schema: pa.Schema, unknown_fields: str = "ignore") -> None:
+        import pyarrow as pa
+
+        self.schema = schema
+        if maps := [item.name for item in schema if "map<" in str(item.type)]:
+            raise ConfigError(
+                f"schema: column {maps[0]!r} is a map, which JSON bodies cannot fill; name its "
+                "keys as a struct, or use a function",
+                subject=SUBJECT,
+            )
+        self._read_as = pa.schema([_read_as(item) for item in schema])
+        self._unknown = "error" if unknown_fields == "fail" else "ignore"
+
+    def decode(self, records: pa.RecordBatch) -> Decoded:
+        """See `BodyDecoder`."""
+        bodies, places, bad = _sorted_out(records.column("value"))
+        decoded = parse_halving(bodies, places, self._parse, self.schema)
+        return Decoded(decoded.rows, decoded.origin, sorted(bad + decoded.bad, key=_place))
+
+    def _parse(self, bodies: pa.BinaryArray) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        table = _read(joined(bodies), self._read_as, self._unknown)
+        rows = table.select(self.schema.names).cast(self.schema).combine_chunks().to_batches()
+        return rows[0] if rows else pa.RecordBatch.from_pylist([], self.schema)
+
+
+def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
+    """The schema that Arrow finds for objects; bad bodies count for nothing, nor do fields that
+    were always null."""
+    import pyarrow as pa
+
+    sound, _, _ = _sorted_out(bodies)
+    found = pa.schema([])
+    waiting = [(0, len(sound))] if len(sound) else []
+    while waiting:
+        start, end = waiting.pop()
+        try:
+            found = pa.unify_schemas(
+                [found, _read(joined(sound.slice(start, end - start)), None, "infer").schema],
+                promote_options="permissive",
+            )
+        except pa.ArrowException:
+            if end - start > 1:
+                middle = (start + end) // 2
+                waiting += [(middle, end), (start, middle)]
+    return pa.schema([_spark_like(item) for item in found if not pa.types.is_null(item.type)])
+
+
+def _read(data: pa.Buffer, schema: pa.Schema | None, unknown: str) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import json as reader
+
+    return reader.read_json(
+        pa.BufferReader(data),
+        read_options=reader.ReadOptions(use_threads=False, block_size=data.size + 1),
+        parse_options=reader.ParseOptions(
+            explicit_schema=schema, newlines_in_values=False, unexpected_field_behavior=unknown
+        ),
+    )
+
+
+def _sorted_out(bodies: pa.BinaryArray) -> tuple[pa.BinaryArray, list[int], list[Bad]]:
+    """What Arrow may read, where in the batch that is, and what is no object."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    plain = pc.and_not(
+        pc.match_substring_regex(bodies, _OBJECT),
+        pc.or_(pc.match_substring_regex(bodies, _MORE), pc.match_substring(bodies, b"\n")),
+    )
+    if pc.all(plain).as_py():
+        return bodies, list(range(len(bodies))), []
+    kept: list[bytes] = []
+    places: list[int] = []
+    bad: list[Bad] = []
+    for place, (body, is_plain) in enumerate(
+        zip(bodies.to_pylist(), plain.to_pylist(), strict=True)
+    ):
+        try:
+            kept.append(body if is_plain else _one_line(body))
+            places.append(place)
+        except (ValueError, TypeError, RecursionError) as error:
+            bad.append(Bad(place, str(error).splitlines()[0]))
+    return pa.array(kept, pa.binary()), places, bad
+
+
+def _one_line(body: bytes | None) -> bytes:
+    found = json.loads(body or b"", parse_constant=_refuse)
+    if not isinstance(found, dict):
+        raise TypeError(f"it is JSON of another kind ({type(found).__name__}), not an object")
+    return json.dumps(found).encode()
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _place(bad: Bad) -> int:
+    return bad.index
+
+
+def _read_as(item: pa.Field) -> pa.Field:
+    """Dates are read as the text they are, and cast."""
+    import pyarrow as pa
+
+    return item.with_type(pa.string()) if pa.types.is_date(item.type) else item
+
+
+def _spark_like(item: pa.Field) -> pa.Field:
+    import pyarrow as pa
+
+    return pa.field(item.name, _widened(item.type))
+
+
+def _widened(type_: pa.DataType) -> pa.DataType:
+    """An inferred type that schemas can say: times are UTC microseconds, unknown is a string."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(type_):
+        return pa.timestamp("us", tz="UTC")
+    if pa.types.is_null(type_) or pa.types.is_time(type_):
+        return pa.string()
+    if pa.types.is_list(type_):
+        return pa.list_(_widened(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([_spark_like(item) for item in type_])
+    return type_

@@ -1,0 +1,49 @@
+"""From Python values to Arrow rows, where a parser makes objects anyway.
+
+Dicts stand for structs and maps; what Arrow does not take as it is (dicts of maps, UUIDs) is turned
+first, and only in columns that can have it. This module must not know a format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["arrow_rows"]
+
+
+def arrow_rows(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """A row for each mapping; missing keys are null."""
+    import pyarrow as pa
+
+    columns = []
+    for item in schema:
+        cells = [value.get(item.name) for value in values]
+        if _needs_turning(item.type):
+            cells = [_turned(cell, item.type) for cell in cells]
+        columns.append(pa.array(cells, item.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _needs_turning(type_: pa.DataType) -> bool:
+    import pyarrow.types as pt
+
+    return bool(pt.is_nested(type_) or pt.is_string(type_))
+
+
+def _turned(value: Any, type_: pa.DataType) -> Any:
+    import pyarrow.types as pt
+
+    if value is None:
+        return None
+    if pt.is_map(type_):
+        return [(key, _turned(item, type_.item_type)) for key, item in value.items()]
+    if pt.is_list(type_):
+        return [_turned(item, type_.value_type) for item in value]
+    if pt.is_struct(type_):
+        return {item.name: _turned(value.get(item.name), item.type) for item in type_}
+    return str(value) if isinstance(value, UUID) else value

@@ -1,0 +1,184 @@
+"""What a user says of bodies: `decode="json"`, or a mapping with the format, schema and options.
+
+`DecodeSpec` is checked when it is made, all problems at once, is plain JSON on its way to
+executors, and holds what files said (schemas, descriptors), so that tasks need no file. This module
+must not decode anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.files.columns import RECORDS
+
+__all__ = ["FORMATS", "SUBJECT", "DecodeSpec"]
+
+SUBJECT: Final = "decode"
+
+FORMATS: Final = ("json", "csv", "avro", "protobuf", "tdmsg", "function")
+
+_TAKES: Final = {
+    "json": {"schema", "schema_file", "unknown_fields"},
+    "csv": {"schema", "schema_file", "delimiter", "quote", "null_values"},
+    "avro": {"schema", "schema_file", "skip_bytes"},
+    "protobuf": {"message", "schema_file", "descriptor", "skip_bytes"},
+    "tdmsg": {"then"},
+    "function": {"function", "schema", "schema_file", "arguments"},
+}
+"""Beside `format`, `columns` and `prefix`, which all of them take."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeSpec:
+    """How bodies become columns.
+
+    `format`: ``json``, ``csv``, ``avro``, ``protobuf``, ``tdmsg`` (InLong's packed bodies, whose
+    records `then` decodes, or gives as they are) or ``function`` (`function` is the dotted path of
+    one that takes and returns Arrow; `arguments` are handed to it by name).
+
+    `schema`: as Spark SQL writes it, for avro its own JSON. `schema_file` holds the same in a file
+    on the driver; for json it may be missing: then the schema of the first records is kept there.
+    For protobuf it is a file descriptor set, which `descriptor` holds in base64 on the way, and
+    `message` the full name.
+
+    `columns` are the columns of records that stay (default: all without ``value``), `prefix` is put
+    before the names of decoded ones. `unknown_fields`: ``ignore`` or ``fail``. `skip_bytes` of each
+    body come before the data (5 for schema registries).
+    """
+
+    format: str
+    schema: str | None = None
+    schema_file: str | None = None
+    message: str | None = None
+    descriptor: str | None = None
+    function: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    then: DecodeSpec | None = None
+    columns: tuple[str, ...] = tuple(name for name in RECORDS.names if name != "value")
+    prefix: str = ""
+    delimiter: str = ","
+    quote: str = '"'
+    null_values: tuple[str, ...] = ("",)
+    unknown_fields: str = "ignore"
+    skip_bytes: int = 0
+
+    @classmethod
+    def parse(cls, given: str | Mapping[str, Any] | DecodeSpec) -> DecodeSpec:
+        """From ``"json"``, ``"package.module.function"``, JSON text or a mapping; reads schema
+        files. Raises `ConfigError` with every problem."""
+        if isinstance(given, DecodeSpec):
+            return given
+        document = _document(given)
+        problems = _problems(document)
+        if problems:
+            raise ConfigError(problems, subject=SUBJECT)
+        known = dict(document)
+        for name in ("columns", "null_values"):
+            if name in known:
+                known[name] = tuple(known[name])
+        if known.get("then") is not None:
+            known["then"] = cls.parse(known["then"])
+        return _with_files(cls(**known))
+
+    def to_json(self) -> str:
+        """Text that `parse` reads back, without what is as by default."""
+        return json.dumps(self.document(), sort_keys=True)
+
+    def document(self) -> dict[str, Any]:
+        """The same as plain values."""
+        plain = DecodeSpec(self.format)
+        found = {
+            item.name: value
+            for item in fields(self)
+            if (value := getattr(self, item.name)) != getattr(plain, item.name)
+        }
+        if self.then is not None:
+            found["then"] = self.then.document()
+        return {"format": self.format, **found}
+
+    def with_schema(self, schema: str) -> DecodeSpec:
+        """The same with what was found for `schema`."""
+        return replace(self, schema=schema, schema_file=None)
+
+
+def _document(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(given, Mapping):
+        return dict(given)
+    text = given.strip()
+    if text.startswith("{"):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"not valid JSON: {error}", subject=SUBJECT) from error
+        return dict(found)
+    if text not in FORMATS and "." in text:
+        return {"format": "function", "function": text}
+    return {"format": text}
+
+
+def _problems(document: Mapping[str, Any]) -> list[str]:
+    format_ = document.get("format")
+    if format_ not in FORMATS:
+        known = ", ".join(FORMATS)
+        return [f"format: {format_!r} is none of {known}, and no dotted path of a function"]
+    takes = _TAKES[format_] | {"format", "columns", "prefix"}
+    problems = [
+        f"{name}: is not used by format {format_!r}, which takes {', '.join(sorted(takes))}"
+        for name in document
+        if name not in takes
+    ]
+    problems += _missing(format_, document)
+    unknown = [name for name in document.get("columns", ()) if name not in RECORDS.names]
+    problems += [f"columns: {name!r} is none of {', '.join(RECORDS.names)}" for name in unknown]
+    if document.get("unknown_fields", "ignore") not in ("ignore", "fail"):
+        problems.append("unknown_fields: is neither 'ignore' nor 'fail'")
+    skip = document.get("skip_bytes", 0)
+    if isinstance(skip, bool) or not isinstance(skip, int) or skip < 0:
+        problems.append(f"skip_bytes: {skip!r} is not a whole number >= 0")
+    for name in ("delimiter", "quote"):
+        if name in document and len(str(document[name]).encode()) != 1:
+            problems.append(f"{name}: {document[name]!r} is not one ASCII character")
+    if isinstance(document.get("then"), Mapping) and document["then"].get("format") == "tdmsg":
+        problems.append("then: packed bodies do not hold packed bodies")
+    return problems
+
+
+def _missing(format_: str, document: Mapping[str, Any]) -> list[str]:
+    has_schema = bool(document.get("schema") or document.get("schema_file"))
+    problems = []
+    if format_ in ("json", "csv", "avro", "function") and not has_schema:
+        more = ", or a file to keep what is inferred once" if format_ == "json" else ""
+        problems.append(f"schema: is needed by format {format_!r} (or 'schema_file'{more})")
+    if format_ == "protobuf":
+        if not document.get("message"):
+            problems.append("message: is needed by format 'protobuf' ('package.Message')")
+        if not (document.get("schema_file") or document.get("descriptor")):
+            problems.append(
+                "schema_file: is needed by format 'protobuf': a file descriptor set (protoc "
+                "--include_imports --descriptor_set_out=FILE)"
+            )
+    if format_ == "function" and not document.get("function"):
+        problems.append("function: is needed ('package.module.name')")
+    return problems
+
+
+def _with_files(spec: DecodeSpec) -> DecodeSpec:
+    if spec.schema_file is None or spec.schema is not None or spec.descriptor is not None:
+        return spec
+    path = Path(spec.schema_file)
+    if spec.format == "json" and not path.exists():
+        return spec  # `inference` makes it
+    try:
+        data = path.read_bytes()
+        if spec.format == "protobuf":
+            text = base64.b64encode(data).decode("ascii")
+            return replace(spec, descriptor=text, schema_file=None)
+        return replace(spec, schema=data.decode("utf-8").strip(), schema_file=None)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"schema_file: {path}: {error}", subject=SUBJECT) from error
