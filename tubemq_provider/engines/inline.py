@@ -11,19 +11,26 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.files.columns import columns_of
+from tubemq_provider.engines.sampling import first_bodies
+from tubemq_provider.files.columns import ColumnSet, columns_of
 from tubemq_provider.files.locations import Location, location_of
 from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, CorruptFile
 from tubemq_provider.files.writer import ROW_GROUP_BYTES, StagedWriter, with_pieces
+from tubemq_provider.rows.decoding import Rejects, RowDecoder
+from tubemq_provider.rows.inference import settle
+from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.base import RecordReader, Source
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging
 from tubemq_provider.windows.spaces import FIRST_SOURCE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["InlineEngine", "ReadObserver"]
 
@@ -44,6 +51,9 @@ class InlineEngine:
     written when about `row_group_bytes` of records have come together. With `target_file_bytes` a
     file takes records of several ranges until it is that large. `corrupt` is where the reader puts
     records that fail their checksum, if they are to be kept.
+
+    `decode` makes typed rows of bodies; what stays of a record is then its own `columns`. Records
+    that do not decode follow `corrupt_records`: ``fail``, ``drop`` or ``quarantine``.
     """
 
     name = "inline"
@@ -58,6 +68,8 @@ class InlineEngine:
         target_file_bytes: int | None = None,
         compression: str = "snappy",
         corrupt: CorruptFile | None = None,
+        decode: DecodeSpec | None = None,
+        corrupt_records: str = "fail",
     ) -> None:
         known = columns_of(kind)
         columns = known.names if columns is None else columns
@@ -73,6 +85,13 @@ class InlineEngine:
         self._open_reader = open_reader
         self._known = known
         self._columns = tuple(columns)
+        self._decode = decode
+        self._decoder: RowDecoder | None = None
+        if decode is not None and (decode.format != "json" or decode.schema is not None):
+            self._decoder = _decoder(
+                decode, known
+            )  # what is wrong with it is told before any reading
+        self._corrupt_records = corrupt_records
         self._row_group_bytes = row_group_bytes
         self._target_file_bytes = target_file_bytes
         self._compression = compression
@@ -88,13 +107,23 @@ class InlineEngine:
         def open_reader(plan: WindowPlan) -> AbstractContextManager[RecordReader]:
             return source.open_reader(plan, policies, quarantine=corrupt.add)
 
-        return cls(open_reader, kind=source.space.source, corrupt=corrupt, **options)
+        return cls(
+            open_reader,
+            kind=source.space.source,
+            corrupt=corrupt,
+            corrupt_records=policies.corrupt_records.value,
+            **options,
+        )
 
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
         """A file per range, or files of about `target_file_bytes`; none without records."""
         self._stop_if_cancelled(f"window {plan.window_id}")
-        counted = _Counted(dict.fromkeys(plan.ranges, 0))
+        counted = _Counted(dict.fromkeys(plan.ranges, 0), dict.fromkeys(plan.ranges, 0))
+        rejects = Rejects(self._corrupt_records, self._corrupt.add)
         location = location_of(staging)
+        if self._decode is not None and self._decoder is None:
+            settled = settle(self._decode, lambda: self._sample(plan))
+            self._decoder = _decoder(settled, self._known)
         with (
             self._corrupt.into(location, _ASIDE),
             self._open_reader(plan) as reader,
@@ -102,12 +131,12 @@ class InlineEngine:
         ):
             for range_ in plan.reads():
                 known_gaps = len(reader.stats.gaps)
-                self._write(reader, range_, writer, counted, progress)
+                self._write(reader, range_, _Output(writer, rejects, counted), progress)
                 found = [[gap.start, gap.end] for gap in reader.stats.gaps[known_gaps:]]
                 if found:
                     counted.gaps.setdefault(range_.partition.key, []).extend(found)
                 progress("range written")
-            corrupt, last = reader.stats.corrupt, dict(reader.stats.last)
+            corrupt, last = reader.stats.corrupt + rejects.count, dict(reader.stats.last)
         return IngestCounts(
             counted.records,
             counted.bytes,
@@ -117,6 +146,7 @@ class InlineEngine:
             last=last,
             files=with_pieces(writer.files, writer.pieces),
             set_aside=(_ASIDE,) if len(self._corrupt) else (),
+            read=None if self._decoder is None else counted.read,
         )
 
     def cancel(self) -> None:
@@ -127,11 +157,22 @@ class InlineEngine:
         if self._cancelled.is_set():
             raise WindowError(f"cancelled while reading {what}")
 
+    def _sample(self, plan: WindowPlan) -> pa.BinaryArray:
+        with self._open_reader(plan) as reader:
+            return first_bodies(reader, plan)
+
+    @property
+    def _schema(self) -> pa.Schema:
+        """Of what is written."""
+        if self._decoder is not None:
+            return self._decoder.schema
+        return self._known.arrow_schema(self._columns)
+
     def _writer(self, location: Location) -> StagedWriter:
         return StagedWriter(
             location,
             "part",
-            self._known.arrow_schema(self._columns),
+            self._schema,
             target_bytes=self._target_file_bytes,
             row_group_bytes=self._row_group_bytes,
             compression=self._compression,
@@ -142,15 +183,18 @@ class InlineEngine:
         self,
         reader: RecordReader,
         range_: Any,
-        writer: StagedWriter,
-        counted: _Counted,
+        output: _Output,
         progress: Progress,
     ) -> None:
-        key, schema = range_.partition.key, self._known.arrow_schema(self._columns)
+        key, writer, counted = range_.partition.key, output.writer, output.counted
+        schema = self._schema if self._decoder is None else self._decoder.read_schema
         writer.begin_range(range_)
         for batch in reader.read(range_):
             self._stop_if_cancelled(str(range_))
             converted = batch.to_arrow(schema)
+            counted.read[key] += converted.num_rows
+            if self._decoder is not None:
+                converted = self._decoder.rows(converted, output.rejects)
             counted.records[key] += converted.num_rows
             counted.bytes += batch.nbytes
             counted.total += converted.num_rows
@@ -167,7 +211,27 @@ class _Counted:
     """What an ingest has written so far."""
 
     records: dict[str, int]
+    read: dict[str, int]
     bytes: int = 0
     total: int = 0
     gaps: dict[str, list[list[int]]] = field(default_factory=dict)
     pieces: dict[str, list[list[int]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """Where records go: into files, or aside; and what is counted of them."""
+
+    writer: StagedWriter
+    rejects: Rejects
+    counted: _Counted
+
+
+def _decoder(spec: DecodeSpec, known: ColumnSet) -> RowDecoder:
+    decoder = RowDecoder(spec, known)
+    if "partition" not in decoder.schema.names:
+        raise ConfigError(
+            "decode: columns must keep 'partition', by which windows are verified",
+            subject="inline engine",
+        )
+    return decoder

@@ -91,10 +91,12 @@ def accept(plan: WindowPlan, staging: Staging, manifest: Sequence[ManifestRow]) 
 
 def _counts(plan: WindowPlan, manifest: Sequence[ManifestRow]) -> IngestCounts:
     records = dict.fromkeys(plan.ranges, 0)
+    read = dict.fromkeys(plan.ranges, 0)
     pieces: dict[str, list[list[int]]] = {}
     gaps: dict[str, list[list[int]]] = {}
     for row in manifest:
         records[row.partition] = records.get(row.partition, 0) + row.rows
+        read[row.partition] = read.get(row.partition, 0) + row.read
         pieces.setdefault(row.partition, []).append([row.start, row.end])
         if found := json.loads(row.gaps):
             gaps.setdefault(row.partition, []).extend(found)
@@ -107,4 +109,5 @@ def _counts(plan: WindowPlan, manifest: Sequence[ManifestRow]) -> IngestCounts:
         last=last_records((row.partition, row.start, json.loads(row.last)) for row in manifest),
         files=with_pieces((fact_from_json(row.file) for row in manifest if row.file), manifest),
         set_aside=tuple(sorted(row.set_aside for row in manifest if row.set_aside)),
+        read=read,
     )

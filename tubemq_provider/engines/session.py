@@ -22,7 +22,10 @@ from typing import TYPE_CHECKING, Literal
 
 from tubemq_client.errors import ConfigError, from_text
 from tubemq_provider.engines.relay import local_twin
+from tubemq_provider.engines.sampling import first_bodies
 from tubemq_provider.engines.spark_runtime import job_group, open_session, temporary_conf
+from tubemq_provider.rows.inference import settle
+from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.spark.access import access_file, storage_file
 from tubemq_provider.spark.mends import mend_of
 from tubemq_provider.spark.reports import SplitReport, last_records, load_reports
@@ -31,6 +34,7 @@ from tubemq_provider.windows.errors import CountMismatch, WindowError
 from tubemq_provider.windows.protocols import IngestCounts
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from tubemq_client.model import ClientSettings
@@ -53,7 +57,8 @@ class SessionEngine:
     `master` and `conf` shape a new session. `options` are further options of `format("tubemq")`,
     such as ``minPartitions``. `transform` gets the frame of the window and returns the one to
     write, which must keep the column `partition`. `gap_policy`, `corrupt_records`: as everywhere;
-    ``quarantine`` needs landing.
+    ``quarantine`` needs landing. `decode` makes typed rows of bodies, in the tasks that read them;
+    records that do not decode follow `corrupt_records`.
 
     `landing`: tasks write files themselves, which costs a fraction of the way through the JVM.
     ``auto`` means wherever there is no `transform`. `target_file_bytes` (landing only) is the size
@@ -77,12 +82,14 @@ class SessionEngine:
         corrupt_records: Literal["fail", "drop", "quarantine"] = "fail",
         landing: Literal["auto", "on", "off"] = "auto",
         target_file_bytes: int | None = None,
+        decode: DecodeSpec | None = None,
     ) -> None:
         self._settings = settings
         self._master = master
         self._conf = dict(conf or {})
         self._options = _checked(options or {})
         self._transform = transform
+        self._decode = decode
         self._options["failOnDataLoss"] = "true" if gap_policy == "fail" else "false"
         self._options["corruptRecords"] = "fail" if corrupt_records == "fail" else "drop"
         self._lands = landing == "on" or (landing == "auto" and transform is None)
@@ -103,8 +110,14 @@ class SessionEngine:
             problems.append("target_file_bytes has no effect without landing; repartition instead")
         if not self._lands and self._quarantine:
             problems.append("corrupt_records='quarantine' needs landing")
+        if not self._keeps_partition():
+            problems.append("decode: columns must keep 'partition', by which windows are verified")
         if problems:
             raise ConfigError(problems, subject="session engine")
+
+    def _keeps_partition(self) -> bool:
+        columns = None if self._decode is None else self._decode.columns
+        return columns is None or "partition" in columns
 
     @property
     def name(self) -> str:
@@ -204,7 +217,26 @@ class SessionEngine:
     def _reading(self, plan: WindowPlan) -> Iterator[dict[str, str]]:
         """The options of the read; what they must not carry is in a file while the body runs."""
         with access_file(self._settings) as path:
-            yield {**self._options, **spark_options(self._settings, plan, config_file=path)}
+            planned = spark_options(self._settings, plan, config_file=path)
+            yield {**self._options, **planned, **self._decoding(plan)}
+
+    def _decoding(self, plan: WindowPlan) -> dict[str, str]:
+        """The option that tasks decode by, with its schema: inferred here, if it is."""
+        if self._decode is None:
+            return {}
+        return {"decode": settle(self._decode, lambda: self._sample(plan)).to_json()}
+
+    def _sample(self, plan: WindowPlan) -> pa.BinaryArray:
+        from tubemq_client.sync import RangeReader
+
+        with RangeReader(
+            self._settings,
+            group=plan.group,
+            filters=plan.filters,
+            slot_seed=plan.hash,
+            corrupt_records="drop",
+        ) as reader:
+            return first_bodies(reader, plan)
 
     @contextmanager
     def _job(self, spark: SparkSession, plan: WindowPlan) -> Iterator[None]:
@@ -276,10 +308,12 @@ class SessionEngine:
     ) -> IngestCounts:
         """By partition: what was read or, behind a transform, what the files hold."""
         read: Counter[str] = Counter()
+        consumed: Counter[str] = Counter()
         gaps: dict[str, list[list[int]]] = {}
         pieces: dict[str, list[list[int]]] = {}
         for report in reports:
-            read[report.partition] += report.records
+            read[report.partition] += report.records if report.rows is None else report.rows
+            consumed[report.partition] += report.records
             gaps.setdefault(report.partition, []).extend(report.gaps)
             pieces.setdefault(report.partition, []).append([report.start, report.end])
         records = read if self._transform is None else _rows_by_partition(staging.path)
@@ -295,6 +329,7 @@ class SessionEngine:
             corrupt=sum(report.corrupt for report in reports),
             pieces={key: sorted(found) for key, found in pieces.items()},
             last=last_records((item.partition, item.start, item.last) for item in reports),
+            read={key: consumed[key] for key in plan.ranges},
         )
 
 

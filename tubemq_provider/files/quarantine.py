@@ -1,4 +1,4 @@
-"""Records that fail their checksum, set aside in a file of their own.
+"""Records that fail their checksum or do not decode, set aside in a file of their own.
 
 A reader hands each one over and goes on; what is kept lies beside the window and never among its
 records. This module must not decide whether corrupt records are kept, dropped or an error.
@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from tubemq_provider.files.locations import Location, Output, give_up
 
-if TYPE_CHECKING:
-    from tubemq_client.model import Partition
-
-__all__ = ["CORRUPT", "CORRUPT_SUFFIX", "Corrupt", "CorruptFile"]
+__all__ = ["CHECKSUM", "CORRUPT", "CORRUPT_SUFFIX", "Corrupt", "CorruptFile", "Place"]
 
 CORRUPT: Final = "_corrupt"
 """Directory of a staging place, and of a window, for records that fail their checksum."""
@@ -23,16 +20,28 @@ CORRUPT: Final = "_corrupt"
 CORRUPT_SUFFIX: Final = ".corrupt"
 """Parquet all the same; but globs for ``**/*.parquet`` enter every directory, whatever its name."""
 
+CHECKSUM: Final = "checksum"
+"""The reason of what the reader itself sets aside."""
+
 _ASIDE_BYTES: Final = 4 * 1024 * 1024
 _ASIDE_ROWS: Final = 1024
 """Corrupt records are written when so many bytes, or records, have come together."""
 
 
-class Corrupt(Protocol):
-    """What is kept of a record that fails its checksum; the client calls it `CorruptEntry`."""
+class Place(Protocol):
+    """Where a record was read."""
 
     @property
-    def partition(self) -> Partition:
+    def key(self) -> str:
+        """The partition's key."""
+
+
+class Corrupt(Protocol):
+    """What is kept of a record that is set aside; the client calls it `CorruptEntry`. One that does
+    not decode has a `reason` besides."""
+
+    @property
+    def partition(self) -> Place:
         """Where it was read."""
 
     @property
@@ -53,8 +62,8 @@ class Corrupt(Protocol):
 
 
 class CorruptFile:
-    """Corrupt records in one file, if there are any: partition, batch_offset, position, message_id,
-    data.
+    """Records set aside in one file, if there are any: partition, batch_offset, position,
+    message_id, data, reason.
 
     Written as they come: at most `_ASIDE_BYTES` of them are held, however damaged a log is. Give
     it `into` what file before a reader is given `add`.
@@ -119,6 +128,7 @@ class CorruptFile:
                 "position": pa.array([e.position for e in entries], pa.int64()),
                 "message_id": pa.array([e.message_id for e in entries], pa.int64()),
                 "data": pa.array([e.data for e in entries], pa.binary()),
+                "reason": pa.array([getattr(e, "reason", CHECKSUM) for e in entries], pa.string()),
             }
         )
         if self._writer is None:

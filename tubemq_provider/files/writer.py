@@ -181,8 +181,12 @@ class StagedWriter:
             self._output.stream,
             self._schema,
             compression=self._compression,
-            use_dictionary=True if hints is None else hints.repeating(names),
-            write_statistics=True if hints is None else hints.ranged(names),
+            use_dictionary=True
+            if hints is None
+            else hints.repeating(names) + _flat(self._schema, hints),
+            write_statistics=True
+            if hints is None
+            else hints.ranged(names) + _flat(self._schema, hints),
             metadata_collector=self._footers,
         )
 
@@ -207,3 +211,11 @@ class StagedWriter:
         self._writer = self._output = None
         if writer is not None and output is not None:
             give_up(writer, output)
+
+
+def _flat(schema: pa.Schema, known: ColumnSet) -> list[str]:
+    """Columns that are not a record's own, decoded from bodies: a dictionary and statistics cost
+    little where they do not pay, and readers expect them."""
+    import pyarrow.types as pt
+
+    return [f.name for f in schema if f.name not in known.names and not pt.is_nested(f.type)]

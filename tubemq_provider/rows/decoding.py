@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tubemq_client.errors import ConfigError, CorruptRecord
-from tubemq_provider.files.columns import RECORDS
+from tubemq_provider.files.columns import ColumnSet
 from tubemq_provider.rows.bulk import Decoded
 from tubemq_provider.rows.ddl import ddl_of, parse_ddl
 from tubemq_provider.rows.spec import SUBJECT, DecodeSpec
@@ -83,15 +83,15 @@ class RowDecoder:
     """Turns batches of records into batches of rows with `schema`: the columns of records that the
     spec keeps, then the decoded ones.
 
-    `read_schema` is what records must have. Raises `ConfigError` for schemas that do not work and
-    names that clash.
+    `records` are the columns of the source; `read_schema` is what batches must have of them. Raises
+    `ConfigError` for schemas that do not work, unknown columns, and names that clash.
     """
 
-    def __init__(self, spec: DecodeSpec) -> None:
+    def __init__(self, spec: DecodeSpec, records: ColumnSet) -> None:
         import pyarrow as pa
 
         self._body = _body_decoder(spec)
-        self._kept = spec.columns
+        self._kept = _kept(spec, records)
         decoded = [item.with_name(spec.prefix + item.name) for item in self._body.schema]
         clashes = sorted({item.name for item in decoded} & set(self._kept))
         if clashes:
@@ -100,9 +100,9 @@ class RowDecoder:
                 "give decoded ones a 'prefix'",
                 subject=SUBJECT,
             )
-        self.schema = pa.schema([*RECORDS.arrow_schema(self._kept), *decoded])
+        self.schema = pa.schema([*records.arrow_schema(self._kept), *decoded])
         needed = {*self._kept, *_IDENTITY, "value"}
-        self.read_schema = RECORDS.arrow_schema(n for n in RECORDS.names if n in needed)
+        self.read_schema = records.arrow_schema(n for n in records.names if n in needed)
 
     @property
     def ddl(self) -> str:
@@ -126,6 +126,17 @@ class RowDecoder:
         return pa.RecordBatch.from_arrays(
             [*kept.columns, *decoded.rows.columns], schema=self.schema
         )
+
+
+def _kept(spec: DecodeSpec, records: ColumnSet) -> tuple[str, ...]:
+    if spec.columns is None:
+        return tuple(name for name in records.names if name != "value")
+    unknown = [name for name in spec.columns if name not in records.names]
+    if unknown:
+        raise ConfigError(
+            f"columns: {unknown[0]!r} is none of {', '.join(records.names)}", subject=SUBJECT
+        )
+    return spec.columns
 
 
 def _account(count: int, decoded: Decoded) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.files.columns import RECORDS
 
 __all__ = ["FORMATS", "SUBJECT", "DecodeSpec"]
 
@@ -60,7 +59,7 @@ class DecodeSpec:
     function: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     then: DecodeSpec | None = None
-    columns: tuple[str, ...] = tuple(name for name in RECORDS.names if name != "value")
+    columns: tuple[str, ...] | None = None
     prefix: str = ""
     delimiter: str = ","
     quote: str = '"'
@@ -134,8 +133,6 @@ def _problems(document: Mapping[str, Any]) -> list[str]:
         if name not in takes
     ]
     problems += _missing(format_, document)
-    unknown = [name for name in document.get("columns", ()) if name not in RECORDS.names]
-    problems += [f"columns: {name!r} is none of {', '.join(RECORDS.names)}" for name in unknown]
     if document.get("unknown_fields", "ignore") not in ("ignore", "fail"):
         problems.append("unknown_fields: is neither 'ignore' nor 'fail'")
     skip = document.get("skip_bytes", 0)

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pyspark.sql.datasource import DataSource, InputPartition
@@ -24,10 +24,12 @@ from tubemq_provider.files.locations import Location, location_at
 from tubemq_provider.files.parquet import fact_to_json
 from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, CorruptFile
 from tubemq_provider.files.writer import FilePiece, StagedWriter
+from tubemq_provider.rows.decoding import Rejects, RowDecoder
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.spark.access import storage_from
 from tubemq_provider.spark.options import parse_options
-from tubemq_provider.spark.source import SplitPartition, TubeMQBatchReader
+from tubemq_provider.spark.reports import report_read
+from tubemq_provider.spark.source import SplitPartition, TubeMQBatchReader, decoder_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,9 +69,10 @@ class LandingOrder:
 class ManifestRow(FilePiece):
     """A piece of a file, as the task that wrote it says; `path` is a name in the landing directory.
 
-    `corrupt`, `gaps` (JSON, `[[start, end], …]`), `set_aside` (a file of corrupt records) and
-    `last` (JSON, the anchor of the last record) stand in the last piece of each split; `file`, what
-    is known of the file (`files.parquet.fact_to_json`), in the last piece of each file.
+    `corrupt`, `gaps` (JSON, `[[start, end], …]`), `set_aside` (a file of corrupt records), `last`
+    (JSON, the anchor of the last record) and `read` (records, where rows are decoded from them)
+    stand in the last piece of each split; `file`, what is known of the file
+    (`files.parquet.fact_to_json`), in the last piece of each file.
     """
 
     corrupt: int = 0
@@ -77,6 +80,7 @@ class ManifestRow(FilePiece):
     set_aside: str = ""
     last: str = "[]"
     file: str = ""
+    read: int = 0
 
     @classmethod
     def ddl(cls) -> str:
@@ -159,33 +163,43 @@ class LandingReader(TubeMQBatchReader):
         import pyarrow as pa
 
         location, stem = location_at(self._order.directory, self._storage), f"part-{_attempt()}"
-        schema = RECORDS.arrow_schema(self._options.columns)
+        decoder = decoder_of(self._options)
+        schema = RECORDS.arrow_schema(self._options.columns) if decoder is None else decoder.schema
         rows: list[ManifestRow] = []
         with StagedWriter(
             location, stem, schema, target_bytes=self._order.target_bytes, columns=RECORDS
         ) as writer:
             for item in splits:
                 aside = f"{CORRUPT}/{stem}-{item.split.index}{CORRUPT_SUFFIX}"
-                rows += self._write(item, writer, location, aside)
+                rows += self._write(item, writer, decoder, location, aside)
         if rows:
             told = [asdict(row) for row in _with_files(rows, writer.files)]
             yield pa.RecordBatch.from_pylist(told, _arrow_manifest())
 
     def _write(
-        self, item: SplitPartition, writer: StagedWriter, location: Location, aside: str
+        self,
+        item: SplitPartition,
+        writer: StagedWriter,
+        decoder: RowDecoder | None,
+        location: Location,
+        aside: str,
     ) -> list[ManifestRow]:
         """One split: its records into files, and its rows of the manifest."""
         corrupt, known, range_ = CorruptFile(), len(writer.pieces), item.split.range
-        schema = RECORDS.arrow_schema(self._options.columns)
+        policy = "quarantine" if self._order.quarantine else self._options.corrupt_records
+        rejects = Rejects(policy, corrupt.add)
+        made = RowsOfRange(decoder, rejects, self._options.columns)
         with ExitStack() as stack:
             stack.enter_context(corrupt.into(location, aside))
             reader = stack.enter_context(self._quarantining(item, corrupt))
             batches = stack.enter_context(closing(reader.read(range_)))  # type: ignore[type-var]
             writer.begin_range(range_)
             for batch in batches:
-                writer.add(batch.to_arrow(schema), batch.nbytes, batch.start)
+                writer.add(made.of(batch), batch.nbytes, batch.start)
             writer.end_range()
-        return _rows(writer.pieces[known:], item.split, reader, aside if len(corrupt) else "")
+        report_read(item.split, reader.stats, None, bad=rejects.count)
+        told = _Told(made.read, rejects.count, aside if len(corrupt) else "")
+        return _rows(writer.pieces[known:], item.split, reader, told)
 
     def _quarantining(self, item: SplitPartition, corrupt: CorruptFile) -> RangeReader:
         if not self._order.quarantine:
@@ -193,16 +207,47 @@ class LandingReader(TubeMQBatchReader):
         return self.open_reader(item, corrupt_records="quarantine", quarantine=corrupt.add)
 
 
-def _rows(
-    pieces: Sequence[FilePiece], split: Split, reader: RangeReader, aside: str
-) -> list[ManifestRow]:
-    from tubemq_provider.spark.reports import report_read
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What decoding says of a split: records read, those that are bad, and the file they are in."""
 
-    report_read(split, reader.stats, None)
+    read: int
+    bad: int
+    aside: str
+
+
+class RowsOfRange:
+    """Arrow rows of fetched batches, and how many records they were made of."""
+
+    def __init__(
+        self, decoder: RowDecoder | None, rejects: Rejects, columns: Sequence[str]
+    ) -> None:
+        self.read = 0
+        self._decoder = decoder
+        self._rejects = rejects
+        self._schema = RECORDS.arrow_schema(columns) if decoder is None else decoder.read_schema
+
+    def of(self, batch: Any) -> pa.RecordBatch:
+        """The rows of `batch`."""
+        records = batch.to_arrow(self._schema)
+        self.read += records.num_rows
+        return records if self._decoder is None else self._decoder.rows(records, self._rejects)
+
+
+def _rows(
+    pieces: Sequence[FilePiece], split: Split, reader: RangeReader, told: _Told
+) -> list[ManifestRow]:
     gaps = json.dumps([[gap.start, gap.end] for gap in reader.stats.gaps])
     found = [ManifestRow(**asdict(piece)) for piece in pieces]
     anchor = json.dumps(reader.stats.last.get(split.range.partition.key, ()))
-    last = replace(found[-1], corrupt=reader.stats.corrupt, gaps=gaps, set_aside=aside, last=anchor)
+    last = replace(
+        found[-1],
+        corrupt=reader.stats.corrupt + told.bad,
+        gaps=gaps,
+        set_aside=told.aside,
+        last=anchor,
+        read=told.read,
+    )
     return [*found[:-1], last]
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Address, ClientSettings, Partition
+from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.spark.offsets_json import (
     EARLIEST,
@@ -57,6 +58,7 @@ OPTIONS = (
     Option("partitions"),
     Option("filters", ("streamIds",)),
     Option("columns"),
+    Option("decode"),
     Option("includeAttributes", ("includeHeaders",), "true"),
     Option("minPartitions"),
     Option("maxOffsetsPerPartition", ("maxRecordsPerPartition",), "500000"),
@@ -108,6 +110,7 @@ class ReadOptions:
     end: Bounds
     late_start: str
     columns: tuple[str, ...]
+    decode: DecodeSpec | None
     min_partitions: int | None
     max_entries: int
     fail_on_data_loss: bool
@@ -159,6 +162,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
     plan = _window(values)
     topics, group, filters = _subject(values, plan)
     start, end = _bounds(values, topics.known, windowed=plan is not None)
+    columns = _columns(values)
     parsed = ReadOptions(
         masters=masters,
         topics=topics,
@@ -168,7 +172,8 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         start=start,
         end=end,
         late_start=values.choice("startingOffsetsByTimestampStrategy", ("error", LATEST)),
-        columns=_columns(values),
+        columns=columns,
+        decode=_decode(values, columns),
         min_partitions=values.integer("minPartitions", low=1, high=100_000),
         max_entries=values.number("maxOffsetsPerPartition", low=1),
         fail_on_data_loss=values.flag("failOnDataLoss"),
@@ -237,6 +242,21 @@ def _columns(values: OptionValues) -> tuple[str, ...]:
     if "attributes" in named:
         values.problems.append("columns: names 'attributes', but includeAttributes is false")
     return named or tuple(name for name in RECORDS.names if name != "attributes")
+
+
+def _decode(values: OptionValues, columns: tuple[str, ...]) -> DecodeSpec | None:
+    """What the option says; without columns of its own it keeps those of `columns` but the body."""
+    text = values.text("decode")
+    if text is None:
+        return None
+    try:
+        spec = DecodeSpec.parse(text)
+    except ConfigError as error:
+        values.problems.extend(f"decode: {problem}" for problem in error.problems)
+        return None
+    if spec.columns is not None:
+        return spec
+    return replace(spec, columns=tuple(name for name in columns if name != "value"))
 
 
 def _bounds(

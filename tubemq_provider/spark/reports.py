@@ -48,7 +48,8 @@ class Stats(Protocol):
 @dataclass(frozen=True, slots=True)
 class SplitReport:
     """One finished split: its sub-range, and what came out of it. `bytes` counts bodies; `last` is
-    the anchor of its last record, if it had any."""
+    the anchor of its last record, if it had any; `rows` is what was handed on, where decoding makes
+    that another number than `records`."""
 
     index: int
     partition: str
@@ -59,6 +60,7 @@ class SplitReport:
     corrupt: int
     gaps: list[list[int]]
     last: list[int] = field(default_factory=list)
+    rows: int | None = None
 
 
 def last_records(found: Iterable[tuple[str, int, Sequence[int]]]) -> dict[str, Anchor]:
@@ -71,8 +73,11 @@ def last_records(found: Iterable[tuple[str, int, Sequence[int]]]) -> dict[str, A
     return last
 
 
-def report_read(split: Split, stats: Stats, directory: str | None) -> None:
-    """Log the end of a split, and leave its report in `directory` if that is given.
+def report_read(
+    split: Split, stats: Stats, directory: str | None, *, rows: int | None = None, bad: int = 0
+) -> None:
+    """Log the end of a split, and leave its report in `directory` if that is given. `bad` records
+    did not decode.
 
     A retried task replaces the report of the attempt before it, which is never half written.
     """
@@ -83,9 +88,10 @@ def report_read(split: Split, stats: Stats, directory: str | None) -> None:
         end=split.range.end,
         records=stats.records,
         bytes=stats.bytes,
-        corrupt=stats.corrupt,
+        corrupt=stats.corrupt + bad,
         gaps=[[gap.start, gap.end] for gap in stats.gaps],
         last=list(stats.last.get(split.range.partition.key, ())),
+        rows=rows,
     )
     text = json.dumps(asdict(report))
     odd = report.gaps or report.corrupt

@@ -12,13 +12,15 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Protocol
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.rows.ddl import parse_ddl
+from tubemq_provider.rows.decoding import Rejects, RowDecoder
 from tubemq_provider.sources.tubemq.columns import RECORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["arrow_batches", "arrow_schema", "check_schema"]
+__all__ = ["arrow_batches", "arrow_schema", "check_schema", "typed_batches"]
 
 
 class Batch(Protocol):
@@ -28,17 +30,20 @@ class Batch(Protocol):
         """The records with exactly `schema`."""
 
 
-def check_schema(schema: StructType) -> None:
-    """Raises `ConfigError` unless `schema` is a subset of the columns, in any order.
+def check_schema(schema: StructType, decoded: str | None = None) -> None:
+    """Raises `ConfigError` unless `schema` is a subset of the columns, in any order; `decoded` are
+    those of typed rows, as Spark SQL writes them.
 
     A user who names fewer columns saves building the others. Types must be the source's own, and
     columns nullable: Spark would not convert or check anything.
     """
     problems = [] if schema.fields else ["the schema has no column"]
+    known = RECORDS.ddl() if decoded is None else decoded
+    types = {item.name: item.dataType.simpleString() for item in _struct(known).fields}
     for field in schema.fields:
-        expected = RECORDS.spark_type(field.name)
+        expected = types.get(field.name)
         if expected is None:
-            problems.append(_unknown_column(field.name))
+            problems.append(_unknown_column(field.name, list(types)))
         elif field.dataType.simpleString() != expected:
             found = field.dataType.simpleString()
             problems.append(
@@ -62,17 +67,27 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def arrow_batches(
-    batches: Iterable[Batch], schema: pa.Schema, batch_bytes: int
+def typed_batches(
+    batches: Iterable[Batch], schema: pa.Schema, decoder: RowDecoder | None, rejects: Rejects
 ) -> Iterator[pa.RecordBatch]:
-    """`batches` as Arrow, several joined into one until it has about `batch_bytes`.
+    """`batches` as Arrow with `schema`, a subset of the columns; typed rows if there is a decoder,
+    and what does not decode to `rejects`."""
+    if decoder is None:
+        yield from (batch.to_arrow(schema) for batch in batches)
+        return
+    for batch in batches:
+        rows = decoder.rows(batch.to_arrow(decoder.read_schema), rejects)
+        yield rows.select(schema.names).cast(schema)
+
+
+def arrow_batches(batches: Iterable[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    """`batches`, several joined into one until it has about `batch_bytes`.
 
     A broker's reply is some hundred KiB; Spark moves batches of 1 to 10 MiB fastest.
     """
     pending: list[pa.RecordBatch] = []
     size = 0
-    for batch in batches:
-        converted = batch.to_arrow(schema)
+    for converted in batches:
         if converted.num_rows == 0:
             continue
         pending.append(converted)
@@ -94,7 +109,14 @@ def _join(pending: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return batches
 
 
-def _unknown_column(name: str) -> str:
-    close = get_close_matches(name.lower(), RECORDS.names, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(RECORDS.names)}"
+def _struct(ddl: str) -> StructType:
+    """Without a session: `StructType.fromDDL` would ask the JVM."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(parse_ddl(ddl))
+
+
+def _unknown_column(name: str, known: list[str]) -> str:
+    close = get_close_matches(name.lower(), known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
     return f"unknown column {name!r}; {hint}"

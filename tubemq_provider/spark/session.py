@@ -33,13 +33,13 @@ __all__ = ["freeze", "register", "spark_artifacts", "spark_options"]
 
 _ROOMS = {
     "tubemq_client": ("_core", "_io", "_pb", "_wire", "admin", "config", "sync", "tdmsg"),
-    "tubemq_provider": ("files", "sources", "spark", "windows"),
+    "tubemq_provider": ("files", "rows", "sources", "spark", "windows"),
     "pyspark_tubemq": (),
 }
 """Rooms that reading, planning and writing files in tasks import; modules of a package's top that
 need none of the others come along."""
 _LEFT_OUT = (
-    *("arguments.py", "assets.py", "get_provider_info.py"),
+    *("arguments.py", "assets.py", "get_provider_info.py", "links.py", "notifications.py"),
     *("windows/planning/", "windows/run/", "windows/time/", "windows/coverage.py"),
     *("sources/registry.py", "sources/tubemq/source.py"),
     *("sources/tubemq/history.py", "sources/tubemq/message_time.py"),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from tubemq_provider.rows.decoding import Rejects, RowDecoder
 from tubemq_provider.sources.tubemq.brokers import broker_of, by_number
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.spark.options import parse_options
@@ -32,7 +33,18 @@ if TYPE_CHECKING:
     from tubemq_provider.spark.planning import PlannedRead
     from tubemq_provider.spark.splits import Split
 
-__all__ = ["EmptyPartition", "SplitPartition", "TubeMQBatchReader", "TubeMQDataSource"]
+__all__ = [
+    "EmptyPartition",
+    "SplitPartition",
+    "TubeMQBatchReader",
+    "TubeMQDataSource",
+    "decoder_of",
+]
+
+
+def decoder_of(options: ReadOptions) -> RowDecoder | None:
+    """What makes typed rows, if the options say so."""
+    return None if options.decode is None else RowDecoder(options.decode, RECORDS)
 
 
 @dataclass(frozen=True)
@@ -70,13 +82,15 @@ class TubeMQDataSource(DataSource):
     def schema(self) -> str:
         """The selected columns; freezes the ranges. Spark skips it when the user gave a schema."""
         self.planned()
-        return RECORDS.ddl(self._read_options.columns)
+        decoder = decoder_of(self._read_options)
+        return RECORDS.ddl(self._read_options.columns) if decoder is None else decoder.ddl
 
     def reader(self, schema: StructType) -> TubeMQBatchReader:
         """A reader of `schema`, which may be any subset of the columns in any order."""
         from tubemq_provider.spark.rows import check_schema
 
-        check_schema(schema)
+        decoder = decoder_of(self._read_options)
+        check_schema(schema, None if decoder is None else decoder.ddl)
         return TubeMQBatchReader(self._read_options, self.planned(), schema)
 
     def planned(self) -> PlannedRead:
@@ -127,15 +141,19 @@ class TubeMQBatchReader(DataSourceReader):
 
     def _read(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
         from tubemq_provider.spark.reports import report_read
-        from tubemq_provider.spark.rows import arrow_batches, arrow_schema
+        from tubemq_provider.spark.rows import arrow_batches, arrow_schema, typed_batches
 
         options, split = self._options, partition.split
-        schema = arrow_schema(self._schema)
+        schema, decoder = arrow_schema(self._schema), decoder_of(options)
+        rejects, rows = Rejects(options.corrupt_records), 0
         with self.open_reader(partition) as reader:
             # Closing early (`limit`, a failed task) must reach the reader: it gives up its lease.
             with closing(reader.read(split.range)) as batches:  # type: ignore[type-var]
-                yield from arrow_batches(batches, schema, options.batch_bytes)
-            report_read(split, reader.stats, options.report_dir)
+                typed = typed_batches(batches, schema, decoder, rejects)
+                for batch in arrow_batches(typed, options.batch_bytes):
+                    rows += batch.num_rows
+                    yield batch
+            report_read(split, reader.stats, options.report_dir, rows=rows, bad=rejects.count)
 
     def open_reader(self, partition: SplitPartition, **policy: Any) -> RangeReader:
         """The reader of one split; `policy` replaces what the options say. Close it."""

@@ -97,7 +97,8 @@ class IngestCounts:
     reading under ``gap_policy="skip"``; `corrupt` counts records left out under
     ``corrupt_records="drop"``. `pieces` are the sub-ranges actually read per key, if
     the engine knows them: the run checks that they tile the plan. `last` is the last record read of
-    each partition that had any.
+    each partition that had any. `read` counts records where `records` are rows that decoding made
+    of them, more or fewer; None: they are the same.
 
     `files` says what each file holds, if the engine knows: only these are published, and nobody
     reads them again. None: the sink finds the files and reads their footers. `set_aside` are then
@@ -112,6 +113,7 @@ class IngestCounts:
     last: Anchors = field(default_factory=dict)
     files: tuple[FileFact, ...] | None = field(default=None, repr=False, compare=False)
     set_aside: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    read: Mapping[str, int] | None = None
 
     @property
     def total(self) -> int:

@@ -30,7 +30,7 @@ def check_counts(plan: WindowPlan, counts: IngestCounts, *, replaces: Marker | N
     for range_ in plan.reads():
         room[range_.partition.key] += range_.entries
     problems = [f"{key} was not counted" for key in plan.ranges if key not in counts.records]
-    for key, found in counts.records.items():
+    for key, found in (counts.records if counts.read is None else counts.read).items():
         if key not in room:
             problems.append(f"{key} is not in the plan, but {found} records were counted")
         elif not 0 <= found <= room[key]:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.tdmsg import TDMsgBuilder
-from tubemq_provider.files.columns import RECORDS
 from tubemq_provider.rows.decoding import BadRecord, Rejects, RowDecoder
 from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.windows.errors import CountMismatch
 
 pa = pytest.importorskip("pyarrow")
@@ -45,7 +45,7 @@ def decode(spec: Any, bodies: list[bytes]) -> tuple[list[dict[str, Any]], list[B
     """Rows with their offset and decoded columns, and what was set aside."""
     bad: list[BadRecord] = []
     parsed = DecodeSpec.parse(spec)
-    decoder = RowDecoder(parsed)
+    decoder = RowDecoder(parsed, RECORDS)
     rejects = Rejects("quarantine", bad.append)
     rows = decoder.rows(batch(bodies, decoder.read_schema), rejects)
     assert rows.schema == decoder.schema
@@ -166,8 +166,8 @@ def test_a_body_decodes_alike_alone_and_among_others(
         assert none == []
         assert [{**row, "offset": 0}] == alone
     for entry in bad:
-        none, alone_bad = decode(spec, [bodies[entry.position]])
-        assert (none, len(alone_bad)) == ([], 1)
+        no_rows, alone_bad = decode(spec, [bodies[entry.position]])
+        assert (no_rows, len(alone_bad)) == ([], 1)
 
 
 def test_delimited_text_is_typed_with_and_without_zones() -> None:
@@ -267,7 +267,9 @@ def test_protobuf_messages_become_columns(tmp_path: Path) -> None:
     assert (rows[1]["id"], rows[1]["at"], rows[1]["offset"]) == (Decimal(0), None, 56)
     assert [entry.position for entry in bad] == [1]
     with pytest.raises(ConfigError, match=r"has no message 'demo\.Nothing'"):
-        RowDecoder(DecodeSpec.parse({**json.loads(spec.to_json()), "message": "demo.Nothing"}))
+        RowDecoder(
+            DecodeSpec.parse({**json.loads(spec.to_json()), "message": "demo.Nothing"}), RECORDS
+        )
 
 
 def packed(*bodies: bytes, attributes: str = "streamId=a&dt=1") -> bytes:
@@ -333,7 +335,7 @@ def loses(records: Any) -> Any:
 def test_a_decoder_that_does_not_account_for_a_record_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    decoder = RowDecoder(DecodeSpec.parse(JSON))
+    decoder = RowDecoder(DecodeSpec.parse(JSON), RECORDS)
     honest = decoder._body.decode
 
     def forgetful(records: Any) -> Any:
@@ -347,7 +349,7 @@ def test_a_decoder_that_does_not_account_for_a_record_is_refused(
 
 
 def test_without_a_policy_a_bad_record_fails_the_read_with_its_place() -> None:
-    decoder = RowDecoder(DecodeSpec.parse(JSON))
+    decoder = RowDecoder(DecodeSpec.parse(JSON), RECORDS)
     with pytest.raises(CorruptRecord) as caught:
         decoder.rows(batch([b"{}", b"oops"], decoder.read_schema), Rejects("fail"))
     said = str(caught.value)
@@ -358,10 +360,10 @@ def test_without_a_policy_a_bad_record_fails_the_read_with_its_place() -> None:
 def test_columns_and_a_prefix_settle_names_that_clash() -> None:
     spec = {"format": "json", "schema": "topic string, value string"}
     with pytest.raises(ConfigError, match="columns: topic are decoded too"):
-        RowDecoder(DecodeSpec.parse(spec))
-    kept = RowDecoder(DecodeSpec.parse({**spec, "columns": ["partition", "offset"]}))
+        RowDecoder(DecodeSpec.parse(spec), RECORDS)
+    kept = RowDecoder(DecodeSpec.parse({**spec, "columns": ["partition", "offset"]}), RECORDS)
     assert kept.schema.names == ["partition", "offset", "topic", "value"]
-    prefixed = RowDecoder(DecodeSpec.parse({**spec, "columns": ["topic"], "prefix": "j_"}))
+    prefixed = RowDecoder(DecodeSpec.parse({**spec, "columns": ["topic"], "prefix": "j_"}), RECORDS)
     assert prefixed.schema.names == ["topic", "j_topic", "j_value"]
     assert prefixed.ddl == "`topic` string, `j_topic` string, `j_value` string"
 
@@ -381,10 +383,6 @@ def test_an_empty_batch_has_the_schema_too() -> None:
             "skip_bytes: is not used by format",
         ),
         ({"format": "protobuf"}, "message: is needed"),
-        (
-            {"format": "json", "schema": "a int", "columns": ["ofset"]},
-            "columns: 'ofset' is none of",
-        ),
         ({"format": "csv", "schema": "a int", "delimiter": "||"}, "is not one ASCII character"),
         ("{oops", "not valid JSON"),
         ({"format": "avro", "schema_file": "/nowhere"}, "schema_file: /nowhere"),
@@ -401,6 +399,10 @@ def test_a_wrong_spec_is_named(spec: Any, sentence: str) -> None:
     [
         ({"format": "json", "schema": "a map<string,int>"}, "is a map, which JSON bodies cannot"),
         ({"format": "csv", "schema": "a array<int>"}, "is nested, which delimited text cannot"),
+        (
+            {"format": "json", "schema": "a int", "columns": ["ofset"]},
+            "columns: 'ofset' is none of",
+        ),
         ({"format": "json", "schema": "a itn"}, "'itn' is no type"),
         ({"format": "avro", "schema": '{"type": "string"}'}, "is not a record's"),
         ({"format": "avro", "schema": "{"}, "no Avro schema"),
@@ -409,7 +411,7 @@ def test_a_wrong_spec_is_named(spec: Any, sentence: str) -> None:
 )
 def test_a_schema_that_cannot_be_filled_is_named(spec: Any, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        RowDecoder(DecodeSpec.parse(spec))
+        RowDecoder(DecodeSpec.parse(spec), RECORDS)
     assert sentence in str(caught.value)
 
 

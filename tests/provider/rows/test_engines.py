@@ -1,0 +1,184 @@
+"""Typed rows through the engines: every record of the window is a row or in the quarantine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.engines import inline_engine
+from tests.provider.spark.conftest import spark as spark  # noqa: PLC0414 - the one session
+from tests.provider.spark.world import TOPIC, World
+from tubemq_client import Producer, Record
+from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
+from tubemq_client.errors import ConfigError, CorruptRecord
+from tubemq_client.tdmsg import TDMsgBuilder
+from tubemq_provider.engines.session import SessionEngine
+from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.protocols import Engine, Staging
+from tubemq_provider.windows.verify import check_counts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pq = pytest.importorskip("pyarrow.parquet")
+pytestmark = pytest.mark.timeout(120)
+
+JSON = DecodeSpec.parse({"format": "json", "schema": "id bigint, name string"})
+BAD = 7
+
+
+@pytest.fixture(scope="module")
+def typed() -> Iterator[World]:
+    """200 objects over four partitions, every `BAD`th with an id that is none."""
+    spec = TopicSpec(TOPIC, stores=1, partitions=2)
+    with EmbeddedTubeMQ(brokers=2, topics=[spec], http=False) as mq:
+        world = World(mq)
+        with Producer(world.settings) as producer:
+            partitions = sorted(producer.partitions(TOPIC))
+            records = []
+            for number in range(200):
+                value = {"id": "x" if number % BAD == 0 else number, "name": f"n{number}"}
+                partition = partitions[number % 4]
+                records.append(Record(json.dumps(value).encode(), partition=partition))
+            for record, receipt in zip(records, producer.send_many(TOPIC, records), strict=True):
+                world.bodies.setdefault(receipt.partition, []).append((receipt.offset, record.body))
+        for broker_id in mq.broker_ids:
+            mq.broker(broker_id).flush()
+        yield world
+
+
+def inline(world: World, decode: DecodeSpec, policy: str) -> Engine:
+    policies = Policies.of(corrupt_records=policy)
+    return inline_engine(world.settings, policies=policies, decode=decode)
+
+
+def landing(world: World, decode: DecodeSpec, policy: str) -> Engine:
+    return SessionEngine(world.settings, decode=decode, corrupt_records=policy)  # type: ignore[arg-type]
+
+
+def through_spark(world: World, decode: DecodeSpec, policy: str) -> Engine:
+    return SessionEngine(world.settings, decode=decode, corrupt_records=policy, landing="off")  # type: ignore[arg-type]
+
+
+def silent(point: str) -> None:
+    """Nobody listens."""
+
+
+ENGINES = [
+    pytest.param(inline, id="inline"),
+    pytest.param(landing, id="landing", marks=pytest.mark.spark),
+    pytest.param(through_spark, id="spark", marks=pytest.mark.spark),
+]
+
+
+@pytest.fixture
+def with_spark(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("spark"):
+        request.getfixturevalue("spark")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.usefixtures("with_spark")
+def test_rows_and_quarantine_together_are_the_window(
+    engine: object, typed: World, tmp_path: Path
+) -> None:
+    policy = "drop" if engine is through_spark else "quarantine"
+    plan = typed.plan(typed.whole())
+    sink = ParquetSink(tmp_path)
+    staging = sink.begin(plan, "try-1")
+    counts = engine(typed, JSON, policy).ingest(plan, staging, silent)  # type: ignore[operator]
+    check_counts(plan, counts)
+    published = sink.publish(staging, plan, counts, silent)
+    table = pq.read_table(tmp_path, partitioning=None)
+    sound = [number for number in range(200) if number % BAD]
+    assert sorted(table["id"].to_pylist()) == sound
+    assert sorted(table["name"].to_pylist()) == sorted(f"n{number}" for number in sound)
+    assert table["batch_offset"].null_count == table["message_id"].null_count == 0
+    assert "value" not in table.schema.names
+    assert (counts.total, counts.corrupt) == (len(sound), 200 - len(sound))
+    assert counts.read is not None
+    assert sum(counts.read.values()) == 200
+    assert published.marker.counts.total == len(sound)
+    if policy == "quarantine":
+        files = list(tmp_path.rglob("*.corrupt"))
+        kept = [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
+        assert {json.loads(row["data"])["name"] for row in kept} == {
+            f"n{number}" for number in range(0, 200, BAD)
+        }
+        assert all("from number to string" in row["reason"] for row in kept)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.usefixtures("with_spark")
+def test_by_default_a_record_that_does_not_decode_fails_the_window(
+    engine: object, typed: World, tmp_path: Path
+) -> None:
+    plan = typed.plan(typed.whole())
+    with pytest.raises(CorruptRecord, match="does not decode"):
+        engine(typed, JSON, "fail").ingest(plan, Staging("w", "a", str(tmp_path)), silent)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("engine", [ENGINES[0], ENGINES[1]])
+@pytest.mark.usefixtures("with_spark")
+def test_a_schema_is_inferred_once_and_then_kept(
+    engine: object, typed: World, tmp_path: Path
+) -> None:
+    kept = tmp_path / "schemas" / "orders.ddl"
+    spec = DecodeSpec.parse({"format": "json", "schema_file": str(kept), "columns": ["partition"]})
+    plan = typed.plan({"1:0": (0, 28 * 8)})
+    first, second = Staging("w", "a", str(tmp_path / "1")), Staging("w", "b", str(tmp_path / "2"))
+    for staging in (first, second):
+        Path(staging.path).mkdir()
+    engine(typed, spec, "drop").ingest(plan, first, silent)  # type: ignore[operator]
+    assert "`name` string" in kept.read_text()
+    kept.write_text("name string\n")
+    engine(typed, spec, "drop").ingest(plan, second, silent)  # type: ignore[operator]
+    assert pq.read_table(second.path).schema.names == ["partition", "name"]
+
+
+def test_packs_make_more_rows_than_records_and_are_counted(tmp_path: Path) -> None:
+    spec = DecodeSpec.parse({"format": "tdmsg", "then": {"format": "csv", "schema": "n int"}})
+    with EmbeddedTubeMQ(brokers=1, topics=[TopicSpec(TOPIC, partitions=1)], http=False) as mq:
+        world = World(mq)
+        with Producer(world.settings) as producer:
+            for first in range(0, 30, 10):
+                pack = TDMsgBuilder()
+                for number in range(first, first + 10):
+                    pack.add("m=0", b"oops" if number == 17 else b"%d" % number)
+                producer.send(TOPIC, pack.build(1_700_000_000_000))
+        mq.broker(1).flush()
+        plan = world.plan({"1:0": (0, world.end("1:0"))})
+        sink = ParquetSink(tmp_path)
+        staging = sink.begin(plan, "try-1")
+        counts = inline(world, spec, "quarantine").ingest(plan, staging, silent)
+        check_counts(plan, counts)
+        sink.publish(staging, plan, counts, silent)
+    table = pq.read_table(tmp_path, partitioning=None)
+    assert sorted(table["n"].to_pylist()) == [n for n in range(30) if n != 17]
+    assert (counts.total, counts.corrupt, counts.read) == (29, 1, {"1:0": 3})
+
+
+def test_windows_need_their_partition(typed: World) -> None:
+    spec = DecodeSpec.parse({"format": "json", "schema": "id bigint", "columns": ["offset"]})
+    for engine in (inline, landing):
+        with pytest.raises(ConfigError, match="keep 'partition'"):
+            engine(typed, spec, "fail")
+
+
+@pytest.mark.spark
+def test_the_source_gives_typed_columns(spark: SparkSession, typed: World) -> None:
+    decode = json.dumps({"format": "json", "schema": "id bigint, name string, tags array<string>"})
+    reader = spark.read.format("tubemq").options(**typed.options, corruptRecords="drop")
+    frame = reader.option("decode", decode).option("columns", "partition,offset").load()
+    assert frame.schema.simpleString() == (
+        "struct<partition:string,offset:bigint,id:bigint,name:string,tags:array<string>>"
+    )
+    assert frame.where("id is not null").count() == frame.count() == 171
+    few = reader.option("decode", decode).schema("name string, id bigint").load()
+    assert len(few.first() or ()) == 2
