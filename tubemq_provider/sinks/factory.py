@@ -7,6 +7,7 @@
 ``iceberg:<catalog>/<namespace>.<table>``  `IcebergSink`, catalog from pyiceberg's configuration
 ``postgresql://…?table=schema.orders``     `JdbcSink`; any dialect of SQLAlchemy
 ``append:/data/orders``                    `AppendSink`, only with ``exactly_once=False``
+``markers:/data/done``                     `MarkerSink`: which windows are done, and no records
 =========================================  ====================================================
 
 Judges only the words; each sink judges its own place. Imports a sink, and what it needs, only when
@@ -50,6 +51,7 @@ SUPPORTED: Final = (
     "postgresql://host/database?table=schema.name (extra lake, and a driver)",
     "sqlite:////file?table=name (extra lake)",
     "append:/path or append:s3://bucket/prefix (only with exactly_once=False)",
+    "markers:/path or markers:s3://bucket/prefix (only which windows are done)",
 )
 """What `sink_for` understands, for errors and help texts."""
 
@@ -126,7 +128,7 @@ def spec_problems(spec: str, *, exactly_once: bool = True) -> list[str]:
             problems.append("the address of a database needs ?table=<name>")
     elif kind == "iceberg" and "." not in rest.strip("/").partition("/")[2]:
         problems.append("iceberg: needs a catalog and a table, as iceberg:lake/sales.orders")
-    elif kind in ("", "delta", "append"):
+    elif kind in ("", "delta", "append", "markers"):
         problems += _place_problems(_place_in(rest))
     if kind in _OBJECTS and _has_credentials(f"{word}:{rest}"):
         problems.append(CREDENTIALS)
@@ -164,7 +166,7 @@ def sink_uri(spec: str | PathLike[str]) -> str:
     Needs no extra, opens nothing; raises `ConfigError` for what `sink_for` does not know.
     """
     word, rest = _split(fspath(spec))
-    if word in ("", "delta", "append"):
+    if word in ("", "delta", "append", "markers"):
         inner, _ = _split(_place_in(rest))
         place = _place_in(rest)
         return place if inner else f"file://{Path(place).absolute()}"
@@ -231,6 +233,13 @@ def _append(_: str, rest: str, options: _Options) -> Sink:
     return AppendSink(_place_in(rest), exactly_once=options.exactly_once, **options.stored)
 
 
+def _markers(_: str, rest: str, options: _Options) -> Sink:
+    from tubemq_provider.sinks.markers import MarkerSink
+
+    options.refuse("marker sink", "staging_root")
+    return MarkerSink.at(_place_in(rest), storage_options=options.storage_options)
+
+
 def _iceberg(_: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.iceberg import IcebergSink
 
@@ -260,6 +269,7 @@ _MAKERS: Final[dict[str, Callable[[str, str, _Options], Sink]]] = {
     "": _parquet,
     "delta": _delta,
     "append": _append,
+    "markers": _markers,
     "iceberg": _iceberg,
     **dict.fromkeys(_OBJECTS, _object_store),
     **dict.fromkeys(DATABASES, _database),

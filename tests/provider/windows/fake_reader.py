@@ -58,6 +58,9 @@ class FakeBatch:
     partition: Partition
     offsets: list[int]
 
+    def __len__(self) -> int:
+        return len(self.offsets)
+
     @property
     def nbytes(self) -> int:
         return sum(len(body(self.partition.key, offset)) for offset in self.offsets)

@@ -1,0 +1,109 @@
+"""Windows that a function reads: done once, counted, and the same window when tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.provider.windows.fake_reader import KEYS, TOPIC, ends_of, expected, open_fake
+from tubemq_provider.engines.function import FunctionEngine, PlannedWindow, ReportedEngine
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.sinks.read import published_windows
+from tubemq_provider.windows.errors import CountMismatch, WindowError
+from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.protocols import Engine
+from tubemq_provider.windows.run.kinds import window_run
+from tubemq_provider.windows.run.result import WindowResult
+
+ENDS = dict.fromkeys(KEYS, 28 * 20)
+
+
+class World:
+    """Markers in a directory, progress in memory."""
+
+    def __init__(self, root: Path) -> None:
+        self.sink = sink_for(f"markers:{root / 'done'}")
+        self.journal = MemoryJournal()
+
+    def run(self, engine: Engine, name: str = "one", ends: dict[str, int] = ENDS) -> WindowResult:
+        scope = WindowScope("c1", TOPIC, "g1", self.sink.identity)
+        planner = CursorPlanner(scope, lambda: ends_of(ends), initial_position="earliest")
+        store = MemoryOffsetStore(self.journal, task=name)
+        return window_run(planner, store, self.sink, engine, attempt=name).run()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def calling(function: Callable[[PlannedWindow], Any]) -> FunctionEngine:
+    return FunctionEngine(function, open_fake)
+
+
+def bodies(window: PlannedWindow, into: list[bytes]) -> None:
+    for batch in window.batches():
+        into += batch.column("value").to_pylist()
+
+
+def test_a_function_gets_each_record_once_and_the_window_is_done(world: World) -> None:
+    seen: list[bytes] = []
+    done = world.run(calling(lambda window: bodies(window, seen)))
+    assert sorted(seen) == expected(ENDS)
+    assert (done.total, done.engine, done.sink_kind) == (len(seen), "function", "markers")
+    assert [m.plan.window_id for m in published_windows(world.sink)] == [done.window_id]
+    assert world.run(calling(lambda window: bodies(window, seen)), "two").empty
+    assert world.run(calling(lambda window: bodies(window, seen)), "one").replayed
+    assert len(seen) == done.total
+
+
+def test_a_function_that_fails_gets_the_same_window_again_although_more_has_come(
+    world: World,
+) -> None:
+    tried: list[tuple[str, dict[str, tuple[int, int]]]] = []
+
+    def fails_at_first(window: PlannedWindow) -> None:
+        tried.append((window.window_id, dict(window.ranges)))
+        for _ in window.batches():
+            if len(tried) == 1:
+                raise OSError("the database is down")
+
+    with pytest.raises(OSError, match="database"):
+        world.run(calling(fails_at_first))
+    more = dict.fromkeys(KEYS, 28 * 40)
+    assert world.run(calling(fails_at_first), ends=more).total == len(expected(ENDS))
+    assert tried[0] == tried[1]
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda window: None, "has not read 1:0, 1:1"),
+        (lambda window: next(window.batches()), "has not read"),
+        (lambda window: [list(window.batches()), list(window.batches())], "read it twice"),
+        (lambda window: {"1:0": 1_000}, "1:0 has 1000 records, but at most 20 fit"),
+        (lambda window: {"7:0": 1}, "7:0 is not in the plan"),
+    ],
+)
+def test_what_was_not_read_is_not_done(
+    function: Callable[[PlannedWindow], Any], said: str, world: World
+) -> None:
+    with pytest.raises(CountMismatch, match=said):
+        world.run(calling(function))
+    assert list(world.sink.window_ids()) == []
+
+
+def test_counts_of_somebody_else_are_taken(world: World) -> None:
+    done = world.run(ReportedEngine({"1:0": 10, "2:1": 10}, 99))
+    assert (done.total, done.records["1:1"], done.bytes) == (20, 0, 99)
+
+
+def test_a_killed_function_stops_at_its_next_batch(world: World) -> None:
+    engine = calling(lambda window: [engine.cancel(), list(window.batches())])
+    with pytest.raises(WindowError, match="cancelled"):
+        world.run(engine)

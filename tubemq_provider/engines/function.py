@@ -1,0 +1,183 @@
+"""Windows read by a function of the Dag's author instead of an engine of ours.
+
+`FunctionEngine` hands the planned window to a function, and counts what the function reads of it;
+`ReportedEngine` takes the counts of somebody who has read it elsewhere. Neither writes anything:
+what became of the records is the function's business, the window is done when it returns.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from tubemq_provider.files.columns import columns_of
+from tubemq_provider.sources.base import RecordReader
+from tubemq_provider.windows.errors import CountMismatch, WindowError
+from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FunctionEngine", "PlannedWindow", "ReportedEngine"]
+
+OpenReader = Callable[[WindowPlan], AbstractContextManager[RecordReader]]
+
+
+class PlannedWindow:
+    """What a function gets: the plan of a window, and ways to read its records, each once.
+
+    - `window_id`: the same for every try; writes under this id are made once by whoever makes them
+      replace what an earlier try has left.
+    - `ranges`: ``{"1:0": (0, 2800)}``, half open; `start` and `end`: the interval of a window of
+      time, RFC 3339, or None.
+    """
+
+    def __init__(
+        self,
+        plan: WindowPlan,
+        reader: RecordReader,
+        *,
+        check: Callable[[], None],
+        told: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.window_id = plan.window_id
+        self.topic, self.group = plan.topic, plan.group
+        self.ranges: Mapping[str, tuple[int, int]] = dict(plan.ranges)
+        self.start, self.end = plan.time or (None, None)
+        self._reader = reader
+        self._check = check
+        self._told = told
+        self.counted: dict[str, int] = dict.fromkeys(plan.ranges, 0)
+        self.bytes = 0
+        self._done: dict[str, list[list[int]]] = {}
+        self._gaps: dict[str, list[list[int]]] = {}
+        self._again = False
+
+    def __repr__(self) -> str:
+        return f"PlannedWindow({self.window_id!r})"
+
+    @property
+    def entries(self) -> int:
+        """An upper bound on its records."""
+        return self.plan.entries
+
+    def messages(self) -> Iterator[Any]:
+        """Every record, partition by partition, in the order of offsets."""
+        for batch in self._batches():
+            yield from batch.messages()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The same as Arrow batches, with the columns that sinks of files have."""
+        schema = columns_of(self.plan.space.source).arrow_schema()
+        for batch in self._batches():
+            yield batch.to_arrow(schema)
+
+    def to_pandas(self) -> Any:
+        """All of it as a pandas frame, in memory."""
+        import pyarrow
+
+        schema = columns_of(self.plan.space.source).arrow_schema()
+        return pyarrow.Table.from_batches(list(self.batches()), schema=schema).to_pandas()
+
+    def _batches(self) -> Iterator[Any]:
+        self._again = self._again or bool(self._done)
+        for range_ in self.plan.reads():
+            key, known_gaps = range_.partition.key, len(self._reader.stats.gaps)
+            for batch in self._reader.read(range_):
+                self._check()
+                self.counted[key] += len(batch)
+                self.bytes += batch.nbytes
+                if self._told is not None:
+                    self._told(key, self.counted[key], sum(self.counted.values()))
+                yield batch
+            self._done.setdefault(key, []).append([range_.start, range_.end])
+            for gap in self._reader.stats.gaps[known_gaps:]:
+                self._gaps.setdefault(key, []).append([gap.start, gap.end])
+
+    def counts(self, returned: object) -> IngestCounts:
+        """What was read: as the function says it, or as it was counted here.
+
+        Raises `CountMismatch` if the function has neither read it all nor said what it has read.
+        """
+        if isinstance(returned, Mapping):
+            return reported(self.plan, returned)
+        wanted = {range_.partition.key for range_ in self.plan.reads()}
+        if missing := sorted(wanted - self._done.keys()):
+            raise CountMismatch(
+                f"window {self.window_id}: the function has not read {', '.join(missing)} to the "
+                f"end; read all of it, or return records by partition, as {{'1:0': 100}}"
+            )
+        if self._again:
+            raise CountMismatch(f"window {self.window_id}: the function has read it twice")
+        stats = self._reader.stats
+        return IngestCounts(
+            self.counted,
+            self.bytes,
+            self._gaps,
+            stats.corrupt,
+            pieces=self._done,
+            last=dict(stats.last),
+        )
+
+
+def reported(plan: WindowPlan, records: Mapping[str, Any], size: int = 0) -> IngestCounts:
+    """Counts as somebody says them; partitions that are not named had none. Whether they can be
+    those of the plan is judged where all counts are."""
+    return IngestCounts(
+        {**dict.fromkeys(plan.ranges, 0), **{key: int(n) for key, n in records.items()}}, size
+    )
+
+
+class FunctionEngine:
+    """Hands each plan to `function`; see `Engine`. Nothing is staged."""
+
+    name = "function"
+
+    def __init__(
+        self, function: Callable[[PlannedWindow], object], open_reader: OpenReader
+    ) -> None:
+        self._function = function
+        self._open_reader = open_reader
+        self._cancelled = threading.Event()
+        self.on_read: Callable[[str, int, int], None] | None = None
+        self.returned: object = None
+
+    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:  # noqa: ARG002
+        """Call the function once. Raises what it raises."""
+        self._stop_if_cancelled()
+        with self._open_reader(plan) as reader:
+            window = PlannedWindow(plan, reader, check=self._stop_if_cancelled, told=self.on_read)
+            self.returned = self._function(window)
+            counts = window.counts(self.returned)
+        progress("function returned")
+        return counts
+
+    def cancel(self) -> None:
+        """Stop at the next batch that the function reads, or before it is called."""
+        self._cancelled.set()
+
+    def _stop_if_cancelled(self) -> None:
+        if self._cancelled.is_set():
+            raise WindowError("the window was cancelled")
+
+
+class ReportedEngine:
+    """Reads nothing: `records` by partition were counted where the window was read."""
+
+    name = "reported"
+
+    def __init__(self, records: Mapping[str, Any], size: int = 0) -> None:
+        self._records = records
+        self._size = size
+
+    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:  # noqa: ARG002
+        """The counts as they were said."""
+        progress("counts taken")
+        return reported(plan, self._records, self._size)
+
+    def cancel(self) -> None:
+        """There is nothing to stop."""
