@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_provider.files.columns import columns_of
 from tubemq_provider.sources.base import RecordReader
-from tubemq_provider.windows.errors import CountMismatch, WindowError
+from tubemq_provider.windows.errors import CountMismatch, MarkerConflict, WindowError
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging
 
@@ -47,7 +47,8 @@ class PlannedWindow:
         self.window_id = plan.window_id
         self.topic, self.group = plan.topic, plan.group
         self.ranges: Mapping[str, tuple[int, int]] = dict(plan.ranges)
-        self.start, self.end = plan.time or (None, None)
+        self.start: str | None = plan.time[0] if plan.time else None
+        self.end: str | None = plan.time[1] if plan.time else None
         self._reader = reader
         self._check = check
         self._told = told
@@ -166,16 +167,23 @@ class FunctionEngine:
 
 
 class ReportedEngine:
-    """Reads nothing: `records` by partition were counted where the window was read."""
+    """Reads nothing: `records` by partition were counted where the window of that hash was read."""
 
     name = "reported"
 
-    def __init__(self, records: Mapping[str, Any], size: int = 0) -> None:
+    def __init__(self, plan_hash: str, records: Mapping[str, int], size: int = 0) -> None:
+        self._hash = plan_hash
         self._records = records
         self._size = size
 
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:  # noqa: ARG002
-        """The counts as they were said."""
+        """The counts as they were said. Raises `MarkerConflict` for another window than theirs."""
+        if plan.hash != self._hash:
+            raise MarkerConflict(
+                f"the counts are of another window than {plan.window_id}, which is what comes next "
+                f"now: progress was set, or the window was planned for other arguments; run the "
+                f"planning task and what is between again"
+            )
         progress("counts taken")
         return reported(plan, self._records, self._size)
 

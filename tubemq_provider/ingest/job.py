@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.engines.function import FunctionEngine, PlannedWindow, ReportedEngine
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.engines import make_engine
 from tubemq_provider.ingest.narrate import Log, NarratedEngine, Narrator
@@ -34,15 +35,18 @@ from tubemq_provider.windows.run.kinds import window_run
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from tubemq_provider.sources.base import Source
+    from tubemq_provider.sources.base import RecordReader, Source
+    from tubemq_provider.windows.plan import WindowPlan
     from tubemq_provider.windows.protocols import (
         Document,
         Engine,
+        Marker,
         OffsetStore,
         Sink,
         StepObserver,
     )
     from tubemq_provider.windows.run.result import WindowResult
+    from tubemq_provider.windows.run.steps import WindowRun
 
 __all__ = ["IngestJob", "Interval", "needs_interval"]
 
@@ -97,6 +101,42 @@ class IngestJob:
     ) -> WindowResult:
         """All eight steps. `attempt` names this try; `serialised` says no other run overlaps,
         `cleared` that somebody asked for a run that was done to be done again."""
+        return self._window_run(
+            store, attempt=attempt, serialised=serialised, observer=observer, cleared=cleared
+        ).run()
+
+    def plan(
+        self, store: OffsetStore, *, attempt: str, serialised: bool, observer: StepObserver
+    ) -> tuple[WindowPlan | None, Marker | None]:
+        """The steps that read nothing: the plan of the next window, frozen, and its marker if it is
+        done. `run` of a later job goes on with it."""
+        return self._window_run(
+            store, attempt=attempt, serialised=serialised, observer=observer, cleared=False
+        ).planned()
+
+    def hand_to(self, function: Callable[[PlannedWindow], object]) -> FunctionEngine:
+        """Let `function` read the window instead of an engine; before `narrator` is asked for."""
+
+        def open_reader(plan: WindowPlan) -> AbstractContextManager[RecordReader]:
+            return self._source.open_reader(plan, self._policies)
+
+        engine = FunctionEngine(function, open_reader)
+        self._engine = self._told_engine = engine
+        return engine
+
+    def take_counts(self, plan_hash: str, records: Mapping[str, int], size: int = 0) -> None:
+        """The window of that hash was read elsewhere: take its counts instead of reading it."""
+        self._engine = self._told_engine = ReportedEngine(plan_hash, records, size)
+
+    def _window_run(
+        self,
+        store: OffsetStore,
+        *,
+        attempt: str,
+        serialised: bool,
+        observer: StepObserver,
+        cleared: bool,
+    ) -> WindowRun:
         if self._cancelled.is_set():
             raise WindowError("the task was killed before it began")
         return window_run(
@@ -108,7 +148,7 @@ class IngestJob:
             observer=observer,
             cleared=cleared,
             mirror=self._source.mirror if self._arguments.commit_to_broker else None,
-        ).run()
+        )
 
     def cancel(self) -> None:
         """End at the next point between two actions, or inside the engine. Returns soon."""

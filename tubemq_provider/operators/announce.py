@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from tubemq_provider.windows.run.result import WindowResult
 
-__all__ = ["announce", "sink_event"]
+__all__ = ["announce", "bounded", "sink_event"]
 
+_PARTITIONS: Final = 200
 _RANGES: Final = 100
 """An event names the ranges of so many partitions; longer ones are in the sink's marker."""
 
@@ -46,6 +47,15 @@ def announce(
         event.extra = {**event.extra, EVENT_KEY: sink_event(result)}
     else:
         task.outlets = [asset for asset in task.outlets if asset != sink]
+
+
+def bounded(document: dict[str, Any]) -> dict[str, Any]:
+    """A result as XCom carries it: ranges of a thousand partitions are a hundred kilobytes, and the
+    sink's marker, the commit event and the offsets asset have them anyway."""
+    if len(document["ranges"]) <= _PARTITIONS:
+        return {**document, "bounded": False}
+    position = document["position"] and {**document["position"], "next": {}}
+    return {**document, "ranges": {}, "records": {}, "position": position, "bounded": True}
 
 
 def sink_event(result: WindowResult) -> Mapping[str, Any]:

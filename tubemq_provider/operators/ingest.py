@@ -19,6 +19,8 @@ from tubemq_client import errors
 from tubemq_provider.arguments import check_literals, is_mapped, is_template, parse
 from tubemq_provider.assets import offsets_asset, sink_asset
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.hooks.lineage import window_lineage
+from tubemq_provider.hooks.metrics import count_window
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import (
     IngestArguments,
@@ -27,8 +29,14 @@ from tubemq_provider.ingest.arguments import (
     says_latest,
 )
 from tubemq_provider.ingest.narrate import Narrator
+from tubemq_provider.links import (
+    TubeMQOffsetsLink,
+    TubeMQSinkLink,
+    TubeMQSparkLink,
+    TubeMQTopicLink,
+)
 from tubemq_provider.offsets.choose import TaskStore, store_for
-from tubemq_provider.operators.announce import announce
+from tubemq_provider.operators.announce import announce, bounded
 from tubemq_provider.operators.intervals import refuse_interval, run_interval
 from tubemq_provider.operators.job import open_job
 from tubemq_provider.operators.output import OutputArguments
@@ -159,7 +167,9 @@ class TubeMQSparkIngestOperator(OutputArguments):
     group, window_id, interval, ranges, records, bytes, place; none for an empty window.
 
     XCom: the result as a mapping: window_id, hash, ranges, records, total, empty, replayed,
-    has_more, position, recovered, gaps, sink_ref, warnings …
+    has_more, position, recovered, gaps, sink_ref, warnings … Beyond 200 partitions `ranges`,
+    `records` and the offsets of `position` are left out (`bounded` is then True): the sink's marker
+    has them.
     """
 
     template_fields: Sequence[str] = (
@@ -203,6 +213,14 @@ class TubeMQSparkIngestOperator(OutputArguments):
     mode: str
     offset_store: str
     source: str = FIRST_SOURCE
+    operator_extra_links = (
+        TubeMQOffsetsLink(),
+        TubeMQSinkLink(),
+        TubeMQTopicLink(),
+        TubeMQSparkLink(),
+    )
+    admin_url: str | None = None
+    result: WindowResult | None = None
     _job: IngestJob | None = None
     _killed: bool = False
     _warned: bool = False
@@ -249,20 +267,8 @@ class TubeMQSparkIngestOperator(OutputArguments):
         """Take the window through all eight steps; see `WindowRun` for what a crash leaves."""
         failing = fatal_errors_fail_the_task(self.log, look_further=self._where_to_look())
         with failing, ExitStack() as stack:
-            self._warn_of_latest()
-            arguments = parse(IngestArguments, self._arguments())
-            hook = TubeMQHook(self.tubemq_conn_id)
-            hook.expect_cluster(arguments.cluster)
-            store = self._store(context)
-            if arguments.mode == "cursor":
-                refuse_interval(context, planned=lambda: store.load_task_plan() is not None)
-            interval = run_interval(context, arguments.granularity)
-            job = self._job = open_job(
-                arguments, hook, interval, stack, timeline=store.load_timeline
-            )
-            if self._killed:
-                # The signal came before there was a job to cancel.
-                job.cancel()
+            arguments, store, job = self._opened(context, stack)
+            self._prepare(context, store, job)
             narrator = job.narrator(self.log)
             result = job.run(
                 store,
@@ -272,6 +278,8 @@ class TubeMQSparkIngestOperator(OutputArguments):
                 cleared=getattr(context.get("dag_run"), "clear_number", 0) > 0,
             )
         narrator.done(result)
+        self.result = result
+        count_window(result, arguments.cluster)
         self._report(result, context)
         announce(
             context,
@@ -282,7 +290,34 @@ class TubeMQSparkIngestOperator(OutputArguments):
         )
         if arguments.skip_if_empty and result.empty and not (result.recovered or result.begun):
             raise AirflowSkipException("there was nothing to read")
-        return result.to_document()
+        return bounded(result.to_document())
+
+    def _opened(
+        self, context: Context, stack: ExitStack
+    ) -> tuple[IngestArguments, TaskStore, IngestJob]:
+        """The job of this try, on what the rendered arguments name; `stack` closes it."""
+        self._warn_of_latest()
+        arguments = parse(IngestArguments, self._arguments())
+        hook = TubeMQHook(self.tubemq_conn_id)
+        hook.expect_cluster(arguments.cluster)
+        self.admin_url = hook.config.admin_url
+        store = self._store(context)
+        if arguments.mode == "cursor":
+            refuse_interval(context, planned=lambda: store.load_task_plan() is not None)
+        interval = run_interval(context, arguments.granularity)
+        job = self._job = open_job(arguments, hook, interval, stack, timeline=store.load_timeline)
+        if self._killed:
+            # The signal came before there was a job to cancel.
+            job.cancel()
+        return arguments, store, job
+
+    def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:
+        """Before the run begins; for operators that read the window by other means."""
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002
+        """The topic as input, the sink's data as output with rows and bytes; None without the
+        provider for OpenLineage."""
+        return window_lineage(self.cluster, self.topic, self.sink or self.path or "", self.result)
 
     def _where_to_look(self) -> str:
         """What an error's text ends with."""

@@ -44,9 +44,15 @@ End = Literal["stable", "latest"]
 class RecordBatches(Protocol):
     """A fetched batch, made into Arrow without an object per record."""
 
+    def __len__(self) -> int:
+        """How many records."""
+
     @property
     def nbytes(self) -> int:
         """Bytes of all record bodies."""
+
+    def messages(self) -> Iterator[Any]:
+        """The records one by one, as the source's own values."""
 
     def to_arrow(self, schema: pa.Schema) -> pa.RecordBatch:
         """The records with exactly `schema`."""

@@ -54,6 +54,12 @@ class _Batch:
     range: LineRange
     lines: list[str]
 
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def messages(self) -> Iterator[str]:
+        yield from self.lines
+
     @property
     def nbytes(self) -> int:
         return sum(map(len, self.lines))

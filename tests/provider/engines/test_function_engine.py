@@ -13,12 +13,13 @@ from tubemq_provider.engines.function import FunctionEngine, PlannedWindow, Repo
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.read import published_windows
-from tubemq_provider.windows.errors import CountMismatch, WindowError
-from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.errors import CountMismatch, MarkerConflict, WindowError
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.protocols import Engine
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.run.steps import WindowRun
 
 ENDS = dict.fromkeys(KEYS, 28 * 20)
 
@@ -30,11 +31,21 @@ class World:
         self.sink = sink_for(f"markers:{root / 'done'}")
         self.journal = MemoryJournal()
 
+    def planned(self) -> WindowPlan:
+        """What a task that only plans hands over."""
+        plan, marker = self.window_run(ReportedEngine("", {}), "plan", ENDS).planned()
+        assert plan is not None
+        assert marker is None
+        return plan
+
     def run(self, engine: Engine, name: str = "one", ends: dict[str, int] = ENDS) -> WindowResult:
+        return self.window_run(engine, name, ends).run()
+
+    def window_run(self, engine: Engine, name: str, ends: dict[str, int]) -> WindowRun:
         scope = WindowScope("c1", TOPIC, "g1", self.sink.identity)
         planner = CursorPlanner(scope, lambda: ends_of(ends), initial_position="earliest")
         store = MemoryOffsetStore(self.journal, task=name)
-        return window_run(planner, store, self.sink, engine, attempt=name).run()
+        return window_run(planner, store, self.sink, engine, attempt=name)
 
 
 @pytest.fixture
@@ -99,7 +110,10 @@ def test_what_was_not_read_is_not_done(
 
 
 def test_counts_of_somebody_else_are_taken(world: World) -> None:
-    done = world.run(ReportedEngine({"1:0": 10, "2:1": 10}, 99))
+    with pytest.raises(MarkerConflict, match="of another window"):
+        world.run(ReportedEngine("f" * 64, {"1:0": 1}))
+    plan = world.planned()
+    done = world.run(ReportedEngine(plan.hash, {"1:0": 10, "2:1": 10}, 99))
     assert (done.total, done.records["1:1"], done.bytes) == (20, 0, 99)
 
 

@@ -74,6 +74,17 @@ class WindowRun(RunBase, ABC):
                 return result
             self._observe(step, point)
 
+    def planned(self) -> tuple[WindowPlan | None, Marker | None]:
+        """Take the steps that read nothing: the frozen plan, and its marker if the window is done.
+
+        Another run, or this task again, finds the same plan; None if there is nothing to read.
+        """
+        for step, point in self.steps():
+            if step is Step.INGEST:
+                break
+            self._observe(step, point)
+        return self._now.plan, self._now.marker
+
     def steps(self) -> Generator[StepPoint, None, WindowResult]:
         """The run as a generator: at most one action on a store, sink or engine between two points.
 
