@@ -36,7 +36,9 @@ _OFFSETS = _arg(
     help='where each partition goes on, as JSON: {"1:0": 2800, "1:1": 0}',
     required=True,
 )
-_EPOCH = _arg(("name",), help="a name that the group has not had: letters, digits, '.', '_', '-'")
+_NEW_EPOCH = _arg(
+    ("name",), help="a name that the group has not had: letters, digits, '.', '_', '-'"
+)
 _BEGIN = _arg(
     ("--begin",),
     help="where it begins: earliest (default), latest, or offsets of every partition as JSON",
@@ -75,7 +77,7 @@ _OFFSETS_COMMANDS = (
         "epoch",
         "Begin a new life of a group, whose topic was made anew",
         "epochs.begin",
-        *(_ASSET, _EPOCH, _BEGIN, _YES),
+        *(_ASSET, _NEW_EPOCH, _BEGIN, _YES),
     ),
     _action(
         "adopt",

@@ -1,0 +1,57 @@
+"""Commands as they are typed: what the documentation and error messages advise is understood."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tubemq_provider.cli.definition import get_tubemq_commands
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+ROOT = Path(__file__).parents[3]
+TYPED = re.compile(r"`airflow (tubemq [^`\[…<]+)`")
+
+
+def parsed(line: str) -> argparse.Namespace:
+    """The arguments of a command line, read the way Airflow reads it."""
+    words = shlex.split(line)
+    found: Any = {command.name: command for command in get_tubemq_commands()}
+    while isinstance(found, dict):
+        command = found[words.pop(0)]
+        commands = getattr(command, "subcommands", None)
+        found = {sub.name: sub for sub in commands} if commands else command
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    for argument in found.args:
+        argument.add_to_parser(parser)
+    try:
+        return parser.parse_args(words)
+    except SystemExit:
+        raise AssertionError(f"not understood: airflow {line}") from None
+
+
+def documented() -> list[str]:
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    found = {match for page in pages for match in TYPED.findall(page.read_text())}
+    complete = {line for line in found if len(line.split()) > 3}
+    return sorted(complete)
+
+
+def test_an_epoch_is_begun_under_the_name_that_is_given() -> None:
+    given = parsed("tubemq offsets epoch c1/orders/nightly life-2 --yes")
+    assert (given.asset, given.name, given.begin, given.yes) == (
+        "c1/orders/nightly",
+        "life-2",
+        "earliest",
+        True,
+    )
+
+
+@pytest.mark.parametrize("line", documented())
+def test_commands_of_the_documentation_are_understood(line: str) -> None:
+    assert parsed(line)
