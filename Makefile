@@ -193,8 +193,8 @@ drill: setup ## Kill 200 inline and 40 Spark windows at random, and look for dam
 drill-ci: setup ## The small drill of CI: 20 and 4 windows
 	$(call drill_of,ci) --windows 20 --spark 4 --limit 260 $(ARGS)
 
-drill-long: setup ## The drill of 1000 and 60 windows; after an interruption it continues
-	$(call drill_of,long) --windows 1000 --spark 60 --round 170 --resume $(ARGS)
+drill-long: setup ## 1000 and 60 windows while logs begin anew; continues after an interruption
+	$(call drill_of,long) --windows 1000 --spark 60 --round 170 --lives 3 --resume $(ARGS)
 
 # --- Build and clean --------------------------------------------------------------------------
 

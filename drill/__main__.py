@@ -63,6 +63,7 @@ def _play(options: argparse.Namespace, tally: Tally) -> None:
             options.folder.resolve() / f"round-{number}",
             options.limit,
             options.parallelism,
+            options.lives,
         )
         print(f"round {number}: {settings.inline} inline + {settings.spark} Spark", flush=True)
         found = play(settings)
@@ -91,6 +92,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--round", type=int, default=250, help="inline windows in a round")
     parser.add_argument(
         "--limit", type=float, default=1500.0, help="seconds after which a round gives up"
+    )
+    parser.add_argument(
+        "--lives",
+        type=int,
+        default=1,
+        help="how often in a round logs begin: topics made anew, disks and schedules replaced",
     )
     parser.add_argument("--parallelism", type=int, default=5, help="tasks at a time")
     parser.add_argument(

@@ -53,11 +53,15 @@ class Audit:
         return not (self.lost or self.duplicated or self.gaps or self.unaccounted)
 
 
-def audit_lake(lake: Path, log: Log, span: Spans | None, accounted: Iterable[str]) -> Audit:
-    """Judge one lake. `span` is what it must cover by partition key; None for a cursor's lake:
-    from 0 to wherever its last window ends. `accounted` are the window ids in commit events."""
+def audit_lake(
+    lake: Path, log: Log, span: Spans | None, accounted: Iterable[str], epoch: str = ""
+) -> Audit:
+    """Judge the windows of one epoch in a lake. `span` is what they must cover by partition key;
+    None for a cursor's lake: from 0 to wherever the last window ends. `accounted` are the window
+    ids in commit events."""
     found = Audit()
     markers = published_windows(lake) if lake.exists() else []
+    markers = [marker for marker in markers if marker.plan.epoch == epoch]
     rows = _rows(lake) if markers else {}
     for marker in markers:
         _judge_window(found, lake.name, marker, log, rows.get(marker.plan.window_id, Counter()))
@@ -70,9 +74,9 @@ def audit_lake(lake: Path, log: Log, span: Spans | None, accounted: Iterable[str
     return found
 
 
-def audit_writer(log: Log, numbers: int) -> list[str]:
+def audit_writer(logs: Sequence[Log], numbers: int) -> list[str]:
     """Numbers of the writer that are in no log: the drill's own promise, not the product's."""
-    bodies = log.bodies()
+    bodies = {body for log in logs for body in log.bodies()}
     missing = [number for number in range(numbers) if b"record %d" % number not in bodies]
     return [f"{len(missing)} records never reached a log: {missing[:5]} …"] if missing else []
 

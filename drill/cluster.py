@@ -102,6 +102,10 @@ class TubeMQ:
             ends = metadata.ends(TOPIC, "drill_ends")
         return {partition.key: found.max_offset for partition, found in ends.items()}
 
+    def stores(self, broker: int) -> list[Path]:
+        """The files of a broker's stores of the topic."""
+        return sorted((self.data / f"broker-{broker}").glob(f"{TOPIC}-*.log"))
+
     def _end(self, number: signal.Signals) -> int:
         process, self._process = self._process, None
         assert process is not None, "TubeMQ does not run"

@@ -39,6 +39,11 @@ class Control:
         for dag_id in dag_ids:
             self._patiently(partial(self._api.pause, dag_id, paused=False))
 
+    def schedule(self, dag_id: str) -> str:
+        """The schedule of a Dag as Airflow has parsed it last."""
+        found = self._patiently(lambda: self._api.call("GET", f"/dags/{dag_id}"))
+        return str(found["timetable_summary"])
+
     def trigger(self, dag_id: str, run_id: str, conf: Mapping[str, Any] | None = None) -> None:
         """Start a run without an interval."""
         self._start(dag_id, run_id, conf, {})

@@ -66,8 +66,7 @@ class Killing:
     def step(self, published: int) -> None:
         """Kill one thing that is due by now, if any. Raises what made a restart fail."""
         if self._away is not None and self._away.done():
-            self._away.result()
-            self._away = None
+            self.rest()
         if self._away is None:
             self._revive()
         if self._due and self._due[0][0] <= published and self._away is None:
@@ -83,6 +82,18 @@ class Killing:
         for name in self._airflow.ended():
             self._log.add(victim=f"{name} by itself", pid=0, running=[])
             self._airflow.restart(name)
+
+    def rest(self) -> None:
+        """Wait until everything that was killed is back."""
+        if self._away is not None:
+            self._away.result()
+            self._away = None
+
+    def revive(self) -> None:
+        """Kill nothing; start what has ended by itself."""
+        if self._away is None or self._away.done():
+            self.rest()
+            self._revive()
 
     def stop(self) -> None:
         """No further kills; what is away is started again first."""

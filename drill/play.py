@@ -21,12 +21,13 @@ from typing import Any
 from devkit.airflow.stack import AirflowStack, running_airflow
 from devkit.reaper import Reaper
 from drill.audit import Audit, audit_lake, audit_writer, windows_in_events
-from drill.cluster import REPOSITORY, TOPIC, TubeMQ, Writer, read_log
+from drill.cluster import REPOSITORY, TOPIC, Log, TubeMQ, Writer, read_log
 from drill.control import Control
 from drill.doom import KillLog
 from drill.killing import Killing
+from drill.lives import Lives, at_rest, epoch_of_life
 from drill.tally import Round
-from drill.work import LANES, Boundaries, Work, quotas
+from drill.work import LANES, Boundaries, Quota, Work, quotas
 from tubemq_client.errors import TubeMQError
 
 __all__ = ["Settings", "play"]
@@ -56,7 +57,8 @@ _AIRFLOW = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What a round is to be. `limit` bounds its feeding part in seconds."""
+    """What a round is to be. `limit` bounds its feeding part in seconds; in it the logs begin anew
+    `lives` - 1 times."""
 
     number: int
     seed: str
@@ -66,6 +68,7 @@ class Settings:
     folder: Path
     limit: float
     parallelism: int = 5
+    lives: int = 1
 
 
 def play(settings: Settings) -> Round:
@@ -92,6 +95,7 @@ class _Game:
         self.settings = settings
         self.found = found
         self.lakes = settings.folder / "lakes"
+        self.lakes.mkdir()
         self.todo = quotas(settings.inline, settings.spark)
         self.boundaries = Boundaries(settings.folder / "boundaries.json")
         self.kills = KillLog(settings.folder / "kills.jsonl")
@@ -107,6 +111,15 @@ class _Game:
             self.airflow, self.tubemq, self.writer, self.control, self.kills, source
         )
         stack.callback(self.killing.stop)
+        self.lives = Lives(
+            self.airflow,
+            self.tubemq,
+            self.writer,
+            self.control,
+            source,
+            settings.folder / "life.json",
+        )
+        self.goal = {quota.dag_id: quota.target for quota in self.todo}
 
     def feed(self) -> None:
         """Ask for windows and kill until every Dag has made its part, or time is up."""
@@ -115,21 +128,51 @@ class _Game:
         self.control.unpause(names)
         self.killing.plan(self.settings.inline + self.settings.spark)
         deadline = time.monotonic() + self.settings.limit
+        for number in range(1, self.settings.lives + 1):
+            for quota in self.todo:
+                quota.target = -(-self.goal[quota.dag_id] * number // self.settings.lives)
+            if not self._live(deadline, last=number == self.settings.lives):
+                print(f"time is up after {self.settings.limit:.0f} s; the rest is asked for again")
+                return
+            if number < self.settings.lives:
+                self._begin_life()
+
+    def _live(self, deadline: float, *, last: bool) -> bool:
+        """Ask and kill until every Dag has made its part of this life; whether that came."""
         said = 0.0
         while time.monotonic() < deadline:
             published = self.published()
             self._cut()
             self.killing.step(sum(published.values()))
             active = Counter(run["dag_id"] for run in self.control.active())
-            if self.work.finished(published) and self._share_reached():
-                return
+            if self.work.finished(published) and (not last or self._share_reached()):
+                return True
             self._ask(published, active)
             if time.monotonic() - said > _SAY_S:
                 said = time.monotonic()
                 self._say(published, active)
             time.sleep(_STEP_S)
         self._say(self.published(), Counter())
-        print(f"time is up after {self.settings.limit:.0f} s; what is missing is asked for again")
+        return False
+
+    def _begin_life(self) -> None:
+        """Let everything come to rest, change the world, and do what the errors say."""
+        if not at_rest(self.control, lambda: self.killing.step(self._sum())):
+            self.found.problems.append("runs do not end before the logs begin anew")
+            return
+        self.killing.rest()
+        self.lives.end(self.boundaries, self.work)
+        scheduled = [quota.dag_id for quota in self.todo if quota.kind == "intervals"]
+        self.lives.await_schedule(scheduled, self.boundaries.lives[-1].minutes, self.killing.revive)
+        deadline = time.monotonic() + _SETTLE_S
+        while not self.boundaries.intervals and time.monotonic() < deadline:
+            self._cut()
+            time.sleep(_STEP_S)
+        self.lives.follow_advice(self.todo, self.work, self.killing.revive)
+        print(f"the logs began anew: {dict(self.lives.changes)}", flush=True)
+
+    def _sum(self) -> int:
+        return sum(self.published().values())
 
     def settle(self) -> None:
         """Let everything end that was begun; what does not would need a person."""
@@ -154,11 +197,9 @@ class _Game:
 
     def judge(self, events: dict[str, list[dict[str, Any]]]) -> None:
         """Compare lakes, log and events, and count the kills. TubeMQ has stopped."""
-        log, total = read_log(self.tubemq.data), Audit()
+        logs, total = [*self.lives.past, read_log(self.tubemq.data)], Audit()
         for quota in self.todo:
-            span = None if quota.kind == "cursor" else self.boundaries.span(quota.asked)
-            named = windows_in_events(events[quota.dag_id])
-            audit = audit_lake(self.lakes / quota.dag_id, log, span, named)
+            audit = self._judge_lake(quota, logs, windows_in_events(events[quota.dag_id]))
             total.add(audit)
             if quota.spark:
                 self.found.spark += audit.windows
@@ -167,10 +208,24 @@ class _Game:
         found = self.found
         found.records, found.lost, found.duplicated = total.records, total.lost, total.duplicated
         found.gaps, found.unaccounted = total.gaps, total.unaccounted
-        found.problems += [*total.problems, *audit_writer(log, self.writer.numbers)]
+        found.problems += [*total.problems, *audit_writer(logs, self.writer.numbers)]
+        found.problems += self.lives.problems
+        found.lives, found.changes = len(logs), dict(self.lives.changes)
         found.written_again = self.writer.repeated
         found.backfills, found.clears = self.work.backfills, self.work.clears
         self._count_kills()
+
+    def _judge_lake(self, quota: Quota, logs: list[Log], named: set[str]) -> Audit:
+        """Each life of a lake against the logs of that life; windows of no life are a finding."""
+        lake, total = self.lakes / quota.dag_id, Audit()
+        for number, (log, asked) in enumerate(zip(logs, [*quota.before, quota.asked], strict=True)):
+            span = None if quota.kind == "cursor" else self.boundaries.span(asked, number)
+            total.add(audit_lake(lake, log, span, named, epoch_of_life(number)))
+        strays = self.published()[quota.dag_id] - total.windows
+        if strays:
+            total.gaps += strays
+            total.problems.append(f"{quota.dag_id}: {strays} windows of no life of the logs")
+        return total
 
     def published(self) -> Counter[str]:
         """Windows in each lake so far."""

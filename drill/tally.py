@@ -38,6 +38,8 @@ class Round:
     clears: int = 0
     backfills: int = 0
     written_again: int = 0
+    lives: int = 1
+    changes: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     ended: str = ""
     problems: list[str] = field(default_factory=list)
@@ -63,6 +65,7 @@ _SUMS = (
     "replayed",
     "clears",
     "backfills",
+    "lives",
     "seconds",
 )
 
@@ -112,14 +115,17 @@ class Tally:
             name: round(sum(getattr(found, name) for found in self.rounds), 1) for name in _SUMS
         }
         kills: Counter[str] = Counter()
+        changes: Counter[str] = Counter()
         for found in self.rounds:
             kills.update(found.kills)
+            changes.update(found.changes)
         windows = sums["inline"] + sums["spark"]
         return {
             **sums,
             "rounds": len(self.rounds),
             "share": round(sums["hit"] / windows, 3) if windows else 0.0,
             "kills": dict(sorted(kills.items())),
+            "changes": dict(sorted(changes.items())),
         }
 
     @property
@@ -130,13 +136,13 @@ class Tally:
     def report(self) -> str:
         """Some lines for people."""
         sums = self.totals()
-        kills = ", ".join(f"{count} {victim}" for victim, count in sums["kills"].items())
         lines = [
             f"seed {self.seed}: {sums['rounds']} rounds in {sums['seconds']:.0f} s",
             f"windows        {sums['inline']} inline + {sums['spark']} Spark",
             f"records        {sums['records']} compared",
             f"hit by a kill  {sums['hit']} windows ({100 * sums['share']:.0f} %)",
-            f"SIGKILLs       {kills or 'none'}",
+            f"SIGKILLs       {_named(sums['kills']) or 'none'}",
+            f"the world      {_named(sums['changes']) or 'never changed'}",
             f"also           {sums['backfills']} backfills, {sums['clears']} clears",
             f"tries finished {sums['tries']}, of which {sums['replayed']} found their window",
             f"lost           {sums['lost']}",
@@ -148,3 +154,7 @@ class Tally:
         for found in self.rounds:
             lines += [f"round {found.number}: {problem}" for problem in found.problems]
         return "\n".join(lines)
+
+
+def _named(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())

@@ -8,6 +8,7 @@ came out.
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -70,7 +71,7 @@ def dag(dag_id: str, schedule: Any = None, runs: int = 6) -> DAG:
         start_date=FIRST,
         catchup=False,
         max_active_runs=runs,
-        default_args={"retries": 20, "retry_delay": timedelta(seconds=1)},
+        default_args={"retries": 40, "retry_delay": timedelta(seconds=1)},
     )
 
 
@@ -86,7 +87,11 @@ def where(dag_id: str, engine: str = "inline") -> dict[str, Any]:
     }
 
 
-MINUTES = CronDataIntervalTimetable("* * * * *", timezone="UTC")
+# What the drill changes when the logs begin anew: the schedule, and the life that authors of
+# explicit windows name.
+LIFE = json.loads((ROOT / "life.json").read_text()) if (ROOT / "life.json").exists() else {}
+EVERY = LIFE.get("minutes", 1)
+MINUTES = CronDataIntervalTimetable(f"*/{EVERY} * * * *", timezone="UTC")
 CURSOR: dict[str, Any] = {"initial_position": "earliest", "max_records": CAP}
 BOUNDARIES: dict[str, Any] = {"mode": "time", "boundaries": str(ROOT / "boundaries.json")}
 
@@ -110,7 +115,12 @@ with dag("mapped"):
 
     asset = offsets_asset("drill", TOPIC, "mapped")
     DrilledIngest.partial(
-        **where("mapped"), mode="time", resolver="explicit", inlets=[asset], outlets=[asset]
+        **where("mapped"),
+        mode="time",
+        resolver="explicit",
+        epoch=LIFE.get("epoch"),
+        inlets=[asset],
+        outlets=[asset],
     ).expand_kwargs(cut())
 
 with dag("spark_intervals", MINUTES):

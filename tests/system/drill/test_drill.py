@@ -17,7 +17,7 @@ from drill.audit import Audit, audit_lake, audit_writer, windows_in_events
 from drill.cluster import ENTRY, Log, read_log
 from drill.doom import TaskKey, doom_of
 from drill.tally import Round, Tally
-from drill.work import quotas
+from drill.work import Boundaries, quotas
 from tubemq_client import Record
 from tubemq_client.config import ClientConfig
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
@@ -38,8 +38,10 @@ class Lake:
         self.sink = ParquetSink(root)
         self.events: list[dict[str, object]] = []
 
-    def publish(self, start: int, end: int, rows: list[int], *, event: bool = True) -> None:
-        scope = WindowScope("c", "drill", "mapped", self.sink.identity)
+    def publish(
+        self, start: int, end: int, rows: list[int], *, event: bool = True, epoch: str = ""
+    ) -> None:
+        scope = WindowScope("c", "drill", "mapped", self.sink.identity, epoch=epoch)
         plan = WindowPlan.explicit(scope, {"1:0": (start * ENTRY, end * ENTRY)})
         staging = self.sink.begin(plan, "a")
         values = [b"record %d" % n for n in rows]
@@ -103,6 +105,34 @@ def test_an_empty_lake_is_one_gap(lake: Lake) -> None:
     assert lake.audit().gaps == 1
 
 
+def test_each_life_of_a_lake_is_judged_by_its_own_log(lake: Lake) -> None:
+    lake.publish(0, 12, [*range(12)])
+    lake.publish(0, 6, [20, 21, 22, 23, 24, 25], epoch="life-2")
+    anew = Log({"1:0": [(n * ENTRY, b"record %d" % (20 + n)) for n in range(6)]})
+    named = windows_in_events(lake.events)
+    first = audit_lake(lake.root, LOG, SPAN, named)
+    second = audit_lake(lake.root, anew, {"1:0": (0, 6 * ENTRY)}, named, "life-2")
+    assert first.clean
+    assert second.clean
+    assert (first.windows, second.windows) == (1, 1)
+    assert not audit_lake(lake.root, LOG, SPAN, named, "life-2").clean
+
+
+def test_intervals_begin_anew_with_the_logs(tmp_path: Path) -> None:
+    cuts = Boundaries(tmp_path / "boundaries.json")
+    for end in (0, 1, 2):
+        cuts.cut({"1:0": end * 20 * ENTRY}, 20)
+    cuts.begin_life(2)
+    assert cuts.intervals == 0
+    for end in (0, 1, 2, 3, 4, 5):
+        cuts.cut({"1:0": end * 20 * ENTRY}, 20)
+    # Minute 3 is no beginning where intervals are of two minutes.
+    assert cuts.intervals == 2
+    assert [f"{at:%H:%M}" for at in cuts.interval(0)] == ["00:04", "00:06"]
+    assert cuts.span(2, 0) == {"1:0": (0, 40 * ENTRY)}
+    assert cuts.span(2, 1) == {"1:0": (20 * ENTRY, 100 * ENTRY)}
+
+
 def test_the_log_is_read_from_the_files_of_a_server_that_has_stopped(tmp_path: Path) -> None:
     with EmbeddedTubeMQ(2, [TopicSpec("drill", partitions=2)], data_dir=tmp_path) as server:
         settings = ClientConfig.parse({"masters": server.masters}).settings()
@@ -113,8 +143,8 @@ def test_the_log_is_read_from_the_files_of_a_server_that_has_stopped(tmp_path: P
     for record, receipt in zip(sent, receipts, strict=True):
         found = log.between(receipt.partition.key, receipt.offset, receipt.offset + ENTRY)
         assert found == [record.body]
-    assert audit_writer(log, 50) == []
-    assert "1 records never reached a log" in audit_writer(log, 51)[0]
+    assert audit_writer([log], 50) == []
+    assert "1 records never reached a log" in audit_writer([log], 51)[0]
 
 
 def test_a_doom_follows_from_seed_and_task() -> None:
