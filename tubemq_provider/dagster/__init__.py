@@ -8,10 +8,12 @@ metadata.
 from tubemq_provider.dagster.ingest import build_tubemq_asset
 from tubemq_provider.dagster.observe import build_coverage_check, build_tubemq_ends_asset
 from tubemq_provider.dagster.resource import TubeMQResource
+from tubemq_provider.dagster.upkeep import build_tubemq_upkeep_job
 
 __all__ = [
     "TubeMQResource",
     "build_coverage_check",
     "build_tubemq_asset",
     "build_tubemq_ends_asset",
+    "build_tubemq_upkeep_job",
 ]

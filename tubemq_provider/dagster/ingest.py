@@ -5,10 +5,11 @@ often as somebody likes; an unpartitioned one goes on from the cursor. Records a
 once either way: a rerun finds the window's marker in the sink and writes nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -16,26 +17,20 @@ import dagster as dg
 
 from tubemq_client import errors
 from tubemq_client.errors import ConfigError
-from tubemq_provider.dagster.judging import problems_of
+from tubemq_provider.dagster.judging import UNNAMED, asset_arguments, is_argument
 from tubemq_provider.dagster.resource import TubeMQResource
-from tubemq_provider.engines.inline import InlineEngine
+from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.job import IngestJob, Interval
 from tubemq_provider.offsets.file import FileOffsetStore
+from tubemq_provider.offsets.file_claims import FileClaimStore
 from tubemq_provider.offsets.file_timeline import FileTimeline
 from tubemq_provider.sinks.factory import sink_for, sink_uri
-from tubemq_provider.sources.tubemq.source import TubeMQSource
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.canonical import sha256_hex
 from tubemq_provider.windows.errors import WindowNotReady
-from tubemq_provider.windows.plan import WindowScope
-from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.planning.instants import TimeResolver
-from tubemq_provider.windows.planning.resolve import TimePlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Sink
-from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.time.boundaries import Boundaries
-from tubemq_provider.windows.time.timeline import TimelineResolver
 
 __all__ = ["build_tubemq_asset"]
 
@@ -47,100 +42,87 @@ class _Ingest:
     """What every run of one asset does; `resource` and the window come with the run."""
 
     name: str
-    topic: str
-    group: str
+    arguments: IngestArguments
     sink: Sink
-    filters: tuple[str, ...] = ()
-    boundaries: Mapping[str, Any] | str | None = None
-    initial_position: str | Mapping[str, Any] | None = None
-    max_entries: int | None = None
-    policies: Policies = field(default_factory=Policies)
-    epoch: str = ""
+    claims: bool
 
     def windows(
         self,
         resource: TubeMQResource,
-        attempt: str,
         context: dg.AssetExecutionContext,
         partitions: dg.TimeWindowPartitionsDefinition | None,
     ) -> dict[str | None, WindowResult]:
         """A window for each partition of this run, or the next one after the cursor."""
         if partitions is None:
-            return {None: self.next_window(resource, attempt)}
+            return {None: self._window(resource, context, context.run.run_id, (None, None))}
         return {
-            key: self.window(resource, attempt, key, _span(partitions, key))
+            key: self._window(resource, context, key, _span(partitions, key))
             for key in context.partition_keys
         }
 
-    def window(
-        self, resource: TubeMQResource, run_id: str, key: str, span: tuple[datetime, datetime]
-    ) -> WindowResult:
-        """The window `span` of partition `key`."""
-        planner = TimePlanner(
-            self._scope(resource),
-            *span,
-            self._resolver(resource),
-            lambda: resource.reachable_ends(self.topic, self.group, stable=True),
-            self.sink.boundaries,
-            self.policies,
-        )
-        return self._run(resource, planner, task=f"{self.name}|{key}", attempt=run_id)
-
-    def next_window(self, resource: TubeMQResource, run_id: str) -> WindowResult:
-        """The window after the cursor."""
-        scope = self._scope(resource)
-        planner = CursorPlanner(
-            scope,
-            lambda: resource.reachable_ends(self.topic, self.group, stable=True),
-            self.initial_position,
-            self.max_entries,
-            self.policies,
-            # Dagster lets two runs of an asset overlap unless a pool says otherwise.
-            serialised=False,
-        )
-        return self._run(resource, planner, task=f"{self.name}|{run_id}", attempt=run_id)
-
-    def _run(
+    def _window(
         self,
         resource: TubeMQResource,
-        planner: CursorPlanner | TimePlanner,
-        *,
-        task: str,
-        attempt: str,
+        context: dg.AssetExecutionContext,
+        key: str,
+        interval: Interval,
     ) -> WindowResult:
-        store = FileOffsetStore(resource.directory(self.topic, self.group), task=task)
-        with self._source(resource) as source:
-            planner.witness = source.life()
-            engine = InlineEngine.for_source(source, policies=self.policies)
-            return window_run(planner, store, self.sink, engine, attempt=attempt).run()
+        arguments = self._of_cluster(resource)
+        retry = context.op_execution_context.retry_number
+        samples = FileTimeline(resource.directory(arguments.topic, arguments.group))
+        with ExitStack() as stack:
+            job = IngestJob(
+                arguments,
+                resource.source(arguments.topic, arguments.group, arguments.filters),
+                self.sink,
+                stack,
+                interval=interval,
+                timeline=samples.load_timeline,
+            )
+            narrator = job.narrator(context.log)
+            try:
+                result = job.run(
+                    self._store(resource, context, f"{self.name}|{key}"),
+                    attempt=f"{context.run.run_id}-{retry}",
+                    # Dagster lets two runs of an asset overlap unless a pool says otherwise.
+                    serialised=self.claims,
+                    observer=narrator,
+                    # Who materialises a partition again asks for it; a step's own retry does not.
+                    cleared=arguments.on_clear == "rewrite" and not retry,
+                )
+            except BaseException:
+                job.cancel()
+                raise
+        narrator.done(result)
+        for warning in result.warnings:
+            context.log.warning(warning)
+        return result
 
-    def _source(self, resource: TubeMQResource) -> TubeMQSource:
-        return TubeMQSource(
-            resource.settings(),
-            identity=resource.cluster,
-            topic=self.topic,
-            group=self.group,
-            filters=self.filters,
-        )
+    def _of_cluster(self, resource: TubeMQResource) -> IngestArguments:
+        """The arguments, for the resource's cluster. Raises `ConfigError` if the asset was made for
+        another one: its progress must not end up under that one's name."""
+        asked = self.arguments.cluster
+        if asked not in (UNNAMED, resource.cluster):
+            raise ConfigError(
+                f"the resource is of cluster {resource.cluster!r}, asset {self.name!r} is for "
+                f"{asked!r}",
+                subject="cluster",
+            )
+        return self.arguments.model_copy(update={"cluster": resource.cluster})
 
-    def _scope(self, resource: TubeMQResource) -> WindowScope:
-        return WindowScope(
-            resource.cluster,
-            self.topic,
-            self.group,
-            self.sink.identity,
-            self.filters,
-            self.epoch,
-        )
+    def _store(
+        self, resource: TubeMQResource, context: dg.AssetExecutionContext, task: str
+    ) -> FileOffsetStore:
+        directory = resource.directory(self.arguments.topic, self.arguments.group)
+        if not self.claims:
+            return FileOffsetStore(directory, task=task)
+        return FileClaimStore(directory, task=task, over=partial(_is_over, context.instance))
 
-    def _resolver(self, resource: TubeMQResource) -> TimeResolver:
-        if self.boundaries is not None:
-            return Boundaries.load(self.boundaries, self.topic)
-        return TimelineResolver(
-            self.topic,
-            FileTimeline(resource.directory(self.topic, self.group)).load_timeline,
-            lambda: resource.partitions(self.topic, self.group),
-        )
+
+def _is_over(instance: dg.DagsterInstance, task: str) -> bool:
+    """Whether the run of that task has ended, or is not known any more."""
+    run = instance.get_run_by_id(task.rpartition("|")[2])
+    return run is None or run.is_finished
 
 
 def build_tubemq_asset(
@@ -150,55 +132,53 @@ def build_tubemq_asset(
     group: str,
     sink: str | PathLike[str] | Sink,
     partitions_def: dg.TimeWindowPartitionsDefinition | None = None,
-    boundaries: Mapping[str, Any] | str | None = None,
-    filters: Sequence[str] = (),
-    initial_position: str | Mapping[str, Any] | None = None,
-    max_entries: int | None = None,
     policies: Policies | None = None,
-    epoch: str = "",
+    max_entries: int | None = None,
+    claims: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    catalog_properties: Mapping[str, str] | None = None,
     resource_key: str = "tubemq",
     max_retries: int = 20,
-    **asset_options: Any,
+    **options: Any,
 ) -> dg.AssetsDefinition:
     """An asset that brings `topic` into `sink`, exactly once.
 
     :param partitions_def: partitions of time; each is a window. None: every run takes the next
-        window after the cursor.
-    :param boundaries: offsets by instant, see `Boundaries`; by default the samples that
-        `build_tubemq_ends_asset` takes are the clock.
-    :param initial_position: where the first cursor window begins: ``"earliest"`` or offsets.
-    :param max_entries: cap of a cursor window in index entries, an upper bound on records.
-    :param epoch: name of the life of the topic that the group follows. A name that was not used
-        before begins a new life, from the beginning of the logs, for a topic that was made anew.
+        window after the cursor, or `starting_offsets` to `ending_offsets`.
+    :param policies: all policies in one value, instead of `gap_policy`, `corrupt_records` …
+    :param max_entries: another name for `max_records`.
+    :param claims: runs of a cursor asset may overlap: each claims a window of its own in the
+        directory of progress, which must be on a file system with locks that all hosts share.
+    :param storage_options: credentials and options of an object store.
+    :param catalog_properties: properties of an Iceberg catalog.
     :param max_retries: how often a window that is not ready (its end not on disk yet, or not
         sampled yet) is tried again, 30 s apart.
 
-    Other options go to `dagster.asset`. Runs of one cursor asset that overlap cost work and no
-    records; give the asset a `pool` with one slot to avoid it. Raises `ConfigError` at once for
-    options that do not go together.
+    `options` are arguments of the ingest operators by their names, with their meaning: `engine`
+    (here ``inline`` by default), `spark_conf`, `resolver` (by default the samples that
+    `build_tubemq_ends_asset` takes, or `boundaries`), `filters`, `initial_position`, `max_bytes`,
+    `max_duration`, `epoch`, `commit_to_broker`, `cluster` … All others go to `dagster.asset`. Runs
+    of one cursor asset that overlap without claims cost work and no records; a `pool` with one slot
+    avoids it. Raises `ConfigError` at once, with every problem.
     """
-    problems = _problems(partitions_def, boundaries, initial_position, max_entries)
-    problems += problems_of(topic, group, sink, filters, initial_position, max_entries)
-    if problems:
-        raise ConfigError(problems, subject=f"asset {name!r}")
-    ingest = _Ingest(
-        name,
-        topic,
-        group,
-        sink_for(sink),
-        tuple(filters),
-        boundaries,
-        initial_position,
-        max_entries,
-        policies or Policies(),
-        epoch,
+    given = {key: value for key, value in options.items() if is_argument(key)}
+    given |= {"topic": topic, "group": group}
+    rest = {key: value for key, value in options.items() if not is_argument(key)}
+    given["max_entries"] = max_entries
+    given = {key: value for key, value in given.items() if value is not None}
+    arguments = asset_arguments(name, sink, partitions_def, policies, given)
+    place = sink_for(
+        sink,
+        exactly_once=arguments.exactly_once,
+        storage_options=storage_options,
+        staging_root=arguments.staging_root,
+        catalog_properties=catalog_properties,
     )
     if isinstance(sink, str | PathLike):
-        given = asset_options.get("metadata", {})
-        asset_options["metadata"] = {"dagster/uri": sink_uri(sink), **given}
+        rest["metadata"] = {"dagster/uri": sink_uri(sink), **rest.get("metadata", {})}
     if partitions_def is not None:
-        asset_options["partitions_def"] = partitions_def
-    return _asset(name, ingest, resource_key, max_retries, asset_options)
+        rest["partitions_def"] = partitions_def
+    return _asset(name, _Ingest(name, arguments, place, claims), resource_key, max_retries, rest)
 
 
 def _asset(
@@ -208,28 +188,12 @@ def _asset(
 
     def ingested(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
         resource: TubeMQResource = getattr(context.resources, resource_key)
-        attempt = f"{context.run.run_id}-{context.op_execution_context.retry_number}"
         with _in_dagsters_terms(max_retries):
-            return _materialized(context, ingest.windows(resource, attempt, context, partitions))
+            return _materialized(context, ingest.windows(resource, context, partitions))
 
     return dg.asset(  # type: ignore[no-any-return]
         name=name, required_resource_keys={resource_key}, kinds={"tubemq"}, **options
     )(ingested)
-
-
-def _problems(
-    partitions_def: object, boundaries: object, initial_position: object, max_entries: object
-) -> list[str]:
-    if partitions_def is None:
-        return ["boundaries need partitions_def"] if boundaries is not None else []
-    problems = []
-    if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
-        problems.append("partitions_def must be partitions of time (hourly, daily, …)")
-    if initial_position is not None:
-        problems.append("initial_position has no effect with partitions_def")
-    if max_entries is not None:
-        problems.append("max_entries has no effect with partitions_def")
-    return problems
 
 
 def _span(partitions: dg.TimeWindowPartitionsDefinition, key: str) -> tuple[datetime, datetime]:

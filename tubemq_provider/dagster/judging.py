@@ -1,69 +1,114 @@
-"""What can be said about an asset's arguments when its definition is loaded, before any run.
+"""What an asset is told, as the arguments of an ingest: judged when its definition is loaded.
 
-The same mistakes that Airflow's operator refuses when a Dag is parsed: names that TubeMQ cannot
-have, places that mean something else on each machine, words that mean nothing. Opens nothing and
-asks no cluster; a topic that does not exist shows in the run.
+The same mistakes that Airflow's operators refuse when a Dag is parsed: names that TubeMQ cannot
+have, places that mean something else on each machine, words that mean nothing, what has no effect.
+Opens nothing and asks no cluster; a topic that does not exist shows in the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, Final
 
-from pydantic import TypeAdapter, ValidationError
+import dagster as dg
 
-from tubemq_client.config import FilterItem, GroupName, TopicName
 from tubemq_client.errors import ConfigError
-from tubemq_provider.sinks.factory import spec_problems
-from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.windows.policies import parse_offsets
+from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.judging import parse
+from tubemq_provider.windows.policies import Policies
 
-__all__ = ["problems_of"]
+__all__ = ["UNNAMED", "asset_arguments", "is_argument"]
 
-_WORDS = ("earliest", "stable", "latest")
+UNNAMED: Final = "unnamed"
+"""The cluster of an asset that leaves it to the resource."""
 
+_OURS: Final = {
+    "mode": "partitions_def and starting_offsets say it",
+    "start": "partitions_def says it",
+    "end": "partitions_def says it",
+    "granularity": "partitions_def says it",
+    "path": "sink says it",
+    "sink_conn_id": "pass storage_options, catalog_properties or a Sink",
+    "offset_store": "progress is in the resource's offsets_dir; claims=True keeps claims there",
+    "skip_if_empty": "there is nothing to skip",
+    "emit_replayed": "each run is told of",
+    "source": "the resource says it",
+}
+"""Arguments that Airflow's operators have, and what says the same here."""
 
-def problems_of(
-    topic: str,
-    group: str,
-    sink: object,
-    filters: Iterable[str],
-    initial_position: str | Mapping[str, Any] | None,
-    max_entries: int | None,
-) -> list[str]:
-    """Every problem of the arguments by themselves, each beginning with the argument's name."""
-    problems = [
-        *_judged("topic", TopicName, topic),
-        *_judged("group", GroupName, group),
-        *(bad for item in filters for bad in _judged("filters", FilterItem, item)),
-        *(f"sink: {bad}" for bad in _place_problems(sink)),
-        *_position_problems(initial_position, topic),
-    ]
-    if max_entries is not None and max_entries < 1:
-        problems.append(f"max_entries: {max_entries} is not >= 1")
-    return problems
-
-
-def _judged(name: str, kind: Any, value: object) -> list[str]:
-    try:
-        TypeAdapter(kind).validate_python(value)
-    except ValidationError as exc:
-        return [f"{name}: {item['msg'].removeprefix('Value error, ')}" for item in exc.errors()]
-    return []
+_POLICIES: Final = (
+    "gap_policy",
+    "on_offset_regression",
+    "new_partition_position",
+    "corrupt_records",
+    "on_clear",
+    "on_other_scope",
+)
 
 
-def _place_problems(sink: object) -> list[str]:
-    return spec_problems(fspath(sink)) if isinstance(sink, str | PathLike) else []
+class _Placed(IngestArguments):
+    """Arguments beside a sink that is an object already, and judged itself."""
 
-
-def _position_problems(given: str | Mapping[str, Any] | None, topic: str) -> list[str]:
-    if given is None or given in _WORDS:
+    def _of_sink(self) -> list[str]:
         return []
-    if not isinstance(given, Mapping):
-        return [f"initial_position: {given!r} is neither 'earliest' nor 'stable' nor offsets"]
+
+
+def is_argument(name: str) -> bool:
+    """Whether an option is one of an ingest, and not one of `dagster.asset`."""
+    return name in IngestArguments.model_fields
+
+
+def asset_arguments(
+    name: str,
+    sink: object,
+    partitions_def: object,
+    policies: Policies | None,
+    given: Mapping[str, Any],
+) -> IngestArguments:
+    """The arguments of the asset `name`. Raises `ConfigError` with every problem; None is what was
+    not given."""
+    problems = [f"{word} has no effect: {_OURS[word]}" for word in given if word in _OURS]
+    chosen = {word: value for word, value in given.items() if word not in _OURS}
+    if policies is not None:
+        named = [word for word in _POLICIES if word in chosen]
+        problems += [f"{word}: give it in policies, or without them" for word in named]
+        chosen |= {word: getattr(policies, word).value for word in _POLICIES}
+    problems += _settle_cap(chosen)
+    timed = partitions_def is not None
+    explicit = "starting_offsets" in chosen or "ending_offsets" in chosen
+    if timed and not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
+        problems.append("partitions_def must be partitions of time (hourly, daily, …)")
+    if timed and explicit:
+        problems.append("starting_offsets and ending_offsets have no effect with partitions_def")
+    if "boundaries" in chosen and not timed:
+        problems.append("boundaries need partitions_def")
+        del chosen["boundaries"]
+    if timed and "boundaries" not in chosen:
+        chosen.setdefault("resolver", "timeline")
+    chosen["mode"] = "time" if timed or explicit else "cursor"
+    chosen = {"engine": "inline", "cluster": UNNAMED, **chosen}
+    written = isinstance(sink, str | PathLike)
     try:
-        parse_offsets(given, topic, subject="initial_position", space=SPACE)
+        found = parse(
+            IngestArguments if written else _Placed,
+            {**chosen, "sink": fspath(sink)} if isinstance(sink, str | PathLike) else chosen,
+        )
     except ConfigError as exc:
-        return [f"initial_position: {problem}" for problem in exc.problems]
+        problems += exc.problems
+    if problems:
+        raise ConfigError(problems, subject=f"asset {name!r}")
+    return found
+
+
+def _settle_cap(chosen: dict[str, Any]) -> list[str]:
+    """`max_entries`, the older name here, becomes `max_records`; problems in its own name."""
+    entries = chosen.pop("max_entries", None)
+    if entries is None:
+        return []
+    if "max_records" in chosen:
+        return ["max_entries: max_records says the same"]
+    if not isinstance(entries, int) or entries < 1:
+        return [f"max_entries: {entries!r} is not >= 1"]
+    chosen["max_records"] = entries
     return []

@@ -6,7 +6,7 @@ Opens connections only inside its methods; Dagster builds it anew for every run.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -16,6 +16,7 @@ from tubemq_client import ClientSettings
 from tubemq_client.config import ClientConfig, from_file
 from tubemq_client.model import Partition
 from tubemq_client.sync import Metadata
+from tubemq_provider.sources.tubemq.source import TubeMQSource
 from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["TubeMQResource"]
@@ -51,6 +52,12 @@ class TubeMQResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         if self.username or self.password:
             found["auth"] = {"username": self.username or "", "password": self.password or ""}
         return ClientConfig.parse(found).settings()
+
+    def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> TubeMQSource:
+        """A topic as windows of `group` are planned from it and read. Connects to nothing yet."""
+        return TubeMQSource(
+            self.settings(), identity=self.cluster, topic=topic, group=group, filters=filters
+        )
 
     def directory(self, topic: str, group: str) -> Path:
         """Where the progress of a group on a topic is kept."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk.configuration import conf
 from airflow.sdk.observability.stats import Stats
 
-from tubemq_client.model import INDEX_ENTRY_BYTES
+from tubemq_provider.sources.tubemq.space import SPACE
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.run.result import WindowResult
@@ -52,7 +52,7 @@ def count_window(result: WindowResult, cluster: str) -> None:
             "window.records": result.total,
             "window.bytes": result.bytes,
             "window.corrupt": result.corrupt,
-            "window.gap_entries": lost // INDEX_ENTRY_BYTES,
+            "window.gap_entries": lost // SPACE.step,
         }
     tags = _tags(cluster, result.topic, result.group)
     for name, value in counts.items():

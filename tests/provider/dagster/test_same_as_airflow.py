@@ -1,0 +1,204 @@
+"""What Airflow's operators can do, assets can: claims, lives, resolvers, caps, sinks, upkeep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from tubemq_client import ClientSettings, Partition, Producer, Record
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
+from tubemq_client.errors import ConfigError
+from tubemq_provider.dagster import (
+    TubeMQResource,
+    build_tubemq_asset,
+    build_tubemq_upkeep_job,
+)
+from tubemq_provider.dagster.judging import asset_arguments
+from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.offsets.file_claims import FileClaimStore
+from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.sinks.read import published_windows, read_windows
+from tubemq_provider.windows.cursor import Position
+from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.book import ScopeBook
+from tubemq_provider.windows.planning.claims import ClaimBook
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.instants import Resolved
+from tubemq_provider.windows.policies import Policies
+
+TOPIC = "orders"
+ON_DISK = Switches(unflushed_records=1)
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedTubeMQ]:
+    with EmbeddedTubeMQ(topics=[TopicSpec(TOPIC)], http=False, switches=ON_DISK) as running:
+        with Producer(ClientSettings(masters=(running.master_address,))) as producer:
+            records = [Record(b"%d" % n, partition=Partition(1, TOPIC, 0)) for n in range(20)]
+            list(producer.send_many(TOPIC, records))
+        yield running
+
+
+@pytest.fixture
+def resource(server: EmbeddedTubeMQ, tmp_path: Path) -> TubeMQResource:
+    host, port = server.master_address
+    return TubeMQResource(masters=f"{host}:{port}", offsets_dir=str(tmp_path / "offsets"))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+def asset(sink: object, **options: Any) -> dg.AssetsDefinition:
+    given = {"topic": TOPIC, "group": "lake", "sink": sink, "initial_position": "earliest"}
+    return build_tubemq_asset("orders", **{**given, **options})
+
+
+def materialize(asset: dg.AssetsDefinition, resource: TubeMQResource) -> dict[str, Any]:
+    result = dg.materialize([asset], resources={"tubemq": resource})
+    (event,) = result.get_asset_materialization_events()
+    return {key: value.value for key, value in event.materialization.metadata.items()}
+
+
+def upkeep(resource: TubeMQResource, sink: Path, *, claims: bool = False, **config: Any) -> None:
+    job = build_tubemq_upkeep_job("upkeep", topic=TOPIC, group="lake", sink=sink, claims=claims)
+    job.execute_in_process(
+        resources={"tubemq": resource}, run_config={"ops": {"change": {"config": config}}}
+    )
+
+
+def test_the_arguments_of_the_operators_are_those_of_assets() -> None:
+    """A new argument of an ingest needs no word here."""
+    given: dict[str, Any] = {"topic": TOPIC, "group": "lake", "max_bytes": 10, "engine": "session"}
+    found = asset_arguments("orders", "/lake", None, None, given)
+
+    assert isinstance(found, IngestArguments)
+    assert (found.max_bytes, found.engine, found.mode) == (10, "session", "cursor")
+
+
+@pytest.mark.parametrize("claims", [False, True])
+def test_caps_and_the_brokers_offsets(
+    claims: bool, resource: TubeMQResource, lake: Path, server: EmbeddedTubeMQ
+) -> None:
+    capped = asset(lake, claims=claims, max_records=15, commit_to_broker=True)
+
+    windows = [materialize(capped, resource) for _ in range(3)]
+
+    assert [found["records"] for found in windows] == [15, 5, 0]
+    assert windows[0]["has_more"]
+    assert read_windows(lake).count_rows() == 20
+
+
+def test_an_explicit_window(resource: TubeMQResource, lake: Path) -> None:
+    chosen = {"starting_offsets": {"1:0": 28}, "ending_offsets": {"1:0": 84}}
+    explicit = asset(lake, initial_position=None, **chosen)
+
+    assert materialize(explicit, resource)["records"] == 2
+    assert materialize(explicit, resource)["replayed"]
+
+
+def test_what_a_run_that_died_had_claimed_is_taken_over(
+    resource: TubeMQResource, lake: Path
+) -> None:
+    """A run that is under way keeps its claim; one that Dagster does not know any more does not."""
+    sink = ParquetSink(lake)
+    scope = WindowScope("tubemq", TOPIC, "lake", sink.identity)
+    directory = resource.directory(TOPIC, "lake")
+    store = FileClaimStore(directory, task="orders|gone", over=lambda _: True)
+    with resource.source(TOPIC, "lake") as source:
+        planner = CursorPlanner(scope, source.ends, "earliest", 15)
+        plan = planner.plan(Position(0, {"1:0": 0}))
+    assert plan is not None
+    book = ClaimBook(Position(0, {"1:0": 0})).claim(plan, store.writer, NOON)
+    assert book is not None
+    store.store_cursor(book.to_document(scope, NOON, store.writer))
+
+    first, second = (materialize(asset(lake, claims=True), resource) for _ in range(2))
+
+    assert (first["records"], second["records"]) == (15, 5)
+    assert first["windows"][0]["window_id"] == plan.window_id
+
+
+def test_a_life_that_was_begun_is_followed_without_a_word(
+    resource: TubeMQResource, lake: Path
+) -> None:
+    assert materialize(asset(lake), resource)["records"] == 20
+    upkeep(resource, lake, epoch="2")
+
+    assert materialize(asset(lake, on_other_scope="start_anew"), resource)["records"] == 20
+    assert {found.plan.epoch for found in published_windows(lake)} == {"", "2"}
+    with pytest.raises(ConfigError, match="it had '', '2'"):
+        upkeep(resource, lake, epoch="2")
+
+
+def test_a_life_begins_where_claims_are_kept(resource: TubeMQResource, lake: Path) -> None:
+    materialize(asset(lake, claims=True), resource)
+    upkeep(resource, lake, claims=True, epoch="2", begin="stable")
+
+    again = asset(lake, claims=True, on_other_scope="start_anew")
+    assert materialize(again, resource)["records"] == 0
+    assert json.loads((resource.directory(TOPIC, "lake") / "claims.json").read_text())["past"]
+
+
+def test_brokers_are_retired_and_boundaries_taken_back(
+    resource: TubeMQResource, lake: Path
+) -> None:
+    sink = ParquetSink(lake)
+    scope = WindowScope("tubemq", TOPIC, "lake", sink.identity)
+    assert sink.boundaries is not None
+    ScopeBook(sink.boundaries, scope).fix(NOON, "r", lambda: Resolved({"1:0": 28}), exact=True)
+
+    upkeep(resource, lake, retire=[3, 2])
+    upkeep(resource, lake, unfix="2026-11-21T12:00:00Z")
+
+    book = ScopeBook(sink.boundaries, scope)
+    assert (book.retired, book.instants()) == ({"2", "3"}, [])
+    with pytest.raises(ConfigError, match="no boundary of this group is fixed"):
+        upkeep(resource, lake, unfix="2026-11-21T12:00:00Z")
+    with pytest.raises(ConfigError, match="say one of retire, unfix and epoch"):
+        upkeep(resource, lake)
+
+
+def test_an_asset_of_another_cluster_is_refused(resource: TubeMQResource, lake: Path) -> None:
+    with pytest.raises(dg.Failure, match="the resource is of cluster 'tubemq', asset 'orders' is"):
+        materialize(asset(lake, cluster="other"), resource)
+    assert materialize(asset(lake, cluster="tubemq"), resource)["records"] == 20
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"start": NOON}, "start has no effect: partitions_def says it"),
+        ({"offset_store": "ledger"}, "claims=True"),
+        ({"policies": Policies(), "gap_policy": "skip"}, "gap_policy: give it in policies"),
+        ({"max_entries": 3, "max_records": 3}, "max_entries: max_records says the same"),
+        ({"boundaries": {}}, "boundaries need partitions_def"),
+        ({"spark_conf": {"a": "b"}}, "spark_conf has no effect with engine='inline'"),
+        ({"cluster": "a/b"}, "cluster: "),
+    ],
+)
+def test_what_has_no_effect_is_refused_when_the_asset_is_defined(
+    options: dict[str, Any], problem: str, lake: Path
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        asset(lake, **options)
+
+
+def test_a_sink_of_ones_own_is_taken_as_it_is(resource: TubeMQResource, lake: Path) -> None:
+    assert materialize(asset(ParquetSink(lake)), resource)["records"] == 20
+
+
+@pytest.mark.spark
+def test_spark_writes_the_window(resource: TubeMQResource, lake: Path) -> None:
+    sparked = asset(lake, engine="session", spark_conf={"spark.master": "local[1]"})
+
+    assert materialize(sparked, resource)["records"] == 20
+    assert read_windows(lake).count_rows() == 20

@@ -1,0 +1,119 @@
+"""A job for what a person does to a group between runs: retire, take a boundary back, begin a life.
+
+Launched by hand, with its configuration filled in; each run does one thing and logs what was and
+what is. Stop the asset's runs first, but for `retire`, which is safe beside them.
+"""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.dagster.resource import TubeMQResource
+from tubemq_provider.ingest.upkeep import (
+    book_of,
+    broker_names,
+    check_untouched,
+    epoch_document,
+    epochs_of,
+)
+from tubemq_provider.offsets.file import FileOffsetStore
+from tubemq_provider.offsets.file_claims import FileClaimStore
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.sources.tubemq.space import SPACE
+from tubemq_provider.windows.canonical import parse_instant
+from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.protocols import Sink
+from tubemq_provider.windows.run.epochs import stored_epoch
+
+__all__ = ["build_tubemq_upkeep_job"]
+
+_TASK = "upkeep"
+
+
+class _Change(dg.Config):
+    """One of these; the others stay as they are."""
+
+    retire: list[int] = Field(
+        default_factory=list, description="brokers that will not come back: windows do not wait"
+    )
+    unfix: str | None = Field(
+        None, description="instant of a boundary that no published window touches: it is forgotten"
+    )
+    epoch: str | None = Field(
+        None, description="name of a life to begin, after the topic was made anew"
+    )
+    begin: str = Field("earliest", description="where the life begins: earliest or stable")
+
+
+def build_tubemq_upkeep_job(
+    name: str,
+    *,
+    topic: str,
+    group: str,
+    sink: str | PathLike[str] | Sink,
+    filters: Sequence[str] = (),
+    claims: bool = False,
+    resource_key: str = "tubemq",
+    **sink_options: Any,
+) -> dg.JobDefinition:
+    """A job that changes what is kept of `group`; `topic`, `group`, `sink`, `filters` and `claims`
+    are those of its asset, `sink_options` go to `sink_for`.
+
+    Configure one of ``retire`` (ids of brokers), ``unfix`` (an instant, RFC 3339) and ``epoch`` (a
+    name, with ``begin``) of its op ``change``. Raises what the commands of Airflow raise.
+    """
+    place = sink_for(sink, **sink_options)
+
+    @dg.op(required_resource_keys={resource_key}, name="change")
+    def change(context: dg.OpExecutionContext, config: _Change) -> None:
+        resource: TubeMQResource = getattr(context.resources, resource_key)
+        directory = resource.directory(topic, group)
+        store = FileOffsetStore(directory, task=_TASK)
+        if claims:
+            store = FileClaimStore(directory, task=_TASK, over=lambda _: False)
+        scope = WindowScope(
+            resource.cluster, topic, group, place.identity, tuple(filters), stored_epoch(store)
+        )
+        context.log.info(_changed(config, store, scope, place))
+
+    @dg.job(name=name)
+    def upkeep() -> None:
+        change()
+
+    return upkeep
+
+
+def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: Sink) -> str:
+    """Do it, and say what was and what is."""
+    if sum(map(bool, (config.retire, config.unfix, config.epoch))) != 1:
+        raise ConfigError("say one of retire, unfix and epoch", subject="upkeep")
+    if config.epoch:
+        before = store.load_cursor()
+        known = epochs_of(before, store.newest_position())
+        names = (scope.cluster, scope.topic, scope.group)
+        after = epoch_document(
+            names,
+            config.epoch,
+            config.begin,
+            known,
+            before=before,
+            by="dagster",
+            source=SPACE.source,
+        )
+        store.store_cursor(after)
+        return f"epoch {known[0]!r} has ended, {config.epoch!r} begins at {config.begin}"
+    book = book_of(sink, scope)
+    if config.unfix:
+        instant = parse_instant(config.unfix)
+        check_untouched(sink, scope, book, instant)
+        offsets = book.at(instant)
+        book.take_back(instant)
+        return f"the boundary at {config.unfix} was {offsets}, and is not fixed any more"
+    retired = broker_names(book.retired)
+    for broker in config.retire:
+        book.retire(broker)
+    return f"retired were {retired}, are {broker_names([*retired, *config.retire])}"

@@ -1,0 +1,109 @@
+"""What a person does to a group between runs: give up a broker, take a boundary back, begin a life.
+
+Pure changes of what a boundary book or a cursor says, for commands and jobs that show them first.
+Asks no cluster. This module must not know how a framework keeps progress.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.cursor import CURSOR_VERSION, epoch_of, newer_position, past_epochs
+from tubemq_provider.windows.errors import BoundaryConflict
+from tubemq_provider.windows.plan import WindowScope, time_window_id
+from tubemq_provider.windows.planning.book import ScopeBook
+from tubemq_provider.windows.planning.overlaps import interval_of
+from tubemq_provider.windows.policies import EARLIEST, LATEST, STABLE, parse_offsets
+from tubemq_provider.windows.protocols import Document, Sink
+from tubemq_provider.windows.spaces import space_of
+
+__all__ = ["Epochs", "book_of", "broker_names", "check_untouched", "epoch_document", "epochs_of"]
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+Epochs = tuple[str, tuple[str, ...]]
+"""The present epoch of a group, and those that have ended."""
+
+
+def book_of(sink: Sink, scope: WindowScope) -> ScopeBook:
+    """The boundaries of `scope` in its sink. Raises `ConfigError` where it keeps none."""
+    if sink.boundaries is None:
+        raise ConfigError(f"{sink.identity} has no place for boundaries", subject="sink")
+    return ScopeBook(sink.boundaries, scope)
+
+
+def broker_names(names: Iterable[object]) -> list[int | str]:
+    """Names of brokers in order, as documents have them: numbers where they are."""
+    ordered = sorted({str(name) for name in names}, key=lambda name: (len(name), name))
+    return [int(name) if name.isdecimal() else name for name in ordered]
+
+
+def check_untouched(sink: Sink, scope: WindowScope, book: ScopeBook, instant: datetime) -> None:
+    """Raise `ConfigError` or `BoundaryConflict` unless the boundary at `instant` is fixed, and no
+    published window begins, ends or lies there. `ScopeBook.take_back` may then forget it."""
+    if not book.has(instant):
+        known = ", ".join(map(rfc3339, book.instants()[-5:])) or "none"
+        raise ConfigError(
+            f"no boundary of this group is fixed at {rfc3339(instant)}; the last ones: {known}",
+            subject="unfix",
+        )
+    intervals = (interval_of(window_id, scope.h) for window_id in sink.window_ids())
+    touching = [found for found in intervals if found and found[0] <= instant <= found[1]]
+    if touching:
+        raise BoundaryConflict(
+            f"the boundary at {rfc3339(instant)} is in use",
+            [f"{time_window_id(*found, scope.h)} is published" for found in sorted(touching)],
+            ["what is published stays; give later windows offsets that fit"],
+        )
+
+
+def epochs_of(cursor: Document | None, event: Document | None) -> Epochs:
+    """The present epoch, and those that have ended, as cursor and newest commit event say."""
+    newest = newer_position(cursor, event)
+    known = cursor if newest is not None and newest is cursor else event
+    return epoch_of(known), past_epochs(known or {})
+
+
+def epoch_document(
+    names: tuple[str, str, str],
+    name: str,
+    begin: object,
+    known: Epochs,
+    *,
+    before: Document | None,
+    by: str,
+    source: str,
+) -> Document:
+    """The cursor with which the group `names` (cluster, topic, group) begins the epoch `name` at
+    `begin`: ``earliest``, ``stable`` or offsets by partition key. `known` are the epochs it had.
+
+    Raises `ConfigError` for a name that it had, and for offsets that are none.
+    """
+    cluster, topic, group = names
+    present, past = known
+    ended = [*dict.fromkeys([*past, present])]
+    if not _NAME.fullmatch(name) or name in ended:
+        raise ConfigError(
+            f"{name!r} is not a name of letters, digits, '.', '_' and '-' that the group has not "
+            f"had; it had {', '.join(map(repr, ended))}",
+            subject="epoch",
+        )
+    if begin not in (EARLIEST, STABLE, LATEST):
+        begin = parse_offsets({topic: begin}, topic, subject="begin", space=space_of(source))
+    return {
+        "v": CURSOR_VERSION,
+        "cluster": cluster,
+        "topic": topic,
+        "group": group,
+        "epoch": name,
+        "past": ended,
+        "begin": begin,
+        "seq": 0,
+        "rev": int((before or {}).get("rev", 0)) + 1,
+        "by": by,
+        "updated": rfc3339(datetime.now(UTC)),
+    }
