@@ -25,6 +25,9 @@ from tubemq_provider.engines.java import JavaUnavailable, find_java
 GENUINE = [pytest.param(line, marks=pytest.mark.real) for line in LINES]
 ALL = ["embedded", *GENUINE]
 
+_SOON = {"transactionTimeOut": "1000", "transactionCheckInterval": "2000"}
+"""Brokers ask for transactions that nobody ended after seconds, not minutes."""
+
 _NUMBERS = itertools.count(1)
 
 
@@ -67,7 +70,12 @@ def site_of(name: str, directory: Path) -> Iterator[Site]:
             yield Site(name, mq)
         return
     line: Line = "4.9.7" if name == "4.9.7" else "5.5.0"
-    with GenuineRocketMQ(line, directory, **require(line)) as cluster:  # type: ignore[arg-type]
+    with GenuineRocketMQ(
+        line,
+        directory,
+        broker_options=_SOON,
+        **require(line),  # type: ignore[arg-type]
+    ) as cluster:
         yield Site(name, cluster)
 
 
