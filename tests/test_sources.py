@@ -97,7 +97,7 @@ def test_a_plan_of_an_unknown_source_is_refused_with_its_name() -> None:
 
     with pytest.raises(DocumentError, match="no source of kind 'elsewhere'"):
         WindowPlan.from_document({**document, "v": 2, "source": "elsewhere"})
-    with pytest.raises(ConfigError, match="known: tubemq"):
+    with pytest.raises(ConfigError, match="known: rocketmq, tubemq"):
         spaces.space_of("elsewhere")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tubemq_provider.windows.spaces import Ends, OffsetSpace
+from tubemq_provider.windows.spaces import Ends, OffsetSpace, reach_of
 
 __all__ = ["Lag", "lag_between", "regressed"]
 
@@ -54,7 +54,7 @@ def regressed(
     No lag, and yet nothing to wait for: the log is not the one in which the position was taken.
     """
     return {
-        partition.key: [offset, found.max_offset]
+        partition.key: [offset, reach_of(found)]
         for partition, found in sorted(ends.items())
-        if (offset := positions.get(partition)) is not None and found.max_offset < offset
+        if (offset := positions.get(partition)) is not None and reach_of(found) < offset
     }

@@ -24,6 +24,7 @@ __all__ = [
     "SOURCE_GROUP",
     "Ends",
     "OffsetSpace",
+    "reach_of",
     "source_package",
     "space_of",
 ]
@@ -31,7 +32,10 @@ __all__ = [
 FIRST_SOURCE: Final = "tubemq"
 """The kind that documents without one mean: there was no other when they were written."""
 
-SOURCES: Final = {FIRST_SOURCE: "tubemq_provider.sources.tubemq"}
+SOURCES: Final = {
+    FIRST_SOURCE: "tubemq_provider.sources.tubemq",
+    "rocketmq": "tubemq_provider.sources.rocketmq",
+}
 """Kind to its package; its module `space` has its `SPACE`, `sources.registry` says the rest."""
 
 SOURCE_GROUP: Final = "tubemq_provider.sources"
@@ -58,6 +62,13 @@ class Ends(Protocol):
     @property
     def stable(self) -> bool:
         """Whether the end survives a crash of the broker."""
+
+
+def reach_of(ends: Ends) -> int:
+    """Where the log ends for whoever asks whether it still has a position. A stable end may be an
+    estimate that falls back between two looks; ends that have a `latest_offset` beside it say."""
+    found: int = getattr(ends, "latest_offset", ends.max_offset)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from tubemq_provider.windows.policies import (
     end_word,
     parse_offsets,
 )
-from tubemq_provider.windows.spaces import Ends, OffsetSpace
+from tubemq_provider.windows.spaces import Ends, OffsetSpace, reach_of
 
 __all__ = ["CursorPlanner"]
 
@@ -138,7 +138,7 @@ class CursorPlanner:
         starts, resets, joined = self._starts(position)
         absent = tuple(key for key in starts if key not in self._known)
         full = {
-            key: (start, self._known[key].max_offset if key in self._known else start)
+            key: (start, max(start, self._known[key].max_offset) if key in self._known else start)
             for key, start in starts.items()
         }
         gaps = lost_starts(self.scope.topic, full, self._known, self.policies.gap_policy)
@@ -190,7 +190,7 @@ class CursorPlanner:
             return False
         known = self._known
         return all(
-            end <= known[key].max_offset for key, (_, end) in plan.ranges.items() if key in known
+            end <= reach_of(known[key]) for key, (_, end) in plan.ranges.items() if key in known
         )
 
     def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
@@ -320,9 +320,7 @@ class CursorPlanner:
         if fails:
             self._life.refuse(replaced, position.last)
         shorter = {
-            key
-            for key, known in self._known.items()
-            if known.max_offset < position.next.get(key, 0)
+            key for key, known in self._known.items() if reach_of(known) < position.next.get(key, 0)
         }
         return shorter | set(replaced) & self._known.keys()
 

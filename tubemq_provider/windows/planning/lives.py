@@ -18,7 +18,7 @@ from tubemq_client.model import Anchor
 from tubemq_provider.windows.anchors import Anchors
 from tubemq_provider.windows.cursor import epoch_command
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.spaces import Ends
+from tubemq_provider.windows.spaces import Ends, reach_of
 
 __all__ = ["LogLife", "LogWitness", "new_life_advice"]
 
@@ -68,7 +68,7 @@ class LogLife:
                 if key in anchors
                 and key in known
                 and known[key].min_offset <= anchors[key].offset < upto[key]
-                and (shorter or upto[key] <= known[key].max_offset)
+                and (shorter or upto[key] <= reach_of(known[key]))
             ]
             best = max(usable, key=lambda key: anchors[key].offset, default=None)
             if best is not None and self._holds(best, anchors[best], upto[best]) is False:
@@ -116,7 +116,7 @@ class LogLife:
             start, least = ranges[key][0], known[key].min_offset
             for entries in _LOOKS_BACK:
                 low = max(least, start - entries * space.step)
-                if low < start <= known[key].max_offset:
+                if low < start <= reach_of(known[key]):
                     yield space.ranges(topic, key, low, start)
         for name, (start, end) in ranges.items():
             low = max(start, known[name].min_offset)

@@ -14,7 +14,7 @@ from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.lives import new_life_advice
 from tubemq_provider.windows.policies import GapPolicy
-from tubemq_provider.windows.spaces import Ends, OffsetSpace
+from tubemq_provider.windows.spaces import Ends, OffsetSpace, reach_of
 
 __all__ = ["EndsLookup", "away_of", "by_key", "check_reachable", "lost_starts", "truncated"]
 
@@ -99,9 +99,9 @@ def truncated(
 ) -> LogTruncated | None:
     """The error for partitions whose log ends before the position, or None if there are none."""
     lines = "".join(
-        f"\n  - partition {key}: the position is {offset}, the log ends at {ends[key].max_offset}"
+        f"\n  - partition {key}: the position is {offset}, the log ends at {reach_of(ends[key])}"
         for key, offset in position.items()
-        if key in ends and ends[key].max_offset < offset
+        if key in ends and reach_of(ends[key]) < offset
     )
     if not lines:
         return None

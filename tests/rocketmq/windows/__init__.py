@@ -1,0 +1,1 @@
+"""Windows from RocketMQ, through the planners, stores, engines and sinks that every source has."""

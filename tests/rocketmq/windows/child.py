@@ -1,0 +1,72 @@
+"""One window of RocketMQ into Parquet, in this process or in one that kills itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+from rocketmq_client import ClientSettings
+from rocketmq_client.model import Address
+from tests.provider.windows.kill_child import Killer, Point
+from tubemq_provider.engines.inline import InlineEngine
+from tubemq_provider.offsets.file import FileOffsetStore
+from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.sources.registry import open_source
+from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.resolve import TimePlanner
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.run._base import Planner
+from tubemq_provider.windows.run.kinds import window_run
+from tubemq_provider.windows.run.result import WindowResult
+
+GROUP = "lake"
+
+
+def run_window(
+    name_server: Address,
+    topic: str,
+    root: str,
+    task: str,
+    kill_at: Point | None = None,
+    *,
+    policies: Mapping[str, str] | None = None,
+    tags: tuple[str, ...] = (),
+    max_entries: int | None = None,
+    between: tuple[datetime, datetime] | None = None,
+) -> WindowResult:
+    """Run one window: to the stable end of the topic, or `between` two instants."""
+    chosen = Policies.of(**(policies or {}))
+    sink = ParquetSink(Path(root) / "lake")
+    scope = WindowScope("test", topic, GROUP, sink.identity, tags, source="rocketmq")
+    with open_source(
+        "rocketmq",
+        ClientSettings((name_server,)),
+        identity="test",
+        topic=topic,
+        group=GROUP,
+        filters=tags,
+    ) as source:
+        planner: Planner
+        if between is None:
+            planner = CursorPlanner(
+                scope,
+                source.ends,
+                initial_position="earliest",
+                policies=chosen,
+                max_entries=max_entries,
+                witness=source.life(),
+            )
+        else:
+            resolver = source.resolver("store_time", {})
+            planner = TimePlanner(scope, *between, resolver, source.ends, sink.boundaries)
+        return window_run(
+            planner,
+            FileOffsetStore(Path(root) / f"offsets-{scope.h}", task=task),
+            sink,
+            InlineEngine.for_source(source, policies=chosen, row_group_bytes=100),
+            attempt=task,
+            observer=Killer(kill_at),
+            mirror=source.mirror,
+        ).run()

@@ -1,0 +1,151 @@
+"""Reading RocketMQ's queues as engines and planners take it: readers, witnesses, single records.
+
+A record is known again by its offset, its physical offset in the broker's log and its store time:
+a queue that begins anew under the same name has other ones. This module must not decide what is
+read.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, NamedTuple, Self
+
+from rocketmq_client.model import Address, ClientSettings, Message, Queue, QueueRange
+from rocketmq_client.sync import Metadata, PullConsumer, RangeReader
+from tubemq_client.model import Anchor
+from tubemq_provider.sources.base import Keep, MissingRange, RecordBatches
+
+__all__ = ["QueueReader", "Witness", "anchor_of", "reader_group"]
+
+_STORE_TIME: Final = struct.Struct(">q")
+
+
+def reader_group(group: str) -> str:
+    """The name that brokers see for reads of `group`: it has no members and commits nothing."""
+    return f"{group}_reader"
+
+
+def anchor_of(offset: int, physical_offset: int, store_ms: int) -> Anchor:
+    """What a log is known by: a record's place in its queue, in its broker's log, and in time."""
+    return Anchor(offset, physical_offset, zlib.crc32(_STORE_TIME.pack(store_ms)))
+
+
+def _anchor(record: Message) -> Anchor:
+    return anchor_of(record.offset, record.physical_offset, record.store_ms)
+
+
+class _Stats:
+    """Counters of the client's reader, and the last record of each queue."""
+
+    def __init__(self, reader: RangeReader) -> None:
+        self._reader = reader
+        self.last: dict[str, Anchor] = {}
+
+    @property
+    def corrupt(self) -> int:
+        return self._reader.stats.corrupt
+
+    @property
+    def gaps(self) -> Sequence[MissingRange]:
+        return self._reader.stats.gaps
+
+
+class _Aside(NamedTuple):
+    """A corrupt record as `files.quarantine` keeps it: RocketMQ numbers records, not batches."""
+
+    partition: Any
+    batch_offset: int
+    position: int
+    message_id: int
+    data: bytes
+
+
+class QueueReader(AbstractContextManager["QueueReader"]):
+    """`sources.base.RecordReader` over the client's range reader."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        group: str,
+        *,
+        tags: Sequence[str] = (),
+        brokers: Mapping[str, Address] | None = None,
+        quarantine: Keep | None = None,
+        **options: Any,
+    ) -> None:
+        self._reader = RangeReader(
+            settings,
+            group=reader_group(group),
+            tags=tags,
+            brokers=brokers,
+            quarantine=_aside(quarantine),
+            **options,
+        )
+        self.stats = _Stats(self._reader)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._reader.close()
+
+    def read(self, range_: QueueRange) -> Iterator[RecordBatches]:
+        """The records of the range, in offset order; each offset once, or an error."""
+        for batch in self._reader.read(range_):
+            if len(batch):
+                last = batch.columns.stored(len(batch) - 1)
+                self.stats.last[range_.queue.key] = anchor_of(
+                    last.queue_offset, last.physical_offset, last.store_ms
+                )
+            yield batch
+
+
+def _aside(keep: Keep | None) -> Callable[[Any], None] | None:
+    if keep is None:
+        return None
+
+    def put(entry: Any) -> None:
+        keep(_Aside(entry.partition, entry.offset, 0, entry.offset, entry.data))
+
+    return put
+
+
+class Witness:
+    """Finds single records again: `planning.lives.LogWitness`."""
+
+    def __init__(self, settings: ClientSettings, group: str) -> None:
+        self._settings = settings
+        self._consumer = PullConsumer(settings, group=reader_group(group))
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._consumer.close()
+
+    def first_record(self, range_: QueueRange) -> Anchor | None:
+        """The first record of a range: offsets have no holes, so it is at the range's start."""
+        if range_.start >= range_.end:
+            return None
+        found = self._at(range_.queue, range_.start)
+        return None if found is None else _anchor(found)
+
+    def holds(self, partition: Queue, anchor: Anchor, upto: int) -> bool | None:
+        """Whether the anchor's record is where it was; None if retention has removed the place.
+        Offsets have no holes, so nothing up to `upto` has to be searched."""
+        del upto
+        found = self._at(partition, anchor.offset)
+        if found is not None:
+            return _anchor(found) == anchor
+        with Metadata(self._settings) as metadata:
+            ends = metadata.ends(partition.topic, [partition], stable=False)[partition]
+        return None if anchor.offset < ends.min_offset else False
+
+    def _at(self, queue: Queue, offset: int) -> Message | None:
+        found = self._consumer.pull(queue, offset, max_records=1)
+        return next((item for item in found.messages if item.offset == offset), None)

@@ -1,0 +1,226 @@
+"""A topic of RocketMQ as windows are planned from it and read: `sources.base.Source`.
+
+Every question opens a client, asks and closes it; only what finds single records again is opened
+once, when it is first asked, and closed with the source. Ends are those on the brokers' disks,
+times the brokers' own. This module must not decide what is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Self
+
+from rocketmq_client import errors
+from rocketmq_client.config import ClientConfig
+from rocketmq_client.model import ClientSettings, Message, Queue, QueueEnds, QueueRange
+from rocketmq_client.sync import Metadata, PullConsumer, RangeReader
+from tubemq_client.errors import ConfigError
+from tubemq_provider.sources.base import End, Keep, RecordReader
+from tubemq_provider.sources.rocketmq.reading import QueueReader, Witness, reader_group
+from tubemq_provider.sources.rocketmq.space import SPACE
+from tubemq_provider.windows.errors import WindowNotReady
+from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.planning.instants import TimeResolver
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.probing import ReadRange
+from tubemq_provider.windows.spaces import OffsetSpace
+
+__all__ = ["CONFIG", "RocketMQSource", "StoreTime", "open_source"]
+
+CONFIG: Final = ClientConfig
+"""What a user may say of a cluster: the client's own options."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_GRACE: Final = timedelta(seconds=2)
+"""How long after an instant a broker's clock must be before a boundary there is final."""
+
+
+class RocketMQSource:
+    """`topic` of the cluster that `settings` reach and everybody calls `identity`, for `group`.
+
+    Reads are under a group of their own, which has no members and commits nothing. `tags` keep only
+    records with one of them; everything is read, so that nothing can be missing unseen. Use it from
+    one thread.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        identity: str,
+        topic: str,
+        group: str,
+        tags: Sequence[str] = (),
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._topic, self._group = topic, group
+        self._tags = tuple(tags)
+        self._witness: Witness | None = None
+        self._stack = ExitStack()
+
+    def __repr__(self) -> str:
+        return f"RocketMQSource({self._identity}/{self._topic}/{self._group})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what was opened for planning; may be called twice."""
+        self._witness = None
+        self._stack.close()
+
+    @property
+    def space(self) -> OffsetSpace:
+        """What its offsets and keys mean."""
+        return SPACE
+
+    @property
+    def identity(self) -> str:
+        """The cluster's alias."""
+        return self._identity
+
+    @property
+    def topic(self) -> str:
+        """What is read."""
+        return self._topic
+
+    @property
+    def group(self) -> str:
+        """Whose progress it is."""
+        return self._group
+
+    def settings(self) -> ClientSettings:
+        """The plain settings that every client runs on."""
+        return self._settings
+
+    # Looking
+
+    def partitions(self) -> Mapping[Queue, bool]:
+        """The queues of the topic that can be read now: those of a broker that is away are in no
+        route. Raises `errors.UnsupportedTopic` for topics whose offsets do not count records."""
+        with self._asking() as client:
+            return dict.fromkeys(client.topic(self._topic).readable(), True)
+
+    def ends(self, which: End = "stable") -> Mapping[Queue, QueueEnds]:
+        """Minimum and end offsets: of what is on the brokers' disks, or of what can be read."""
+        with self._asking() as client:
+            route = client.topic(self._topic)
+            return client.ends(self._topic, stable=which == "stable", route=route)
+
+    def starts(self) -> Mapping[Queue, int]:
+        """The first offset that is still held, of each queue."""
+        return {queue: found.min_offset for queue, found in self.ends("latest").items()}
+
+    def offsets_at(self, instant: datetime) -> Mapping[str, int]:
+        """The first offset stored at or after `instant` by each broker's clock. Raises
+        `WindowNotReady` while records before it may still come."""
+        return self._offsets_at(instant, _GRACE)
+
+    def life(self) -> Witness:
+        """What finds single records again; connects when it is asked something."""
+        if self._witness is None:
+            witness = Witness(self._settings, self._group)
+            self._witness = self._stack.enter_context(closing(witness))
+        return self._witness
+
+    def resolver(self, name: str, options: Mapping[str, Any]) -> TimeResolver:
+        """``store_time``: the brokers' own time of storing; `late_allowance` is its grace."""
+        if name != "store_time":
+            raise ConfigError(
+                f"RocketMQ has no resolver {name!r}; its own is store_time", subject="resolver"
+            )
+        if unknown := sorted(set(options) - {"late_allowance"}):
+            raise ConfigError(f"store_time knows no {', '.join(unknown)}", subject="resolver")
+        return StoreTime(self, max(options.get("late_allowance") or _GRACE, _GRACE))
+
+    def probe(self) -> ReadRange:
+        """Reads records one by one; those that fail their checksum are left out."""
+
+        def read(range_: QueueRange) -> Iterator[Message]:
+            with RangeReader(
+                self._settings,
+                group=reader_group(self._group),
+                tags=self._tags,
+                corrupt_records="drop",
+            ) as reader:
+                for batch in reader.read(range_):
+                    yield from batch.messages()
+
+        return read
+
+    # Reading
+
+    def open_reader(
+        self, plan: WindowPlan, policies: Policies, *, quarantine: Keep | None = None
+    ) -> AbstractContextManager[RecordReader]:
+        """A range reader under the group's own reader group."""
+        return QueueReader(
+            self._settings,
+            plan.group,
+            tags=plan.filters,
+            gap_policy=policies.gap_policy.value,
+            corrupt_records=policies.corrupt_records.value,
+            quarantine=quarantine,
+        )
+
+    def mirror(self, ends: Mapping[str, int]) -> None:
+        """Commit for the group at the brokers, for their tools; nothing is read from there."""
+        with PullConsumer(self._settings, group=self._group) as consumer:
+            for key, offset in ends.items():
+                consumer.commit(Queue.from_key(self._topic, key), offset)
+
+    def _asking(self) -> Metadata:
+        return Metadata(self._settings, group=reader_group(self._group))
+
+    def _offsets_at(self, instant: datetime, grace: timedelta) -> Mapping[str, int]:
+        # Rounded up: a record of an earlier millisecond is before the instant.
+        milliseconds = -((_EPOCH - instant) // timedelta(milliseconds=1))
+        try:
+            with self._asking() as client:
+                client.topic(self._topic)
+                found = client.offset_at(
+                    self._topic,
+                    milliseconds,
+                    grace_ms=round(grace.total_seconds() * 1000),
+                )
+        except errors.TimeNotFinal as error:
+            raise WindowNotReady(
+                f"the boundary {instant.isoformat()} of topic {self._topic!r} is not final yet: "
+                f"{error}"
+            ) from error
+        return {queue.key: offset for queue, offset in found.items()}
+
+
+@dataclass(frozen=True)
+class StoreTime:
+    """Boundaries by the brokers' own times of storing: exact, and final once `grace` is over, as
+    long as brokers' clocks do not step back. What retention has taken moves them, so the first
+    answer is fixed where there is a place for it."""
+
+    source: RocketMQSource
+    grace: timedelta = _GRACE
+    name = "store_time"
+    exact = False
+
+    def offsets_at(self, instant: datetime) -> Mapping[str, int]:
+        """Offset by queue key. Raises `WindowNotReady`."""
+        return self.source._offsets_at(instant, self.grace)  # noqa: SLF001 - one thing in two names
+
+
+def open_source(
+    settings: ClientSettings,
+    *,
+    identity: str,
+    topic: str,
+    group: str,
+    filters: Sequence[str] = (),
+) -> RocketMQSource:
+    """The source of `topic` for `group`; filters are tags. See `sources.registry`."""
+    return RocketMQSource(settings, identity=identity, topic=topic, group=group, tags=filters)

@@ -1,0 +1,47 @@
+"""Offsets and partition keys of RocketMQ.
+
+An offset is the number of a record in its queue, from 0 and without holes, and every queue is a log
+of its own (docs/rocketmq-protocol/exact-ranges.md). A key is ``"<broker name>:<queue id>"``; the
+last colon separates. Imported by tasks on executors: this module must stay as light as the client's
+model.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rocketmq_client.model import Queue, QueueRange
+from tubemq_provider.windows.spaces import OffsetSpace
+
+__all__ = ["SPACE"]
+
+
+def _is_key(key: object) -> bool:
+    if not isinstance(key, str):
+        return False
+    try:
+        return Queue.from_key("", key).key == key  # "broker-a:03" is no second name of a queue
+    except ValueError:
+        return False
+
+
+def _order(key: str) -> tuple[str, int]:
+    """By broker, then numeric; what is no key comes first."""
+    if not _is_key(key):
+        return "", -1
+    broker, _, number = key.rpartition(":")
+    return broker, int(number)
+
+
+SPACE: Final = OffsetSpace(
+    source="rocketmq",
+    key_form="'<broker name>:<queue id>'",
+    step=1,
+    is_key=_is_key,
+    order=_order,
+    log_of=str,
+    partition=Queue.from_key,
+    range=QueueRange,
+    peer_of=lambda key: key.rpartition(":")[0],
+)
+"""What RocketMQ's offsets and keys mean."""
