@@ -10,15 +10,23 @@ import pytest
 from tests.rocketmq import sites
 from tests.rocketmq.shells import Shell, shell_of
 
-RARE_PAIRS = {("4.9.7", "aio"), ("5.5.0", "sync")}
-"""Genuine line and shell; the other two pairs run with every change, these with the long tests."""
+RARE_PAIRS = {
+    ("4.9.7", "aio"),
+    ("5.5.0", "sync"),
+    ("5.5.0", "test_random_windows_equal_the_receipts_over_a_killed_broker"),
+    ("5.5.0", "test_windows_of_tags_equal_filtering"),
+    ("4.9.7", "test_windows_of_time_hold_what_was_stored_in_them"),
+}
+"""Genuine line and shell, or test; the other pairs run with every change, these with the long
+tests."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         chosen = getattr(getattr(item, "callspec", None), "params", {})
-        if (chosen.get("site"), chosen.get("shell")) in RARE_PAIRS:
+        name = getattr(item, "originalname", "")
+        if {(chosen.get("site"), chosen.get("shell")), (chosen.get("site"), name)} & RARE_PAIRS:
             item.add_marker(pytest.mark.soak)
 
 

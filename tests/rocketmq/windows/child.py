@@ -12,6 +12,7 @@ from tests.provider.windows.kill_child import Killer, Point
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.sources.base import Source
 from tubemq_provider.sources.registry import open_source
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
@@ -48,16 +49,8 @@ def run_window(
         group=GROUP,
         filters=tags,
     ) as source:
-        planner: Planner
         if between is None:
-            planner = CursorPlanner(
-                scope,
-                source.ends,
-                initial_position="earliest",
-                policies=chosen,
-                max_entries=max_entries,
-                witness=source.life(),
-            )
+            planner = _cursor(scope, source, chosen, max_entries)
         else:
             resolver = source.resolver("store_time", {})
             planner = TimePlanner(scope, *between, resolver, source.ends, sink.boundaries)
@@ -70,3 +63,16 @@ def run_window(
             observer=Killer(kill_at),
             mirror=source.mirror,
         ).run()
+
+
+def _cursor(
+    scope: WindowScope, source: Source, policies: Policies, max_entries: int | None
+) -> Planner:
+    return CursorPlanner(
+        scope,
+        source.ends,
+        initial_position="earliest",
+        policies=policies,
+        max_entries=max_entries,
+        witness=source.life(),
+    )

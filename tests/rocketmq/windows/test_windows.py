@@ -38,7 +38,7 @@ from tubemq_provider.windows.verify import chain_problems
 
 pytestmark = pytest.mark.timeout(240)
 
-WINDOWS = int(os.environ.get("ROCKETMQ_WINDOWS", "40"))
+WINDOWS = int(os.environ.get("ROCKETMQ_WINDOWS", "30"))
 """Random windows of a run against a live producer; two hundred by hand."""
 
 
