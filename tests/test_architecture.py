@@ -22,7 +22,7 @@ LONGEST_FUNCTION = 40
 LONGEST_MODULE = 500
 SHORTEST_CHARTER = 3
 
-LONGEST_SHELL = 2_450
+LONGEST_SHELL = 1_900
 """Lines of a shell with its half of `_io`: docs/adr/0007 says what happens beyond."""
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
@@ -95,13 +95,20 @@ def test_modules_stay_within_their_size() -> None:
 
 def test_shells_stay_within_their_size() -> None:
     client = ROOT / "tubemq_client"
-    shared = {
+    shared = {  # by both shells: nothing in them waits
         "__init__",
+        "closing",
         "codec",
+        "exchange",
         "faces",
         "host",
+        "member_face",
+        "peers",
+        "producer_face",
         "range_face",
         "replies",
+        "requests",
+        "routines",
         "shared",
         "sockets",
         "tls",

@@ -21,6 +21,7 @@ __all__ = [
     "Anchor",
     "BrokerNode",
     "ClientSettings",
+    "ConnectionStats",
     "ConsumerSettings",
     "ConsumerStats",
     "Credentials",
@@ -290,7 +291,8 @@ class ProducerStats:
 
     `sent_again` counts repeated requests, `errors_by_code` every refusal and failure (0: no answer
     or no connection), `latencies_ms` receipts by the upper end of their class in ms, from taking
-    the record to its receipt. `brokers_left_out` are those in quarantine now.
+    the record to its receipt. `brokers_left_out` are those in quarantine now. `connections` are
+    those of the client or its session, by address.
     """
 
     in_flight: int
@@ -301,6 +303,26 @@ class ProducerStats:
     errors_by_code: dict[int, int]
     latencies_ms: dict[float, int]
     brokers_left_out: int
+    connections: dict[str, ConnectionStats] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionStats:
+    """The connections to one server, those that were replaced included.
+
+    `requests` and `replies` count frames on the wire, of the client's protocol; both kinds of bytes
+    are those before TLS. `received_at_ms` is when anything came last: ms since the epoch, None for
+    never. `in_flight` requests of the connection of now, if it `is_open`, wait for their replies.
+    """
+
+    is_open: bool
+    in_flight: int
+    opened: int
+    requests: int
+    replies: int
+    bytes_sent: int
+    bytes_received: int
+    received_at_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +333,7 @@ class ConsumerStats:
     `limited` were told to wait by a flow rule, `refused` otherwise, `unanswered` got no answer or
     could not be sent. `left_alone` has the brokers that are not asked now, because they do not
     answer, with the ms until they are again (0: when the answer comes that they owe).
+    `connections` are those of the client or its session, by address.
     """
 
     fetches: int
@@ -321,6 +344,7 @@ class ConsumerStats:
     refused: int
     unanswered: int
     left_alone: dict[BrokerNode, int]
+    connections: dict[str, ConnectionStats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,39 +5,27 @@ Private to `aio`; `sync._base` is its twin. Nothing here decides anything.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from rocketmq_client._core.cluster import Cluster
 from rocketmq_client._wire.codec import ROCKETMQ
 from rocketmq_client.aio.session import Session
 from tubemq_client._io.asyncio_driver import AsyncDriver
+from tubemq_client._io.closing import AsyncClosing
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rocketmq_client.model import ClientSettings
 
 __all__ = ["AsyncClient"]
 
 
-class AsyncClient:
+class AsyncClient(AsyncClosing):
     """Base of the asyncio shell's classes. Opens nothing until first used."""
 
     def __init__(self, settings: ClientSettings) -> None:
         shared = settings.connections if isinstance(settings, Session) else None
         self._driver = AsyncDriver(settings.network(), shared, ROCKETMQ)
         self._cluster = Cluster(settings)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Close every connection that is not a session's. Safe to call twice."""

@@ -8,19 +8,17 @@ out of another's way. Many small clients do better with one connection to each s
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 from rocketmq_client._wire.codec import ROCKETMQ
 from rocketmq_client.model import ClientSettings
 from tubemq_client._io.asyncio_pool import AsyncPool
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from tubemq_client._io.closing import AsyncClosing
 
 __all__ = ["Session"]
 
 
-class Session(ClientSettings):
+class Session(AsyncClosing, ClientSettings):
     """Settings that come with connections: give it to clients in place of its settings.
 
     Closing a client leaves the connections open for the others. Closing the session fails every
@@ -34,17 +32,6 @@ class Session(ClientSettings):
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(*_values(settings))
         object.__setattr__(self, "connections", AsyncPool(settings.network(), ROCKETMQ))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (ClientSettings, _values(self))

@@ -5,39 +5,27 @@ Private to `sync`; `aio._base` is its twin. Nothing here decides anything.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from rocketmq_client._core.cluster import Cluster
 from rocketmq_client._wire.codec import ROCKETMQ
 from rocketmq_client.sync.session import Session
+from tubemq_client._io.closing import Closing
 from tubemq_client._io.driver import BlockingDriver
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rocketmq_client.model import ClientSettings
 
 __all__ = ["BlockingClient"]
 
 
-class BlockingClient:
+class BlockingClient(Closing):
     """Base of the blocking shell's classes. Opens nothing until first used."""
 
     def __init__(self, settings: ClientSettings) -> None:
         shared = settings.connections if isinstance(settings, Session) else None
         self._driver = BlockingDriver(settings.network(), shared, ROCKETMQ)
         self._cluster = Cluster(settings)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close every connection that is not a session's. Safe to call twice."""

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._core.effects import Await, Call, Forget, Now, Post
+from tubemq_client.model import address_text
 
 if TYPE_CHECKING:
     from tubemq_client._core.balance_partitions import HeldPartition
     from tubemq_client._core.breaker import Breaker
     from tubemq_client._core.effects import Conversation, Effect, Ticket
 
-__all__ = ["LOOK_MS", "Attempt", "Attempts"]
+__all__ = ["LOOK_MS", "Attempt", "Attempts", "impatient"]
 
 T = TypeVar("T")
 
@@ -119,6 +120,38 @@ class Attempts(Generic[T]):
         self._owed.remove(attempt)
         self.breaker.settled(attempt.held.lease.broker)
         return attempt
+
+
+def impatient(course: Conversation[T], patience_ms: int) -> Conversation[T]:
+    """`course`, each of whose requests is waited for no longer than `patience_ms`: then it is given
+    up with `errors.RpcTimeout`, and may be served late."""
+    answer: Any = None
+    failure: errors.TubeMQError | None = None
+    try:
+        while True:
+            try:
+                effect = _step(course, answer, failure)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            answer = failure = None
+            try:
+                answer = yield from _ask_for(effect, patience_ms)
+            except errors.TubeMQError as error:
+                failure = error
+    finally:
+        course.close()
+
+
+def _ask_for(effect: Any, patience_ms: int) -> Conversation[Any]:
+    if not isinstance(effect, Call):
+        return (yield effect)
+    ticket = yield Post(effect.address, effect.method, effect.request)
+    answer = yield Await(ticket, patience_ms)
+    if answer is None:
+        yield Forget(ticket)
+        where = address_text(effect.address)
+        raise errors.RpcTimeout(f"{where}: no answer to {effect.method.name} in {patience_ms} ms")
+    return answer
 
 
 def _step(course: Conversation[T], answer: Any, failure: errors.TubeMQError | None) -> Effect:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
 from tubemq_client._core import journal
-from tubemq_client._core.attempts import LOOK_MS, Attempt, Attempts
+from tubemq_client._core.attempts import LOOK_MS, Attempt, Attempts, impatient
 from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable, Use
 from tubemq_client._core.batch import DecodePolicies, MessageBatch, RawBatch
 from tubemq_client._core.breaker import Breaker
@@ -42,6 +42,9 @@ _COMMIT_PAUSE_MS = 100
 
 _PATIENCE_MS = 100
 """So long whoever receives waits for one broker before others are asked meanwhile."""
+
+_ATTEMPT_MS = 1_000
+"""So long a confirmation waits for a broker that did not answer the request before."""
 
 _CONNECTING_MS = 20
 """How often it is looked whether a connection that is being opened is there."""
@@ -179,7 +182,7 @@ class GroupFetch:
             self.table.release(held, token, consumed=True)
             return -1
         try:
-            found = yield from self._commit(held, consumed=consumed)
+            found = yield from self._tell(held, consumed=consumed)
         except _LOST as error:
             self.on_lost(held, error)
             raise
@@ -216,7 +219,7 @@ class GroupFetch:
             if held.consumed and self.table.claim(held):
                 token = held.token
                 try:
-                    yield from self._commit(held, consumed=True)
+                    yield from self._tell(held, consumed=True)
                 except _LOST as error:
                     self.on_lost(held, error)
                 except errors.TubeMQError as error:
@@ -322,13 +325,16 @@ class GroupFetch:
         """Leave a broker that does not answer alone for a while: an attempt is not made for each of
         its partitions."""
         self.on_trouble(str(held.partition), error)
-        held.failure = error
         self.table.release(held, token, consumed=consumed)
         self.stats.unanswered += 1
+        self._unanswered(held, error, (yield Now()))
+        return Idle(0, error)
+
+    def _unanswered(self, held: HeldPartition, error: errors.TubeMQError, now: int) -> None:
+        held.failure = error
         if not self.breaker.is_suspect(held.lease.broker):
             journal.broker_left_alone(held.lease.broker, error)
-        self.breaker.failed(held.lease.broker, (yield Now()))
-        return Idle(0, error)
+        self.breaker.failed(held.lease.broker, now)
 
     def _answered(self, held: HeldPartition) -> None:
         if self.breaker.answered(held.lease.broker):
@@ -397,6 +403,28 @@ class GroupFetch:
     def _counts_bytes(self) -> bool:
         return bool(self.flow.default.limits or self.flow.group.limits)
 
+    def _tell(self, held: HeldPartition, *, consumed: bool) -> Conversation[Registered]:
+        """RPC 18. A broker that failed several times in a row is not told before its pause is over,
+        but with the partition's next fetch; one that failed last is not waited for long."""
+        broker, now = held.lease.broker, (yield Now())
+        try:
+            if not self.breaker.is_suspect(broker):
+                found = yield from self._commit(held, consumed=consumed)
+            elif not self.breaker.is_avoided(broker, now) and (yield Reach(broker.address)):
+                told = held.lease.commit(consumed=consumed)
+                found = yield from impatient(told, _ATTEMPT_MS)
+            else:
+                raise _left_alone(held, consumed=consumed)
+        except errors.NetworkError as error:
+            if not self.breaker.is_avoided(broker, now):
+                self._unanswered(held, error, (yield Now()))
+            raise
+        except errors.ServerError:
+            self._answered(held)
+            raise
+        self._answered(held)
+        return found
+
     def _commit(self, held: HeldPartition, *, consumed: bool) -> Conversation[Registered]:
         """RPC 18, again when a connection breaks: until the next fetch a repetition is harmless."""
         for _ in range(_COMMIT_TRIES - 1):
@@ -407,6 +435,15 @@ class GroupFetch:
                     self.names.doubt(held.partition)
                 yield Sleep(_COMMIT_PAUSE_MS)
         return (yield from held.lease.commit(consumed=consumed))
+
+
+def _left_alone(held: HeldPartition, *, consumed: bool) -> errors.ConnectError:
+    kept = "its confirmation is kept, and told with its next fetch"
+    fate = kept if consumed else "it comes again"
+    return errors.ConnectError(
+        f"broker {held.lease.broker} does not answer and is left alone for a while "
+        f"(stats.left_alone); the batch of partition {held.partition}: {fate}"
+    )
 
 
 def _overdue(partition: Partition, timeout_ms: int) -> errors.TubeMQError:

@@ -58,6 +58,11 @@ class Breaker:
         standing = self._standings.get(broker)
         return standing is not None and standing.unanswered > 1 and now < standing.opens_at
 
+    def is_avoided(self, broker: BrokerNode, now: int) -> bool:
+        """The same, or it is just being tried beside others."""
+        standing = self._standings.get(broker)
+        return standing is not None and standing.unanswered > 1 and self.opens_at(broker) > now
+
     def answered(self, broker: BrokerNode) -> bool:
         """Tells whether it had been left alone until now."""
         standing = self._standings.get(broker)

@@ -13,6 +13,7 @@ from tubemq_client.model import ConsumerStats
 
 if TYPE_CHECKING:
     from tubemq_client._core.breaker import Breaker
+    from tubemq_client.model import ConnectionStats
 
 __all__ = ["FetchStats"]
 
@@ -38,7 +39,9 @@ class FetchStats:
         else:
             self.refused += 1
 
-    def view(self, breaker: Breaker, now: int) -> ConsumerStats:
+    def view(
+        self, breaker: Breaker, now: int, connections: dict[str, ConnectionStats]
+    ) -> ConsumerStats:
         """The counts of now, and the brokers that are left alone at `now` (monotonic ms)."""
         return ConsumerStats(
             self.fetches,
@@ -49,4 +52,5 @@ class FetchStats:
             self.refused,
             self.unanswered,
             breaker.left_alone(now),
+            connections,
         )

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tubemq_client import errors
 from tubemq_client.model import Partition, SendReceipt
 
 if TYPE_CHECKING:
-    from tubemq_client import errors
     from tubemq_client._core.effects import Ticket
 
 __all__ = ["Flight", "Record", "Volley", "fate_unknown", "pieces"]
@@ -71,6 +71,17 @@ class Volley:
 
     flights: Sequence[Flight]
     posted: list[tuple[Ticket, Sequence[Flight]]] = field(default_factory=list)
+
+    @classmethod
+    def unsent(cls, flights: Sequence[Flight], error: Exception) -> Volley:
+        """Records that could not be put on their way, whatever failed."""
+        failure = error
+        if not isinstance(failure, errors.TubeMQError):
+            failure = errors.LocalError(f"cannot send: {error!r}")
+            failure.__cause__ = error
+        for flight in flights:
+            flight.failure = flight.failure or failure
+        return cls(flights)
 
 
 def pieces(flights: list[Flight]) -> Iterator[list[Flight]]:

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tubemq_client import errors
-from tubemq_client.model import ProducerStats, SendReceipt, SendSummary
+from tubemq_client.model import ConnectionStats, ProducerStats, SendReceipt, SendSummary
 
 __all__ = ["LATENCY_BOUNDS_MS", "SendStats", "Tally"]
 
@@ -43,7 +43,12 @@ class SendStats:
         self.failed += 1
         self.codes[error.code] += 1
 
-    def snapshot(self, in_flight: int, left_out: int) -> ProducerStats:
+    def snapshot(
+        self,
+        in_flight: int,
+        left_out: int,
+        connections: dict[str, ConnectionStats] | None = None,
+    ) -> ProducerStats:
         bounds = (*map(float, LATENCY_BOUNDS_MS), float("inf"))
         return ProducerStats(
             in_flight=in_flight,
@@ -54,6 +59,7 @@ class SendStats:
             errors_by_code=dict(self.codes),
             latencies_ms=dict(zip(bounds, self.latencies, strict=True)),
             brokers_left_out=left_out,
+            connections=connections or {},
         )
 
 

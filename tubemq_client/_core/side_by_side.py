@@ -119,6 +119,20 @@ class Pieces:
         are connections, so that none stands still when it is done before its turn."""
         return not self.all_begun and len(self.under_way) <= self._parallel
 
+    @property
+    def is_over(self) -> bool:
+        """Whether everything has been taken."""
+        return self.all_begun and not self.under_way
+
+    def take(self) -> Part | Piece | None:
+        """The next batch in the order of the range, or the piece whose last batch was taken; None
+        while that is still being read."""
+        if self.under_way and self.under_way[0].ready:
+            return self.under_way[0].ready.popleft()
+        if self.under_way and self.under_way[0].over:
+            return self.under_way.popleft()
+        return None
+
     def begin(self) -> Piece:
         """Cut off the next piece. Towards the end pieces get smaller, to end at one time."""
         left = (self._range.end - self._next) // INDEX_ENTRY_BYTES

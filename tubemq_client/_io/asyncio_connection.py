@@ -9,23 +9,15 @@ same method names.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import socket
 from typing import TYPE_CHECKING, Any, cast
 
 from tubemq_client import errors
-from tubemq_client._core.connections import ConnectionRules
+from tubemq_client._io.exchange import Exchange
 from tubemq_client._io.replies import LATE_GRACE_S
 from tubemq_client._io.sockets import in_order, keep_alive
-from tubemq_client._io.tls import (
-    is_tls_error,
-    late,
-    make_context,
-    no_answer,
-    refused,
-    refused_later,
-)
+from tubemq_client._io.tls import late, make_context, refused
 from tubemq_client._wire.codec import TUBEMQ
 from tubemq_client.model import address_text
 
@@ -36,8 +28,6 @@ if TYPE_CHECKING:
     from tubemq_client.model import Address, ClientSettings, TlsSettings
 
 __all__ = ["AsyncConnection", "connect"]
-
-_SERIAL_MASK = 0x7FFFFFFF
 
 
 async def connect(
@@ -103,39 +93,19 @@ def _reason(error: Exception) -> object:
     return os.strerror(number) if number is not None and number > 0 else error
 
 
-class AsyncConnection(asyncio.Protocol):
-    """Frames over one transport. Belongs to the loop it was made on.
-
-    `host` is the IP address it leads to. `retired`: it is not to be given out any more, because it
-    answers nothing or leads to the wrong host; requests that are under way may still be answered.
-    """
+class AsyncConnection(Exchange, asyncio.Protocol):
+    """Frames over one transport. Belongs to the loop it was made on."""
 
     def __init__(self, name: str, decoder: Decoder) -> None:
-        self.name = name
         self._loop = asyncio.get_running_loop()
-        self._decoder = decoder
-        self._serials = itertools.count(1)
+        super().__init__(name, decoder, self._loop.time())
         self._transport: asyncio.Transport | None = None
         self._replies: dict[int, asyncio.Future[bytes]] = {}
         self._writable = asyncio.Event()
         self._gone = asyncio.Event()
-        self._failure: errors.TubeMQError | None = None
-        self._heard = self._secured = False
-        self.host, self.patience_s = "", float("inf")
-        self.retired = False
-        self.used_at = self.received_at = self._loop.time()
-
-    def __repr__(self) -> str:
-        state = "failed" if self._failure else "open"
-        return f"<AsyncConnection {self.name} {state}, {len(self._replies)} in flight>"
-
-    @property
-    def usable(self) -> bool:
-        return self._failure is None
 
     @property
     def in_flight(self) -> int:
-        """Requests whose reply nobody has taken or given up."""
         return len(self._replies)
 
     async def secure(self, address: Address, settings: TlsSettings) -> None:
@@ -168,13 +138,8 @@ class AsyncConnection(asyncio.Protocol):
         """
         if not self._writable.is_set():
             await self._until_writable(timeout_s)
-        self._raise_failure()
-        assert self._transport is not None, "a connection is handed out when it is connected"
-        self.used_at = self._loop.time()
-        serial = next(self._serials) & _SERIAL_MASK
-        frame = encode(serial)
-        self._replies[serial] = self._loop.create_future()
-        self._transport.write(frame)
+        serial = self._next_serial()
+        self._write(encode(serial), (serial,))
         return serial
 
     async def post_all(
@@ -184,15 +149,19 @@ class AsyncConnection(asyncio.Protocol):
         in one piece."""
         if not self._writable.is_set():
             await self._until_writable(timeout_s)
+        serials = self._next_serials(count)
+        self._write(encode(serials), serials)
+        return serials
+
+    def _write(self, frames: bytes, serials: Sequence[int]) -> None:
         self._raise_failure()
         assert self._transport is not None, "a connection is handed out when it is connected"
         self.used_at = self._loop.time()
-        serials = [serial & _SERIAL_MASK for serial in itertools.islice(self._serials, count)]
-        frames = encode(serials)
         make = self._loop.create_future
-        self._replies.update((serial, make()) for serial in serials)
+        for serial in serials:
+            self._replies[serial] = make()
         self._transport.write(frames)
-        return serials
+        self.traffic.sent(len(serials), len(frames))
 
     async def wait(self, serial: int, deadline: float, until: float | None = None) -> bytes | None:
         """The reply payload for `serial`. `deadline` is on the clock of the loop. If there is none
@@ -223,7 +192,7 @@ class AsyncConnection(asyncio.Protocol):
                 return await reply
         except TimeoutError:
             self._judge(deadline)
-            raise errors.RpcTimeout(f"{self.name}: no answer within the deadline") from None
+            raise self._timed_out() from None
         finally:
             self.forget(serial)
 
@@ -264,14 +233,8 @@ class AsyncConnection(asyncio.Protocol):
                 f"{self.name}: the peer takes no more requests ({self.in_flight} in flight)"
             ) from None
 
-    def _judge(self, deadline: float) -> None:
-        if ConnectionRules.is_mute(self.received_at, deadline, self.patience_s):
-            self.retired = True
-
     def _fail(self, failure: errors.TubeMQError, cause: BaseException | None = None) -> None:
-        if self._failure is None:
-            self._failure = failure
-            self._failure.__cause__ = cause
+        self._note_failure(failure, cause)
         for reply in self._replies.values():
             if not reply.done():
                 reply.set_exception(self._own_failure())
@@ -281,17 +244,6 @@ class AsyncConnection(asyncio.Protocol):
             self._gone.set()
         else:
             self._transport.abort()
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._own_failure()
-
-    def _own_failure(self) -> errors.TubeMQError:
-        """A copy for each who learns of it: tracebacks of tasks must not pile up on one object."""
-        assert self._failure is not None
-        copy = type(self._failure)(*self._failure.args)
-        copy.__cause__ = self._failure.__cause__
-        return copy
 
     # -- what the event loop calls --------------------------------------------------------------
 
@@ -304,16 +256,13 @@ class AsyncConnection(asyncio.Protocol):
             self.host = str(peer[0])
 
     def data_received(self, data: bytes) -> None:
-        self.used_at = self.received_at = self._loop.time()
-        self._heard = True
         try:
-            self._decoder.receive_data(data)
-            while (frame := self._decoder.next_frame()) is not None:
+            for frame in self._frames(data, self._loop.time()):
                 reply = self._replies.get(frame.serial)
                 if reply is not None and not reply.done():
                     reply.set_result(frame.payload)
         except errors.ProtocolViolation as error:
-            self._fail(errors.ProtocolViolation(f"{self.name}: {error}"), error)
+            self._fail(error, error.__cause__)
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -323,11 +272,5 @@ class AsyncConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._fail(self._lost(exc), exc)
-
-    def _lost(self, error: Exception | None) -> errors.NetworkError:
-        if is_tls_error(error):
-            return refused_later(self.name, error)
-        why = f"receiving or sending failed: {error}" if error else "closed by the peer"
-        hint = "" if self._heard else no_answer(secured=self._secured)
-        return errors.ConnectionLost(f"{self.name}: {why}{hint}")
+        why = f"receiving or sending failed: {exc}" if exc else "closed by the peer"
+        self._fail(self._lost(why, exc), exc)

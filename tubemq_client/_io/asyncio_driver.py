@@ -9,9 +9,8 @@ bounded, and over before `close()` returns.
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._core.effects import (
@@ -27,15 +26,16 @@ from tubemq_client._core.effects import (
     PostAll,
     Reach,
     Sleep,
-    Ticket,
     WallNow,
 )
 from tubemq_client._io.asyncio_pool import AsyncPool
-from tubemq_client._io.replies import LATE_GRACE_S, explained, read_replies
+from tubemq_client._io.host import epoch_ms
+from tubemq_client._io.replies import LATE_GRACE_S
+from tubemq_client._io.requests import InFlight, Requests, Tickets
 from tubemq_client._wire.codec import TUBEMQ
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable
 
     from tubemq_client._core.effects import Conversation, Effect, Method
     from tubemq_client._io.asyncio_connection import AsyncConnection
@@ -47,14 +47,6 @@ __all__ = ["AsyncDriver"]
 T = TypeVar("T")
 
 
-class _InFlight(NamedTuple):
-    """What is on the wire for one ticket."""
-
-    connection: AsyncConnection
-    serials: Sequence[int]
-    deadline: float
-
-
 @dataclass(frozen=True, slots=True)
 class _Finished(Generic[T]):
     """The conversation has returned."""
@@ -62,7 +54,7 @@ class _Finished(Generic[T]):
     value: T
 
 
-class AsyncDriver:
+class AsyncDriver(Requests[AsyncPool]):
     """Performs effects. `close()` closes every connection and fails what is in flight.
 
     With `shared`, connections are that pool's: they stay open, and others may be using them.
@@ -74,12 +66,7 @@ class AsyncDriver:
         shared: AsyncPool | None = None,
         codec: Codec = TUBEMQ,
     ) -> None:
-        self._settings = settings
-        self._timeout_s = settings.rpc_timeout_ms / 1000
-        self._pool = shared or AsyncPool(settings, codec)
-        self._codec = self._pool.codec
-        self._owns_pool = shared is None
-        self._releases: dict[int, Conversation[None]] = {}
+        super().__init__(settings, shared, AsyncPool, codec)
         self._last_words: set[asyncio.Task[None]] = set()
         self._to_the_end: set[asyncio.Task[Any]] = set()
         self._closed = asyncio.Event()
@@ -168,82 +155,53 @@ class AsyncDriver:
 
     # -- effects --------------------------------------------------------------------------------
 
-    async def perform(self, effect: Effect, tickets: dict[int, _InFlight]) -> Any:
+    async def perform(self, effect: Effect, tickets: Tickets) -> Any:
         """The answer to an effect. `tickets` holds the conversation's posted requests."""
-        if isinstance(effect, Post):
-            flight = await self._post(effect.address, effect.method, effect.request)
-            tickets[id(flight)] = flight
-            return Ticket(effect.address, effect.method, flight)
+        if isinstance(effect, Post | PostAll):
+            return tickets.of(effect, await self._post(effect))
         if isinstance(effect, Await):
-            tickets.pop(id(effect.ticket.handle), None)
-            handle, method = effect.ticket.handle, effect.ticket.method
-            return await self._receive(handle, method, effect.patience_ms)
-        if isinstance(effect, PostAll | AwaitAll):
-            return await self._perform_all(effect, tickets)
+            flight = tickets.take(effect.ticket)
+            return await self._receive(flight, effect.ticket.method, effect.patience_ms)
+        if isinstance(effect, AwaitAll):
+            return await self._receive_all(effect, tickets)
         if isinstance(effect, Call):
-            flight = await self._post(effect.address, effect.method, effect.request)
-            return await self._receive(flight, effect.method)
+            return await self._receive(await self._post(effect), effect.method)
         if isinstance(effect, Now | WallNow):
-            return _now_ms() if isinstance(effect, Now) else time.time_ns() // 1_000_000
+            return _now_ms() if isinstance(effect, Now) else epoch_ms()
         return await self._perform_rare(effect)
 
-    async def _post(self, address: Address, method: Method, request: Any) -> _InFlight:
-        connection = await self._connection(address)
-        deadline = asyncio.get_running_loop().time() + self._patience_s(request)
-        serial = await connection.post(
-            lambda serial: self._codec.encode(
-                serial, method, request, self._settings.rpc_timeout_ms
-            ),
-            self._timeout_s,
-        )
-        return _InFlight(connection, (serial,), deadline)
-
-    def _patience_s(self, request: Any) -> float:
-        return self._codec.timeout_ms(request, self._settings.rpc_timeout_ms) / 1000
-
-    async def _perform_all(self, effect: PostAll | AwaitAll, tickets: dict[int, _InFlight]) -> Any:
+    async def _post(self, effect: Post | PostAll | Call) -> InFlight:
+        connection = await self._connection(effect.address)
+        now = asyncio.get_running_loop().time()
         if isinstance(effect, PostAll):
-            flight = await self._post_all(effect)
-            tickets[id(flight)] = flight
-            return Ticket(effect.address, effect.method, flight)
+            encode, count = self._encoder_of(effect), len(effect.requests)
+            serials = await connection.post_all(encode, count, self._timeout_s)
+            return InFlight(connection, serials, now + self._timeout_s)
+        deadline = now + self._patience_s(effect.request)
+        encode_one = self._encoder(effect.method, effect.request)
+        return InFlight(connection, (await connection.post(encode_one, self._timeout_s),), deadline)
+
+    async def _receive_all(self, effect: AwaitAll, tickets: Tickets) -> list[Any]:
         replies: list[Any] = []
         grace = asyncio.get_running_loop().time() + LATE_GRACE_S
         for ticket in effect.tickets:
-            replies += await self._receive_all(ticket.handle, ticket.method, grace)
-            tickets.pop(id(ticket.handle), None)
+            flight: InFlight = ticket.handle
+            deadline = max(flight.deadline, grace)
+            found = await flight.connection.wait_all(flight.serials, deadline)
+            replies += self._decoded_all(found, ticket.method, flight.connection)
+            tickets.take(ticket)
         return replies
 
-    async def _post_all(self, effect: PostAll) -> _InFlight:
-        connection = await self._connection(effect.address)
-        deadline = asyncio.get_running_loop().time() + self._timeout_s
-        method, timeout_ms = effect.method, self._settings.rpc_timeout_ms
-        serials = await connection.post_all(
-            lambda serials: self._codec.encode_all(serials, method, effect.requests, timeout_ms),
-            len(effect.requests),
-            self._timeout_s,
-        )
-        return _InFlight(connection, serials, deadline)
-
-    async def _receive_all(self, flight: _InFlight, method: Method, grace: float) -> list[Any]:
-        deadline = max(flight.deadline, grace)
-        found = await flight.connection.wait_all(flight.serials, deadline)
-        return read_replies(
-            self._codec, found, method, flight.connection.name, self._settings.rpc_timeout_ms
-        )
-
     async def _receive(
-        self, flight: _InFlight, method: Method, patience_ms: int | None = None
+        self, flight: InFlight, method: Method, patience_ms: int | None = None
     ) -> Any:
-        name, until = flight.connection.name, flight.deadline
-        if patience_ms is not None:
-            until = min(until, asyncio.get_running_loop().time() + patience_ms / 1000)
+        connection = flight.connection
+        until = flight.until(patience_ms, asyncio.get_running_loop().time())
         try:
-            payload = await flight.connection.wait(flight.serials[0], flight.deadline, until)
-            if payload is None:
-                return None
+            payload = await connection.wait(flight.serials[0], flight.deadline, until)
         except errors.RpcTimeout as error:
-            raise explained(error, method, name, self._settings.rpc_timeout_ms) from error
-        return self._codec.decode(payload, method, f"{method.name} at {name}")
+            raise self._explained(error, method, connection) from error
+        return self._decoded(payload, method, connection)
 
     async def _perform_rare(self, effect: Effect) -> bool | None:
         """Closing the driver wakes whoever sleeps; its next request is refused."""
@@ -255,8 +213,7 @@ class AsyncDriver:
         if isinstance(effect, Reach):
             return await self._pool.reach(effect.address)
         if isinstance(effect, Forget):
-            for serial in effect.ticket.handle.serials:
-                effect.ticket.handle.connection.forget(serial)
+            effect.ticket.handle.forget()
             return None
         if not isinstance(effect, Sleep):
             raise TypeError(f"unknown effect {effect!r}")
@@ -279,7 +236,7 @@ class _Course(Generic[T]):
     def __init__(self, driver: AsyncDriver, conversation: Conversation[T]) -> None:
         self._driver = driver
         self._conversation = conversation
-        self._tickets: dict[int, _InFlight] = {}
+        self._tickets = Tickets()
 
     async def proceed(self) -> Deliver | _Finished[T]:
         """Go on to the next delivery or to the end."""
@@ -304,9 +261,7 @@ class _Course(Generic[T]):
 
     def close(self) -> None:
         self._conversation.close()
-        for flight in self._tickets.values():
-            for serial in flight.serials:
-                flight.connection.forget(serial)
+        self._tickets.forget()
 
 
 def _drop(task: asyncio.Task[T], put_back: Callable[[T], object] | None) -> None:

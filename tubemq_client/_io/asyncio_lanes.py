@@ -11,7 +11,7 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from tubemq_client import errors
+from tubemq_client._io.producer_face import LanesFace
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -34,26 +34,16 @@ class _Lane:
         self.in_flight = 0
 
 
-class AsyncLanes:
+class AsyncLanes(LanesFace):
     """The records of one producer that are under way in the background."""
 
     def __init__(
         self, driver: AsyncDriver, session: ProducerSession, settings: ProducerSettings
     ) -> None:
-        self._driver = driver
-        self._session = session
-        self._settings = settings
-        self._lanes: dict[int, _Lane] = {}
+        super().__init__(driver, session, settings)
         self._tasks: set[asyncio.Task[None]] = set()
         self._room, self._idle = asyncio.Event(), asyncio.Event()
-        self._in_flight = 0
-        self._closed = False
         self._idle.set()
-
-    @property
-    def in_flight(self) -> int:
-        """Records without a receipt or failure yet."""
-        return self._in_flight
 
     async def send(
         self, topic: str, record: Record, sent_address: int, timeout_ms: int
@@ -67,14 +57,12 @@ class AsyncLanes:
             lane = self._lanes[broker_id] = _Lane()
         if not self._has_room(lane):
             await self._wait_for_room(lane, timeout_ms)
-        if self._closed:
-            raise errors.ClosedError("the client is closed")
+        self._raise_if_closed()
         future: Future[SendReceipt] = loop.create_future()
         if not lane.queue:
             loop.call_soon(self._start, lane)
         lane.queue.append((flight, future))
-        lane.in_flight += 1
-        self._in_flight += 1
+        self._count(lane, 1)
         self._idle.clear()
         return future
 
@@ -84,9 +72,7 @@ class AsyncLanes:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 await self._idle.wait()
         except TimeoutError:
-            raise errors.TooManyInFlight(
-                f"{self._in_flight} records are still under way after {timeout_ms} ms"
-            ) from None
+            raise self._not_done(timeout_ms) from None
 
     async def close(self) -> None:
         """Wait for what is under way, which no later than its deadlines is over, and end. If the
@@ -99,12 +85,6 @@ class AsyncLanes:
             for task in self._tasks:
                 task.cancel()
 
-    def _has_room(self, lane: _Lane) -> bool:
-        return self._closed or (
-            self._in_flight < self._settings.max_in_flight
-            and lane.in_flight < self._settings.max_in_flight_per_broker
-        )
-
     async def _wait_for_room(self, lane: _Lane, timeout_ms: int) -> None:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -112,10 +92,7 @@ class AsyncLanes:
                     self._room.clear()
                     await self._room.wait()
         except TimeoutError:
-            raise errors.TooManyInFlight(
-                f"{self._in_flight} records are under way and none was answered within "
-                f"{timeout_ms} ms (options max_in_flight, max_in_flight_per_broker)"
-            ) from None
+            raise self._no_room(timeout_ms) from None
 
     def _start(self, lane: _Lane) -> None:
         queue, lane.queue = lane.queue, []
@@ -142,8 +119,7 @@ class AsyncLanes:
             self._done(lane, len(group))
 
     def _done(self, lane: _Lane, count: int) -> None:
-        lane.in_flight -= count
-        self._in_flight -= count
+        self._count(lane, -count)
         self._room.set()
         if not self._in_flight:
             self._idle.set()

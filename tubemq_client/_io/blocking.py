@@ -11,30 +11,22 @@ twin, with the same method names.
 
 from __future__ import annotations
 
-import itertools
 import select
 import socket
 import threading
 import time
-from itertools import islice
 from typing import TYPE_CHECKING, NoReturn
 
 from tubemq_client import errors
-from tubemq_client._core.connections import ConnectionRules
-from tubemq_client._io.replies import LATE_GRACE_S
+from tubemq_client._io.exchange import Exchange, HeldBack
+from tubemq_client._io.replies import LATE_GRACE_S, Replies
 from tubemq_client._io.sockets import in_order, keep_alive
-from tubemq_client._io.tls import (
-    TlsSocket,
-    is_tls_error,
-    no_answer,
-    refused_later,
-    secure,
-)
+from tubemq_client._io.tls import TlsSocket, secure
 from tubemq_client._wire.codec import TUBEMQ
 from tubemq_client.model import address_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from tubemq_client._io.codec import Codec, Decoder
     from tubemq_client.model import Address, ClientSettings
@@ -42,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["BlockingConnection", "connect"]
 
 _RECEIVE_BYTES = 512 * 1024
-_SERIAL_MASK = 0x7FFFFFFF
 
 _HELD_S = 0.002
 _HELD_BYTES = 64 * 1024
@@ -94,50 +85,29 @@ def _open(address: Address, timeout_s: float, avoid: str | None) -> socket.socke
     raise failure
 
 
-class BlockingConnection:
-    """Frames over one socket. Safe to share between threads.
-
-    `host` is the IP address it leads to. `retired`: it is not to be given out any more, because it
-    answers nothing or leads to the wrong host; requests that are under way may still be answered.
-    """
+class BlockingConnection(Exchange):
+    """Frames over one socket. Safe to share between threads."""
 
     def __init__(self, sock: socket.socket | TlsSocket, name: str, decoder: Decoder) -> None:
-        self.name = name
+        super().__init__(name, decoder, time.monotonic())
         self._sock = sock
+        self._secured = isinstance(sock, TlsSocket)
         self._sock.settimeout(0)
         self._readable, self._writable = select.poll(), select.poll()
         self._readable.register(sock, select.POLLIN)
         self._writable.register(sock, select.POLLOUT)
-        self._decoder = decoder
         self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
-        self._serials = itertools.count(1)
         self._send_lock = threading.Lock()
         self._changed = threading.Condition()
         self._reading = False
-        self._wanted: set[int] = set()
-        self._replies: dict[int, bytes] = {}
-        self._held: list[bytes] = []
-        self._held_bytes = 0
+        self._replies = Replies()
+        self._held = HeldBack()
         self._holding, self._ended = threading.Event(), threading.Event()
         self._sender: threading.Thread | None = None
-        self._failure: errors.TubeMQError | None = None
-        self._heard = False
-        self.host, self.patience_s = "", float("inf")
-        self.retired = False
-        self.used_at = self.received_at = time.monotonic()
-
-    def __repr__(self) -> str:
-        state = "failed" if self._failure else "open"
-        return f"<BlockingConnection {self.name} {state}, {len(self._wanted)} in flight>"
-
-    @property
-    def usable(self) -> bool:
-        return self._failure is None
 
     @property
     def in_flight(self) -> int:
-        """Requests whose reply nobody has taken or given up."""
-        return len(self._wanted)
+        return len(self._replies)
 
     def hung_up(self) -> bool:
         """Whether the peer has closed a connection that nobody uses at the moment."""
@@ -159,7 +129,7 @@ class BlockingConnection:
         Takes up to `timeout_s` while the peer does not take what was sent before.
         """
         self.used_at = time.monotonic()
-        serial = next(self._serials) & _SERIAL_MASK
+        serial = self._next_serial()
         self._put(encode(serial), (serial,), timeout_s)
         return serial
 
@@ -179,7 +149,7 @@ class BlockingConnection:
         fails, whoever waits for a reply learns of it.
         """
         self.used_at = time.monotonic()
-        serials = [serial & _SERIAL_MASK for serial in islice(self._serials, count)]
+        serials = self._next_serials(count)
         try:
             self._put(encode(serials), serials, timeout_s, hold=soon)
         except errors.ConnectError as error:  # TLS's word for it, which says that nothing was sent
@@ -200,16 +170,16 @@ class BlockingConnection:
         return self._until(serial, max(deadline, time.monotonic() + LATE_GRACE_S))
 
     def _until(self, serial: int, deadline: float, *, keep: bool = False) -> bytes:
-        if self._held:
+        if self._held.size:
             self._flush(max(1.0, deadline - time.monotonic()))
         while True:
             with self._changed:
                 while self._reading and serial not in self._replies and self._failure is None:
                     if not self._changed.wait(max(0.0, deadline - time.monotonic())):
-                        raise self._timed_out(serial, deadline, keep=keep)
-                if serial in self._replies:
-                    self._wanted.discard(serial)
-                    return self._replies.pop(serial)
+                        raise self._given_up(serial, deadline, keep=keep)
+                payload: bytes | None = self._replies.take(serial)
+                if payload is not None:
+                    return payload
                 self._raise_failure()
                 self._reading = True
             try:
@@ -222,7 +192,8 @@ class BlockingConnection:
         adds the grace to `deadline`: once for all that it waits for."""
         found: list[bytes | errors.TubeMQError] = []
         while len(found) < len(serials):
-            self._take_in_order(serials, found)
+            with self._changed:
+                self._replies.take_in_order(serials, found)
             if len(found) < len(serials):
                 try:
                     found.append(self._until(serials[len(found)], deadline))
@@ -230,41 +201,24 @@ class BlockingConnection:
                     found.append(error)
         return found
 
-    def _take_in_order(
-        self, serials: Sequence[int], found: list[bytes | errors.TubeMQError]
-    ) -> None:
-        """Add the replies that are there already to `found`, as far as none is missing."""
-        with self._changed:
-            for serial in islice(serials, len(found), None):
-                payload = self._replies.pop(serial, None)
-                if payload is None:
-                    return
-                self._wanted.discard(serial)
-                found.append(payload)
-
     def forget(self, serial: int) -> None:
         """Nobody will wait for this reply any more; drop it when it comes."""
         with self._changed:
-            self._wanted.discard(serial)
-            self._replies.pop(serial, None)
+            self._replies.forget(serial)
 
     def close(self) -> None:
-        with self._changed:
-            if self._failure is None:
-                self._failure = errors.ConnectionLost(f"{self.name}: closed")
-            self._changed.notify_all()
-        self._close_socket()
+        self._end(errors.ConnectionLost(f"{self.name}: closed"))
 
     def _put(
-        self, frames: bytes, serials: Iterable[int], timeout_s: float, *, hold: bool = False
+        self, frames: bytes, serials: Sequence[int], timeout_s: float, *, hold: bool = False
     ) -> None:
         with self._changed:
             self._raise_failure()
-            self._wanted.update(serials)
+            self._replies.want(serials)
         with self._send_lock:
-            self._held.append(frames)
-            self._held_bytes += len(frames)
-            hold = hold and self._held_bytes < _HELD_BYTES
+            self.traffic.sent(len(serials), len(frames))
+            self._held.add(frames)
+            hold = hold and self._held.size < _HELD_BYTES
             if not hold:  # under the same lock: if it fails, the last frame was not sent
                 self._send_held(timeout_s)
         if hold and not self._holding.is_set():
@@ -272,18 +226,18 @@ class BlockingConnection:
 
     def _flush(self, timeout_s: float) -> None:
         with self._send_lock:
-            if self._held:
+            if self._held.size:
                 self._send_held(timeout_s)
 
     def _send_held(self, timeout_s: float) -> None:
         """Send what was held back, in one piece. Whoever calls it has the lock, and keeps it until
         a failure is known: nothing may follow half a frame."""
-        frames, self._held, self._held_bytes = b"".join(self._held), [], 0
+        frames = self._held.take()
         try:
-            self._send(memoryview(frames), time.monotonic() + timeout_s)
+            self._send(frames, time.monotonic() + timeout_s)
         except OSError as error:
             self._hear_last_words()
-            self._fail(self._lost("sending", error), error)
+            self._fail(self._lost(f"sending failed: {error}", error), error)
 
     def _promise_to_send(self, timeout_s: float) -> None:
         with self._send_lock:
@@ -317,7 +271,7 @@ class BlockingConnection:
         # A caller may come late for a reply that arrived in time (it waited for the next record to
         # send, say): what has arrived by now counts, only waiting ends with the deadline.
         if not (self._is_decrypted() or self._readable.poll(_ms_until(deadline))):
-            raise self._timed_out(serial, deadline, keep=keep)
+            raise self._given_up(serial, deadline, keep=keep)
         self._take_what_came()
 
     def _is_decrypted(self) -> bool:
@@ -336,51 +290,37 @@ class BlockingConnection:
         except BlockingIOError:
             return  # a false alarm, which the kernel and TLS are allowed to give
         except OSError as error:
-            self._fail(self._lost("receiving", error), error)
+            self._fail(self._lost(f"receiving failed: {error}", error), error)
         if count == 0:
-            self._fail(errors.ConnectionLost(f"{self.name}: closed by the peer{self._hint()}"))
-        self._heard = True
-        self.used_at = self.received_at = time.monotonic()
+            self._fail(self._lost("closed by the peer", None))
         try:
-            self._decoder.receive_data(self._buffer[:count])
-            frames = list(iter(self._decoder.next_frame, None))
+            frames = list(self._frames(self._buffer[:count], time.monotonic()))
         except errors.ProtocolViolation as error:
-            self._fail(errors.ProtocolViolation(f"{self.name}: {error}"), error)
+            self._fail(error, error.__cause__)
         with self._changed:
-            for frame in frames:
-                if frame.serial in self._wanted:
-                    self._replies[frame.serial] = frame.payload
+            self._replies.put(frames)
 
     def _hear_last_words(self) -> None:
         """A peer that ended TLS said why, but sending learns only that the connection is gone."""
-        if isinstance(self._sock, TlsSocket):
+        if self._secured:
             self.hung_up()
 
-    def _lost(self, doing: str, error: OSError) -> errors.NetworkError:
-        if is_tls_error(error):
-            return refused_later(self.name, error)
-        return errors.ConnectionLost(f"{self.name}: {doing} failed: {error}{self._hint()}")
-
-    def _hint(self) -> str:
-        return "" if self._heard else no_answer(secured=isinstance(self._sock, TlsSocket))
-
-    def _timed_out(self, serial: int, deadline: float, *, keep: bool) -> errors.RpcTimeout:
+    def _given_up(self, serial: int, deadline: float, *, keep: bool) -> errors.RpcTimeout:
         if not keep:
             self.forget(serial)
-        if not keep and ConnectionRules.is_mute(self.received_at, deadline, self.patience_s):
-            self.retired = True
-        return errors.RpcTimeout(f"{self.name}: no answer within the deadline")
+            self._judge(deadline)
+        return self._timed_out()
 
     def _fail(self, failure: errors.TubeMQError, cause: BaseException | None = None) -> NoReturn:
-        """Close and raise; the first failure is the one that everybody hears of."""
+        """Close and raise."""
+        self._end(failure, cause)
+        raise self._own_failure()
+
+    def _end(self, failure: errors.TubeMQError, cause: BaseException | None = None) -> None:
         with self._changed:
-            if self._failure is None:
-                self._failure = failure
-                self._failure.__cause__ = cause
-            first = self._failure
+            self._note_failure(failure, cause)
             self._changed.notify_all()
         self._close_socket()
-        raise _copy(first)
 
     def _close_socket(self) -> None:
         self._ended.set()
@@ -391,17 +331,6 @@ class BlockingConnection:
             pass  # it was not connected any more
         self._sock.close()
 
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise _copy(self._failure)
-
 
 def _ms_until(deadline: float) -> float:
     return max(0.0, (deadline - time.monotonic()) * 1000)
-
-
-def _copy(failure: errors.TubeMQError) -> errors.TubeMQError:
-    """One for each who learns of it: tracebacks of threads must not pile up on one object."""
-    copy = type(failure)(*failure.args)
-    copy.__cause__ = failure.__cause__
-    return copy

@@ -14,8 +14,8 @@ from collections import deque
 from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING
 
-from tubemq_client import errors
 from tubemq_client._core.flights import Flight, Volley
+from tubemq_client._io.producer_face import LanesFace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,24 +33,14 @@ thread may have to wait for the interpreter, which the sending thread holds."""
 _GROUPS_UNDER_WAY = 4
 
 
-class Lanes:
+class Lanes(LanesFace):
     """The records of one producer that are under way in the background."""
 
     def __init__(
         self, driver: BlockingDriver, session: ProducerSession, settings: ProducerSettings
     ) -> None:
-        self._driver = driver
-        self._session = session
-        self._settings = settings
+        super().__init__(driver, session, settings)
         self._changed = threading.Condition()
-        self._lanes: dict[int, _Lane] = {}
-        self._in_flight = 0
-        self._closed = False
-
-    @property
-    def in_flight(self) -> int:
-        """Records without a receipt or failure yet."""
-        return self._in_flight
 
     def send(
         self, topic: str, record: Record, sent_address: int, timeout_ms: int
@@ -64,13 +54,9 @@ class Lanes:
             if not self._has_room(lane) and not self._changed.wait_for(
                 lambda: self._has_room(lane), timeout_ms / 1000
             ):
-                raise errors.TooManyInFlight(
-                    f"{self._in_flight} records are under way and none was answered within "
-                    f"{timeout_ms} ms (options max_in_flight, max_in_flight_per_broker)"
-                )
-            if self._closed:
-                raise errors.ClosedError("the client is closed")
-            self._in_flight += 1
+                raise self._no_room(timeout_ms)
+            self._raise_if_closed()
+            self._count(lane, 1)
             lane.put(flight, future)
         return future
 
@@ -80,9 +66,7 @@ class Lanes:
         with self._changed:
             limit = None if timeout_ms is None else timeout_ms / 1000
             if not self._changed.wait_for(lambda: not self._in_flight, limit):
-                raise errors.TooManyInFlight(
-                    f"{self._in_flight} records are still under way after {timeout_ms} ms"
-                )
+                raise self._not_done(timeout_ms)
 
     def close(self) -> None:
         """Wait for what is under way, which no later than its deadlines is over, and end."""
@@ -99,30 +83,19 @@ class Lanes:
     def _refuse_in_callback(self, what: str) -> None:
         """Callbacks of futures run in a lane's thread, which cannot wait for itself."""
         if any(lane.is_current() for lane in list(self._lanes.values())):
-            raise errors.LocalError(
-                f"{what}() was called in a callback of send_async, where receipts are received: "
-                "it would wait for itself. Call it in another thread"
-            )
-
-    def _has_room(self, lane: _Lane) -> bool:
-        return self._closed or (
-            self._in_flight < self._settings.max_in_flight
-            and lane.in_flight < self._settings.max_in_flight_per_broker
-        )
+            raise self._in_callback(what)
 
     def _lane(self, broker_id: int) -> _Lane:
-        lane = self._lanes.get(broker_id)
+        lane: _Lane | None = self._lanes.get(broker_id)
         if lane is None:
-            if self._closed:
-                raise errors.ClosedError("the client is closed")
+            self._raise_if_closed()
             lane = _Lane(f"tubemq-producer-{broker_id}", self._driver, self._session, self._done)
             self._lanes[broker_id] = lane
         return lane
 
     def _done(self, lane: _Lane, count: int) -> None:
         with self._changed:
-            self._in_flight -= count
-            lane.in_flight -= count
+            self._count(lane, -count)
             self._changed.notify_all()
 
 
@@ -148,7 +121,6 @@ class _Lane:
 
     def put(self, flight: Flight, future: Future[SendReceipt]) -> None:
         """Called under the lock of `Lanes`, so that nothing comes after `stop`."""
-        self.in_flight += 1
         self._queue.append((flight, future))
         if not self._wake.is_set():
             self._wake.set()
@@ -190,13 +162,7 @@ class _Lane:
         try:
             return self._driver.start(self._session.post_all(flights))
         except Exception as error:  # noqa: BLE001 - the thread goes on, whatever failed
-            failure = error
-            if not isinstance(failure, errors.TubeMQError):
-                failure = errors.LocalError(f"cannot send: {error!r}")
-                failure.__cause__ = error
-            for flight in flights:
-                flight.failure = flight.failure or failure
-            return Volley(flights)
+            return Volley.unsent(flights, error)
 
     def _receive(self, volley: Volley, futures: list[Future[SendReceipt]]) -> None:
         answered = 0

@@ -1,6 +1,6 @@
-"""What the range readers of both shells have that does not wait: options, policies, reads to run.
+"""What readers and look-ups of both shells have that does not wait: options, policies, questions.
 
-Base of `sync.RangeReader` and `aio.RangeReader`; the rules are `_core.range_read`'s.
+Base of `RangeReader` and `Metadata` of either; the rules are `_core.range_read`'s.
 """
 
 from __future__ import annotations
@@ -8,22 +8,56 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from tubemq_client._core.batch import DecodePolicy
+from tubemq_client._core.ends import reachable_ends, store_ends
 from tubemq_client._core.identity import ReaderPool
 from tubemq_client._core.master import fetch_topic_metadata
-from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats
+from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats, broker_of
 from tubemq_client._io.faces import ClientFace
 from tubemq_client._wire.native import announce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tubemq_client._core.batch import CorruptEntry
     from tubemq_client._core.effects import Conversation
     from tubemq_client._core.master import TopicMetadata
     from tubemq_client._core.side_by_side import Piece
-    from tubemq_client.model import BrokerNode, ClientSettings, OffsetRange, Partition
+    from tubemq_client.model import (
+        BrokerNode,
+        ClientSettings,
+        OffsetRange,
+        Partition,
+        PartitionEnds,
+        ReachableEnds,
+    )
 
-__all__ = ["RangeFace"]
+__all__ = ["MetadataFace", "RangeFace"]
+
+
+class MetadataFace(ClientFace):
+    """The questions of a look-up."""
+
+    def _asking(self, topic: str, group: str | None) -> Conversation[TopicMetadata]:
+        name = f"{group}.e" if group else f"tubemq_meta_{topic}"
+        client_id = self._ids.consumer(name, "Meta")
+        return fetch_topic_metadata(self._session, topic, client_id, name)
+
+    def _ends(
+        self,
+        found: TopicMetadata,
+        group: str,
+        partitions: Iterable[Partition] | None,
+        *,
+        stable: bool,
+    ) -> Conversation[dict[Partition, PartitionEnds]]:
+        wanted, access = found.select(partitions), self._session.access
+        return store_ends(wanted, found.brokers, group, stable=stable, access=access)
+
+    def _reachable_ends(
+        self, topic: str, group: str, *, stable: bool
+    ) -> Conversation[ReachableEnds]:
+        found = yield from self._asking(topic, group)
+        return (yield from reachable_ends(found, group, stable=stable, access=self._session.access))
 
 
 class RangeFace(ClientFace):
@@ -54,13 +88,20 @@ class RangeFace(ClientFace):
         self.stats = ReadStats()
         self._under_way: set[Any] = set()
 
-    def _known_broker(self, partition: Partition) -> BrokerNode | None:
-        return self._brokers.get(partition.broker_id)
-
-    def _ask_for(self, topic: str) -> Conversation[TopicMetadata]:
-        group = f"{self._pool.group}.e"
-        client_id = self._ids.consumer(group, "Meta")
-        return fetch_topic_metadata(self._session, topic, client_id, group)
+    def _finding_broker(self, range_: OffsetRange) -> Conversation[BrokerNode]:
+        """The broker that has the range; the master is asked once for each topic not known."""
+        partition = range_.partition
+        if (known := self._brokers.get(partition.broker_id)) is not None:
+            return known
+        found = self._topics.get(partition.topic)
+        if found is None or partition not in found.partitions:
+            group = f"{self._pool.group}.e"
+            client_id = self._ids.consumer(group, "Meta")
+            found = yield from fetch_topic_metadata(
+                self._session, partition.topic, client_id, group
+            )
+            self._topics[partition.topic] = found
+        return broker_of(range_, found)
 
     def _identities_of(self, range_: OffsetRange, broker: BrokerNode) -> RangeRead:
         """A read for the records' identities alone: their contents may be anything."""

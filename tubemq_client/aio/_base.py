@@ -5,22 +5,29 @@ Private to `aio`; `sync._base` is its twin. Nothing here decides anything.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+import inspect
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tubemq_client._io.asyncio_driver import AsyncDriver
+from tubemq_client._io.closing import AsyncClosing
 from tubemq_client._io.faces import ClientFace
+from tubemq_client._io.routines import Apply, Do, Wait
+from tubemq_client.aio._turns import play
 from tubemq_client.aio.session import Session
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
+    from tubemq_client._io.routines import Routine, Step
     from tubemq_client.model import ClientSettings
 
 __all__ = ["AsyncClient"]
 
+T = TypeVar("T")
 
-class AsyncClient(ClientFace):
+
+class AsyncClient(AsyncClosing, ClientFace):
     """Base of the asyncio shell's classes. Opens nothing until first used."""
+
+    _driver: AsyncDriver
 
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(settings)
@@ -35,14 +42,22 @@ class AsyncClient(ClientFace):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     async def close(self) -> None:
         """Close every connection that is not a session's. Safe to call twice."""
         await self._driver.close()
+
+    async def _do(self, step: Do) -> Any:
+        return await self._driver.run(step.conversation)
+
+    async def _play(self, routine: Routine[T]) -> T:
+        return await play(routine, self._take)
+
+    async def _take(self, step: Step) -> Any:
+        if isinstance(step, Wait):
+            return await step.bell.wait(step.seen, step.timeout_s)
+        if isinstance(step, Apply):
+            found = step.function(step.argument)
+            return await found if inspect.isawaitable(found) else found
+        if isinstance(step, Do):
+            return await self._do(step)
+        return await self._driver.finish(step.conversation)

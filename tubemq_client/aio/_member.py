@@ -7,14 +7,12 @@ beat is decided by the sessions.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from tubemq_client import errors
 from tubemq_client._core.balance_fetch import ReceivedBatch
-from tubemq_client._core.balance_orders import Rebalance
-from tubemq_client._io.faces import MemberFace
+from tubemq_client._io.member_face import MemberFace
 from tubemq_client.aio._base import AsyncClient
 from tubemq_client.aio._turns import Bell
 
@@ -22,18 +20,12 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from tubemq_client._core.effects import Conversation
+    from tubemq_client._io.routines import Do
     from tubemq_client.model import ClientSettings, Delivery, Partition
 
     T = TypeVar("T")
 
 __all__ = ["GroupMember"]
-
-_SETTLED_LATER = (
-    errors.StaleBatch,
-    errors.NetworkError,
-    errors.RemoteException,
-    errors.ServerError,
-)
 
 
 class GroupMember(MemberFace, AsyncClient):
@@ -50,15 +42,16 @@ class GroupMember(MemberFace, AsyncClient):
 
     async def partitions_ready(self, timeout_ms: int) -> bool:
         """Wait until a partition is held, at most `timeout_ms`; tells whether one is."""
-        deadline = _now() + timeout_ms / 1000
-        while True:
-            seen = self._ready.count
-            self._raise_if_unusable()
-            if self._consumer.table.held:
-                return True
-            if (left := deadline - _now()) <= 0:
-                return False
-            await self._ready.wait(seen, left)
+        return await self._play(self._readying(timeout_ms))
+
+    async def start(self) -> None:
+        """Join the group, once; entering the context does it too.
+
+        Raises `errors.UnknownTopic`, `errors.GroupInconsistent`, `errors.NotAuthorized`, and
+        `errors.ConfigError` the second time.
+        """
+        await super().start()
+        await self._join()
 
     # -- pull -----------------------------------------------------------------------------------
 
@@ -69,9 +62,7 @@ class GroupMember(MemberFace, AsyncClient):
         one with an unconfirmed batch is left out. Raises `errors.ClosedError`, what a callback
         raised, and what ended the membership for good (`errors.GroupInconsistent`, …).
         """
-        wait_ms = self._ready_wait_ms(timeout_ms)
-        deadline = None if wait_ms is None else _now() + wait_ms / 1000
-        return await self._receive(deadline, lambda: False)
+        return await self._play(self._receiving(timeout_ms))
 
     async def confirm(self, batch: ReceivedBatch | Delivery) -> int:
         """Move the group past `batch`; returns the group's position, the next offset to read, or -1
@@ -79,7 +70,8 @@ class GroupMember(MemberFace, AsyncClient):
 
         Raises `errors.StaleBatch` or `errors.NotRegistered` when the batch is no longer this
         member's and will be delivered again. After `errors.NetworkError` the next fetch of the
-        partition confirms it once more.
+        partition confirms it once more. A broker that failed several times in a row is not waited
+        for: that is raised at once until its pause is over (`stats.left_alone`).
         """
         return await self._settle(batch, consumed=True)
 
@@ -98,7 +90,7 @@ class GroupMember(MemberFace, AsyncClient):
             finally:
                 if not done:
                     await self._driver.finish(self._consumer.fetching.abandon(batch))
-            await self._confirm_if_possible(batch)
+            await self._play(self._confirming(batch))
 
     # -- push -----------------------------------------------------------------------------------
 
@@ -112,17 +104,17 @@ class GroupMember(MemberFace, AsyncClient):
         """Call `handler` with every batch, up to `workers` at a time, until `stop` or `close`.
 
         A batch is confirmed when the handler returns and rejected when it raises. "stop" then ends
-        the run and raises what the handler raised; "retry" goes on, and the batch comes again. A
-        coroutine function is awaited; a plain one runs on the event loop and must not block it.
+        the run and raises what the handler raised; "retry" goes on, and the batch comes again, but
+        for `errors.CorruptRecord`, which ends it too: to pass over such records choose
+        `corrupt_records="drop"`. A coroutine function is awaited; a plain one runs on the event
+        loop and must not block it.
         """
-        if workers < 1:
-            raise errors.ConfigError(f"workers {workers} is less than 1", subject="run")
+        self._begin_run(workers)
         problems: list[BaseException] = []
-        self._stopped = False
 
         async def work() -> None:
             try:
-                await self._keep_handling(handler, on_error)
+                await self._play(self._handling(handler, on_error))
             except Exception as error:  # noqa: BLE001 - raised by `run`
                 problems.append(error)
                 self._stop()
@@ -193,9 +185,14 @@ class GroupMember(MemberFace, AsyncClient):
             await super().close()
             raise
         session = self._consumer
-        self._start("heartbeat", self._keep_beating(session.beat_master))
-        self._start("leases", self._keep_beating(session.beat_brokers))
+        self._start("heartbeat", self._play(self._beating(session.beat_master)))
+        self._start("leases", self._play(self._beating(session.beat_brokers)))
         self._start("rebalance", self._keep_rebalancing())
+
+    async def _do(self, step: Do) -> Any:
+        if not step.to_end:
+            return await self._driver.run(step.conversation)
+        return await self._complete(step.conversation, step.put_back)
 
     async def _complete(
         self, conversation: Conversation[T], put_back: Callable[[T], object] | None = None
@@ -219,79 +216,15 @@ class GroupMember(MemberFace, AsyncClient):
 
         self._running.append(asyncio.create_task(guarded(), name=f"tubemq-consumer-{name}"))
 
-    async def _keep_beating(self, beat: Callable[[], Conversation[int]]) -> None:
-        while not self._consumer.closing:
-            seen = self._beat.count
-            wait_ms = await self._driver.run(beat())
-            if not self._consumer.closing:
-                await self._beat.wait(seen, wait_ms / 1000)
-
     async def _keep_rebalancing(self) -> None:
         while not self._consumer.closing:
             seen = self._orders.count
             async for event in self._driver.stream(self._consumer.rebalance()):
-                await self._tell(event)
-            if not self._consumer.closing:
-                await self._orders.wait(seen, _seconds(self._consumer.rebalance_wait_ms))
-
-    async def _tell(self, event: Rebalance) -> None:
-        listener = self._listeners[event.kind]
-        if listener is not None:
-            try:
-                await _result(listener(event.partitions))
-            except Exception as error:  # noqa: BLE001 - raised by the next `receive`
-                self._consumer.fail(error)
-
-    async def _receive(
-        self, deadline: float | None, is_over: Callable[[], bool]
-    ) -> ReceivedBatch | None:
-        tries = 0
-        while not is_over():
-            seen = self._ready.count
-            self._raise_if_unusable()
-            fetching = self._consumer.fetching
-            found = await self._complete(fetching.fetch(), fetching.put_back)
-            if isinstance(found, ReceivedBatch):
-                return found
-            tries += 1
-            left = None if deadline is None else deadline - _now()
-            if (
-                left is not None
-                and left <= 0
-                and (found.wait_ms != 0 or tries > len(self.assignment))
-            ):
-                return None
-            times = [t for t in (left, _seconds(found.wait_ms)) if t is not None]
-            await self._ready.wait(seen, max(0.0, min(times)) if times else None)
-        return None
-
-    async def _keep_handling(
-        self, handler: Callable[[ReceivedBatch], object], on_error: Literal["stop", "retry"]
-    ) -> None:
-        while (batch := await self._receive(None, lambda: self._stopped)) is not None:
-            try:
-                await _result(handler(batch))
-            except BaseException as error:
-                await self._driver.finish(self._consumer.fetching.abandon(batch))
-                # A record that cannot be read is there at every delivery: that would never end.
-                endless = isinstance(error, errors.CorruptRecord)
-                if on_error == "stop" or endless or not isinstance(error, Exception):
-                    raise
-            else:
-                await self._confirm_if_possible(batch)
+                await self._play(self._telling(event))
+            await self._play(self._resting(seen))
 
     async def _settle(self, batch: ReceivedBatch | Delivery, *, consumed: bool) -> int:
         return await self._complete(self._consumer.fetching.settle(batch, consumed=consumed))
-
-    async def _confirm_if_possible(self, batch: ReceivedBatch) -> None:
-        try:
-            await self.confirm(batch)
-        except _SETTLED_LATER as error:  # told again with the next fetch, or the batch comes again
-            self._consumer.trouble[str(batch.partition)] = error
-
-    def _stop(self) -> None:
-        self._stopped = True
-        self._ready.ring()
 
     async def _leave(self) -> None:
         await self._driver.finish(self._consumer.close())
@@ -320,15 +253,3 @@ class GroupMember(MemberFace, AsyncClient):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _result(value: object) -> object:
-    return await value if inspect.isawaitable(value) else value
-
-
-def _seconds(ms: int | None) -> float | None:
-    return None if ms is None else ms / 1000
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

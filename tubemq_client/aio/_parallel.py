@@ -64,19 +64,11 @@ class SideBySide:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _next(self) -> Part | Piece | None:
-        under_way = self._pieces.under_way
         async with self._changed:
-            while not self._stopped:
-                if under_way and under_way[0].ready:
-                    part = under_way[0].ready.popleft()
+            while not (self._stopped or self._pieces.is_over):
+                if (found := self._pieces.take()) is not None:
                     self._changed.notify_all()
-                    return part
-                if under_way and under_way[0].over:
-                    piece = under_way.popleft()
-                    self._changed.notify_all()
-                    return piece
-                if not under_way and self._pieces.all_begun:
-                    return None
+                    return found
                 await self._changed.wait()
             return None
 

@@ -1,4 +1,4 @@
-"""A bell for the tasks of one consumer.
+"""What tasks of one client need: a bell, and routines to play.
 
 Private to `aio`; `sync._turns` is its twin, which also makes threads take turns.
 """
@@ -6,8 +6,16 @@ Private to `aio`; `sync._turns` is its twin, which also makes threads take turns
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["Bell"]
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tubemq_client._io.routines import Routine, Step
+
+__all__ = ["Bell", "play"]
+
+T = TypeVar("T")
 
 
 class Bell:
@@ -32,3 +40,20 @@ class Bell:
                 await self._rung.wait()
         except TimeoutError:
             pass
+
+
+async def play(routine: Routine[T], take: Callable[[Step], Awaitable[Any]]) -> T:
+    """The result of `routine`, whose steps are given to `take`."""
+    answer: Any = None
+    failure: BaseException | None = None
+    while True:
+        try:
+            step = routine.send(answer) if failure is None else routine.throw(failure)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        finally:
+            answer = failure = None  # its traceback leads here: that would be a circle
+        try:
+            answer = await take(step)
+        except BaseException as error:  # noqa: BLE001 - the routine hears of it, cancelling too
+            failure = error

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubemq_client._core.ends import reachable_ends, store_ends
-from tubemq_client._core.master import TopicMetadata, fetch_topic_metadata
+from tubemq_client._core.master import TopicMetadata
+from tubemq_client._io.range_face import MetadataFace
 from tubemq_client.aio._base import AsyncClient
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Metadata", "TopicMetadata"]
 
 
-class Metadata(AsyncClient):
+class Metadata(MetadataFace, AsyncClient):
     """Looks up partitions and ends.
 
     One may be shared by any number of tasks. Cancelling a call leaves nothing behind that a server
@@ -32,9 +32,7 @@ class Metadata(AsyncClient):
         Registers for a moment as group `<group>.e` (default group `tubemq_meta_<topic>`). Raises
         `errors.UnknownTopic`, `errors.ConnectError` and other `errors.TubeMQError`.
         """
-        name = f"{group}.e" if group else f"tubemq_meta_{topic}"
-        client_id = self._ids.consumer(name, "Meta")
-        return await self._driver.run(fetch_topic_metadata(self._session, topic, client_id, name))
+        return await self._driver.run(self._asking(topic, group))
 
     async def ends(
         self,
@@ -52,22 +50,11 @@ class Metadata(AsyncClient):
         partitions that the topic does not have.
         """
         found = metadata or await self.topic(topic, group)
-        return await self._driver.run(
-            store_ends(
-                found.select(partitions),
-                found.brokers,
-                group,
-                stable=stable,
-                access=self._session.access,
-            )
-        )
+        return await self._driver.run(self._ends(found, group, partitions, stable=stable))
 
     async def reachable_ends(self, topic: str, group: str, *, stable: bool = True) -> ReachableEnds:
         """`ends` of all partitions whose brokers answer; those that are away are named instead.
 
         Raises the error of a broker if none answers.
         """
-        found = await self.topic(topic, group)
-        return await self._driver.run(
-            reachable_ends(found, group, stable=stable, access=self._session.access)
-        )
+        return await self._driver.run(self._reachable_ends(topic, group, stable=stable))

@@ -8,17 +8,14 @@ broker has the record in memory; a broker crash may still lose it. `sync.produce
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tubemq_client import errors
-from tubemq_client._core.leases import HeartbeatSchedule
-from tubemq_client._core.publishing import ProducerSession, Record
-from tubemq_client._core.send_stats import Tally
+from tubemq_client._core.publishing import Record
 from tubemq_client._io.asyncio_lanes import AsyncLanes
-from tubemq_client._io.host import signed_ipv4
+from tubemq_client._io.producer_face import ProducerFace, Progress
 from tubemq_client.aio._base import AsyncClient
+from tubemq_client.aio._turns import Bell
 from tubemq_client.model import ProducerSettings
 
 if TYPE_CHECKING:
@@ -26,25 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 
     from tubemq_client._core.routing import Router
-    from tubemq_client.model import (
-        ClientSettings,
-        Partition,
-        ProducerStats,
-        SendReceipt,
-        SendSummary,
-    )
+    from tubemq_client._io.routines import Do
+    from tubemq_client.model import ClientSettings, Partition, SendReceipt, SendSummary
 
 __all__ = ["Producer", "Record"]
 
-_log = logging.getLogger(__name__)
-
 _DEFAULTS = ProducerSettings()
 
-_PROGRESS_EVERY = 50
-"""`progress` of `send_all` is called once for so many records."""
 
-
-class Producer(AsyncClient):
+class Producer(ProducerFace, AsyncClient):
     """Sends records.
 
     Methods may be called from several tasks; `send` from many tasks shares one connection per
@@ -60,35 +47,21 @@ class Producer(AsyncClient):
         producer: ProducerSettings = _DEFAULTS,
         router: Router | None = None,
     ) -> None:
-        super().__init__(settings)
-        self._options = producer
-        self._producer = ProducerSession(self._session, self._ids.producer(), producer, router)
-        self._sent_address = signed_ipv4(self._session.host)
-        self._registered = False
-        self._lock = asyncio.Lock()
+        super().__init__(settings, producer=producer, router=router)
+        self._bell, self._lock = Bell(), asyncio.Lock()
         self._beat: asyncio.Task[None] | None = None
-        self._schedule = HeartbeatSchedule.of(settings)
-        self._lanes = AsyncLanes(self._driver, self._producer, producer)
+        self._lanes: AsyncLanes = AsyncLanes(self._driver, self._producer, producer)
 
     async def publish(self, topic: str) -> list[Partition]:
         """Announce `topic` and learn its writable partitions (empty: none accepts records yet)."""
         async with self._lock:
-            if not self._registered:
-                await self._driver.run(self._producer.join(self._settings))
-                self._registered = True
-            await self._driver.run(self._producer.announce(topic))
+            await self._driver.run(self._announcing(topic))
             self._start_beating()
-            return list(self._producer.routes.get(topic, ()))
+            return self._routes(topic)
 
     async def partitions(self, topic: str) -> list[Partition]:
         """The writable partitions of `topic`, publishing it if that was not done."""
-        return list(self._producer.routes.get(topic) or await self.publish(topic))
-
-    @property
-    def stats(self) -> ProducerStats:
-        """What was done so far: counts, bytes, errors by code, latencies, brokers left out."""
-        detours = self._producer.detours
-        return self._producer.stats.snapshot(self._lanes.in_flight, len(detours.brokers))
+        return self._routes(topic) or await self.publish(topic)
 
     async def send(
         self,
@@ -145,8 +118,7 @@ class Producer(AsyncClient):
         are unknown.
         """
         await self._ready(topic)
-        window = in_flight or self._options.in_flight
-        sending = self._producer.send_all(topic, records, self._sent_address, window)
+        sending = self._sending_all(topic, records, in_flight)
         async with aclosing(self._driver.stream(sending)) as receipts:
             async for group in receipts:
                 for receipt in group:
@@ -168,20 +140,12 @@ class Producer(AsyncClient):
         broker would take is a failure too.
         """
         await self._ready(topic)
-        tally = Tally()
-        window = in_flight or self._options.in_flight
-        sending = self._producer.send_each(topic, records, self._sent_address, window)
+        sum_so_far = Progress(progress, max_failures)
+        sending = self._sending_each(topic, records, in_flight)
         async with aclosing(self._driver.stream(sending)) as outcomes:
             async for group in outcomes:
-                for outcome in group:
-                    tally.add(*outcome)
-                    if len(tally.failures) > max_failures:
-                        raise tally.failures[-1]
-                    if progress is not None and tally.count % _PROGRESS_EVERY == 0:
-                        progress(tally.summary())
-        if progress is not None:
-            progress(tally.summary())
-        return tally.summary()
+                sum_so_far.add(group)
+        return sum_so_far.end()
 
     async def close(self) -> None:
         """Wait for receipts under way, stop beating, tell the master, close connections."""
@@ -200,8 +164,8 @@ class Producer(AsyncClient):
 
     def _start_beating(self) -> None:
         if self._beat is None:
-            self._schedule.succeeded(_now_ms())
-            self._beat = asyncio.create_task(self._keep_beating(), name="tubemq-producer-heartbeat")
+            beating = self._play(self._beating())
+            self._beat = asyncio.create_task(beating, name="tubemq-producer-heartbeat")
 
     async def _stop_beating(self) -> None:
         beat, self._beat = self._beat, None
@@ -209,20 +173,6 @@ class Producer(AsyncClient):
             beat.cancel()
             await asyncio.wait([beat])
 
-    async def _keep_beating(self) -> None:
-        while True:
-            await asyncio.sleep(self._schedule.wait_ms(_now_ms()) / 1000)
-            try:
-                async with self._lock:
-                    await self._driver.run(self._producer.heartbeat())
-            except errors.TubeMQError:
-                self._schedule.failed(_now_ms())  # routes stay as they are
-            except Exception:  # noqa: BLE001 - without beats the master forgets the producer
-                _log.exception("a heartbeat of producer %s failed", self._producer.client_id)
-                self._schedule.failed(_now_ms())
-            else:
-                self._schedule.succeeded(_now_ms())
-
-
-def _now_ms() -> int:
-    return round(asyncio.get_running_loop().time() * 1000)
+    async def _do(self, step: Do) -> Any:
+        async with self._lock:
+            return await super()._do(step)

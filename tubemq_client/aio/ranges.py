@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tubemq_client import errors
-from tubemq_client._core.range_read import broker_of
 from tubemq_client._core.side_by_side import Piece, Pieces, check_parallel
 from tubemq_client._io.range_face import RangeFace
 from tubemq_client.aio._base import AsyncClient
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from tubemq_client._core.batch import MessageBatch
-    from tubemq_client.model import Anchor, BrokerNode, Partition
+    from tubemq_client.model import Anchor, Partition
 
 __all__ = ["RangeReader"]
 
@@ -54,7 +53,7 @@ class RangeReader(RangeFace, AsyncClient):
         each piece are read ahead. The connections are opened for this read, also on a `Session`.
         """
         check_parallel(parallel, self._pool.size)
-        broker = await self._broker(range_)
+        broker = await self._driver.run(self._finding_broker(range_))
         if parallel == 1:
             read = self._range_read(range_, broker, self._decode, self.stats)
             stream = self._driver.stream(read.conversation(), read.release())
@@ -114,17 +113,7 @@ class RangeReader(RangeFace, AsyncClient):
         return False
 
     async def _look(self, range_: OffsetRange) -> AsyncGenerator[MessageBatch, None]:
-        read = self._identities_of(range_, await self._broker(range_))
+        read = self._identities_of(range_, await self._driver.run(self._finding_broker(range_)))
         async with aclosing(self._driver.stream(read.conversation(), read.release())) as batches:
             async for batch in batches:
                 yield batch
-
-    async def _broker(self, range_: OffsetRange) -> BrokerNode:
-        partition = range_.partition
-        if (known := self._known_broker(partition)) is not None:
-            return known
-        found = self._topics.get(partition.topic)
-        if found is None or partition not in found.partitions:
-            found = await self._driver.run(self._ask_for(partition.topic))
-            self._topics[partition.topic] = found
-        return broker_of(range_, found)

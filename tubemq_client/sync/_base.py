@@ -5,22 +5,29 @@ Private to `sync`; `aio._base` is its twin. Nothing here decides anything.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from tubemq_client._io.closing import Closing
 from tubemq_client._io.driver import BlockingDriver
 from tubemq_client._io.faces import ClientFace
+from tubemq_client._io.routines import Apply, Wait
+from tubemq_client.sync._turns import play
 from tubemq_client.sync.session import Session
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
+    from tubemq_client._core.effects import Conversation
+    from tubemq_client._io.routines import Routine, Step
     from tubemq_client.model import ClientSettings
 
 __all__ = ["BlockingClient"]
 
+T = TypeVar("T")
 
-class BlockingClient(ClientFace):
+
+class BlockingClient(Closing, ClientFace):
     """Base of the blocking shell's classes. Opens nothing until first used."""
+
+    _driver: BlockingDriver
 
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(settings)
@@ -35,14 +42,19 @@ class BlockingClient(ClientFace):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close every connection that is not a session's. Safe to call twice."""
         self._driver.close()
+
+    def _do(self, conversation: Conversation[T]) -> T:
+        return self._driver.run(conversation)
+
+    def _play(self, routine: Routine[T]) -> T:
+        return play(routine, self._take)
+
+    def _take(self, step: Step) -> Any:
+        if isinstance(step, Wait):
+            return step.bell.wait(step.seen, step.timeout_s)
+        if isinstance(step, Apply):
+            return step.function(step.argument)
+        return self._do(step.conversation)

@@ -7,14 +7,12 @@ conversations take turns. `aio._member` is its twin. When to beat is decided by 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from tubemq_client import errors
 from tubemq_client._core.balance_fetch import ReceivedBatch
-from tubemq_client._core.balance_orders import Rebalance
-from tubemq_client._io.faces import MemberFace
+from tubemq_client._io.member_face import MemberFace
 from tubemq_client.sync._base import BlockingClient
 from tubemq_client.sync._turns import Bell, in_turns
 
@@ -27,13 +25,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 __all__ = ["GroupMember"]
-
-_SETTLED_LATER = (
-    errors.StaleBatch,
-    errors.NetworkError,
-    errors.RemoteException,
-    errors.ServerError,
-)
 
 
 class GroupMember(MemberFace, BlockingClient):
@@ -51,15 +42,16 @@ class GroupMember(MemberFace, BlockingClient):
 
     def partitions_ready(self, timeout_ms: int) -> bool:
         """Wait until a partition is held, at most `timeout_ms`; tells whether one is."""
-        deadline = time.monotonic() + timeout_ms / 1000
-        while True:
-            seen = self._ready.count
-            self._raise_if_unusable()
-            if self._consumer.table.held:
-                return True
-            if (left := deadline - time.monotonic()) <= 0:
-                return False
-            self._ready.wait(seen, left)
+        return self._play(self._readying(timeout_ms))
+
+    def start(self) -> None:
+        """Join the group, once; entering the context does it too.
+
+        Raises `errors.UnknownTopic`, `errors.GroupInconsistent`, `errors.NotAuthorized`, and
+        `errors.ConfigError` the second time.
+        """
+        super().start()
+        self._join()
 
     # -- pull -----------------------------------------------------------------------------------
 
@@ -70,9 +62,7 @@ class GroupMember(MemberFace, BlockingClient):
         one with an unconfirmed batch is left out. Raises `errors.ClosedError`, what a callback
         raised, and what ended the membership for good (`errors.GroupInconsistent`, …).
         """
-        wait_ms = self._ready_wait_ms(timeout_ms)
-        deadline = None if wait_ms is None else time.monotonic() + wait_ms / 1000
-        return self._receive(deadline, lambda: False)
+        return self._play(self._receiving(timeout_ms))
 
     def confirm(self, batch: ReceivedBatch | Delivery) -> int:
         """Move the group past `batch`; returns the group's position, the next offset to read, or -1
@@ -80,7 +70,8 @@ class GroupMember(MemberFace, BlockingClient):
 
         Raises `errors.StaleBatch` or `errors.NotRegistered` when the batch is no longer this
         member's and will be delivered again. After `errors.NetworkError` the next fetch of the
-        partition confirms it once more.
+        partition confirms it once more. A broker that failed several times in a row is not waited
+        for: that is raised at once until its pause is over (`stats.left_alone`).
         """
         return self._do(self._consumer.fetching.settle(batch, consumed=True))
 
@@ -99,7 +90,7 @@ class GroupMember(MemberFace, BlockingClient):
             finally:
                 if not done:
                     self._do(self._consumer.fetching.abandon(batch))
-            self._confirm_if_possible(batch)
+            self._play(self._confirming(batch))
 
     # -- push -----------------------------------------------------------------------------------
 
@@ -117,15 +108,12 @@ class GroupMember(MemberFace, BlockingClient):
         for `errors.CorruptRecord`, which ends it too: to pass over such records choose
         `corrupt_records="drop"`.
         """
-        if workers < 1:
-            raise errors.ConfigError(f"workers {workers} is less than 1", subject="run")
-        self._raise_if_unusable()
+        self._begin_run(workers)
         problems: list[BaseException] = []
-        self._stopped = False
 
         def work() -> None:
             try:
-                self._keep_handling(handler, on_error)
+                self._play(self._handling(handler, on_error))
             except BaseException as error:  # noqa: BLE001 - raised by `run`
                 problems.append(error)
                 self._stop()
@@ -199,8 +187,8 @@ class GroupMember(MemberFace, BlockingClient):
             super().close()
             raise
         session = self._consumer
-        self._start("heartbeat", lambda: self._keep_beating(session.beat_master))
-        self._start("leases", lambda: self._keep_beating(session.beat_brokers))
+        self._start("heartbeat", lambda: self._play(self._beating(session.beat_master)))
+        self._start("leases", lambda: self._play(self._beating(session.beat_brokers)))
         self._start("rebalance", self._keep_rebalancing)
 
     def _do(self, conversation: Conversation[T]) -> T:
@@ -217,82 +205,12 @@ class GroupMember(MemberFace, BlockingClient):
         self._running.append(thread)
         thread.start()
 
-    def _keep_beating(self, beat: Callable[[], Conversation[int]]) -> None:
-        while not self._consumer.closing:
-            seen = self._beat.count
-            wait_ms = self._do(beat())
-            if not self._consumer.closing:
-                self._beat.wait(seen, wait_ms / 1000)
-
     def _keep_rebalancing(self) -> None:
         while not self._consumer.closing:
             seen = self._orders.count
             for event in self._driver.stream(in_turns(self._consumer.rebalance(), self._lock)):
-                self._tell(event)
-            if not self._consumer.closing:
-                self._orders.wait(seen, _seconds(self._consumer.rebalance_wait_ms))
-
-    def _tell(self, event: Rebalance) -> None:
-        listener = self._listeners[event.kind]
-        if listener is not None:
-            try:
-                listener(event.partitions)
-            except Exception as error:  # noqa: BLE001 - raised by the next `receive`
-                self._consumer.fail(error)
-
-    def _receive(self, deadline: float | None, is_over: Callable[[], bool]) -> ReceivedBatch | None:
-        tries = 0
-        while not is_over():
-            seen = self._ready.count
-            self._raise_if_unusable()
-            found = self._do(self._consumer.fetching.fetch())
-            if isinstance(found, ReceivedBatch):
-                return found
-            tries += 1
-            left = None if deadline is None else deadline - time.monotonic()
-            if (
-                left is not None
-                and left <= 0
-                and (found.wait_ms != 0 or tries > len(self.assignment))
-            ):
-                return None
-            times = [t for t in (left, _seconds(found.wait_ms)) if t is not None]
-            self._ready.wait(seen, max(0.0, min(times)) if times else None)
-        return None
-
-    def _receive_until_stopped(self) -> ReceivedBatch | None:
-        try:
-            return self._receive(None, lambda: self._stopped)
-        except errors.ClosedError:
-            if not self._consumer.closing:
-                raise
-            return None  # `close` has begun, and was about to tell us to stop
-
-    def _keep_handling(
-        self, handler: Callable[[ReceivedBatch], object], on_error: Literal["stop", "retry"]
-    ) -> None:
-        while (batch := self._receive_until_stopped()) is not None:
-            try:
-                handler(batch)
-            except BaseException as error:
-                self._do(self._consumer.fetching.abandon(batch))
-                # A record that cannot be read is there at every delivery: that would never end.
-                endless = isinstance(error, errors.CorruptRecord)
-                if on_error == "stop" or endless or not isinstance(error, Exception):
-                    raise
-            else:
-                self._confirm_if_possible(batch)
-
-    def _confirm_if_possible(self, batch: ReceivedBatch) -> None:
-        try:
-            self.confirm(batch)
-        except _SETTLED_LATER as error:
-            with self._lock:  # told again with the next fetch, or the batch comes again
-                self._consumer.trouble[str(batch.partition)] = error
-
-    def _stop(self) -> None:
-        self._stopped = True
-        self._ready.ring()
+                self._play(self._telling(event))
+            self._play(self._resting(seen))
 
     def _leave(self) -> None:
         self._do(self._consumer.close())
@@ -317,7 +235,3 @@ class GroupMember(MemberFace, BlockingClient):
             if thread is not threading.current_thread() and thread.is_alive():
                 # Calls that are under way end by themselves; a handler or callback may hang.
                 thread.join(patience_s if thread in self._workers else patience_s + a_call_s)
-
-
-def _seconds(ms: int | None) -> float | None:
-    return None if ms is None else ms / 1000

@@ -1,13 +1,13 @@
-"""What threads of one consumer need to share a conversation's state: turns, and a bell.
+"""What threads of one client need: turns at a conversation's state, a bell, and routines to play.
 
-Private to `sync`; `aio._turns` has the bell for tasks, which need no turns: between two awaits a
+Private to `sync`; `aio._turns` is the twin for tasks, which need no turns: between two awaits a
 task is alone anyway.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,8 +15,9 @@ from tubemq_client import errors
 
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation, Effect
+    from tubemq_client._io.routines import Routine, Step
 
-__all__ = ["Bell", "in_turns"]
+__all__ = ["Bell", "in_turns", "play"]
 
 T = TypeVar("T")
 
@@ -38,6 +39,23 @@ class Bell:
         """Return when the bell has rung since `count` was `seen`, or after the timeout."""
         with self._condition:
             self._condition.wait_for(lambda: self.count != seen, timeout_s)
+
+
+def play(routine: Routine[T], take: Callable[[Step], Any]) -> T:
+    """The result of `routine`, whose steps are given to `take`."""
+    answer: Any = None
+    failure: BaseException | None = None
+    while True:
+        try:
+            step = routine.send(answer) if failure is None else routine.throw(failure)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        finally:
+            answer = failure = None  # its traceback leads here: that would be a circle
+        try:
+            answer = take(step)
+        except BaseException as error:  # noqa: BLE001 - the routine hears of it
+            failure = error
 
 
 def in_turns(conversation: Conversation[T], lock: AbstractContextManager[Any]) -> Conversation[T]:

@@ -7,22 +7,16 @@ owner. Daemon threads beat for held partitions (one for masters, one for brokers
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Literal
 
-from tubemq_client._core.balance_orders import Calls
-from tubemq_client._core.group import READ_STATUS
-from tubemq_client._core.group_options import GroupConfig, group_options
-from tubemq_client._io.faces import AssignedFace
-from tubemq_client.model import ConsumerSettings
+from tubemq_client._io.member_face import AssignedFace
 from tubemq_client.sync._member import GroupMember
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from tubemq_client._core.assigned import AssignedSession
     from tubemq_client._core.balance_fetch import ReceivedBatch
-    from tubemq_client.model import ClientSettings, Partition
+    from tubemq_client.model import Partition
 
 __all__ = ["AssignedConsumer"]
 
@@ -39,39 +33,6 @@ class AssignedConsumer(AssignedFace, GroupMember):
     be given back because they are gone or another member's (`on_revoked`), and that a broker has
     taken away (`on_lost`). Raises `errors.ConfigError`.
     """
-
-    def __init__(
-        self,
-        settings: ClientSettings | GroupConfig,
-        group: str | None = None,
-        topics: Mapping[str, Sequence[str]] | None = None,
-        *,
-        consumer: ConsumerSettings | None = None,
-        source_count: int | None = None,
-        node_id: int | None = None,
-        corrupt_records: Literal["fail", "drop"] | None = None,
-        on_assigned: Callable[[list[Partition]], object] | None = None,
-        on_revoked: Callable[[list[Partition]], object] | None = None,
-        on_lost: Callable[[list[Partition]], object] | None = None,
-    ) -> None:
-        options = group_options(
-            settings,
-            group,
-            topics,
-            consumer=consumer,
-            corrupt_records=corrupt_records,
-            takes_bound=False,
-        )
-        super().__init__(options.settings)
-        calls = Calls(self._ready.ring, self._beat.ring, self._orders.ring)
-        place = (source_count, node_id)
-        self._consumer: AssignedSession = self._assigned(options, place, calls)
-        self._listen(on_assigned, on_revoked, on_lost)
-
-    def start(self) -> None:
-        """Register with the master. Raises `errors.UnknownTopic`, `errors.GroupInconsistent`."""
-        super().start()
-        self._join()
 
     def partitions(self, *, refresh: bool = False) -> dict[Partition, bool]:
         """All partitions of the topics, and whether each may be subscribed now.
@@ -125,9 +86,7 @@ class AssignedConsumer(AssignedFace, GroupMember):
         apart. Raises `errors.PartitionOccupied` while another client of the group holds it; a
         broker that refused is asked again after 5 s.
         """
-        status = None if position is None else READ_STATUS[position]
-        self._raise_if_unusable()
-        return self._do(self._consumer.assign(partition, offset, status)).current
+        return self._do(self._assigning(partition, offset, position))
 
     def pull(self, partition: Partition, *, timeout_ms: int = 0) -> ReceivedBatch | None:
         """The next batch of this partition, or None if there is nothing to read now.
@@ -137,18 +96,9 @@ class AssignedConsumer(AssignedFace, GroupMember):
         again, and only the last one may be confirmed. Raises what went wrong; for a broker that
         failed several times in a row at once, until its pause is over (`stats.left_alone`).
         """
-        deadline = time.monotonic() + timeout_ms / 1000
-        while True:
-            seen = self._ready.count
-            self._raise_if_unusable()
-            batch = self._do(self._consumer.fetching.pull(partition))
-            left_s = deadline - time.monotonic()
-            if batch is not None or left_s <= 0:
-                return batch
-            self._ready.wait(seen, min(left_s, self._next_pull_s(partition)))
+        return self._play(self._pulling(partition, timeout_ms))
 
     def release(self, partition: Partition) -> None:
         """Give a partition back when its batch is settled, or after `rebalance_confirm_wait_ms`;
         a batch not confirmed by then is rolled back. `keep_share` takes it again."""
-        wait_ms = self._consumer.consumer.rebalance_confirm_wait_ms
-        self._do(self._consumer.release(partition, wait_ms=wait_ms))
+        self._do(self._releasing(partition))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubemq_client._core.ends import reachable_ends, store_ends
-from tubemq_client._core.master import TopicMetadata, fetch_topic_metadata
+from tubemq_client._core.master import TopicMetadata
+from tubemq_client._io.range_face import MetadataFace
 from tubemq_client.sync._base import BlockingClient
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Metadata", "TopicMetadata"]
 
 
-class Metadata(BlockingClient):
+class Metadata(MetadataFace, BlockingClient):
     """Looks up partitions and ends.
 
     One per thread or shared; every call blocks.
@@ -32,9 +32,7 @@ class Metadata(BlockingClient):
         Registers for a moment as group `<group>.e` (default group `tubemq_meta_<topic>`). Raises
         `errors.UnknownTopic`, `errors.ConnectError` and other `errors.TubeMQError`.
         """
-        name = f"{group}.e" if group else f"tubemq_meta_{topic}"
-        client_id = self._ids.consumer(name, "Meta")
-        return self._driver.run(fetch_topic_metadata(self._session, topic, client_id, name))
+        return self._driver.run(self._asking(topic, group))
 
     def ends(
         self,
@@ -52,22 +50,11 @@ class Metadata(BlockingClient):
         partitions that the topic does not have.
         """
         found = metadata or self.topic(topic, group)
-        return self._driver.run(
-            store_ends(
-                found.select(partitions),
-                found.brokers,
-                group,
-                stable=stable,
-                access=self._session.access,
-            )
-        )
+        return self._driver.run(self._ends(found, group, partitions, stable=stable))
 
     def reachable_ends(self, topic: str, group: str, *, stable: bool = True) -> ReachableEnds:
         """`ends` of all partitions whose brokers answer; those that are away are named instead.
 
         Raises the error of a broker if none answers.
         """
-        found = self.topic(topic, group)
-        return self._driver.run(
-            reachable_ends(found, group, stable=stable, access=self._session.access)
-        )
+        return self._driver.run(self._reachable_ends(topic, group, stable=stable))

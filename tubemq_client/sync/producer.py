@@ -8,46 +8,35 @@ still lose it. `aio.producer` is its twin.
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
-from concurrent.futures import Future
 from contextlib import closing
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tubemq_client import errors
-from tubemq_client._core.leases import HeartbeatSchedule
-from tubemq_client._core.publishing import ProducerSession, Record
-from tubemq_client._core.send_stats import Tally
-from tubemq_client._io.host import signed_ipv4
+from tubemq_client._core.publishing import Record
 from tubemq_client._io.lanes import Lanes
+from tubemq_client._io.producer_face import ProducerFace, Progress
 from tubemq_client.model import ProducerSettings
 from tubemq_client.sync._base import BlockingClient
+from tubemq_client.sync._turns import Bell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from concurrent.futures import Future
 
+    from tubemq_client._core.effects import Conversation
     from tubemq_client._core.routing import Router
-    from tubemq_client.model import (
-        ClientSettings,
-        Partition,
-        ProducerStats,
-        SendReceipt,
-        SendSummary,
-    )
+    from tubemq_client.model import ClientSettings, Partition, SendReceipt, SendSummary
 
 __all__ = ["Producer", "Record"]
 
-_log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _DEFAULTS = ProducerSettings()
 
-_PROGRESS_EVERY = 50
-"""`progress` of `send_all` is called once for so many records."""
 
-
-class Producer(BlockingClient):
+class Producer(ProducerFace, BlockingClient):
     """Sends records.
 
     Methods may be called from several threads. A record without partition and key goes to the next
@@ -62,36 +51,21 @@ class Producer(BlockingClient):
         producer: ProducerSettings = _DEFAULTS,
         router: Router | None = None,
     ) -> None:
-        super().__init__(settings)
-        self._options = producer
-        self._producer = ProducerSession(self._session, self._ids.producer(), producer, router)
-        self._sent_address = signed_ipv4(self._session.host)
-        self._registered = False
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
+        super().__init__(settings, producer=producer, router=router)
+        self._bell, self._lock = Bell(), threading.Lock()
         self._beat: threading.Thread | None = None
-        self._schedule = HeartbeatSchedule.of(settings)
-        self._lanes = Lanes(self._driver, self._producer, producer)
+        self._lanes: Lanes = Lanes(self._driver, self._producer, producer)
 
     def publish(self, topic: str) -> list[Partition]:
         """Announce `topic` and learn its writable partitions (empty: none accepts records yet)."""
         with self._lock:
-            if not self._registered:
-                self._driver.run(self._producer.join(self._settings))
-                self._registered = True
-            self._driver.run(self._producer.announce(topic))
+            self._driver.run(self._announcing(topic))
             self._start_beating()
-            return list(self._producer.routes.get(topic, ()))
+            return self._routes(topic)
 
     def partitions(self, topic: str) -> list[Partition]:
         """The writable partitions of `topic`, publishing it if that was not done."""
-        return list(self._producer.routes.get(topic) or self.publish(topic))
-
-    @property
-    def stats(self) -> ProducerStats:
-        """What was done so far: counts, bytes, errors by code, latencies, brokers left out."""
-        detours = self._producer.detours
-        return self._producer.stats.snapshot(self._lanes.in_flight, len(detours.brokers))
+        return self._routes(topic) or self.publish(topic)
 
     def send(
         self,
@@ -149,8 +123,7 @@ class Producer(BlockingClient):
         are unknown.
         """
         self._ready(topic)
-        window = in_flight or self._options.in_flight
-        sending = self._producer.send_all(topic, records, self._sent_address, window)
+        sending = self._sending_all(topic, records, in_flight)
         with closing(self._driver.stream(sending)) as receipts:
             yield from chain.from_iterable(receipts)
 
@@ -170,23 +143,16 @@ class Producer(BlockingClient):
         broker would take is a failure too.
         """
         self._ready(topic)
-        tally = Tally()
-        window = in_flight or self._options.in_flight
-        sending = self._producer.send_each(topic, records, self._sent_address, window)
-        for outcome in chain.from_iterable(self._driver.stream(sending)):
-            tally.add(*outcome)
-            if len(tally.failures) > max_failures:
-                raise tally.failures[-1]
-            if progress is not None and tally.count % _PROGRESS_EVERY == 0:
-                progress(tally.summary())
-        if progress is not None:
-            progress(tally.summary())
-        return tally.summary()
+        sum_so_far = Progress(progress, max_failures)
+        for outcomes in self._driver.stream(self._sending_each(topic, records, in_flight)):
+            sum_so_far.add(outcomes)
+        return sum_so_far.end()
 
     def close(self) -> None:
         """Wait for receipts under way, stop beating, tell the master, close connections."""
         self._lanes.close()
-        self._stop.set()
+        self._closing = True
+        self._bell.ring()
         if self._beat is not None:
             self._beat.join()
             self._beat = None
@@ -204,25 +170,13 @@ class Producer(BlockingClient):
 
     def _start_beating(self) -> None:
         if self._beat is None:
-            self._schedule.succeeded(_now_ms())
             self._beat = threading.Thread(
-                target=self._keep_beating, name="tubemq-producer-heartbeat", daemon=True
+                target=lambda: self._play(self._beating()),
+                name="tubemq-producer-heartbeat",
+                daemon=True,
             )
             self._beat.start()
 
-    def _keep_beating(self) -> None:
-        while not self._stop.wait(self._schedule.wait_ms(_now_ms()) / 1000):
-            try:
-                with self._lock:
-                    self._driver.run(self._producer.heartbeat())
-            except errors.TubeMQError:
-                self._schedule.failed(_now_ms())  # routes stay as they are
-            except Exception:  # noqa: BLE001 - without beats the master forgets the producer
-                _log.exception("a heartbeat of producer %s failed", self._producer.client_id)
-                self._schedule.failed(_now_ms())
-            else:
-                self._schedule.succeeded(_now_ms())
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+    def _do(self, conversation: Conversation[T]) -> T:
+        with self._lock:
+            return super()._do(conversation)

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tubemq_client import errors
-from tubemq_client._core.range_read import broker_of
 from tubemq_client._core.side_by_side import Piece, Pieces, check_parallel
 from tubemq_client._io.range_face import RangeFace
 from tubemq_client.model import OffsetRange
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from tubemq_client._core.batch import MessageBatch
-    from tubemq_client.model import Anchor, BrokerNode, Partition
+    from tubemq_client.model import Anchor, Partition
 
 __all__ = ["RangeReader"]
 
@@ -51,7 +50,7 @@ class RangeReader(RangeFace, BlockingClient):
         each piece are read ahead. The connections are opened for this read, also on a `Session`.
         """
         check_parallel(parallel, self._pool.size)
-        broker = self._broker(range_)
+        broker = self._driver.run(self._finding_broker(range_))
         if parallel == 1:
             read = self._range_read(range_, broker, self._decode, self.stats)
             yield from self._driver.stream(read.conversation(), read.release())
@@ -108,15 +107,5 @@ class RangeReader(RangeFace, BlockingClient):
         return False
 
     def _look(self, range_: OffsetRange) -> Generator[MessageBatch, None, None]:
-        read = self._identities_of(range_, self._broker(range_))
+        read = self._identities_of(range_, self._driver.run(self._finding_broker(range_)))
         yield from self._driver.stream(read.conversation(), read.release())
-
-    def _broker(self, range_: OffsetRange) -> BrokerNode:
-        partition = range_.partition
-        if (known := self._known_broker(partition)) is not None:
-            return known
-        found = self._topics.get(partition.topic)
-        if found is None or partition not in found.partitions:
-            found = self._driver.run(self._ask_for(partition.topic))
-            self._topics[partition.topic] = found
-        return broker_of(range_, found)

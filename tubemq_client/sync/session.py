@@ -7,20 +7,19 @@ out of another's way. Many small clients do better with one connection to each s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from tubemq_client._io.closing import Closing
 from tubemq_client._io.pool import BlockingPool
 from tubemq_client._io.shared import SharedSettings
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from tubemq_client.model import ClientSettings
 
 __all__ = ["Session"]
 
 
-class Session(SharedSettings):
+class Session(Closing, SharedSettings):
     """Settings that come with connections: give it to clients in place of its settings.
 
     Closing a client leaves the connections open for the others; what the client had in flight is
@@ -33,17 +32,6 @@ class Session(SharedSettings):
 
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(settings, BlockingPool(settings))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close every connection. Safe to call twice."""

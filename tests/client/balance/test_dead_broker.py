@@ -42,11 +42,11 @@ def take_time(member: Member, mq: MemoryTubeMQ) -> Callable[[], int]:
     return lambda: waited
 
 
-def append(mq: MemoryTubeMQ) -> None:
+def append(mq: MemoryTubeMQ, partition: Partition = LIVING) -> None:
     request = _pb.SendMessageRequestP2B(
         clientId="producer",
         topicName=TOPIC,
-        partitionId=LIVING.partition_id,
+        partitionId=partition.partition_id,
         data=b"x",
         flag=0,
         checkSum=-1,
@@ -98,3 +98,40 @@ def test_brokers_that_are_away_do_not_cost_the_leases_at_the_others() -> None:
     for _ in range(3):
         mq.elapse(member.driver.run(member.session.beat_brokers()))
     assert member.held == [LIVING], "brokers that are back say what was lost meanwhile"
+
+
+def test_a_confirmation_does_not_wait_for_a_broker_that_is_left_alone(mq: MemoryTubeMQ) -> None:
+    member = Member(mq, "a")
+    member.settle()
+    append(mq)
+    append(mq, Partition(1, TOPIC, 1))
+    first, second = member.receive(), member.receive()
+    assert {first.partition, second.partition} == {LIVING, Partition(1, TOPIC, 1)}
+    waited = take_time(member, mq)
+    mq.unplugged.add(mq.node(1).address)
+    with pytest.raises(errors.ConnectError, match="away"):
+        member.confirm(first)
+    with pytest.raises(errors.ConnectError):
+        member.confirm(first)
+    cost = waited()
+    with pytest.raises(errors.NetworkError, match="left alone"):
+        member.confirm(second)
+    assert waited() == cost
+    mq.unplugged.clear()
+    mq.elapse(10_000)
+    assert member.everything() == []
+
+
+def test_a_confirmation_is_the_attempt_when_the_pause_is_over(mq: MemoryTubeMQ) -> None:
+    member = Member(mq, "a")
+    member.settle()
+    append(mq)
+    batch = member.receive()
+    mq.unplugged.add(mq.node(1).address)
+    with pytest.raises(errors.ConnectError):
+        member.confirm(batch)
+    mq.unplugged.clear()
+    mq.elapse(10_000)
+    assert member.confirm(batch) == 28
+    assert not member.session.fetching.breaker.is_suspect(mq.node(1))
+    assert member.everything() == []

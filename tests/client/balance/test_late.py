@@ -124,6 +124,7 @@ def test_a_confirmation_served_late_does_not_confirm_what_is_rejected(member: Me
     serve = late(member, methods.COMMIT_OFFSET)
     with pytest.raises(errors.RpcTimeout):
         member.confirm(batch)
+    mq.elapse(1_000)  # the broker is left alone for a moment
     batch = member.receive()
     serve()
     member.confirm(batch, consumed=False)

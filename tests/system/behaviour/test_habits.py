@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -237,6 +237,44 @@ def test_a_record_that_cannot_be_read_ends_a_run_that_retries(
         assert list(batch.messages()) == []
         consumer.confirm(batch)
     assert seen == []
+
+
+def test_a_record_that_cannot_be_read_ends_a_loop_over_batches(
+    shell: Shell, settings: ClientSettings, mq: EmbeddedTubeMQ
+) -> None:
+    """The error leaves the loop, and comes out of the next one too; "drop" goes on."""
+    send(settings, b"a", b"b")
+    mq.broker(1).corrupt_next(1_000)
+    with shell.AssignedConsumer(settings, "habitual", {TOPIC: ()}) as consumer:
+        consumer.assign(P0)
+        for _ in range(2):
+            with pytest.raises(errors.CorruptRecord, match="corrupt_records"):
+                all_messages(consumer.batches(SOON_MS))
+    with shell.AssignedConsumer(
+        settings, "habitual", {TOPIC: ()}, corrupt_records="drop"
+    ) as consumer:
+        consumer.assign(P0)
+        assert all_messages(consumer.batches(1_000)) == []
+        assert consumer.consumed_offsets[P0].lag == 0
+
+
+def all_messages(batches: Iterable[Any]) -> list[Any]:
+    return [message for batch in batches for message in batch.messages()]
+
+
+def test_a_record_that_cannot_be_read_is_passed_over_by_confirming_its_batch(
+    shell: Shell, settings: ClientSettings, mq: EmbeddedTubeMQ
+) -> None:
+    """`receive` gives the batch, and only looking into it fails: what to do is the caller's."""
+    send(settings, b"a", b"b")
+    mq.broker(1).corrupt_next(1_000)
+    with shell.Consumer(settings, "habitual", {TOPIC: ()}) as consumer:
+        for settle in (consumer.reject, consumer.confirm):
+            batch = consumer.receive(SOON_MS)
+            with pytest.raises(errors.CorruptRecord, match="corrupt_records"):
+                list(batch.messages())
+            settle(batch)
+        assert consumer.receive(SOON_MS).start > batch.start
 
 
 # -- the log --------------------------------------------------------------------------------------

@@ -1,0 +1,186 @@
+"""What producers are in both shells, beside their threads or tasks: options, figures, heartbeats.
+
+Base of `sync.Producer` and `aio.Producer`, and of what sends their records in the background. Where
+records go and what is sent again is `_core.publishing`'s.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from tubemq_client import errors
+from tubemq_client._core.leases import HeartbeatSchedule
+from tubemq_client._core.publishing import ProducerSession
+from tubemq_client._core.send_stats import Tally
+from tubemq_client._io.faces import ClientFace
+from tubemq_client._io.host import now_ms, signed_ipv4
+from tubemq_client._io.routines import Do, Wait
+from tubemq_client.model import ProducerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tubemq_client._core.effects import Conversation
+    from tubemq_client._core.publishing import Record
+    from tubemq_client._core.routing import Router
+    from tubemq_client._io.routines import Routine
+    from tubemq_client.model import (
+        ClientSettings,
+        Partition,
+        ProducerStats,
+        SendReceipt,
+        SendSummary,
+    )
+
+__all__ = ["LanesFace", "ProducerFace", "Progress"]
+
+_log = logging.getLogger(__name__)
+
+_DEFAULTS = ProducerSettings()
+
+_PROGRESS_EVERY = 50
+"""`progress` of `send_all` is called once for so many records."""
+
+
+class ProducerFace(ClientFace):
+    """A producer as its user sees it. `_bell` wakes what beats for it."""
+
+    _lanes: Any
+    _bell: Any
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        producer: ProducerSettings = _DEFAULTS,
+        router: Router | None = None,
+    ) -> None:
+        super().__init__(settings)
+        self._options = producer
+        self._producer = ProducerSession(self._session, self._ids.producer(), producer, router)
+        self._sent_address = signed_ipv4(self._session.host)
+        self._registered = self._closing = False
+        self._schedule = HeartbeatSchedule.of(settings)
+
+    @property
+    def stats(self) -> ProducerStats:
+        """What was done so far: counts, bytes, errors by code, latencies, brokers left out."""
+        left_out = len(self._producer.detours.brokers)
+        return self._producer.stats.snapshot(self._lanes.in_flight, left_out, self.connections)
+
+    def _routes(self, topic: str) -> list[Partition]:
+        return list(self._producer.routes.get(topic, ()))
+
+    def _announcing(self, topic: str) -> Conversation[None]:
+        if not self._registered:
+            yield from self._producer.join(self._settings)
+            self._registered = True
+        yield from self._producer.announce(topic)
+
+    def _sending_all(
+        self, topic: str, records: Iterable[Record], in_flight: int | None
+    ) -> Conversation[None]:
+        window = in_flight or self._options.in_flight
+        return self._producer.send_all(topic, records, self._sent_address, window)
+
+    def _sending_each(
+        self, topic: str, records: Iterable[Record], in_flight: int | None
+    ) -> Conversation[None]:
+        window = in_flight or self._options.in_flight
+        return self._producer.send_each(topic, records, self._sent_address, window)
+
+    def _beating(self) -> Routine[None]:
+        self._schedule.succeeded(now_ms())
+        while True:
+            seen = self._bell.count
+            if self._closing:
+                return
+            yield Wait(self._bell, seen, self._schedule.wait_ms(now_ms()) / 1000)
+            if not self._closing:
+                yield from self._beating_once()
+
+    def _beating_once(self) -> Routine[None]:
+        try:
+            yield Do(self._producer.heartbeat())
+        except errors.TubeMQError:
+            self._schedule.failed(now_ms())  # routes stay as they are
+        except Exception:  # noqa: BLE001 - without beats the master forgets the producer
+            _log.exception("a heartbeat of producer %s failed", self._producer.client_id)
+            self._schedule.failed(now_ms())
+        else:
+            self._schedule.succeeded(now_ms())
+
+
+class Progress:
+    """The sum of a `send_all` so far, told now and then; too many failures end it."""
+
+    def __init__(self, tell: Callable[[SendSummary], None] | None, max_failures: int) -> None:
+        self._tell = tell
+        self._max_failures = max_failures
+        self._tally = Tally()
+
+    def add(self, outcomes: Iterable[tuple[SendReceipt | errors.TubeMQError, int]]) -> None:
+        """Count what came of some records and of how many bytes. Raises the failure that is one too
+        many."""
+        tally = self._tally
+        for outcome in outcomes:
+            tally.add(*outcome)
+            if len(tally.failures) > self._max_failures:
+                raise tally.failures[-1]
+            if self._tell is not None and tally.count % _PROGRESS_EVERY == 0:
+                self._tell(tally.summary())
+
+    def end(self) -> SendSummary:
+        """Every record has its outcome."""
+        if self._tell is not None:
+            self._tell(self._tally.summary())
+        return self._tally.summary()
+
+
+class LanesFace:
+    """How many records of one producer are under way in the background, and how many may be."""
+
+    def __init__(self, driver: Any, session: ProducerSession, settings: ProducerSettings) -> None:
+        self._driver = driver
+        self._session = session
+        self._settings = settings
+        self._lanes: dict[int, Any] = {}
+        self._in_flight = 0
+        self._closed = False
+
+    @property
+    def in_flight(self) -> int:
+        """Records without a receipt or failure yet."""
+        return self._in_flight
+
+    def _has_room(self, lane: Any) -> bool:
+        return self._closed or (
+            self._in_flight < self._settings.max_in_flight
+            and lane.in_flight < self._settings.max_in_flight_per_broker
+        )
+
+    def _count(self, lane: Any, records: int) -> None:
+        self._in_flight += records
+        lane.in_flight += records
+
+    def _no_room(self, timeout_ms: int) -> errors.TooManyInFlight:
+        return errors.TooManyInFlight(
+            f"{self._in_flight} records are under way and none was answered within "
+            f"{timeout_ms} ms (options max_in_flight, max_in_flight_per_broker)"
+        )
+
+    def _not_done(self, timeout_ms: int | None) -> errors.TooManyInFlight:
+        return errors.TooManyInFlight(
+            f"{self._in_flight} records are still under way after {timeout_ms} ms"
+        )
+
+    def _in_callback(self, what: str) -> errors.LocalError:
+        return errors.LocalError(
+            f"{what}() was called in a callback of send_async, where receipts are received: "
+            "it would wait for itself. Call it in another thread"
+        )
+
+    def _raise_if_closed(self) -> None:
+        if self._closed:
+            raise errors.ClosedError("the client is closed")
