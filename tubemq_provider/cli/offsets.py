@@ -19,7 +19,15 @@ from tubemq_provider.offsets.metadata_db import Group, groups, open_group
 from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets, stamp
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.windows.cursor import CURSOR_VERSION, Position, newer_position
+from tubemq_provider.windows.anchors import read_anchors
+from tubemq_provider.windows.cursor import (
+    CURSOR_VERSION,
+    Position,
+    epoch_of,
+    going_on,
+    newer_position,
+    past_epochs,
+)
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
@@ -101,6 +109,12 @@ def rebuild(args: Any) -> None:
     with open_group(args.asset) as group:
         store, cursor = group.cursor(of_ledger=True)
         event = group.newest_position()
+        if event is not None and epoch_of(event) in past_epochs(cursor or {}):
+            raise errors.ConfigError(
+                f"epoch {epoch_of(cursor)!r} has begun and has no event yet: there is nothing to "
+                f"rebuild, its next run finds the windows that it has",
+                subject="rebuild",
+            )
         if store == "ledger" and args.sink is None:
             raise errors.ConfigError(
                 "pass --sink: without its markers, windows beyond the position would be forgotten",
@@ -230,23 +244,29 @@ def _rebuilt(
 ) -> tuple[ClaimBook, Mapping[str, Any]]:
     if event is not None:
         where = event["position"]
-        return rebuilt(Position(where["seq"], where["next"]), plans), event
+        last = read_anchors(where.get("last", {}), SPACE)
+        return rebuilt(Position(where["seq"], where["next"], last), plans), event
     if not plans:
         raise errors.ConfigError(
             "no event has a position; pass --sink, whose markers have them too", subject="rebuild"
         )
     if plans[0].seq != 1:
         raise errors.ConfigError(
-            f"the sink's first window is {plans[0].window_id}, and no event says what was before",
+            f"the sink's first window is {plans[0].window_id}, and no event says what was before; "
+            f"if those before it were removed, go on behind the last one: "
+            f"{going_on(plans[-1])}",
             subject="rebuild",
         )
-    return rebuilt(Position(0, plans[0].bases), plans), plans[0].to_document()
+    begins = Position(0, plans[0].bases, plans[0].anchors_at_start)
+    return rebuilt(begins, plans), plans[0].to_document()
 
 
 def _document(
     book: ClaimBook, store: str, about: Mapping[str, Any], cursor: Document | None
 ) -> Document:
+    past = max(past_epochs(cursor or {}), past_epochs(about), key=len)
     document = {**_base(about, book.position), **_stamp(cursor or {})}
+    document |= {"past": list(past)} if past else {}
     if store == "ledger":
         document |= book.claims_document()
     return document

@@ -170,7 +170,9 @@ class IngestJob:
             arguments.group,
             self._sink.identity,
             arguments.filters,
-            stored_epoch(store) if arguments.epoch is None else arguments.epoch,
+            stored_epoch(store, chained=arguments.mode == "cursor")
+            if arguments.epoch is None
+            else arguments.epoch,
             self._source.space.source,
         )
 

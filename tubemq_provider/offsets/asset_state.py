@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from tubemq_provider.offsets.commit_events import (
     EVENT_KEY,
+    RECENT,
     OutletEvent,
     give_event,
     newest_position,
@@ -138,6 +139,10 @@ class AssetProgress:
         it ask for more, ten times as many each time.
         """
         return newest_position(self._inlet_events)
+
+    def recent_position(self) -> Document | None:
+        """The same, if it is among the newest events: two or three requests."""
+        return newest_position(self._inlet_events, most=RECENT)
 
     def position(self) -> dict[str, int]:
         """Next start by partition key, from the newer of cursor and event; empty if neither is.

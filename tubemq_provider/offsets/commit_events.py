@@ -10,13 +10,14 @@ windows need a sink that fixes boundaries. Uses Airflow's accessors by shape onl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from tubemq_provider.windows.canonical import canonical_json
 from tubemq_provider.windows.protocols import Document
 
 __all__ = [
     "EVENT_KEY",
+    "RECENT",
     "CommitEventStore",
     "OutletEvent",
     "commit_event",
@@ -35,6 +36,9 @@ _PAGE_GROWTH = 5
 position: asking for twenty at once would fetch nineteen in vain, on every run."""
 
 _LOOKED_THROUGH = 2000
+
+RECENT: Final = 25
+"""So many of the newest events are looked at where a position is not sure to be among them."""
 
 
 class OutletEvent(Protocol):
@@ -101,6 +105,10 @@ class CommitEventStore:
         """The newest commit event that has a position, or None."""
         return newest_position(self._inlet_events)
 
+    def recent_position(self) -> Document | None:
+        """The same, if it is among the newest events."""
+        return newest_position(self._inlet_events, most=RECENT)
+
     def emit(self, document: Document) -> None:
         """Give the commit event; Airflow records it in the transaction of the task's success."""
         give_event(self._outlet_event, document)
@@ -123,16 +131,19 @@ def commit_event(extra: Mapping[str, Any] | None) -> Document | None:
     return document if isinstance(document, dict) else None
 
 
-def newest_position(inlet_events: Any) -> Document | None:
-    """The newest commit event that has a position, or None if no event has one.
+def newest_position(inlet_events: Any, *, most: int | None = None) -> Document | None:
+    """The newest commit event that has a position, or None if no event has one (of about the `most`
+    newest).
 
     Normally one request for one event; only a row of events without a position makes it ask for
     more, five times as many each time.
     """
-    for extra in _newest_first(inlet_events):
+    for seen, extra in enumerate(_newest_first(inlet_events), 1):
         document = commit_event(extra)
         if document is not None and document.get("position") is not None:
             return document
+        if seen == most:
+            return None
     return None
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from tubemq_client import errors
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.cursor import CURSOR_VERSION, Position, epoch_of
+from tubemq_provider.windows.cursor import CURSOR_VERSION, Position, epoch_of, past_epochs
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.spaces import OffsetSpace
@@ -22,7 +22,8 @@ __all__ = ["cursor_of_event", "moved", "named_offsets", "stamp"]
 def moved(
     cursor: Document, event: Document | None, offsets: Mapping[str, int], *, by: str, now: datetime
 ) -> Document:
-    """`cursor` with other offsets; the number of the last accepted window stays.
+    """`cursor` with other offsets; the number of the last accepted window stays. By which records
+    the logs were known is forgotten: they may have been set for logs that are others by now.
 
     Raises `errors.ConfigError` where windows are claimed, or there is no window to come after.
     """
@@ -38,8 +39,10 @@ def moved(
             subject="offsets",
         )
     # A cursor with a lower number would be taken for one that has fallen behind.
-    seq = max(cursor["seq"], event["position"]["seq"] if event else 0)
-    return {**cursor, "seq": seq, "next": dict(offsets), **stamp(cursor, by=by, now=now)}
+    accepted = event["position"]["seq"] if event and epoch_of(event) == epoch_of(cursor) else 0
+    kept = {name: value for name, value in cursor.items() if name != "last"}
+    seq = max(cursor["seq"], accepted)
+    return {**kept, "seq": seq, "next": dict(offsets), **stamp(cursor, by=by, now=now)}
 
 
 def stamp(cursor: Document, *, by: str, now: datetime) -> Document:
@@ -55,7 +58,9 @@ def cursor_of_event(event: Document | None, group: str, space: OffsetSpace) -> D
             subject="offsets",
         )
     position = Position(event["position"]["seq"], event["position"]["next"])
-    names = {name: str(event.get(name, "")) for name in ("cluster", "topic", "group", "epoch")}
+    keys = ("cluster", "topic", "group", "epoch")
+    names: Document = {name: str(event.get(name, "")) for name in keys}
+    names |= {"past": list(past)} if (past := past_epochs(event)) else {}
     h = event["position"]["h"]
     return {"v": CURSOR_VERSION, **names, **position.to_document(h, space)}
 

@@ -7,6 +7,7 @@ markers. This module must not do I/O; who stores a cursor, and when, is `run`'s 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,7 +16,7 @@ from typing import Any, Final
 from tubemq_provider.windows.anchors import Anchors, anchors_document, read_anchors
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import DocumentError, IdentityMismatch
-from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.spaces import OffsetSpace
 from tubemq_provider.windows.versions import VERSIONS, brought_up
 
@@ -27,6 +28,7 @@ __all__ = [
     "earlier_life",
     "epoch_command",
     "epoch_of",
+    "going_on",
     "newer_position",
     "past_epochs",
     "position_of_event",
@@ -183,6 +185,11 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
 def epoch_command(scope: WindowScope) -> str:
     """The command that lets a group begin anew."""
     return f"airflow tubemq offsets epoch {scope.cluster}/{scope.topic}/{scope.group} <name>"
+
+
+def going_on(plan: WindowPlan) -> str:
+    """The command that lets a group of which little is known go on behind a published window."""
+    return f"{epoch_command(plan.scope_in(''))} --begin '{json.dumps(plan.ends)}'"
 
 
 def _problems(document: Mapping[str, Any], space: OffsetSpace) -> list[str]:

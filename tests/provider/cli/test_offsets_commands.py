@@ -16,10 +16,11 @@ import sqlalchemy as sa
 
 from tests.provider.offsets.accessors import ASSET, LedgerState
 from tubemq_client.errors import ConfigError
+from tubemq_client.model import Anchor
 from tubemq_provider.cli import epochs, offsets
 from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.offsets.metadata_db import Group
-from tubemq_provider.windows.cursor import Position
+from tubemq_provider.windows.cursor import Cursor, Position
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.claims import ClaimBook
@@ -112,6 +113,51 @@ def test_a_position_is_set_behind_the_newest_accepted_window(group: Here) -> Non
     _, cursor = group.cursor()
     assert cursor is not None
     assert (cursor["seq"], cursor["next"]) == (4, {"1:0": 28})
+
+
+LAST = {"1:0": Anchor(252, 9, 1)}
+
+
+def test_a_position_set_by_hand_forgets_by_which_records_the_logs_were_known(group: Here) -> None:
+    """It may have been set for a topic made anew: that was refused for ever by the old records."""
+    group.cursor()
+    book = ClaimBook(Position(2, {"1:0": 280}, LAST), rev=1)
+    group.store_cursor(
+        "ledger" if group.ledger else "asset_state", book.to_document(SCOPE, NOW, "t")
+    )
+    ask(offsets.set_position, offsets=json.dumps({"1:0": 28}))
+    _, cursor = group.cursor()
+    assert cursor is not None
+    assert "last" not in cursor
+
+
+def test_a_rebuilt_position_knows_its_logs_and_the_epochs_that_have_ended(
+    group: Here, tmp_path: Path
+) -> None:
+    """Else a topic made anew would be read from the position, and an ended epoch come back."""
+    position = Position(4, {"1:0": 560}, LAST).to_document(SCOPE.h, SCOPE.space)
+    group.accepted = [{"v": 1, "position": position, "epoch": "second", "past": [""]}]
+    rebuild(tmp_path)
+    _, cursor = group.cursor()
+    assert cursor is not None
+    assert Cursor.from_document(cursor, SCOPE).position.last == LAST
+    assert (cursor["epoch"], cursor["past"]) == ("second", [""])
+
+
+def test_rebuilding_does_not_bring_an_ended_epoch_back(group: Here, tmp_path: Path) -> None:
+    group.accepted = [event(5, 560)]
+    store, cursor = group.cursor()
+    begun = {"epoch": "second", "past": [""], "begin": "earliest", "seq": 0}
+    group.store_cursor(store, {"v": 1, **begun})
+    with pytest.raises(ConfigError, match="epoch 'second' has begun"):
+        rebuild(tmp_path)
+    later = {"v": 1, **begun, "next": {"1:0": 28}, "seq": 1}
+    group.cursor()
+    group.store_cursor(store, later)
+    ask(offsets.set_position, offsets=json.dumps({"1:0": 0}))
+    _, cursor = group.cursor()
+    assert cursor is not None
+    assert cursor["seq"] == 1  # not that of the ended epoch
 
 
 def test_rebuilding_never_goes_back(group: Here, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tests.provider.offsets.suite import OffsetStoreSuite, OpenTry
 from tubemq_provider.offsets.asset_state import EVENT_KEY, AssetStateOffsetStore
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.protocols import OffsetStore
+from tubemq_provider.windows.run.epochs import stored_epoch
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 
@@ -96,6 +97,19 @@ def test_newest_position_passes_over_events_without_one() -> None:
     task.inlet.events += [Event({}), Event({"other": 1}), Event({EVENT_KEY: "text"})]
     assert task.store()[0].newest_position() == {"position": {"seq": 7}}
     assert task.inlet.requests == [1, 5, 25, 125, 625]
+
+
+def test_years_of_windows_of_time_are_not_looked_through_for_an_epoch() -> None:
+    """Their events have no position: each run fetched all there were."""
+    task = Task()
+    for _ in range(1_000):
+        task.succeed({"window": "t-1"})
+    assert stored_epoch(task.store()[0], chained=False) == ""
+    assert sum(task.inlet.requests) < 50
+    task.succeed({"position": {"seq": 7}, "epoch": "second"})
+    for _ in range(4):
+        task.succeed({"window": "t-1"})
+    assert stored_epoch(task.store()[0], chained=False) == "second"
 
 
 def test_normally_one_request_finds_the_position() -> None:

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from tests.provider.windows.test_claims import MemoryClaims
 from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
 from tubemq_client.errors import DataLoss
-from tubemq_provider.offsets.memory import MemoryOffsetStore
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.windows.errors import (
     MarkerConflict,
     OtherScopeFound,
@@ -257,3 +258,35 @@ def test_a_window_beyond_a_position_set_by_hand_is_followed_from_its_beginning(
     world.log.append("1:0", 1)
     assert world.run().run().total == 1
     assert world.sink.records() == dict.fromkeys(world.log.all_records(), 1)
+
+
+@pytest.mark.parametrize("claims", [False, True])
+def test_a_group_whose_progress_is_lost_goes_on_behind_what_is_left_of_its_windows(
+    world: World, claims: bool
+) -> None:
+    """A new Airflow over a lake whose old windows were removed: no cursor, no event, no window 1.
+    The advice was a command that wants a cursor or an event."""
+    for _ in range(3):
+        world.log.append("1:0", 2)
+        world.run().run()
+    del world.sink.windows[world.id(1)]
+    before = world.sink.records()
+    world.journal = MemoryJournal()
+
+    def run() -> WindowResult:
+        kind = MemoryClaims if claims else MemoryOffsetStore
+        options = {"dead": set()} if claims else {}
+        store = kind(world.journal, task="t", **options)
+        return window_run(world.planner(), store, world.sink, world.engine, attempt="t").run()
+
+    with pytest.raises(SinkHistoryLost) as caught:
+        run()
+    given = re.search(r"offsets epoch c1/orders/g1 <name> --begin '(\{.*\})'", str(caught.value))
+    assert given
+    order = {"v": 1, "epoch": "2", "past": [""], "seq": 0, "begin": json.loads(given[1]), "rev": 1}
+    world.journal.cursor = json.dumps(order)  # what the command leaves
+    world.begin("2")
+    world.log.append("1:0", 1)
+    assert run().total == 1
+    assert max((world.sink.records() - before).values()) == 1
+    assert max(world.sink.records().values()) == 1

@@ -11,7 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tubemq_provider.windows.cursor import Cursor, Position, earlier_life, past_epochs
+from tubemq_provider.windows.cursor import (
+    Cursor,
+    Position,
+    earlier_life,
+    going_on,
+    past_epochs,
+)
 from tubemq_provider.windows.errors import SinkHistoryLost, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
@@ -101,7 +107,8 @@ class ClaimedRun(CursorRun):
         if first.seq != 1:
             raise SinkHistoryLost(
                 f"group {self._scope.group!r} has lost its ledger and its events, and the sink has "
-                f"window {first.window_id} but not the first one; set the position by hand"
+                f"window {first.window_id} but not the first one. If those before it were there "
+                f"and were removed, go on behind the last one: {going_on(published[-1])}"
             )
         return Position(0, first.bases, first.anchors_at_start)
 

@@ -16,6 +16,7 @@ from tubemq_provider.windows.cursor import (
     Position,
     earlier_life,
     epoch_of,
+    going_on,
     past_epochs,
     position_of_event,
 )
@@ -106,13 +107,17 @@ class CursorRun(WindowRun):
         # Another run may have published them since; a lost marker stays lost.
         yield from self._follow_markers()
         reached = now.position.seq if now.position else 0
-        if highest > reached:
-            raise SinkHistoryLost(
-                f"group {self._scope.group!r} has lost its cursor, and the sink has window "
-                f"{cursor_window_id(highest, self._scope.h)} but not "
-                f"{cursor_window_id(reached + 1, self._scope.h)}; set the position by hand, as "
-                f"starting anew could store records twice"
-            )
+        if highest <= reached:
+            return
+        last = self._sink.marker(cursor_window_id(highest, self._scope.h))
+        yield "last marker read"
+        raise SinkHistoryLost(
+            f"group {self._scope.group!r} has lost its cursor, and the sink has window "
+            f"{cursor_window_id(highest, self._scope.h)} but not "
+            f"{cursor_window_id(reached + 1, self._scope.h)}; starting anew could store records "
+            f"twice. If the windows between were there and were removed, go on behind the last "
+            f"one: {going_on(last.plan) if last else 'look again, it was there'}"
+        )
 
     def _position(self) -> Position:
         if self._now.position is None:

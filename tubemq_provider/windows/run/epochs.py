@@ -7,15 +7,30 @@ made anew; from then on cursor and events say which it is, and which have ended.
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 from tubemq_provider.windows.cursor import epoch_of, newer_position
-from tubemq_provider.windows.protocols import OffsetStore
+from tubemq_provider.windows.protocols import Document, OffsetStore
 
-__all__ = ["stored_epoch"]
+__all__ = ["RecallingStore", "stored_epoch"]
 
 
-def stored_epoch(store: OffsetStore) -> str:
-    """The epoch that the newer of cursor and commit event says; "" where neither does."""
+@runtime_checkable
+class RecallingStore(Protocol):
+    """An `OffsetStore` that can look at its newest commit events only."""
+
+    def recent_position(self) -> Document | None:
+        """`newest_position`, or None if none of the newest events has a position."""
+
+
+def stored_epoch(store: OffsetStore, *, chained: bool = True) -> str:
+    """The epoch that the newer of cursor and commit event says; "" where neither does.
+
+    Events of windows that stand alone have no position, and a group may have years of them: unless
+    the window asked for is `chained`, only the newest events are looked at.
+    """
     cursor = store.load_cursor()
-    event = store.newest_position()
+    recent = not chained and isinstance(store, RecallingStore)
+    event = store.recent_position() if recent else store.newest_position()  # type: ignore[attr-defined]
     newest = newer_position(cursor, event)
     return epoch_of(cursor if newest is not None and newest is cursor else event)
