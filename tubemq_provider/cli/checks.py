@@ -6,12 +6,13 @@ Nothing here changes anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from airflow.configuration import conf
 
 from tubemq_client import errors
+from tubemq_client.terminal import visible
 from tubemq_provider.cli._show import command, say
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -19,7 +20,12 @@ from tubemq_provider.offsets.metadata_db import groups, has_ledger, open_group, 
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.cursor import newer_position
 from tubemq_provider.windows.lag import lag_between
+from tubemq_provider.windows.planning.retention import away_of
 from tubemq_provider.windows.protocols import Sink
+
+if TYPE_CHECKING:
+    from tubemq_client import Partition
+    from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["check", "lag"]
 
@@ -28,7 +34,8 @@ _BACKEND = "tubemq_provider.offsets.ledger.backend.TubeMQStateBackend"
 
 @command
 def lag(args: Any) -> None:
-    """Index entries between a group's position and the stable ends: an upper bound on records."""
+    """Index entries between a group's position and the stable ends: an upper bound on records.
+    Partitions whose broker does not answer are delayed, and say why."""
     with open_group(args.asset) as group:
         cluster, topic, name = group.parts
         _, cursor = group.cursor()
@@ -44,20 +51,37 @@ def lag(args: Any) -> None:
             f"{cluster!r}: name a connection to that cluster with --conn-id",
             subject="connection",
         )
-    ends = hook.ends(topic, name, stable=True)
+    ends = hook.reachable_ends(topic, name, stable=True)
+    delayed = away_of(ends)
     found = lag_between(ends, positions, SPACE)
-    rows = [
-        {
-            "partition": partition.key,
-            "position": positions.get(partition, "none"),
-            "end": end.max_offset,
-            "entries": lag_between({partition: end}, positions, SPACE).total,
-        }
-        for partition, end in sorted(ends.items())
-    ]
-    say(args, rows, {"asset": args.asset, "lag": found.total, "partitions": rows})
+    rows = _lags(ends, positions, [SPACE.partition(topic, key) for key in delayed])
+    told = {"asset": args.asset, "lag": found.total, "partitions": rows, "delayed": delayed}
+    say(args, rows, told)
     if args.output == "table":
-        print(f"lag: {found.total} index entries (partitions of a store share its log)")
+        least = "at least " if delayed else ""
+        print(f"lag: {least}{found.total} index entries (partitions of a store share its log)")
+        for key, reason in delayed.items():
+            print(visible(f"delayed: partition {key}: {reason}"))
+
+
+def _lags(
+    ends: Mapping[Partition, Ends], positions: Mapping[Partition, int], delayed: list[Partition]
+) -> list[Mapping[str, object]]:
+    """A row for each partition, those that are delayed last."""
+    here = [
+        (place, end.max_offset, lag_between({place: end}, positions, SPACE).total)
+        for place, end in sorted(ends.items())
+    ]
+    away = [(place, "delayed", "unknown") for place in delayed]
+    return [
+        {
+            "partition": place.key,
+            "position": positions.get(place, "none"),
+            "end": end,
+            "entries": entries,
+        }
+        for place, end, entries in [*here, *away]
+    ]
 
 
 @command

@@ -2,8 +2,10 @@
 
 Judged by published markers alone, since they are what says "written". Intervals are those of time
 windows; offsets are compared over windows of every kind. Windows of different scopes (`h`) are
-never mixed. `calendar` and `report` draw it as text. This module must not do I/O: who opens the
-sink passes its markers.
+never mixed: each epoch of a group is one of its own. Where a reset moved a partition, its log is
+another one from there on, or was left on purpose: offsets before and after are not compared.
+`calendar` and `report` draw it as text. This module must not do I/O: who opens the sink passes its
+markers.
 """
 
 from __future__ import annotations
@@ -43,8 +45,10 @@ class Pieces(Generic[Point]):
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What the markers of one scope say. `offsets` and `lost` (ranges that retention took before
-    they were read) are by partition key."""
+    """What the markers of one scope say. `offsets`, `lost` (ranges that retention took before they
+    were read) and `resets` (positions, and where `on_offset_regression` moved them) are by
+    partition key. With resets, `offsets` has the pieces of each life of a log, the first one first.
+    """
 
     cluster: str
     topic: str
@@ -54,10 +58,13 @@ class Coverage:
     intervals: Pieces[datetime]
     offsets: Mapping[str, Pieces[int]] = field(default_factory=dict)
     lost: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+    resets: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+    epoch: str = ""
 
     @property
     def complete(self) -> bool:
-        """Nothing is missing, lost or there twice."""
+        """Nothing is missing, lost or there twice in one life of a log. What a reset left out or
+        brought again is shown, and was asked for."""
         every: list[Pieces[int] | Pieces[datetime]] = [self.intervals, *self.offsets.values()]
         return not self.lost and not any(item.missing or item.overlapping for item in every)
 
@@ -68,6 +75,7 @@ class Coverage:
             "topic": self.topic,
             "group": self.group,
             "h": self.h,
+            "epoch": self.epoch,
             "windows": self.windows,
             "complete": self.complete,
             "intervals": {
@@ -79,6 +87,7 @@ class Coverage:
                 for key, item in self.offsets.items()
             },
             "lost": {key: [list(gap) for gap in gaps] for key, gaps in self.lost.items()},
+            "resets": {key: [list(move) for move in moves] for key, moves in self.resets.items()},
         }
 
 
@@ -103,13 +112,19 @@ def coverage(
 
 def _of_scope(markers: list[Marker], start: datetime | None, end: datetime | None) -> Coverage:
     plan = markers[0].plan
-    ranges: dict[str, list[tuple[int, int]]] = {}
+    lives: dict[str, list[list[tuple[int, int]]]] = {}
     lost: dict[str, list[list[int]]] = {}
-    for marker in markers:
+    resets: dict[str, list[list[int]]] = {}
+    for marker in sorted(markers, key=lambda marker: marker.plan.seq or 0):
         for key, range_ in marker.plan.ranges.items():
-            ranges.setdefault(key, []).append(range_)
+            known = lives.setdefault(key, [[]])
+            if key in marker.plan.resets:
+                known.append([])
+                resets.setdefault(key, []).append([marker.plan.resets[key], range_[0]])
+            known[-1].append(range_)
         for key, gaps in merged_gaps(marker.plan, marker).items():
             lost.setdefault(key, []).extend(list(gap) for gap in gaps)
+    by_key = plan.space.by_key
     return Coverage(
         plan.cluster,
         plan.topic,
@@ -117,8 +132,20 @@ def _of_scope(markers: list[Marker], start: datetime | None, end: datetime | Non
         plan.h,
         len(markers),
         pieces_of(_intervals(markers), start, end),
-        {key: pieces_of(found) for key, found in plan.space.by_key(ranges).items()},
-        {key: sorted(gaps) for key, gaps in plan.space.by_key(lost).items()},
+        {key: _one_after_another(found) for key, found in by_key(lives).items()},
+        {key: sorted(gaps) for key, gaps in by_key(lost).items()},
+        by_key(resets),
+        plan.epoch,
+    )
+
+
+def _one_after_another(lives: Iterable[Iterable[tuple[int, int]]]) -> Pieces[int]:
+    """The pieces of each life of a log, which are not compared with each other."""
+    found = [pieces_of(ranges) for ranges in lives]
+    return Pieces(
+        tuple(piece for pieces in found for piece in pieces.done),
+        tuple(piece for pieces in found for piece in pieces.missing),
+        tuple(piece for pieces in found for piece in pieces.overlapping),
     )
 
 
@@ -184,7 +211,8 @@ def _named(pieces: Pieces[Point]) -> list[tuple[str, tuple[tuple[Point, Point], 
 def report(found: Coverage) -> str:
     """Some lines for people: what is complete, then every piece that is not, then the calendar."""
     verdict = "complete" if found.complete else "NOT complete"
-    whose = f"{found.cluster}/{found.topic}, group {found.group} ({found.h})"
+    epoch = f", epoch {found.epoch}" if found.epoch else ""
+    whose = f"{found.cluster}/{found.topic}, group {found.group}{epoch} ({found.h})"
     lines = [f"{whose}: {found.windows} windows, {verdict}"]
     for name, intervals in _named(found.intervals):
         lines += [f"  {name} {rfc3339(low)} to {rfc3339(high)}" for low, high in intervals]
@@ -195,6 +223,11 @@ def report(found: Coverage) -> str:
         f"  {key} lost to retention [{low}, {high})"
         for key, gaps in found.lost.items()
         for low, high in gaps
+    ]
+    lines += [
+        f"  {key} reset from {position} to {start}: another log, or left on purpose"
+        for key, moves in found.resets.items()
+        for position, start in moves
     ]
     drawn = calendar(found.intervals)
     return "\n".join([*lines, *([drawn] if drawn else [])])

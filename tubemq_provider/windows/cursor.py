@@ -175,8 +175,9 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
         raise IdentityMismatch(
             f"{subject} was written for another cluster, topic, group, filter set, epoch or sink "
             f"(h {document['h']} instead of {scope.h}); progress of one group cannot serve two: "
-            f"give this pipeline its own group; or, if the group is to begin anew as it is now, "
-            f"give it a new epoch: {epoch_command(scope)}"
+            f"give this pipeline its own group; or, if the group is to go on as it is now from "
+            f"where it stands, give it a new epoch: {epoch_command(scope)} "
+            f"--begin '{json.dumps(document['next'])}' (without --begin it reads all records again)"
         )
     last = read_anchors(document.get("last", {}), scope.space)
     return Position(document["seq"], dict(document["next"]), last)

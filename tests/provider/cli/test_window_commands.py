@@ -14,10 +14,13 @@ import pytest
 from tests.provider.sinks.openers import jdbc
 from tests.provider.sinks.postgres import postgres_server, socket_of
 from tests.provider.sinks.windows import plan_of, publish
+from tubemq_client import Partition, Record
+from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
-from tubemq_provider.cli import windows
+from tubemq_provider.cli import checks, windows
 from tubemq_provider.cli._show import say
 from tubemq_provider.cli.definition import get_tubemq_commands
+from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.commit_events import EVENT_KEY
 from tubemq_provider.offsets.metadata_db import Group
 from tubemq_provider.windows.protocols import Document
@@ -136,3 +139,31 @@ def test_names_do_not_steer_the_terminal(output: str, capsys: pytest.CaptureFixt
     said = capsys.readouterr().out
     assert not {"\x1b", "\x9b", "\x7f", "\u202e"} & set(said)
     assert "[2J" in said
+
+
+def test_a_dead_broker_delays_its_own_partitions_in_the_lag(
+    mq: EmbeddedTubeMQ,
+    hook: TubeMQHook,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    @contextmanager
+    def open_group(_: str) -> Iterator[Any]:
+        yield SimpleNamespace(
+            parts=("test", "orders", "g1"),
+            cursor=lambda: ("asset_state", {"next": {"1:0": 0, "2:0": 28}}),
+            newest_position=lambda: None,
+        )
+
+    monkeypatch.setattr(checks, "open_group", open_group)
+    list(hook.produce("orders", [Record(b"x", partition=Partition(1, "orders", 0))]))
+    mq.broker(1).store("orders", 0).flush()
+    mq.broker(2).stop()
+    ask(checks.lag, asset="test/orders/g1", conn_id=None)
+    told = json.loads(capsys.readouterr().out)
+    assert told["lag"] == 1
+    assert sorted(told["delayed"]) == ["2:0", "2:1", "2:10000", "2:10001"]
+    ask(checks.lag, asset="test/orders/g1", conn_id=None, output="table")
+    said = capsys.readouterr().out
+    assert "lag: at least 1 index entries" in said
+    assert "delayed: partition 2:0: " in said

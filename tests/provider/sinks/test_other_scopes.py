@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,8 @@ from tests.provider.windows.fake_reader import KEYS, TOPIC, ends_of, open_fake
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.append import AppendSink
-from tubemq_provider.windows.errors import OtherScopeFound
+from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.windows.errors import IdentityMismatch, OtherScopeFound
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
@@ -30,9 +33,11 @@ OPENERS: dict[str, Callable[[Path], Sink]] = {
 }
 
 
-def run(sink: Sink, cluster: str, journal: MemoryJournal, turn: int = 0, **on: str) -> WindowResult:
+def run(
+    sink: Sink, cluster: str, journal: MemoryJournal, turn: int = 0, epoch: str = "", **on: str
+) -> WindowResult:
     """One cursor window of a group that knows the cluster by this name."""
-    scope = WindowScope(cluster, TOPIC, "g1", sink.identity)
+    scope = WindowScope(cluster, TOPIC, "g1", sink.identity, epoch=epoch)
     planner = CursorPlanner(
         scope,
         lambda: ends_of(ENDS[turn]),
@@ -112,3 +117,32 @@ def test_a_sink_without_markers_cannot_tell(tmp_path: Path) -> None:
 
     run(sink(), "tubemq_default", MemoryJournal())
     assert run(sink(), "prod", MemoryJournal()).total > 0
+
+
+def test_a_lake_that_was_moved_is_named_as_before(tmp_path: Path) -> None:
+    """The advice was an argument that the operator does not have."""
+    old, new = tmp_path / "lake", tmp_path / "moved"
+    first = run(parquet(old), "prod", MemoryJournal())
+    old.rename(new)
+    with pytest.raises(OtherScopeFound, match="a link at its old path"):
+        run(parquet(new), "prod", MemoryJournal())
+    old.symlink_to(new)
+    again = run(parquet(old), "prod", MemoryJournal(), turn=1)
+    assert again.window_id == first.window_id.replace("c-1-", "c-2-")  # type: ignore[union-attr]
+    assert read_windows(new).count_rows() == first.total + again.total
+
+
+def test_a_group_whose_lake_was_moved_goes_on_where_it_stands(tmp_path: Path) -> None:
+    """Progress is of the old name; begun anew, the new one would get all records again."""
+    journal = MemoryJournal()
+    first = run(parquet(tmp_path / "lake"), "prod", journal)
+    (tmp_path / "lake").rename(tmp_path / "moved")
+    with pytest.raises(IdentityMismatch) as caught:
+        run(parquet(tmp_path / "moved"), "prod", journal)
+    given = re.search(r"offsets epoch \S+ <name> --begin '(\{.*\})'", str(caught.value))
+    assert given
+    order = {"v": 1, "epoch": "2", "past": [""], "seq": 0, "begin": json.loads(given[1]), "rev": 2}
+    journal.cursor = json.dumps(order)  # what the command leaves
+    again = run(parquet(tmp_path / "moved"), "prod", journal, turn=1, epoch="2")
+    assert again.total + first.total == 80  # of two logs with 40 records
+    assert read_windows(tmp_path / "moved").count_rows() == first.total + again.total

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -72,6 +74,38 @@ def test_cursor_windows_are_covered_by_offsets_and_what_was_lost_is_told() -> No
     assert found.lost == {"1:0": [[56, 84]]}
     assert not found.complete
     assert "1:0 lost to retention [56, 84)" in report(found)
+
+
+def moved(position: int) -> dict[str, Any]:
+    return {"resets": {"1:0": position}}
+
+
+def test_a_reset_is_neither_a_hole_nor_an_overlap() -> None:
+    windows = [
+        marker(WindowPlan.cursor(SCOPE, 1, {"1:0": (0, 280), "1:1": (0, 28)})),
+        marker(WindowPlan.cursor(SCOPE, 3, {"1:0": (56, 84), "1:1": (28, 56)})),
+        marker(WindowPlan.cursor(SCOPE, 2, {"1:0": (0, 56), "1:1": (28, 28)}, **moved(280))),
+        marker(WindowPlan.cursor(SCOPE, 4, {"1:0": (560, 588), "1:1": (56, 56)}, **moved(84))),
+    ]
+    (found,) = coverage(windows)
+    assert found.complete
+    assert found.offsets["1:0"] == Pieces(((0, 280), (0, 84), (560, 588)))
+    assert found.resets == {"1:0": [[280, 0], [84, 560]]}
+    assert "  1:0 reset from 280 to 0" in report(found)
+    assert json.loads(json.dumps(found.to_document()))["resets"] == {"1:0": [[280, 0], [84, 560]]}
+    hole = marker(WindowPlan.cursor(SCOPE, 5, {"1:0": (616, 644), "1:1": (28, 56)}))
+    (found,) = coverage([*windows, hole])
+    assert found.offsets["1:0"].missing == ((588, 616),)
+    assert found.offsets["1:1"].overlapping == ((28, 56),)
+
+
+def test_epochs_are_lives_of_their_own() -> None:
+    second = replace(SCOPE, epoch="life-2")
+    ranges = {"1:0": (0, 28)}
+    found = coverage([marker(WindowPlan.cursor(scope, 1, ranges)) for scope in (SCOPE, second)])
+    assert all(item.complete for item in found)
+    assert {item.epoch for item in found} == {"", "life-2"}
+    assert any(", epoch life-2 (" in report(item) for item in found)
 
 
 def test_scopes_are_not_mixed() -> None:
