@@ -177,9 +177,7 @@ def _refusal(sink: Sink, scope: WindowScope, found: WindowPlan) -> str:
         )
     if not differences:
         differences.append("another name of this sink")
-        hints.append(
-            "name the sink as before (a directory that was moved by a link at its old path)"
-        )
+        hints.append("name the sink as before (a moved directory by a link at its old path)")
     return (
         f"sink {sink.identity} has windows of topic {scope.topic!r} "
         f"under another scope: {', '.join(differences)}; {found.window_id} is one of them. This "
