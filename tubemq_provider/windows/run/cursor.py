@@ -115,8 +115,9 @@ class CursorRun(WindowRun):
             f"group {self._scope.group!r} has lost its cursor, and the sink has window "
             f"{cursor_window_id(highest, self._scope.h)} but not "
             f"{cursor_window_id(reached + 1, self._scope.h)}; starting anew could store records "
-            f"twice. If the windows between were there and were removed, go on behind the last "
-            f"one: {going_on(last.plan) if last else 'look again, it was there'}"
+            f"twice. If a window between was claimed in a ledger and never written, only runs with "
+            f"offset_store='ledger' can finish it. If all of them were there and were removed, go "
+            f"on behind the last one: {going_on(last.plan) if last else 'look again, it was there'}"
         )
 
     def _position(self) -> Position:
