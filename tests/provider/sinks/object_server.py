@@ -26,14 +26,19 @@ App = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 @contextmanager
 def object_server(
-    bucket: str = "lake", *, careless: bool = False, conflicts: int = 0
+    bucket: str = "lake",
+    *,
+    careless: bool = False,
+    conflicts: int = 0,
+    host: str = "127.0.0.1",
 ) -> Iterator[dict[str, str]]:
     """Storage options for a server with `bucket`, for as long as the context.
 
     It has a process of its own: some clients wait for it without letting other threads run.
     """
     receiver, sender = CONTEXT.Pipe(duplex=False)
-    server = CONTEXT.Process(target=_serve, args=(sender, bucket, careless, conflicts), daemon=True)
+    args = (sender, bucket, careless, conflicts, host)
+    server = CONTEXT.Process(target=_serve, args=args, daemon=True)
     server.start()
     try:
         assert receiver.poll(START_TIMEOUT), "the object server did not start"
@@ -49,15 +54,15 @@ def object_server(
         server.join(10)
 
 
-def _serve(sender: Connection, bucket: str, careless: bool, conflicts: int) -> None:
+def _serve(sender: Connection, bucket: str, careless: bool, conflicts: int, host: str) -> None:
     from moto.server import create_backend_app
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     app = _guarded(_conflicting(create_backend_app("s3"), conflicts), careless)
-    server = make_server("127.0.0.1", 0, app, threaded=True)
+    server = make_server(host, 0, app, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    endpoint = f"http://127.0.0.1:{server.server_port}"
+    endpoint = f"http://{host}:{server.server_port}"
     create = urllib.request.Request(f"{endpoint}/{bucket}", method="PUT")
     urllib.request.urlopen(create, timeout=10).close()
     sender.send(endpoint)

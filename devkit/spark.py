@@ -1,0 +1,129 @@
+"""A standalone Spark cluster on this machine: a master, and workers with directories of their own.
+
+For what one process cannot show: executors that are other processes, share no directory with the
+driver, and can be killed one by one. Binds to one address, loopback unless told otherwise. Starts
+the `spark-class` of the installed pyspark; knows nothing of windows or sinks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, Self
+
+from devkit.processes import ServerProcess, tail
+from devkit.reaper import Reaper
+
+__all__ = ["QUICK_JAVA", "SparkCluster"]
+
+QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For JVMs that live for seconds."""
+
+_STARTUP_S: Final = 60
+_STOP_S: Final = 15
+_MASTER: Final = re.compile(rb"Starting Spark master at (spark://[\w.:]+)")
+_EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
+
+
+class SparkCluster:
+    """`workers` workers of one core each under `folder`, for as long as the `with`."""
+
+    def __init__(
+        self, folder: Path, java_home: Path, *, host: str = "127.0.0.1", workers: int = 2
+    ) -> None:
+        self.folder = folder
+        self.master_url = ""
+        self._java_home = java_home
+        self._host = host
+        self._workers = [f"worker-{number}" for number in range(1, workers + 1)]
+        self._running: dict[str, ServerProcess] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            reaper = Reaper()
+            stack.callback(reaper.close)
+            master = self._start(stack, reaper, "master", "Master")
+            self._wait(master, "Starting Spark master at")
+            found = _MASTER.search(master.log.read_bytes())
+            assert found is not None
+            self.master_url = found[1].decode()
+            for name in self._workers:
+                options = ["--cores", "1", "--memory", "700m", "--work-dir", "work"]
+                self._start(stack, reaper, name, "Worker", *options, self.master_url)
+            for name in self._workers:
+                self._wait(self._running[name], "Successfully registered with master")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def executors(self) -> list[int]:
+        """Process ids of the executors that run now, those of the first worker first."""
+        found = []
+        for name in self._workers:
+            pid = self._running[name].pid
+            children = Path(f"/proc/{pid}/task").glob("*/children")
+            for child in sorted(int(c) for path in children for c in path.read_text().split()):
+                try:
+                    command = Path(f"/proc/{child}/cmdline").read_bytes()
+                except OSError:
+                    continue
+                if _EXECUTOR in command:
+                    found.append(child)
+        return found
+
+    def logs(self) -> list[Path]:
+        """What master, workers and executors have written down."""
+        return [path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".jar"]
+
+    def _start(
+        self, stack: ExitStack, reaper: Reaper, name: str, kind: str, *options: str
+    ) -> ServerProcess:
+        place = self.folder / name
+        (place / "local").mkdir(parents=True)
+        (place / "tmp").mkdir()
+        server = ServerProcess(
+            name,
+            [
+                "env",
+                f"JAVA_HOME={self._java_home}",
+                f"SPARK_HOME={_spark_home()}",
+                f"SPARK_LOCAL_DIRS={place / 'local'}",
+                f"SPARK_LOCAL_IP={self._host}",
+                f"TMPDIR={place / 'tmp'}",
+                "SPARK_DAEMON_MEMORY=256m",
+                f"SPARK_DAEMON_JAVA_OPTS={QUICK_JAVA}",
+                str(_spark_home() / "bin" / "spark-class"),
+                f"org.apache.spark.deploy.{kind.lower()}.{kind}",
+                *("--host", self._host, "--port", "0", "--webui-port", "0"),
+                *options,
+            ],
+            cwd=place,
+            log=place / "log",
+            reaper=reaper,
+        )
+        server.start()
+        stack.callback(server.stop, _STOP_S)
+        self._running[name] = server
+        return server
+
+    def _wait(self, server: ServerProcess, words: str) -> None:
+        deadline = time.monotonic() + _STARTUP_S
+        while not server.said(words):
+            if not server.running or time.monotonic() > deadline:
+                raise RuntimeError(f"{server.name} did not start:\n{tail(server.log)}")
+            threading.Event().wait(0.1)
+
+
+def _spark_home() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if "SPARK_HOME" in os.environ or spec is None or spec.origin is None:
+        return Path(os.environ["SPARK_HOME"])
+    return Path(spec.origin).parent

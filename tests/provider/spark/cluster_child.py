@@ -1,0 +1,59 @@
+"""The driver of a window on a Spark cluster, in a process of its own: ``python cluster_child.py``.
+
+What to do comes as JSON on standard input, so that no secret stands in a command line; what was
+done is said as JSON in the file that is named there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tubemq_client.config import ClientConfig
+from tubemq_provider.engines.session import SessionEngine
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.protocols import IngestCounts
+
+
+def main(order: dict[str, Any]) -> dict[str, Any]:
+    """Write one explicit window into an object store, and look at what Spark shows of it."""
+    settings = ClientConfig.parse({"masters": order["masters"]}).settings()
+    sink = sink_for(order["sink"], storage_options=order["storage_options"])
+    scope = WindowScope("local", order["topic"], "etl", sink.identity)
+    plan = WindowPlan.explicit(scope, {key: tuple(r) for key, r in order["ranges"].items()})
+    engine = SessionEngine(
+        settings,
+        master=order["master"],
+        conf=order["conf"],
+        options={"minPartitions": str(order["tasks"])},
+    )
+    staging = sink.begin(plan, "driver")
+    counts: IngestCounts = engine.ingest(plan, staging, lambda point: print(point, flush=True))
+    found = sink.publish(staging, plan, counts, lambda _: None)
+    sink.tidy(plan.window_id)
+    shown = _shown_plans(engine)
+    engine.stop()
+    return {
+        "won": found.won,
+        "window_id": plan.window_id,
+        "records": dict(found.marker.counts.records),
+        "files": list(found.marker.files),
+        "shown": shown,
+        "staging": repr(staging),
+    }
+
+
+def _shown_plans(engine: SessionEngine) -> list[str]:
+    """What Spark's web pages say of every query."""
+    session: Any = engine._own
+    store = session._jsparkSession.sharedState().statusStore()
+    queries = store.executionsList()
+    return [queries.apply(n).physicalPlanDescription() for n in range(queries.size())]
+
+
+if __name__ == "__main__":
+    told = json.load(sys.stdin)
+    Path(told["answer"]).write_text(json.dumps(main(told)))

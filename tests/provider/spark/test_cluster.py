@@ -1,0 +1,130 @@
+"""A window on a standalone cluster: executors in processes and directories of their own, one of
+which is killed, write straight into an object store; the driver only hears of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from devkit.spark import QUICK_JAVA, SparkCluster
+from tests.provider.sinks.object_server import object_server
+from tests.provider.spark.world import TOPIC, World
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.sinks.object_store import ObjectStoreSink
+from tubemq_provider.sinks.read import read_windows
+
+pytest.importorskip("pyspark")
+
+from tubemq_provider.engines.java import JavaUnavailable, find_java
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+
+SECRET = "hush-hush"
+CHILD = Path(__file__).with_name("cluster_child.py")
+DEADLINE_S = 120
+
+
+def conf(folder: Path) -> dict[str, str]:
+    events = folder / "events"
+    events.mkdir()
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": f"file://{events}",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def order_of(world: World, cluster: SparkCluster, folder: Path) -> dict[str, object]:
+    return {
+        "masters": world.masters,
+        "topic": TOPIC,
+        "ranges": world.whole(),
+        "master": cluster.master_url,
+        "conf": conf(folder),
+        "tasks": 12,
+        "answer": str(folder / "answer.json"),
+    }
+
+
+def start_driver(folder: Path, order: dict[str, object]) -> subprocess.Popen[str]:
+    """The driver, with a temporary directory in which nothing of the window may turn up."""
+    (folder / "tmp").mkdir()
+    environment = {**os.environ, "TMPDIR": str(folder / "tmp"), "SPARK_LOCAL_IP": "127.0.0.1"}
+    with (folder / "driver.log").open("w") as log:
+        driver = subprocess.Popen(
+            [sys.executable, str(CHILD)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=folder,
+            text=True,
+        )
+    assert driver.stdin is not None
+    driver.stdin.write(json.dumps(order))
+    driver.stdin.close()
+    return driver
+
+
+def kill_one_at_work(driver: subprocess.Popen[str], sink: ObjectStoreSink, c: SparkCluster) -> bool:
+    """Kill an executor once there is a file; False if the window was done before."""
+    deadline = time.monotonic() + DEADLINE_S
+    while driver.poll() is None and time.monotonic() < deadline:
+        if any(sink.place.names("data")) and (executors := c.executors()):
+            os.kill(executors[0], signal.SIGKILL)
+            return True
+        threading.Event().wait(0.05)
+    return False
+
+
+def test_executors_that_share_nothing_with_the_driver_write_a_window_and_one_is_killed(
+    world: World, tmp_path: Path
+) -> None:
+    try:
+        java = find_java().home
+    except JavaUnavailable as error:
+        pytest.skip(str(error))
+    world.produce(2_000, size=2_000)
+    with object_server() as options, SparkCluster(tmp_path / "cluster", java) as cluster:
+        url = "s3://lake/orders"
+        sink = sink_for(url, storage_options=options)
+        assert isinstance(sink, ObjectStoreSink)
+        folder = tmp_path / "driver"
+        folder.mkdir()
+        storage = {"sink": url, "storage_options": options}
+        driver = start_driver(folder, {**order_of(world, cluster, folder), **storage})
+        try:
+            killed = kill_one_at_work(driver, sink, cluster)
+            driver.wait(DEADLINE_S)
+        finally:
+            driver.kill()
+        answer = folder / "answer.json"
+        assert answer.exists(), (folder / "driver.log").read_text()[-3000:]
+        done = json.loads(answer.read_text())
+        assert done["won"]
+        assert len(done["files"]) >= 12
+        found = sorted(read_windows(sink).to_table()["value"].to_pylist())
+        assert found == world.expected(world.whole())
+        # What the killed executor left is gone; a worker of it may have outlived it by a moment.
+        sink.tidy(done["window_id"])
+        assert sorted(sink.place.names("data")) == sorted(done["files"])
+        assert killed
+        assert not [p for p in (folder / "tmp").rglob("*") if "parquet" in p.name]
+        said = [json.dumps(done), *(p.read_text("utf-8", "replace") for p in cluster.logs())]
+        said += [p.read_text("utf-8", "replace") for p in folder.rglob("*") if p.is_file()]
+        assert len(said) > 6
+        assert not [text[:200] for text in said if SECRET in text]
