@@ -44,6 +44,11 @@ _BEGIN = _arg(
     help="where it begins: earliest (default), latest, or offsets of every partition as JSON",
     default="earliest",
 )
+_SEEN = _arg(
+    ("--seen",),
+    help="id of the last window that the failed run knew, as its error says: refused if the group "
+    "has gone on since",
+)
 _CLAIM = _arg(("--window",), help="only the claim on this window")
 _DROP = _arg(
     ("--drop-claims",),
@@ -77,7 +82,7 @@ _OFFSETS_COMMANDS = (
         "epoch",
         "Begin a new life of a group, whose topic was made anew",
         "epochs.begin",
-        *(_ASSET, _NEW_EPOCH, _BEGIN, _YES),
+        *(_ASSET, _NEW_EPOCH, _BEGIN, _SEEN, _YES),
     ),
     _action(
         "adopt",

@@ -34,8 +34,10 @@ def begin(args: Any) -> None:
             before=cursor,
             by="airflow tubemq",
             source=FIRST_SOURCE,
+            seen=args.seen,
         )
-        changed(args, {"epoch": known[0]}, {"epoch": args.name, "begin": after["begin"]})
+        wanted = {name: after.get(name) for name in ("epoch", "begin", "seen")}
+        changed(args, {"epoch": known.present, "last_window": known.last}, wanted)
         confirm(args)
         group.store_cursor(store, after)
         # Samples are ends of logs that are gone: boundaries of the new life must not rest on them.

@@ -157,7 +157,8 @@ def build_tubemq_asset(
     `options` are arguments of the ingest operators by their names, with their meaning: `engine`
     (here ``inline`` by default), `spark_conf`, `resolver` (by default the samples that
     `build_tubemq_ends_asset` takes, or `boundaries`), `filters`, `initial_position`, `max_bytes`,
-    `max_duration`, `epoch`, `commit_to_broker`, `cluster` … All others go to `dagster.asset`. Runs
+    `max_duration`, `epoch`, `epoch_seen`, `commit_to_broker`, `cluster` … All others go to
+    `dagster.asset`. Runs
     of one cursor asset that overlap without claims cost work and no records; a `pool` with one slot
     avoids it. Raises `ConfigError` at once, with every problem.
     """

@@ -47,6 +47,9 @@ class _Change(dg.Config):
         None, description="name of a life to begin, after the topic was made anew"
     )
     begin: str = Field("earliest", description="where the life begins: earliest or stable")
+    seen: str | None = Field(
+        None, description="last window that the failed run knew, as its error says"
+    )
 
 
 def build_tubemq_upkeep_job(
@@ -64,7 +67,8 @@ def build_tubemq_upkeep_job(
     are those of its asset, `sink_options` go to `sink_for`.
 
     Configure one of ``retire`` (ids of brokers), ``unfix`` (an instant, RFC 3339) and ``epoch`` (a
-    name, with ``begin``) of its op ``change``. Raises what the commands of Airflow raise.
+    name, with ``begin`` and ``seen``) of its op ``change``. Raises what the commands of Airflow
+    raise.
     """
     place = sink_for(sink, **sink_options)
 
@@ -103,6 +107,7 @@ def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: 
             before=before,
             by="dagster",
             source=SPACE.source,
+            seen=config.seen,
         )
         store.store_cursor(after)
         return f"epoch {known[0]!r} has ended, {config.epoch!r} begins at {config.begin}"

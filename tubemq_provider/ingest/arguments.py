@@ -43,6 +43,7 @@ _CURSOR_ONLY = {
     "max_bytes": None,
     "max_duration": None,
     "on_offset_regression": "fail",
+    "epoch_seen": None,
     "commit_to_broker": False,
 }
 _TIME_ONLY = (
@@ -174,6 +175,7 @@ class IngestArguments(TaskArguments):
     target_file_bytes: Count = Field(None, ge=1)
     filters: Filters = ()
     epoch: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,64}$")] | None = None
+    epoch_seen: Annotated[str, Field(pattern=r"^c-[0-9]+-[0-9a-f]{10}$")] | None = None
 
     start: Instant = None
     end: Instant = None
@@ -219,6 +221,8 @@ class IngestArguments(TaskArguments):
         if not unknown & {"starting_offsets", "ending_offsets"}:
             problems += self._of_resolver()
         problems += self._of_engine()
+        if self.epoch_seen and not self.epoch:
+            problems.append("epoch_seen has no effect without epoch, the name of a new one")
         if "topic" not in unknown:
             problems += self._of_offsets()
             if self.by == "explicit" and not unknown & {"starting_offsets", "ending_offsets"}:

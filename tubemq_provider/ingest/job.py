@@ -216,6 +216,7 @@ class IngestJob:
             self._arguments.max_duration,
             self._source.life(),
             lambda: retired_brokers(self._sink.boundaries, scope),
+            self._arguments.epoch_seen or "",
         )
 
     def _byte_budget(self) -> ByteBudget | None:

@@ -9,12 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.cursor import CURSOR_VERSION, epoch_of, newer_position, past_epochs
 from tubemq_provider.windows.errors import BoundaryConflict
-from tubemq_provider.windows.plan import WindowScope, time_window_id
+from tubemq_provider.windows.plan import (
+    WindowScope,
+    cursor_window_id,
+    cursor_window_of,
+    time_window_id,
+)
 from tubemq_provider.windows.planning.book import ScopeBook
 from tubemq_provider.windows.planning.overlaps import interval_of
 from tubemq_provider.windows.policies import EARLIEST, LATEST, STABLE, parse_offsets
@@ -25,8 +31,14 @@ __all__ = ["Epochs", "book_of", "broker_names", "check_untouched", "epoch_docume
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
-Epochs = tuple[str, tuple[str, ...]]
-"""The present epoch of a group, and those that have ended."""
+
+class Epochs(NamedTuple):
+    """The present epoch of a group, those that have ended, and the id of the last window that the
+    stored position has behind it ("": there is none)."""
+
+    present: str
+    past: tuple[str, ...]
+    last: str = ""
 
 
 def book_of(sink: Sink, scope: WindowScope) -> ScopeBook:
@@ -65,7 +77,12 @@ def epochs_of(cursor: Document | None, event: Document | None) -> Epochs:
     """The present epoch, and those that have ended, as cursor and newest commit event say."""
     newest = newer_position(cursor, event)
     known = cursor if newest is not None and newest is cursor else event
-    return epoch_of(known), past_epochs(known or {})
+    last = newest if newest and "h" in newest else None
+    return Epochs(
+        epoch_of(known),
+        past_epochs(known or {}),
+        cursor_window_id(int(last["seq"]), str(last["h"])) if last else "",
+    )
 
 
 def epoch_document(
@@ -77,15 +94,19 @@ def epoch_document(
     before: Document | None,
     by: str,
     source: str,
+    seen: str | None = None,
 ) -> Document:
     """The cursor with which the group `names` (cluster, topic, group) begins the epoch `name` at
-    `begin`: ``earliest``, ``stable`` or offsets by partition key. `known` are the epochs it had.
+    `begin`: ``earliest``, ``stable`` or offsets by partition key. `known` are the epochs it had,
+    `seen` the last window that the run knew whose error advised the epoch; what was published after
+    it and the log still has is not read again.
 
-    Raises `ConfigError` for a name that it had, and for offsets that are none.
+    Raises `ConfigError` for a name that it had, for offsets that are none, and if the group has
+    gone on since `seen`.
     """
     cluster, topic, group = names
-    present, past = known
-    ended = [*dict.fromkeys([*past, present])]
+    ended = [*dict.fromkeys([*known.past, known.present])]
+    _refuse_stale(seen, known.last)
     if not _NAME.fullmatch(name) or name in ended:
         raise ConfigError(
             f"{name!r} is not a name of letters, digits, '.', '_' and '-' that the group has not "
@@ -106,4 +127,26 @@ def epoch_document(
         "rev": int((before or {}).get("rev", 0)) + 1,
         "by": by,
         "updated": rfc3339(datetime.now(UTC)),
-    }
+    } | ({"seen": seen or known.last} if seen or known.last else {})
+
+
+def _refuse_stale(seen: str | None, last: str) -> None:
+    """Raise `ConfigError` if the group has gone on since an error was raised that advised an epoch.
+
+    The run that failed may have followed windows of the sink beyond the stored position, so it may
+    have seen more than is stored, never less.
+    """
+    if not seen:
+        return
+    there, stored = cursor_window_of(seen), cursor_window_of(last)
+    if there is None:
+        raise ConfigError(
+            f"{seen!r} is not the id of a cursor window, such as c-12-3f2a9c01bb", subject="seen"
+        )
+    if stored is not None and (stored[1] != there[1] or stored[0] > there[0]):
+        raise ConfigError(
+            f"the group has gone on since: the error was raised behind window {seen}, and the last "
+            f"one is {last} now; let it run again, and do what its error says then, if there is "
+            f"one",
+            subject="seen",
+        )

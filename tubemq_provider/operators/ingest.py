@@ -128,6 +128,8 @@ class TubeMQSparkIngestOperator(OutputArguments):
         ``airflow tubemq offsets epoch`` began it, at first "". A name that was not used before
         begins a new life: windows of their own, from the beginning of the logs. For topics that
         were made anew.
+    :param epoch_seen: with a new `epoch`: the last window that the failed run knew, as its error
+        says. What the group has published since, and the log still has, is not read again.
     :param initial_position: where a group without progress begins: ``earliest``, ``stable``
         (the end) or offsets. Cursor mode; there is no default, a first run without it fails.
     :param max_records: a cursor window has no more records than this. Counted in index entries, one
@@ -245,6 +247,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
         ending_offsets: Mapping[str, Any] | str | None = None,
         filters: Sequence[str] = (),
         epoch: str | None = None,
+        epoch_seen: str | None = None,
         initial_position: Mapping[str, Any] | str | None = None,
         max_records: int | str | None = None,
         max_bytes: int | str | None = None,

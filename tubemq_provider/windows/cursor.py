@@ -104,11 +104,13 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class EarlierLife:
-    """What an epoch that begins knows of those before it: their names, and where an operator wants
-    it to begin (words or offsets by partition; None: nothing was said)."""
+    """What an epoch that begins knows of those before it: their names, where an operator wants it
+    to begin (words or offsets by partition; None: nothing was said), and the id of the last window
+    that was known when its beginning was decided ("": not said)."""
 
     past: tuple[str, ...]
     begin: str | Mapping[str, int] | None = None
+    seen: str = ""
 
 
 def earlier_life(document: Mapping[str, Any], scope: WindowScope) -> EarlierLife | None:
@@ -126,7 +128,9 @@ def earlier_life(document: Mapping[str, Any], scope: WindowScope) -> EarlierLife
         )
     begin = document.get("begin")
     if epoch == scope.epoch:
-        return EarlierLife(past, begin) if "next" not in document and begin is not None else None
+        if "next" in document or begin is None:
+            return None
+        return EarlierLife(past, begin, str(document.get("seen", "")))
     return EarlierLife((*past, epoch))
 
 
@@ -183,9 +187,11 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
     return Position(document["seq"], dict(document["next"]), last)
 
 
-def epoch_command(scope: WindowScope) -> str:
-    """The command that lets a group begin anew."""
-    return f"airflow tubemq offsets epoch {scope.cluster}/{scope.topic}/{scope.group} <name>"
+def epoch_command(scope: WindowScope, seen: str = "") -> str:
+    """The command that lets a group begin anew; it is refused, or begins behind what was published,
+    if the group has gone on since window `seen`."""
+    command = f"airflow tubemq offsets epoch {scope.cluster}/{scope.topic}/{scope.group} <name>"
+    return f"{command} --seen {seen}" if seen else command
 
 
 def going_on(plan: WindowPlan) -> str:

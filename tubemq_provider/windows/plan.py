@@ -40,6 +40,7 @@ __all__ = [
     "WindowPlan",
     "WindowScope",
     "cursor_window_id",
+    "cursor_window_of",
     "time_window_id",
 ]
 
@@ -99,6 +100,13 @@ class WindowScope:
 def cursor_window_id(seq: int, h: str) -> str:
     """The id of the `seq`-th cursor window, counted from 1."""
     return f"c-{seq}-{h}"
+
+
+def cursor_window_of(window_id: str) -> tuple[int, str] | None:
+    """Number and scope hash in the id of a cursor window; None if it is no such id."""
+    kind, _, rest = window_id.partition("-")
+    number, _, h = rest.partition("-")
+    return (int(number), h) if kind == "c" and number.isdecimal() and h else None
 
 
 def time_window_id(start: datetime, end: datetime, h: str) -> str:
@@ -258,6 +266,11 @@ class WindowPlan:
     def anchors(self) -> dict[str, Anchor]:
         """By which records the logs are known where this window ends."""
         return {**self.before, **self.upto}
+
+    @property
+    def known_before(self) -> str:
+        """Id of the cursor window that this one follows; "" if it is none."""
+        return cursor_window_id(self.seq - 1, self.h) if self.seq else ""
 
     @property
     def anchors_at_start(self) -> dict[str, Anchor]:

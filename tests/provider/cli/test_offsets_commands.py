@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import json
 from collections.abc import Callable, Generator, Iterator
@@ -18,9 +19,10 @@ from tests.provider.offsets.accessors import ASSET, LedgerState
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Anchor
 from tubemq_provider.cli import epochs, offsets
+from tubemq_provider.cli.definition import get_tubemq_commands
 from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.offsets.metadata_db import Group
-from tubemq_provider.windows.cursor import Cursor, Position
+from tubemq_provider.windows.cursor import Cursor, Position, epoch_command
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.claims import ClaimBook
@@ -206,7 +208,7 @@ def test_an_epoch_begins_with_a_name_that_the_group_has_not_had(
     monkeypatch.setattr(epochs, "open_group", open_group)
     group.accepted.append(event(2, 280))
     group.state.set("watch", {"v": 1})
-    ask(epochs.begin, name="second", begin='{"1:0": 56}')
+    ask(epochs.begin, name="second", begin='{"1:0": 56}', seen=None)
     assert group.state.get("watch") is None  # samples of logs that are gone
     _, cursor = group.cursor()
     assert cursor is not None
@@ -216,10 +218,44 @@ def test_an_epoch_begins_with_a_name_that_the_group_has_not_had(
     ask(offsets.show)
     for name in ("", "second", "a b"):
         with pytest.raises(ConfigError, match="it had '', 'second'"):
-            ask(epochs.begin, name=name, begin="earliest")
+            ask(epochs.begin, name=name, begin="earliest", seen=None)
     with pytest.raises(ConfigError, match="1:0: 5 is not a multiple"):
-        ask(epochs.begin, name="third", begin='{"1:0": 5}')
-    ask(epochs.begin, name="third", begin="latest")
+        ask(epochs.begin, name="third", begin='{"1:0": 5}', seen=None)
+    ask(epochs.begin, name="third", begin="latest", seen=None)
     _, cursor = group.cursor()
     assert cursor is not None
     assert (cursor["epoch"], cursor["past"]) == ("third", ["", "second"])
+
+
+def test_an_epoch_is_refused_if_the_group_has_gone_on_since_the_error(
+    group: Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(epochs, "open_group", offsets.open_group)
+    group.accepted.append(event(4, 280))
+    for seen in (f"c-3-{SCOPE.h}", "c-4-0123456789"):
+        with pytest.raises(ConfigError, match=f"the last one is c-4-{SCOPE.h} now"):
+            ask(epochs.begin, name="second", begin="earliest", seen=seen)
+    with pytest.raises(ConfigError, match="not the id of a cursor window"):
+        ask(epochs.begin, name="second", begin="earliest", seen="yesterday")
+    # The run that failed may have followed the sink's markers further than what is stored.
+    for name, seen in (("second", None), ("third", f"c-4-{SCOPE.h}"), ("fourth", None)):
+        ask(epochs.begin, name=name, begin="earliest", seen=seen)
+        _, cursor = group.cursor()
+        assert cursor is not None
+        assert cursor.get("seen") == {"second": f"c-4-{SCOPE.h}", "third": seen}.get(name)
+    assert f'"last_window": "c-4-{SCOPE.h}"' in capsys.readouterr().out
+
+
+def test_the_command_that_errors_advise_is_understood_as_it_is_written() -> None:
+    command = epoch_command(SCOPE, seen=f"c-3-{SCOPE.h}").replace("<name>", "life-2")
+    words = command.split()
+    assert words[:3] == ["airflow", "tubemq", "offsets"]
+    parser = argparse.ArgumentParser()
+    (tubemq,) = get_tubemq_commands()
+    group: Any = next(found for found in tubemq.subcommands if found.name == words[2])
+    action: Any = next(found for found in group.subcommands if found.name == words[3])
+    for arg in action.args:
+        arg.add_to_parser(parser)
+    given = parser.parse_args(words[4:])
+    assert (given.asset, given.name, given.begin) == ("c1/orders/g1", "life-2", "earliest")
+    assert (given.seen, given.yes) == (f"c-3-{SCOPE.h}", False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -95,9 +96,11 @@ class LivingEngine(MemoryEngine):
 
 @dataclass
 class Lives(History):
-    """Histories with lives. `witnessed` False plants the mistake that nobody asks the logs."""
+    """Histories with lives. `witnessed` False plants the mistake that nobody asks the logs, `dated`
+    False that an epoch does not say what was known when it was decided."""
 
     witnessed: bool = True
+    dated: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -187,23 +190,25 @@ class Lives(History):
             "1",
             "2",
         }:
-            self._begin_epoch()
+            (seen,) = re.findall(r"--seen (\S+)", advice)
+            self._begin_epoch(seen)
         else:
             self.resets = True
 
-    def _begin_epoch(self) -> None:
+    def _begin_epoch(self, seen: str) -> None:
         journal = self.world.journal
         newest = [json.loads(journal.cursor)] if journal.cursor else []
         newest += [json.loads(event) for event in journal.events[-1:]]
         past = max((past_epochs(item) for item in newest), key=len, default=())
         present = next((epoch_of(item) for item in newest if past_epochs(item) == past), "")
         ended = list(dict.fromkeys([*past, present]))
-        self._order(f"life-{len(ended)}")
+        self._order(f"life-{len(ended)}", seen)
 
-    def _order(self, epoch: str) -> None:
+    def _order(self, epoch: str, seen: str = "") -> None:
         """The command that begins an epoch, or begins it again after a restore."""
         names = ["", *(f"life-{number}" for number in range(1, 100))]
         order: Document = {"v": 1, "epoch": epoch, "past": names[: names.index(epoch)], "seq": 0}
+        order |= {"seen": seen} if seen and self.dated else {}
         self.world.journal.cursor = json.dumps({**order, "begin": "earliest", "rev": 1})
         self.tasks.clear()  # "stop its tasks first"
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.provider.windows.exploration import ClaimTry, History
+from tests.provider.windows.new_lives import LivingEngine, LivingLog
 from tests.provider.windows.world import ENTRY, World
+from tubemq_client.errors import LogReplaced
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.errors import IdentityMismatch
 from tubemq_provider.windows.run.epochs import stored_epoch
@@ -99,6 +103,77 @@ def test_progress_of_another_scope_is_refused_with_advice_that_leads_on(world: W
     order(world)
     world.begin("2")
     assert world.run().run().total == 6
+
+
+def replaced(world: World) -> str:
+    """The topic is made anew and grows past the position; the window that the error names."""
+    log = world.log
+    assert isinstance(log, LivingLog)
+    log.begin_anew(*log.entries)
+    log.append("1:0", 9)
+    with pytest.raises(LogReplaced) as caught:
+        world.run(witness=log).run()
+    (seen,) = re.findall(r"offsets epoch c1/orders/g1 <name> --seen (\S+)", str(caught.value))
+    assert f"epoch='<name>', epoch_seen='{seen}'" in str(caught.value)
+    return str(seen)
+
+
+@pytest.mark.parametrize("through", ["the command", "the task"])
+@pytest.mark.parametrize("claims", [False, True], ids=["cursor", "claims"])
+def test_an_epoch_that_was_decided_on_an_error_of_yesterday_reads_nothing_twice(
+    through: str, claims: bool
+) -> None:
+    """Between the error and the epoch another run took the new log, as a policy allowed it."""
+    log = LivingLog()
+    world = World(log=log)
+    world.engine = LivingEngine(log, world.sink)
+    history = History()
+
+    def run(**options: Any) -> Any:
+        if not claims:
+            return world.run(witness=log, **options).run()
+        store = ClaimTry(world.journal, history, f"task-{len(world.journal.events)}")
+        planner = world.planner(witness=log, **options)
+        result = window_run(planner, store, world.sink, world.engine, attempt="a").run()
+        MemoryOffsetStore.emit(store, store.event or {})
+        return result
+
+    log.append("1:0", 4)
+    run()
+    seen = replaced(world)
+    assert seen == world.id(1)
+    assert run(policies={"on_offset_regression": "reset_to_start"}).total == 9
+    log.append("1:0", 3)
+    given: dict[str, Any] = {"epoch_seen": seen}
+    if through == "the command":
+        given = {}
+        order(world, seen=seen)
+    world.begin("2")
+    assert run(**given).total == 3
+    assert max(world.sink.records().values()) == 1
+    # And a life that is another one once more is known by the records of the epoch before.
+    world.begin("3")
+    log.begin_anew(*log.entries)
+    log.append("1:0", 30)
+    order(world, epoch="3", past=["", "2"], seen=f"c-0-{replace(world.scope, epoch='2').h}")
+    with pytest.raises(LogReplaced):
+        run()
+    order(world, epoch="3", past=["", "2"], seen=f"c-1-{replace(world.scope, epoch='2').h}")
+    assert run().total == 30
+
+
+def test_an_epoch_that_begins_at_offsets_begins_there_whatever_was_published(world: World) -> None:
+    order(world, begin={"1:0": 0, "1:1": 0, "2:0": 0}, seen=f"c-0-{world.scope.h}")
+    world.begin("2")
+    assert world.run().run().total == 6
+
+
+def test_an_epoch_may_begin_at_the_end(world: World) -> None:
+    order(world, begin="latest")
+    world.begin("2")
+    assert world.run().run().empty
+    world.log.append("1:0")
+    assert world.run().run().total == 1
 
 
 def test_a_claim_book_of_an_earlier_epoch_is_left_behind() -> None:

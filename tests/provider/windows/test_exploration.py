@@ -115,6 +115,11 @@ def test_the_cursor_never_jumps_over_what_an_operator_set() -> None:
         SetByHand(wipes=False).play(random_choices(seed, 120))
 
 
+def test_a_first_run_that_slept_while_others_began_the_group_is_no_error() -> None:
+    """It saw no ledger; since then others made one and published window 2 before window 1."""
+    Claimed(fenced=True, purges=False, sink=MemorySink()).play(random_choices(520))
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_many_histories() -> None:

@@ -16,7 +16,13 @@ from typing import Any
 from tubemq_client.errors import ConfigError
 from tubemq_provider.windows.cursor import EarlierLife, Position
 from tubemq_provider.windows.errors import NoInitialPosition, WindowNotReady
-from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope
+from tubemq_provider.windows.plan import (
+    WindowKind,
+    WindowPlan,
+    WindowScope,
+    cursor_window_id,
+    cursor_window_of,
+)
 from tubemq_provider.windows.planning.book import boundary_command, brokers_of
 from tubemq_provider.windows.planning.budgets import (
     ASSUMED_PER_S,
@@ -61,6 +67,7 @@ class CursorPlanner:
     - `witness` tells whether the logs are still those in which the position was taken; without one
       only logs that are shorter than the position are noticed.
     - `retired` gives names of brokers that will not come back; asked only where one is away.
+    - `epoch_seen`: id of the last window that was known when this epoch's beginning was decided.
     - `serialised` says that runs of this group never overlap; ``stable`` needs that, as two
       first runs would resolve it differently and lose what lies between.
     """
@@ -75,6 +82,7 @@ class CursorPlanner:
     max_duration: timedelta | None = None
     witness: LogWitness | None = None
     retired: Callable[[], Collection[object]] = frozenset
+    epoch_seen: str = ""
     pace: Pace | None = field(default=None, init=False)
     _begin: str | Mapping[str, Any] | None = field(default=None, init=False)
 
@@ -182,7 +190,7 @@ class CursorPlanner:
         if self.policies.on_offset_regression is RegressionPolicy.FAIL:
             if truncated(self.scope, plan.ends, self._known):
                 self.forget_ends()  # another run may have planned with later ones
-            if error := truncated(self.scope, plan.ends, self._known):
+            if error := truncated(self.scope, plan.ends, self._known, seen=plan.known_before):
                 raise error
             self.recognise(plan)
             return True
@@ -204,8 +212,15 @@ class CursorPlanner:
     def begin_life(self, earlier: EarlierLife) -> None:
         """The scope is an epoch that begins: at its logs' beginning, or where an operator said.
         `initial_position` was for the group's first one."""
-        begin = earlier.begin if earlier.begin is not None else EARLIEST
+        begin = end_word(earlier.begin) if earlier.begin is not None else EARLIEST
         self._begin = begin if isinstance(begin, str) else {self.scope.topic: dict(begin)}
+        self.epoch_seen = earlier.seen or self.epoch_seen
+
+    @property
+    def decided_after(self) -> tuple[int, str] | None:
+        """Number and scope hash of the window that was the last one known when it was decided that
+        an epoch begins at its logs' beginning; None where none begins, or at another place."""
+        return cursor_window_of(self.epoch_seen) if self._begin == EARLIEST else None
 
     def absent(self, position: Position) -> dict[str, str]:
         """Partitions that this run leaves to later windows, as no broker offers them now, each with
@@ -312,13 +327,14 @@ class CursorPlanner:
         """Partitions whose log is not the one of the position. Raises `LogRegression` if that is
         an error."""
         fails = self.policies.on_offset_regression is RegressionPolicy.FAIL
-        error = truncated(self.scope, position.next, self._known)
+        seen = cursor_window_id(position.seq, self.scope.h)
+        error = truncated(self.scope, position.next, self._known, seen=seen)
         if error and fails:
             raise error
         # Asked though nothing be new: another life may be exactly as long.
         replaced = self._life.replaced(position.next, position.last, self._known)
         if fails:
-            self._life.refuse(replaced, position.last)
+            self._life.refuse(replaced, position.last, seen=seen)
         shorter = {
             key for key, known in self._known.items() if reach_of(known) < position.next.get(key, 0)
         }

@@ -75,15 +75,16 @@ class LogLife:
                 found += keys
         return self.scope.space.ordered(found)
 
-    def refuse(self, keys: list[str], anchors: Anchors) -> None:
-        """Raise `LogReplaced` if there are such partitions."""
+    def refuse(self, keys: list[str], anchors: Anchors, *, seen: str = "") -> None:
+        """Raise `LogReplaced` if there are such partitions. `seen`: the last window that is
+        known."""
         if keys:
-            raise LogReplaced(_message(self.scope, keys, anchors))
+            raise LogReplaced(_message(self.scope, keys, anchors, seen))
 
     def recognise(self, plan: WindowPlan, known: Mapping[str, Ends]) -> None:
         """Raise `LogReplaced` unless the logs of `plan` are those it was made for."""
         found = self.replaced(plan.ends, plan.before, known, shorter=True)
-        self.refuse(found, plan.before)
+        self.refuse(found, plan.before, seen=plan.known_before)
 
     def forget(self) -> None:
         """Ask anew from here on: what was read since is only as good as a later answer."""
@@ -134,15 +135,17 @@ class LogLife:
         return list(self.scope.space.logs(keys).values())
 
 
-def new_life_advice(scope: WindowScope) -> str:
-    """How a group goes on when its topic has begun anew."""
+def new_life_advice(scope: WindowScope, seen: str = "") -> str:
+    """How a group goes on when its topic has begun anew; `seen` is the last window that the run
+    knew which found it so."""
+    task = f"epoch='<name>', epoch_seen='{seen}'" if seen else "epoch='<name>'"
     return (
         f"to read a topic that was made anew from its beginning, as a new life of the group: "
-        f"{epoch_command(scope)} (or pass epoch='<name>' to the task)"
+        f"{epoch_command(scope, seen)} (or pass {task} to the task)"
     )
 
 
-def _message(scope: WindowScope, keys: list[str], anchors: Anchors) -> str:
+def _message(scope: WindowScope, keys: list[str], anchors: Anchors, seen: str) -> str:
     lines = "".join(
         f"\n  - partition {key}: the record {anchors[key].message_id} is not at "
         f"{anchors[key].offset} any more"
@@ -152,7 +155,7 @@ def _message(scope: WindowScope, keys: list[str], anchors: Anchors) -> str:
     )
     return (
         f"topic {scope.topic!r} has other records than those that were read; it was made anew, or "
-        f"a broker's disk was replaced or restored:{lines}\n{new_life_advice(scope)}; in cursor "
-        f"mode on_offset_regression='reset_to_end' (skip what is there) or 'reset_to_start' (read "
-        f"all of it, records may come twice) goes on as well"
+        f"a broker's disk was replaced or restored:{lines}\n{new_life_advice(scope, seen)}; in "
+        f"cursor mode on_offset_regression='reset_to_end' (skip what is there) or 'reset_to_start' "
+        f"(read all of it, records may come twice) goes on as well"
     )

@@ -95,9 +95,10 @@ def check_reachable(topic: str, ranges: Mapping[str, Range], ends: Mapping[str, 
 
 
 def truncated(
-    scope: WindowScope, position: Mapping[str, int], ends: Mapping[str, Ends]
+    scope: WindowScope, position: Mapping[str, int], ends: Mapping[str, Ends], *, seen: str = ""
 ) -> LogTruncated | None:
-    """The error for partitions whose log ends before the position, or None if there are none."""
+    """The error for partitions whose log ends before the position, or None if there are none.
+    `seen`: the last window that is known."""
     lines = "".join(
         f"\n  - partition {key}: the position is {offset}, the log ends at {reach_of(ends[key])}"
         for key, offset in position.items()
@@ -109,5 +110,5 @@ def truncated(
         f"topic {scope.topic!r} has less data than was read already; a broker lost records or the "
         f"topic was made anew:{lines}\n"
         f"set on_offset_regression='reset_to_end' (skip what is there) or 'reset_to_start' (read "
-        f"all of it, records may come twice) to go on; {new_life_advice(scope)}"
+        f"all of it, records may come twice) to go on; {new_life_advice(scope, seen)}"
     )

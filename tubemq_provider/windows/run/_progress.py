@@ -14,7 +14,7 @@ from datetime import datetime
 
 from tubemq_provider.windows.cursor import Cursor, Position
 from tubemq_provider.windows.errors import MarkerConflict, SinkHistoryLost
-from tubemq_provider.windows.plan import WindowKind, WindowPlan, cursor_window_id
+from tubemq_provider.windows.plan import WindowKind, WindowPlan, cursor_window_id, cursor_window_of
 from tubemq_provider.windows.planning.budgets import Pace, entries_by_log
 from tubemq_provider.windows.protocols import IngestCounts, Marker, Staging
 
@@ -205,10 +205,9 @@ def appended_before(plan: WindowPlan, kind: str) -> SinkHistoryLost:
 def cursor_numbers(window_ids: Iterable[str], h: str) -> Iterator[int]:
     """The numbers of those ids that are cursor windows of scope `h`."""
     for window_id in window_ids:
-        kind, _, rest = window_id.partition("-")
-        number, _, scope = rest.partition("-")
-        if kind == "c" and scope == h and number.isdecimal():
-            yield int(number)
+        found = cursor_window_of(window_id)
+        if found is not None and found[1] == h:
+            yield found[0]
 
 
 def is_cursor(plan: WindowPlan) -> bool:

@@ -55,7 +55,9 @@ class ClaimedRun(CursorRun):
             lost: list[ClaimBook] = []
             yield from self._rebuild(accepted, lost)
             document = self._store.change_cursor(
-                lambda there: None if self._has_begun(there) else self._document(lost[0])
+                lambda there: (
+                    self._document(lost[0]) if lost and not self._has_begun(there) else None
+                )
             )
             yield "claims created"
         self._now.reach(self._keep(document).position)
@@ -97,6 +99,15 @@ class ClaimedRun(CursorRun):
             yield "marker read"
             if marker is not None:
                 published.append(marker.plan)
+        if position is None and published and published[0].seq != 1:
+            # Runs beside this one may have begun the group since, and published out of order.
+            there = self._store.load_cursor()
+            yield "claims read again"
+            if self._has_begun(there):
+                return
+        if position is None and not published:
+            yield from self._begin_behind()
+            position = self._now.position
         found.append(rebuilt(position or self._beginning(published), published))
 
     def _beginning(self, published: list[WindowPlan]) -> Position:

@@ -70,9 +70,26 @@ class CursorRun(WindowRun):
             yield from self._look_for_first_plan()
         if now.position is None:
             yield from self._refuse_other_scopes()
+            yield from self._begin_behind()
+        if now.position is None:
             now.reach(self._planner.initial())
             now.begun = True
             yield "initial position resolved"
+
+    def _begin_behind(self) -> Iterator[str]:
+        """An epoch was begun because a run saw another log; windows that others published after
+        that are not read again. By their records the planner sees whether it is the log of today.
+        """
+        decided = self._planner.decided_after
+        if decided is None:
+            return
+        seen, h = decided
+        newest = max(cursor_numbers(self._sink.window_ids(), h), default=0)
+        yield "windows of the epoch before listed"
+        marker = self._sink.marker(cursor_window_id(newest, h)) if newest > seen else None
+        yield "marker of the epoch before read"
+        if marker is not None:
+            self._now.reach(Position(0, marker.plan.ends, marker.plan.anchors))
 
     def _look_for_first_plan(self) -> Iterator[str]:
         """A group whose first window was planned and not published begins where that plan says:
