@@ -76,6 +76,8 @@ class Folder:
             path.unlink(missing_ok=True)
         for directory in (self.lake.parent, self.airflow):
             shutil.rmtree(directory, ignore_errors=True)
+        # A sink makes its own directory only: one above that is missing may not be mounted.
+        self.lake.parent.mkdir()
 
 
 def tubemq(masters: str, *arguments: object) -> Any:
