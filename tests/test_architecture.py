@@ -195,6 +195,7 @@ SINK = "from tubemq_provider.sinks.factory import sink_for; sink_for"
         ("cli", ("typer", "rich"), "from tubemq_client.cli import main; main()"),
         ("admin", ("httpx",), ADMIN),
         ("embedded", ("starlette", "uvicorn"), SERVE),
+        ("metrics", ("opentelemetry",), "import tubemq_client.metrics"),
         ("arrow", ("pyarrow",), READ),
         ("arrow", ("pyarrow",), PACK),
         ("lake", ("deltalake",), f"{SINK}('delta:/nowhere')"),

@@ -1,0 +1,102 @@
+"""What OpenTelemetry's reader collects of clients that are watched, and of those that are not."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from tubemq_client import ClientSettings, Consumer, Metadata, Partition, Producer, Record
+from tubemq_client.config import ClientConfig
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
+from tubemq_client.metrics import ClientMetrics
+from tubemq_client.model import address_text
+
+TOPIC = "measured"
+
+
+@pytest.fixture(scope="module")
+def settings() -> Iterator[ClientSettings]:
+    with EmbeddedTubeMQ(1, [TopicSpec(TOPIC)], http=False, switches=Switches()) as server:
+        yield ClientConfig.parse({"masters": server.masters}).settings()
+
+
+@pytest.fixture
+def reader() -> InMemoryMetricReader:
+    return InMemoryMetricReader()
+
+
+@pytest.fixture
+def metrics(reader: InMemoryMetricReader) -> ClientMetrics:
+    return ClientMetrics(MeterProvider([reader], shutdown_on_exit=False))
+
+
+def collected(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any], float]]]:
+    """Points by the name of their instrument."""
+    found: dict[str, list[tuple[dict[str, Any], float]]] = {}
+    data = reader.get_metrics_data()
+    for resource in data.resource_metrics if data else ():
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                every: Iterable[Any] = metric.data.data_points
+                points = [(dict(p.attributes), p.value) for p in every]
+                found[metric.name] = points
+    return found
+
+
+def test_figures_of_a_producer_and_a_member(
+    settings: ClientSettings, metrics: ClientMetrics, reader: InMemoryMetricReader
+) -> None:
+    with Producer(settings) as producer, Consumer(settings, "measures", {TOPIC: ()}) as member:
+        metrics.watch(producer, role="loader")
+        metrics.watch(member)
+        producer.send_all(TOPIC, [Record(b"x" * 100) for _ in range(7)])
+        assert member.partitions_ready(10_000)
+        member.confirm(member.receive(10_000))  # type: ignore[arg-type]
+        found = collected(reader)
+    loader = {"messaging.system": "tubemq", "tubemq.client.kind": "Producer", "role": "loader"}
+    sent = {point["outcome"]: value for point, value in found["messaging.client.sent.messages"]}
+    assert sent == {"stored": 7, "failed": 0}
+    assert found["tubemq.producer.bytes.stored"] == [(loader, 700)]
+    requests = {p["tubemq.client.kind"] for p, n in found["tubemq.client.requests"] if n > 0}
+    assert requests == {"Producer", "Consumer"}
+    assert all(age < 60 for _, age in found["tubemq.client.silence"])
+    [(_, received)] = found["messaging.client.consumed.messages"]
+    assert received >= 1
+    [(where, lag)] = found["tubemq.consumer.lag"]
+    assert where["messaging.destination.name"] == TOPIC
+    assert where["messaging.destination.partition.id"] == str(Partition(1, TOPIC, 0))
+    assert lag >= 0
+    outcomes = {point["outcome"]: n for point, n in found["tubemq.consumer.fetches"]}
+    assert outcomes["batches"] >= 1
+    assert outcomes["unanswered"] == 0
+
+
+def test_clients_without_stats_have_connections(
+    settings: ClientSettings, metrics: ClientMetrics, reader: InMemoryMetricReader
+) -> None:
+    with Metadata(settings) as metadata:
+        metrics.watch(metadata)
+        metadata.topic(TOPIC)
+        found = collected(reader)
+        [(point, opened)] = found["tubemq.client.connections.opened"]
+        assert (point["server.address"], opened) == (address_text(settings.masters[0]), 1)
+        assert "messaging.client.sent.messages" not in found
+        metrics.unwatch(metadata)
+        assert not collected(reader).get("tubemq.client.requests")
+
+
+def test_a_client_that_nobody_has_any_more_is_forgotten(
+    settings: ClientSettings, metrics: ClientMetrics, reader: InMemoryMetricReader
+) -> None:
+    with Metadata(settings) as metadata:
+        metrics.watch(metadata)
+        metadata.topic(TOPIC)
+    assert collected(reader)["tubemq.client.requests"]
+    del metadata
+    gc.collect()
+    assert not collected(reader).get("tubemq.client.requests")
