@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
 
+from tubemq_provider.hooks.retries import tubemq_retry_policy
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 
 TOPIC = os.environ.get("TUBEMQ_EXAMPLE_TOPIC", "orders")
@@ -28,7 +29,11 @@ with DAG(
     schedule=None,
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
     catchup=False,
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
+    default_args={
+        "retries": 2,
+        "retry_delay": timedelta(seconds=5),
+        "retry_policy": tubemq_retry_policy(),
+    },
     tags=["tubemq"],
 ):
     TubeMQSparkIngestOperator(

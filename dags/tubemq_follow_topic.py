@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
 
+from tubemq_provider.hooks.retries import tubemq_retry_policy
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.sensors.lag import TubeMQLagSensor
 
@@ -23,7 +24,7 @@ GROUP = os.environ.get("TUBEMQ_EXAMPLE_FOLLOW_GROUP", "lake_follow")
 PATH = os.environ.get("TUBEMQ_EXAMPLE_FOLLOW_PATH", "/tmp/tubemq_orders")  # noqa: S108
 CLUSTER = os.environ.get("TUBEMQ_EXAMPLE_CLUSTER", "tubemq_default")
 FILTERS = [f for f in os.environ.get("TUBEMQ_EXAMPLE_FILTERS", "").split(",") if f]
-ENGINE = os.environ.get("TUBEMQ_EXAMPLE_ENGINE", "session")
+ENGINE = os.environ.get("TUBEMQ_EXAMPLE_ENGINE", "auto")
 
 with DAG(
     dag_id="tubemq_follow_topic",
@@ -31,7 +32,11 @@ with DAG(
     schedule=None,
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
     catchup=False,
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
+    default_args={
+        "retries": 2,
+        "retry_delay": timedelta(seconds=5),
+        "retry_policy": tubemq_retry_policy(),
+    },
     tags=["tubemq"],
 ):
     lag = TubeMQLagSensor(

@@ -15,13 +15,14 @@ from datetime import UTC, datetime, timedelta
 from airflow.providers.common.messaging.triggers.msg_queue import MessageQueueTrigger
 from airflow.sdk import DAG, Asset, AssetWatcher
 
+from tubemq_provider.hooks.retries import tubemq_retry_policy
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 
 TOPIC = os.environ.get("TUBEMQ_EXAMPLE_TOPIC", "orders")
 GROUP = os.environ.get("TUBEMQ_EXAMPLE_RECORDS_GROUP", "lake_on_records")
 PATH = os.environ.get("TUBEMQ_EXAMPLE_RECORDS_PATH", "/tmp/tubemq_on_records")  # noqa: S108
 CLUSTER = os.environ.get("TUBEMQ_EXAMPLE_CLUSTER", "tubemq_default")
-ENGINE = os.environ.get("TUBEMQ_EXAMPLE_ENGINE", "session")
+ENGINE = os.environ.get("TUBEMQ_EXAMPLE_ENGINE", "auto")
 POLL_SECONDS = float(os.environ.get("TUBEMQ_EXAMPLE_POLL_SECONDS", "15"))
 
 waiting = Asset(
@@ -48,7 +49,11 @@ with DAG(
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
+    default_args={
+        "retries": 2,
+        "retry_delay": timedelta(seconds=5),
+        "retry_policy": tubemq_retry_policy(),
+    },
     tags=["tubemq"],
 ):
     TubeMQSparkIngestOperator(

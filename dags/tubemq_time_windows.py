@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
+from tubemq_provider.hooks.retries import tubemq_retry_policy
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
 from tubemq_provider.windows.time.boundaries import Boundaries
@@ -28,7 +29,7 @@ BOUNDARIES = os.environ.get("TUBEMQ_EXAMPLE_BOUNDARIES", "/tmp/tubemq_boundaries
 CLUSTER = os.environ.get("TUBEMQ_EXAMPLE_CLUSTER", "tubemq_default")
 SCHEDULE = os.environ.get("TUBEMQ_EXAMPLE_SCHEDULE", "@hourly")
 FILTERS = [f for f in os.environ.get("TUBEMQ_EXAMPLE_FILTERS", "").split(",") if f]
-ENGINE = os.environ.get("TUBEMQ_EXAMPLE_ENGINE", "session")
+ENGINE = os.environ.get("TUBEMQ_EXAMPLE_ENGINE", "auto")
 
 
 def offsets_at(instant: datetime) -> str:
@@ -43,7 +44,11 @@ with DAG(
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=2,
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
+    default_args={
+        "retries": 2,
+        "retry_delay": timedelta(seconds=5),
+        "retry_policy": tubemq_retry_policy(),
+    },
     user_defined_macros={"offsets_at": offsets_at},
     tags=["tubemq"],
 ):
@@ -52,7 +57,7 @@ with DAG(
         topic=TOPIC,
         group=GROUP,
         until_offsets="{{ offsets_at(data_interval_end) }}",
-        mode="reschedule",
+        deferrable=True,
         poke_interval=5,
         timeout=600,
     )

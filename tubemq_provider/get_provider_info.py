@@ -27,27 +27,38 @@ def get_provider_info() -> dict[str, object]:
         ],
         "hooks": _modules("hooks.tubemq", "hooks.admin"),
         "operators": _modules(
-            "operators.ingest", "operators.sample", "operators.produce", "operators.offsets"
+            "operators.ingest",
+            "operators.sample",
+            "operators.produce",
+            "operators.consume",
+            "operators.planning",
+            "operators.offsets",
         ),
         "cli": ["tubemq_provider.cli.definition.get_tubemq_commands"],
         "sensors": _modules("sensors.lag", "sensors.ready"),
         "triggers": _modules("triggers.lag", "triggers.offsets"),
         "queues": ["tubemq_provider.queues.tubemq.TubeMQMessageQueueProvider"],
-        "asset-uris": [
-            {
-                "schemes": ["tubemq"],
-                "handler": "tubemq_provider.assets.sanitize_uri",
-                "factory": "tubemq_provider.assets.create_asset",
-                "to_openlineage_converter": "tubemq_provider.assets.to_openlineage",
-            }
-        ],
+        "asset-uris": [_ASSET_URIS],
+        "task-decorators": [_DECORATOR],
         "notifications": ["tubemq_provider.notifications.TubeMQNotifier"],
-        "extra-links": [
-            f"tubemq_provider.links.TubeMQ{name}Link"
-            for name in ("Offsets", "Sink", "Topic", "Spark")
-        ],
+        "extra-links": [f"tubemq_provider.links.TubeMQ{name}Link" for name in _LINKS],
         "connection-types": [_CONNECTION_TYPE],
     }
+
+
+_LINKS = ("Offsets", "Sink", "Topic", "Spark")
+
+_ASSET_URIS: dict[str, object] = {
+    "schemes": ["tubemq"],
+    "handler": "tubemq_provider.assets.sanitize_uri",
+    "factory": "tubemq_provider.assets.create_asset",
+    "to_openlineage_converter": "tubemq_provider.assets.to_openlineage",
+}
+
+_DECORATOR: dict[str, object] = {
+    "name": "tubemq_window",
+    "class-name": "tubemq_provider.decorators.tubemq_window_task",
+}
 
 
 def _modules(*names: str) -> list[dict[str, object]]:

@@ -104,7 +104,7 @@ class PlannedWindow:
 
         Raises `CountMismatch` if the function has neither read it all nor said what it has read.
         """
-        if isinstance(returned, Mapping):
+        if isinstance(returned, Mapping) and returned and self._are_counts(returned):
             return reported(self.plan, returned)
         wanted = {range_.partition.key for range_ in self.plan.reads()}
         if missing := sorted(wanted - self._done.keys()):
@@ -122,6 +122,13 @@ class PlannedWindow:
             stats.corrupt,
             pieces=self._done,
             last=dict(stats.last),
+        )
+
+    def _are_counts(self, returned: Mapping[Any, Any]) -> bool:
+        is_key = self.plan.space.is_key
+        return all(
+            isinstance(key, str) and is_key(key) and isinstance(value, int)
+            for key, value in returned.items()
         )
 
 

@@ -169,7 +169,7 @@ class IngestArguments(TaskArguments):
     staging_root: str | None = None
     cluster: ClusterAlias
     mode: Mode = "cursor"
-    engine: Literal["session", "inline"] = "session"
+    engine: Literal["session", "inline", "auto"] = "session"
     spark_conf: SparkConf = Field(default_factory=dict)
     landing: Literal["auto", "on", "off"] = "auto"
     target_file_bytes: Count = Field(None, ge=1)
@@ -262,7 +262,7 @@ class IngestArguments(TaskArguments):
         return problems
 
     def _of_engine(self) -> list[str]:
-        if self.engine != "session":
+        if self.engine == "inline":
             given = {"spark_conf": self.spark_conf, "landing": self.landing != "auto"}
             return [
                 f"{name} has no effect with engine={self.engine!r}"

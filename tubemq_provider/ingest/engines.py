@@ -71,8 +71,20 @@ def _session(
     return engine
 
 
+def _auto(
+    arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
+) -> Engine:
+    from tubemq_provider.engines.auto import AutoEngine
+
+    return AutoEngine(
+        lambda: _inline(arguments, source, policies, stack),
+        lambda: _session(arguments, source, policies, stack),
+    )
+
+
 ENGINES: Final[Mapping[str, Callable[[IngestArguments, Source, Policies, ExitStack], Engine]]] = {
     "session": _session,
     "inline": _inline,
+    "auto": _auto,
 }
 """By the word of the argument `engine`."""

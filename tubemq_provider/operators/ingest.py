@@ -117,6 +117,8 @@ class TubeMQSparkIngestOperator(OutputArguments):
     :param starting_offsets: ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` or JSON.
     :param ending_offsets: the same with ``stable``, the end that a broker crash cannot take back.
     :param engine: ``session``: Spark in the task's process. ``inline``: no JVM; for small windows.
+        ``auto``: inline for windows of up to two million index entries, or without pyspark, else
+        Spark.
     :param spark_conf: Spark configuration of a new session; ``spark.master`` defaults to
         ``local[2]``.
     :param landing: ``auto`` (as ``on``): Spark tasks write the files themselves. ``off``: records

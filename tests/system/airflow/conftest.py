@@ -34,6 +34,24 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lakes")
 
 
+def _environment(lakes: Path) -> dict[str, str]:
+    """What the example Dags and the drills read."""
+    return {
+        "TUBEMQ_EXAMPLE_CLUSTER": "test",
+        "TUBEMQ_EXAMPLE_ENGINE": "inline",
+        "TUBEMQ_EXAMPLE_INTERVAL_PATH": str(lakes / "hours"),
+        "TUBEMQ_EXAMPLE_FOLLOW_PATH": str(lakes / "follow"),
+        "TUBEMQ_EXAMPLE_RECORDS_PATH": str(lakes / "on_records"),
+        "TUBEMQ_EXAMPLE_POLL_SECONDS": "2",
+        "TUBEMQ_EXAMPLE_DELTA_SINK": f"delta:{lakes}/example_delta",
+        "TUBEMQ_EXAMPLE_BOUNDARIES": str(lakes / "boundaries.json"),
+        "TUBEMQ_EXAMPLE_DONE": str(lakes / "done"),
+        "TUBEMQ_EXAMPLE_REPORTS": str(lakes / "reports"),
+        "TUBEMQ_EXAMPLE_ALERTS_TOPIC": "told",
+        "TUBEMQ_DRILL_LAKES": str(lakes),
+    }
+
+
 @pytest.fixture(scope="session")
 def airflow(
     cluster: Cluster, lakes: Path, tmp_path_factory: pytest.TempPathFactory
@@ -52,24 +70,13 @@ def airflow(
         "host": cluster.server.masters,
         "extra": {"cluster": "test", "admin_url": f"http://{cluster.server.master_web}"},
     }
-    environment = {
-        "TUBEMQ_EXAMPLE_CLUSTER": "test",
-        "TUBEMQ_EXAMPLE_ENGINE": "inline",
-        "TUBEMQ_EXAMPLE_INTERVAL_PATH": str(lakes / "hours"),
-        "TUBEMQ_EXAMPLE_FOLLOW_PATH": str(lakes / "follow"),
-        "TUBEMQ_EXAMPLE_RECORDS_PATH": str(lakes / "on_records"),
-        "TUBEMQ_EXAMPLE_POLL_SECONDS": "2",
-        "TUBEMQ_EXAMPLE_DELTA_SINK": f"delta:{lakes}/example_delta",
-        "TUBEMQ_EXAMPLE_BOUNDARIES": str(lakes / "boundaries.json"),
-        "TUBEMQ_DRILL_LAKES": str(lakes),
-    }
     with running_airflow(
         dags,
         connections={
             "tubemq_default": connection,
             "lake_catalog": {"conn_type": "generic", "extra": catalog},
         },
-        environment=environment,
+        environment=_environment(lakes),
         parallelism=4,
         root=tmp_path_factory.mktemp("airflow"),
         triggerer=True,

@@ -57,6 +57,9 @@ def test_airflow_knows_the_provider_its_connection_form_and_the_example_dags(
             "tubemq_follow_topic",
             "tubemq_follow_into_delta",
             "tubemq_on_records",
+            "tubemq_plan_read_commit",
+            "tubemq_window_function",
+            "tubemq_lag_alert",
         ]
     )
     assert airflow.api.import_errors() == []

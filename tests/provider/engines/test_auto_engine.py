@@ -1,0 +1,61 @@
+"""Which engine a window gets: by its size, known only when it is planned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.provider.windows.fake_reader import KEYS, TOPIC
+from tubemq_provider.engines.auto import AutoEngine
+from tubemq_provider.windows.errors import WindowError
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.protocols import Engine, IngestCounts, Staging
+
+
+class Noting:
+    """An engine that only says that it was asked."""
+
+    def __init__(self, name: str, asked: list[str]) -> None:
+        self.name, self.asked = name, asked
+        self.on_read: Any = None
+
+    def ingest(self, plan: WindowPlan, staging: Staging, progress: Any) -> IngestCounts:
+        self.asked.append(self.name)
+        self.on_read("1:0", 1, 1)
+        return IngestCounts(dict.fromkeys(plan.ranges, 0))
+
+    def cancel(self) -> None:
+        self.asked.append(f"{self.name} cancelled")
+
+
+def plan_of(entries: int) -> WindowPlan:
+    scope = WindowScope("c1", TOPIC, "g1", "s")
+    return WindowPlan.cursor(scope, 1, {KEYS[0]: (0, 28 * entries)})
+
+
+@pytest.mark.parametrize(("entries", "name"), [(10, "inline"), (11, "session")])
+def test_small_windows_are_read_here_and_large_ones_in_spark(entries: int, name: str) -> None:
+    asked: list[str] = []
+    told: list[Any] = []
+    engine = AutoEngine(
+        lambda: Noting("inline", asked), lambda: Noting("session", asked), inline_up_to=10
+    )
+    assert isinstance(engine, Engine)
+    assert engine.name == "auto"
+    engine.on_read = lambda *seen: told.append(seen)
+    engine.ingest(plan_of(entries), Staging("w", "a", ""), lambda _: None)
+    assert asked == [name]
+    assert engine.name == name
+    assert told == [("1:0", 1, 1)]
+    engine.cancel()
+    assert asked == [name, f"{name} cancelled"]
+
+
+def test_a_killed_engine_reads_nothing() -> None:
+    asked: list[str] = []
+    engine = AutoEngine(lambda: Noting("inline", asked), lambda: Noting("session", asked))
+    engine.cancel()
+    with pytest.raises(WindowError, match="cancelled"):
+        engine.ingest(plan_of(1), Staging("w", "a", ""), lambda _: None)
+    assert asked == []

@@ -1,0 +1,221 @@
+"""Windows that tasks read by their own means: planned, handed over, committed, each once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from tests.provider.contexts import accept, fake_context
+from tubemq_client import OffsetRange, Partition, Record
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.errors import ConfigError
+from tubemq_provider.assets import offsets_asset
+from tubemq_provider.decorators import tubemq_window_task
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.operators.consume import TubeMQConsumeOperator
+from tubemq_provider.operators.planning import (
+    TubeMQCommitWindowOperator,
+    TubeMQPlanWindowOperator,
+)
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60), pytest.mark.usefixtures("hook")]
+
+TOPIC = "orders"
+ASSET = offsets_asset("test", TOPIC, "report")
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> dict[str, Any]:
+    return {
+        "topic": TOPIC,
+        "group": "report",
+        "cluster": "test",
+        "markers": str(tmp_path / "done"),
+        "initial_position": "earliest",
+    }
+
+
+def execute(task: Any, context: Any) -> Any:
+    """Run `task` outside of Airflow's task runner, which its guard would refuse."""
+    method = type(task).execute
+    return getattr(method, "__wrapped__", method)(task, context)
+
+
+def send(mq: EmbeddedTubeMQ, hook: TubeMQHook, *bodies: bytes, key: str = "1:0") -> None:
+    partition = Partition.from_key(TOPIC, key)
+    list(hook.produce(TOPIC, [Record(body, partition=partition) for body in bodies]))
+    for broker_id in (1, 2):
+        for store in (0, 1):
+            mq.broker(broker_id).store(TOPIC, store).flush()
+
+
+def test_a_function_gets_every_record_of_a_window_once(
+    mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
+) -> None:
+    calls: list[tuple[list[bytes], str, str]] = []
+
+    def store(messages: list[Any], run_id: str, window: Any) -> int:
+        calls.append(([m.body for m in messages], run_id, window.window_id))
+        return len(calls)
+
+    kept: dict[Any, Any] = {}
+    task = TubeMQConsumeOperator(task_id="c", apply_function=store, batch_size=2, **given)
+    send(mq, hook, b"a", b"b", b"c")
+    context = fake_context(task, kept)
+    done = execute(task, context)
+    accept(context, kept)
+    assert [bodies for bodies, _, _ in calls] == [[b"a", b"b"], [b"c"]]
+    assert (done["total"], done["returned"]) == (3, 2)
+    assert {window_id for _, _, window_id in calls} == {done["window_id"]}
+    assert execute(task, fake_context(task, kept))["replayed"], "a retry calls nobody"
+    assert execute(task, fake_context(task, kept, run="r2"))["empty"]
+    assert len(calls) == 2
+    send(mq, hook, b"d")
+    assert execute(task, fake_context(task, kept, run="r3"))["total"] == 1
+    assert calls[-1][0] == [b"d"]
+
+
+def test_a_function_that_fails_gets_the_same_window_again(
+    mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
+) -> None:
+    seen: list[list[bytes]] = []
+
+    def once_down(messages: list[Any]) -> None:
+        seen.append([m.body for m in messages])
+        if len(seen) == 1:
+            raise OSError("the database is down")
+
+    kept: dict[Any, Any] = {}
+    task = TubeMQConsumeOperator(task_id="c", apply_function=once_down, **given)
+    send(mq, hook, b"a")
+    with pytest.raises(OSError, match="down"):
+        execute(task, fake_context(task, kept))
+    send(mq, hook, b"b")
+    execute(task, fake_context(task, kept, run="another"))
+    assert seen == [[b"a"], [b"a"]]
+
+
+def test_own_tasks_stand_between_plan_and_commit(
+    mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
+) -> None:
+    kept: dict[Any, Any] = {}
+
+    def planning(run: str) -> Any:
+        task = TubeMQPlanWindowOperator(task_id="plan", **given)
+        context = fake_context(task, kept, run=run)
+        document = execute(task, context)
+        accept(context, kept)
+        return document
+
+    send(mq, hook, b"a", b"b")
+    planned = planning("r1")
+    assert not kept.get("events"), "nothing is accepted before it is committed"
+    assert planned["ranges"]["1:0"] == [0, 56]
+    assert planned["ending_offsets"][TOPIC]["1:0"] == 56
+    send(mq, hook, b"later")
+    assert planning("r2") == planned, "a run that died leaves its window to the next"
+    ranges = {
+        key: OffsetRange(Partition.from_key(TOPIC, key), *bounds)
+        for key, bounds in planned["ranges"].items()
+    }
+    read = {key: list(hook.read_range(found, group="report")) for key, found in ranges.items()}
+    records = {key: len(messages) for key, messages in read.items()}
+    commit = TubeMQCommitWindowOperator(task_id="commit", plan=planned, records=records, **given)
+    context = fake_context(commit, kept)
+    done = execute(commit, context)
+    accept(context, kept)
+    assert (done["window_id"], done["total"]) == (planned["window_id"], 2)
+    assert kept["events"][ASSET][0]["tubemq"]["position"]["next"]["1:0"] == 56
+    assert execute(commit, fake_context(commit, kept))["replayed"]
+    assert planning("r3")["ranges"]["1:0"] == [56, 84]
+
+
+def test_counts_of_a_window_that_is_not_next_are_refused(
+    mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
+) -> None:
+    kept: dict[Any, Any] = {}
+    plan = TubeMQPlanWindowOperator(task_id="plan", **given)
+    send(mq, hook, b"a", b"b")
+    planned = execute(plan, fake_context(plan, kept))
+
+    def commit(plan: Any, records: Any) -> Any:
+        task = TubeMQCommitWindowOperator(task_id="commit", plan=plan, records=records, **given)
+        return execute(task, fake_context(task, kept))
+
+    with pytest.raises(AirflowFailException, match="counts are of another window"):
+        commit({**planned, "hash": "f" * 64}, {"1:0": 2})
+    with pytest.raises(Exception, match="1:0 has 3 records, but at most 2 fit"):
+        commit(planned, {"1:0": 3})
+    with pytest.raises(AirflowFailException, match="not the XCom of a TubeMQPlanWindowOperator"):
+        commit(None, {})
+    with pytest.raises(AirflowFailException, match="not counts by partition"):
+        commit(planned, 2)
+    assert commit(planned, {"1:0": 2})["total"] == 2
+
+
+def test_nothing_to_read_skips_what_comes_after(given: dict[str, Any]) -> None:
+    plan = TubeMQPlanWindowOperator(task_id="plan", **given)
+    with pytest.raises(AirflowSkipException, match="nothing to read"):
+        execute(plan, fake_context(plan, {}))
+    lenient = TubeMQPlanWindowOperator(task_id="plan", skip_if_empty=False, **given)
+    assert execute(lenient, fake_context(lenient, {}))["window_id"] is None
+
+
+def test_the_commit_of_a_plan_has_its_arguments(given: dict[str, Any]) -> None:
+    with DAG("d", schedule=None):
+        plan = TubeMQPlanWindowOperator(task_id="plan", max_records=5, **given)
+        commit = plan.committed(records={"1:0": 1})
+    assert commit.upstream_task_ids == {"plan"}
+    for name in ("topic", "group", "cluster", "sink", "max_records", "initial_position", "mode"):
+        assert getattr(commit, name) == getattr(plan, name)
+    assert commit.outlets[0] == ASSET
+
+
+def test_a_decorated_function_gets_the_window(
+    mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
+) -> None:
+    @tubemq_window_task(**given)
+    def report(factor: int, window: Any, run_id: Any = None) -> dict[str, Any]:
+        bodies = [m.body.decode() for m in window.messages()]
+        return {"bodies": bodies * factor, "run": run_id}
+
+    with DAG("d", schedule=None) as dag:
+        report(2)
+    task: Any = dag.get_task("report")
+    send(mq, hook, b"a")
+    kept: dict[Any, Any] = {}
+    done = execute(task, fake_context(task, kept))
+    assert done["returned"] == {"bodies": ["a", "a"], "run": "r1"}
+    assert done["total"] == 1
+    assert execute(task, fake_context(task, kept))["returned"] is None, "it is done"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"markers": None}, "markers is needed"),
+        ({"path": "/lake"}, "path has no effect"),
+        ({"engine": "session"}, "engine has no effect"),
+        ({"markers": "done"}, "relative"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"group": "{{ ds }}"}, "group: cannot be a template"),
+    ],
+)
+def test_mistakes_show_when_the_dag_is_parsed(
+    wrong: dict[str, Any], said: str, given: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        TubeMQConsumeOperator(task_id="c", apply_function=print, **{**given, **wrong})
+
+
+def test_a_function_without_a_place_for_the_window_is_refused(given: dict[str, Any]) -> None:
+    @tubemq_window_task(**given)
+    def report() -> None:
+        """Reads nothing."""
+
+    with pytest.raises(TypeError, match="must have a parameter 'window'"):
+        report()

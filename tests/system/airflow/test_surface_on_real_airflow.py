@@ -1,0 +1,68 @@
+"""Operators beside the ingest in a real Airflow: own tasks between plan and commit, links."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devkit.airflow.stack import AirflowStack
+from tests.system.airflow.conftest import TOPIC, Cluster
+
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def links(airflow: AirflowStack, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
+    path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/links"
+    found: dict[str, Any] = airflow.api.call("GET", path)["extra_links"]
+    return found
+
+
+def test_own_tasks_read_a_planned_window_and_the_commit_moves_progress(
+    airflow: AirflowStack, cluster: Cluster, lakes: Path
+) -> None:
+    dag_id = "tubemq_plan_read_commit"
+    cluster.produce(TOPIC, [f"own {n}" for n in range(10)])
+    airflow.wait_for_dags([dag_id])
+    airflow.api.pause(dag_id, paused=False)
+    run_id = airflow.run_dag(dag_id)
+    plan = airflow.api.xcom(dag_id, run_id, "plan")
+    done = airflow.api.xcom(dag_id, run_id, "commit")
+    counted = json.loads((lakes / "reports" / f"{plan['window_id']}.json").read_text())
+    assert done["total"] == sum(counted.values()) == sum(cluster.sent[TOPIC].values())
+    assert done["window_id"] == plan["window_id"]
+    events = airflow.api.asset_events("tubemq:test/orders/own_tasks")
+    assert [event["source_task_id"] for event in events] == ["commit"]
+    found = links(airflow, dag_id, run_id, "commit")
+    assert found["Offsets"].endswith("/assets?name_pattern=tubemq%3Atest%2Forders%2Fown_tasks")
+    assert "admin_query_topic_info&topicName=orders" in found["Topic"]
+    # Nothing new: what comes after the plan is skipped.
+    run_id = airflow.run_dag(dag_id)
+    assert airflow.api.task(dag_id, run_id, "commit")["state"] == "skipped"
+
+
+def test_a_function_is_given_a_window(airflow: AirflowStack, cluster: Cluster, lakes: Path) -> None:
+    dag_id = "tubemq_window_function"
+    cluster.produce(TOPIC, ["of a function"])
+    airflow.wait_for_dags([dag_id])
+    airflow.api.pause(dag_id, paused=False)
+    run_id = airflow.run_dag(dag_id)
+    done = airflow.api.xcom(dag_id, run_id, "report")
+    assert done["total"] == sum(cluster.sent[TOPIC].values())
+    assert done["returned"] == done["bytes"]
+    airflow.api.clear(dag_id, run_id, "report")
+    airflow.expect_success(dag_id, run_id)
+    assert airflow.api.xcom(dag_id, run_id, "report")["replayed"]
+
+
+def test_the_alert_on_lag_looks_and_is_content_below_its_limit(
+    airflow: AirflowStack, cluster: Cluster
+) -> None:
+    dag_id = "tubemq_lag_alert"
+    airflow.wait_for_dags([dag_id])
+    airflow.api.pause(dag_id, paused=False)
+    run_id = airflow.run_dag(dag_id)
+    assert airflow.api.xcom(dag_id, run_id, "lag")["asset"] == "tubemq:test/orders/lake_follow"
+    airflow.api.pause(dag_id, paused=True)

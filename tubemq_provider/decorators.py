@@ -1,0 +1,89 @@
+"""``@task.tubemq_window``: a function that is given a planned window, and reads it as it likes.
+
+The function between plan and commit, in one task: the window is frozen before it is called, and
+noted as done when it returns. This module must not know how windows are planned.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.bases.decorator import DecoratedOperator, determine_kwargs, task_decorator_factory
+
+from tubemq_provider.operators.consume import TubeMQWindowOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.sdk.bases.decorator import TaskDecorator
+
+    from tubemq_provider.engines.function import FunctionEngine, PlannedWindow
+    from tubemq_provider.ingest.job import IngestJob
+    from tubemq_provider.offsets.choose import TaskStore
+
+__all__ = ["tubemq_window_task"]
+
+_WINDOW = "window"
+
+
+class _WindowDecoratedOperator(DecoratedOperator, TubeMQWindowOperator):
+    """Calls the decorated function with `window`, its own arguments, and what it names of the
+    context."""
+
+    custom_operator_name = "@task.tubemq_window"
+    template_fields: Sequence[str] = (
+        *DecoratedOperator.template_fields,
+        *TubeMQWindowOperator.template_fields,
+    )
+    template_fields_renderers = {  # noqa: RUF012 - Airflow's declaration
+        **DecoratedOperator.template_fields_renderers,
+        **TubeMQWindowOperator.template_fields_renderers,
+    }
+
+    def __init__(self, *, python_callable: Callable[..., Any], **kwargs: Any) -> None:
+        signature = inspect.signature(python_callable)
+        if _WINDOW not in signature.parameters:
+            raise TypeError(
+                f"@task.tubemq_window: {python_callable.__name__} must have a parameter "
+                f"{_WINDOW!r}, which gets the planned window"
+            )
+        # Whoever calls it in a Dag does not give it.
+        found = [
+            p.replace(default=None) if p.name == _WINDOW else p
+            for p in signature.parameters.values()
+        ]
+        python_callable.__signature__ = signature.replace(parameters=found)  # type: ignore[attr-defined]
+        super().__init__(python_callable=python_callable, **kwargs)
+        self._engine: FunctionEngine | None = None
+
+    def execute(self, context: Context) -> Any:
+        """The result of the window, with what the function returned."""
+        document = TubeMQWindowOperator.execute(self, context)
+        return {**document, "returned": self._engine.returned if self._engine else None}
+
+    def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:  # noqa: ARG002
+        def call(window: PlannedWindow) -> Any:
+            given = {**context, **self.op_kwargs, _WINDOW: window}
+            named = determine_kwargs(self.python_callable, self.op_args, given)
+            return self.python_callable(*self.op_args, **named)
+
+        self._engine = job.hand_to(call)
+
+
+def tubemq_window_task(
+    python_callable: Callable[..., Any] | None = None, **kwargs: Any
+) -> TaskDecorator:
+    """Turn a function into a task that is given one window of a topic, each record once.
+
+    ``@task.tubemq_window(topic="orders", group="report", markers="/lake/done", …)`` takes the
+    arguments of `TubeMQWindowOperator`. The function must read the whole window
+    (``window.messages()``, ``window.batches()``, ``window.to_pandas()``), or return how many
+    records it has read of each partition, ``{"1:0": 100}``. Its value is ``returned`` in XCom.
+    """
+    return task_decorator_factory(
+        python_callable=python_callable,
+        multiple_outputs=False,
+        decorated_operator_class=_WindowDecoratedOperator,
+        **kwargs,
+    )

@@ -1,0 +1,179 @@
+"""`TubeMQPlanWindowOperator` and `TubeMQCommitWindowOperator`: your own tasks between two of ours.
+
+The first freezes which offsets the next window is, the second notes that it is done and moves the
+progress. What is between reads exactly those offsets, by its own means: Spark, pandas, another
+service. If it fails, or the Dag run dies, the next one is given the same window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.assets import sink_asset
+from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.operators.consume import TubeMQWindowOperator
+from tubemq_provider.windows.plan import WindowPlan
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from tubemq_provider.ingest.job import IngestJob
+    from tubemq_provider.offsets.choose import TaskStore
+
+__all__ = ["TubeMQCommitWindowOperator", "TubeMQPlanWindowOperator"]
+
+_SHOWN: Final = 1_000
+"""XCom has the ranges of so many partitions; more do not fit."""
+
+
+class TubeMQPlanWindowOperator(TubeMQWindowOperator):
+    """Freeze the next window of `group`, and say which offsets it is.
+
+    Arguments are those of `TubeMQWindowOperator`. With nothing to read the task is skipped, and
+    what comes after it; likewise if the window is done already. `skip_if_empty=False` makes it a
+    success with ``window_id`` None.
+
+    XCom: ``{"window_id", "hash", "topic", "group", "start", "end", "entries", "partitions",
+    "ranges": {"1:0": [0, 2800]}, "starting_offsets", "ending_offsets"}``: ranges are half open,
+    `entries` an upper bound on records; the last two are what the Spark source takes under these
+    names. Above 1 000 partitions the task fails: let `TubeMQConsumeOperator` or
+    ``@task.tubemq_window`` read such a window.
+    """
+
+    ui_color = "#e6e0f2"
+
+    def __init__(self, *, skip_if_empty: bool = True, **kwargs: Any) -> None:
+        super().__init__(skip_if_empty=skip_if_empty, **kwargs)
+        if self.offset_store == "events":
+            raise ConfigError(
+                "offset_store='events' keeps no plan between two tasks; use asset_state or ledger",
+                subject="arguments",
+            )
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Take the steps that read nothing."""
+        failing = fatal_errors_fail_the_task(self.log, look_further=self._where_to_look())
+        with failing, ExitStack() as stack:
+            arguments, store, job = self._opened(context, stack)
+            narrator = job.narrator(self.log)
+            plan, marker = job.plan(
+                store,
+                attempt=str(context["ti"].id),
+                serialised=self._serialised,
+                observer=self.observer(context, narrator),
+            )
+            document = _document(plan)
+        # Nothing is accepted yet: the task that commits has the events.
+        task: Any = context["ti"].task
+        ours = [self.offsets_asset, sink_asset(arguments.destination)]
+        task.outlets = [asset for asset in task.outlets if asset not in ours]
+        if arguments.skip_if_empty and (plan is None or not plan.entries or marker is not None):
+            raise AirflowSkipException(
+                "there is nothing to read"
+                if plan is None or marker is None
+                else f"window {plan.window_id} is done already"
+            )
+        self.log.info("window %s: at most %s records", document["window_id"], document["entries"])
+        return document
+
+    def committed(
+        self, *, records: Any, task_id: str = "commit", **kwargs: Any
+    ) -> TubeMQCommitWindowOperator:
+        """The task that commits this one's windows, with the same arguments; see
+        `TubeMQCommitWindowOperator` for `records`."""
+        left_out = {"skip_if_empty", "path", "exactly_once", "staging_root", "engine", "source"}
+        left_out |= {"spark_conf", "landing", "target_file_bytes"}
+        same = {n: getattr(self, n) for n in IngestArguments.model_fields if n not in left_out}
+        same["tubemq_conn_id"] = self.tubemq_conn_id
+        return TubeMQCommitWindowOperator(
+            task_id=task_id, plan=self.output, records=records, **{**same, **kwargs}
+        )
+
+
+class TubeMQCommitWindowOperator(TubeMQWindowOperator):
+    """Note that a planned window is done, and move the progress of `group`.
+
+    :param plan: XCom of the planning task: ``plan_task.output``.
+    :param records: how many records were read of each partition, ``{"1:0": 100}``, as the tasks
+        between have counted them; held against the plan. Partitions left out had none.
+    :param size: bytes of their bodies, for events and metrics.
+
+    The other arguments must be those of the planning task; its method `committed` copies them.
+    Committed again, after a retry or a clear, the window is found done. Counts of another window
+    than the one that comes next fail the task.
+
+    XCom and events: as those of the ingest task.
+    """
+
+    template_fields: Sequence[str] = (
+        *TubeMQWindowOperator.template_fields,
+        "plan",
+        "records",
+        "size",
+    )
+    ui_color = "#d9ecd0"
+
+    def __init__(
+        self,
+        *,
+        plan: Mapping[str, Any] | Any,
+        records: Mapping[str, int] | Any,
+        size: int | str = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.records = records
+        self.size = size
+
+    def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:  # noqa: ARG002
+        """Give this task the plan of the other, as if a try of its own had made it."""
+        wanted: Any = self.plan
+        if not isinstance(wanted, Mapping) or not wanted.get("window_id"):
+            raise ConfigError(
+                f"plan is {wanted!r}, not the XCom of a TubeMQPlanWindowOperator that has found "
+                f"something to read",
+                subject="arguments",
+            )
+        if not isinstance(self.records, Mapping):
+            raise ConfigError(
+                f"records is {self.records!r}, not counts by partition such as {{'1:0': 100}}",
+                subject="arguments",
+            )
+        kept = store.load_task_plan() or store.load_plan(wanted["window_id"])
+        if kept is not None and WindowPlan.from_document(kept, where="plan").hash == wanted["hash"]:
+            store.store_task_plan(kept)
+        job.take_counts(wanted["hash"], dict(self.records), int(self.size))
+
+
+def _document(plan: WindowPlan | None) -> dict[str, Any]:
+    """What tasks between are given. Raises `ConfigError` if it is too large for XCom."""
+    if plan is None:
+        return {"window_id": None, "hash": None, "entries": 0, "partitions": 0, "ranges": {}}
+    if len(plan.ranges) > _SHOWN:
+        raise ConfigError(
+            f"window {plan.window_id} has {len(plan.ranges)} partitions; the ranges of more than "
+            f"{_SHOWN} do not fit into XCom: read it with TubeMQConsumeOperator or "
+            f"@task.tubemq_window",
+            subject="plan",
+        )
+    start, end = plan.time or (None, None)
+    return {
+        "window_id": plan.window_id,
+        "hash": plan.hash,
+        "topic": plan.topic,
+        "group": plan.group,
+        "start": start,
+        "end": end,
+        "entries": plan.entries,
+        "partitions": len(plan.ranges),
+        "ranges": {key: list(range_) for key, range_ in plan.ranges.items()},
+        "starting_offsets": {plan.topic: {key: at for key, (at, _) in plan.ranges.items()}},
+        "ending_offsets": {plan.topic: {key: at for key, (_, at) in plan.ranges.items()}},
+    }
