@@ -1,4 +1,4 @@
-"""Airflow assets of this provider: names, URIs, and the handler of the `tubemq://` scheme.
+"""Airflow assets of this provider: names, URIs, and the handler of their URIs.
 
 The *offsets asset* carries progress of one (cluster, topic, group); Airflow keys its state by the
 asset's name, so names are made here and nowhere else. `<cluster>` is an alias, never an address:
@@ -14,6 +14,7 @@ from airflow.sdk import Asset
 
 from tubemq_provider.sinks.factory import sink_uri
 from tubemq_provider.windows.plan import CLUSTER_PATTERN
+from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,15 +35,15 @@ GROUP = "tubemq"
 """The group under which Airflow sorts this provider's assets; names and URIs tell them apart."""
 
 
-def offsets_asset(cluster: str, topic: str, group: str) -> Asset:
-    """The asset that carries the progress of `group` on `topic`.
+def offsets_asset(cluster: str, topic: str, group: str, source: str = FIRST_SOURCE) -> Asset:
+    """The asset that carries the progress of `group` on `topic`; `source` is the topic's kind.
 
     The ingest task has it as inlet *and* outlet: Airflow lets a task read state and events of
     inlets only, and wipes the state of assets that are nothing but outlets when a Dag file is
     missing for a while. Raises `ValueError` for names that TubeMQ or a URI could not carry.
     """
-    name = f"tubemq:{cluster}/{topic}/{group}"
-    return Asset(name=name, uri=_uri(cluster, topic, group), group=GROUP)
+    name = f"{source}:{cluster}/{topic}/{group}"
+    return Asset(name=name, uri=_uri(cluster, topic, group, source), group=GROUP)
 
 
 def topic_asset(cluster: str, topic: str) -> Asset:
@@ -73,15 +74,17 @@ def sink_asset(spec: str) -> Asset:
 
 
 def to_openlineage(asset: Asset, lineage_context: object) -> Any:  # noqa: ARG001
-    """A topic as OpenLineage's dataset: namespace ``tubemq://<cluster>``, name ``<topic>``."""
+    """A topic as OpenLineage's dataset: namespace ``<kind>://<cluster>``, name ``<topic>``."""
     from airflow.providers.common.compat.openlineage.facet import Dataset
 
     parts = urlsplit(asset.uri)
-    return Dataset(namespace=f"tubemq://{parts.netloc}", name=unquote(parts.path.strip("/")))
+    return Dataset(
+        namespace=f"{parts.scheme}://{parts.netloc}", name=unquote(parts.path.strip("/"))
+    )
 
 
 def sanitize_uri(parts: SplitResult) -> SplitResult:
-    """Normalise `tubemq://<cluster>/<topic>[?group=<group>]`; Airflow calls it for the scheme.
+    """Normalise `<kind>://<cluster>/<topic>[?group=<group>]`; Airflow calls it for the schemes.
 
     Raises `ValueError` for anything else. The case of names is kept, as TubeMQ distinguishes it.
     """
@@ -101,6 +104,6 @@ def sanitize_uri(parts: SplitResult) -> SplitResult:
     return parts._replace(path=f"/{topic}", query=urlencode(query), fragment="")
 
 
-def _uri(cluster: str, topic: str, group: str | None) -> str:
+def _uri(cluster: str, topic: str, group: str | None, source: str = FIRST_SOURCE) -> str:
     query = f"?group={quote(group, safe='')}" if group else ""
-    return f"tubemq://{cluster}/{quote(topic, safe='')}{query}"
+    return f"{source}://{cluster}/{quote(topic, safe='')}{query}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 __all__ = ["get_provider_info"]
 
 _INTEGRATION = "Apache InLong TubeMQ"
+_ROCKETMQ = "Apache RocketMQ"
 
 
 def get_provider_info() -> dict[str, object]:
@@ -23,9 +24,11 @@ def get_provider_info() -> dict[str, object]:
                 "integration-name": _INTEGRATION,
                 "external-doc-url": "https://inlong.apache.org/docs/modules/tubemq/overview/",
                 "tags": ["service"],
-            }
+            },
+            _ROCKETMQ_INTEGRATION,
         ],
-        "hooks": _modules("hooks.tubemq", "hooks.admin"),
+        "hooks": _modules("hooks.tubemq", "hooks.admin")
+        + _modules("hooks.rocketmq", integration=_ROCKETMQ),
         "operators": _modules(
             "operators.ingest",
             "operators.sample",
@@ -33,23 +36,25 @@ def get_provider_info() -> dict[str, object]:
             "operators.consume",
             "operators.planning",
             "operators.offsets",
-        ),
+        )
+        + _modules("operators.rocketmq", integration=_ROCKETMQ),
         "cli": ["tubemq_provider.cli.definition.get_tubemq_commands"],
-        "sensors": _modules("sensors.lag", "sensors.ready"),
+        "sensors": _modules("sensors.lag", "sensors.ready")
+        + _modules("sensors.rocketmq", integration=_ROCKETMQ),
         "triggers": _modules("triggers.lag", "triggers.offsets"),
         "queues": ["tubemq_provider.queues.tubemq.TubeMQMessageQueueProvider"],
         "asset-uris": [_ASSET_URIS],
         "task-decorators": [_DECORATOR],
         "notifications": ["tubemq_provider.notifications.TubeMQNotifier"],
         "extra-links": [f"tubemq_provider.links.TubeMQ{name}Link" for name in _LINKS],
-        "connection-types": [_CONNECTION_TYPE],
+        "connection-types": [_CONNECTION_TYPE, _ROCKETMQ_CONNECTION],
     }
 
 
 _LINKS = ("Offsets", "Sink", "Topic", "Spark")
 
 _ASSET_URIS: dict[str, object] = {
-    "schemes": ["tubemq"],
+    "schemes": ["tubemq", "rocketmq"],
     "handler": "tubemq_provider.assets.sanitize_uri",
     "factory": "tubemq_provider.assets.create_asset",
     "to_openlineage_converter": "tubemq_provider.assets.to_openlineage",
@@ -61,9 +66,16 @@ _DECORATOR: dict[str, object] = {
 }
 
 
-def _modules(*names: str) -> list[dict[str, object]]:
+_ROCKETMQ_INTEGRATION: dict[str, object] = {
+    "integration-name": _ROCKETMQ,
+    "external-doc-url": "https://rocketmq.apache.org/docs/",
+    "tags": ["service"],
+}
+
+
+def _modules(*names: str, integration: str = _INTEGRATION) -> list[dict[str, object]]:
     modules = [f"tubemq_provider.{name}" for name in names]
-    return [{"integration-name": _INTEGRATION, "python-modules": modules}]
+    return [{"integration-name": integration, "python-modules": modules}]
 
 
 _CONN_FIELDS: dict[str, object] = {
@@ -147,4 +159,27 @@ _CONNECTION_TYPE: dict[str, object] = {
         "placeholders": {"host": "master1:8715,master2:8715"},
     },
     "conn-fields": _CONN_FIELDS,
+}
+
+_ROCKETMQ_CONNECTION: dict[str, object] = {
+    "connection-type": "rocketmq",
+    "hook-class-name": "tubemq_provider.hooks.rocketmq.RocketMQHook",
+    "hook-name": _ROCKETMQ,
+    "ui-field-behaviour": {
+        "hidden-fields": ["port", "schema"],
+        "relabeling": {"host": "Name servers", "login": "Access key", "password": "Secret key"},
+        "placeholders": {"host": "ns1:9876;ns2:9876"},
+    },
+    "conn-fields": {
+        name: field
+        for name, field in _CONN_FIELDS.items()
+        if name not in {"admin_url", "admin_token"}
+    }
+    | {
+        "security_token": {
+            "label": "Security token",
+            "description": "Of a temporary key.",
+            "schema": {"type": ["string", "null"], "format": "password"},
+        }
+    },
 }

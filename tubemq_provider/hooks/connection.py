@@ -17,7 +17,7 @@ from tubemq_client.config import ClientConfig, validated
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-__all__ = ["ConnectionConfig"]
+__all__ = ["ConnectionConfig", "extra_options", "host_list", "misplaced"]
 
 DEFAULT_ADMIN_PORT = 8080
 
@@ -54,16 +54,16 @@ class ConnectionConfig(ClientConfig):
         Raises `errors.ConfigError` that lists every problem and never repeats a secret.
         """
         subject = f"connection {connection.conn_id!r}"
-        problems = _misplaced(connection)
+        problems = misplaced(connection)
         if problems:
             raise errors.ConfigError(problems, subject=subject)
-        options: dict[str, Any] = {"cluster": connection.conn_id, "masters": _masters(connection)}
+        options: dict[str, Any] = {"cluster": connection.conn_id, "masters": host_list(connection)}
         if connection.login or connection.password:
             options["auth"] = {
                 "username": connection.login or "",
                 "password": connection.password or "",
             }
-        options.update(_extra(connection))
+        options.update(extra_options(connection))
         try:
             return validated(cls, options)
         except errors.ConfigError as exc:
@@ -88,7 +88,8 @@ class ConnectionConfig(ClientConfig):
         return tuple(f"http://{host}:{DEFAULT_ADMIN_PORT}" for host, _ in self.masters)
 
 
-def _misplaced(connection: Connection) -> list[str]:
+def misplaced(connection: Connection) -> list[str]:
+    """What stands where it would have no effect, or show."""
     problems = []
     if connection.schema:
         problems.append("schema: must be empty")
@@ -97,7 +98,7 @@ def _misplaced(connection: Connection) -> list[str]:
     return problems
 
 
-def _extra(connection: Connection) -> dict[str, Any]:
+def extra_options(connection: Connection) -> dict[str, Any]:
     """The extra fields that say something; those called ``tls_…`` as the members of `tls`, which
     any of them switches on."""
     given = {k: v for k, v in connection.extra_dejson.items() if v not in (None, "")}
@@ -112,7 +113,7 @@ def _is_on(value: object) -> bool:
     return value is True or str(value).lower() in {"true", "yes", "on", "1"}
 
 
-def _masters(connection: Connection) -> str:
+def host_list(connection: Connection) -> str:
     """The host field, which may hold a list; a URI with one address puts its port elsewhere."""
     host = connection.host or ""
     return f"{host}:{connection.port}" if connection.port and ":" not in host else host

@@ -77,6 +77,11 @@ class TubeMQHook(BaseHook):
         """The cluster's alias: the connection's field, or else the connection id."""
         return self.config.cluster
 
+    @property
+    def admin_url(self) -> str | None:
+        """The HTTP address of a master that the connection gives."""
+        return self.config.admin_url
+
     def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> TubeMQSource:
         """A topic as windows of `group` are planned from it and read. Connects to nothing yet;
         close it. Raises `errors.ConfigError` for a connection that is wrong."""

@@ -35,7 +35,7 @@ from tubemq_provider.windows.spaces import FIRST_SOURCE
 __all__ = ["IngestArguments", "begins_at_end", "place_problems", "says_latest"]
 
 Mode = Literal["cursor", "time"]
-Resolver = Literal["boundaries", "timeline", "history", "message_time", "explicit"]
+Resolver = Literal["boundaries", "timeline", "history", "message_time", "store_time", "explicit"]
 
 _CURSOR_ONLY = {
     "initial_position": None,
@@ -58,10 +58,10 @@ _TIME_ONLY = (
     "starting_offsets",
     "ending_offsets",
 )
-_OF_TIME = ("boundaries", "timeline", "history", "message_time")
+_OF_TIME = ("boundaries", "timeline", "history", "message_time", "store_time")
 _OF_RESOLVER = {
     "boundaries": ("boundaries",),
-    "late_allowance": ("timeline", "history", "message_time"),
+    "late_allowance": ("timeline", "history", "message_time", "store_time"),
     "history_group": ("history",),
     "message_zone": ("message_time",),
     "start": _OF_TIME,

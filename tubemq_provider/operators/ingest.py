@@ -38,7 +38,7 @@ from tubemq_provider.links import (
 from tubemq_provider.offsets.choose import TaskStore, store_for
 from tubemq_provider.operators.announce import announce, bounded
 from tubemq_provider.operators.intervals import refuse_interval, run_interval
-from tubemq_provider.operators.job import open_job
+from tubemq_provider.operators.job import SourceHook, open_job
 from tubemq_provider.operators.output import OutputArguments
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
@@ -303,9 +303,9 @@ class TubeMQSparkIngestOperator(OutputArguments):
         """The job of this try, on what the rendered arguments name; `stack` closes it."""
         self._warn_of_latest()
         arguments = parse(IngestArguments, self._arguments())
-        hook = TubeMQHook(self.tubemq_conn_id)
+        hook = self._hook()
         hook.expect_cluster(arguments.cluster)
-        self.admin_url = hook.config.admin_url
+        self.admin_url = hook.admin_url
         store = self._store(context)
         if arguments.mode == "cursor":
             refuse_interval(context, planned=lambda: store.load_task_plan() is not None)
@@ -315,6 +315,10 @@ class TubeMQSparkIngestOperator(OutputArguments):
             # The signal came before there was a job to cancel.
             job.cancel()
         return arguments, store, job
+
+    def _hook(self) -> SourceHook:
+        """What reads the connection."""
+        return TubeMQHook(self.tubemq_conn_id)
 
     def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:
         """Before the run begins; for operators that read the window by other means."""
@@ -346,7 +350,7 @@ class TubeMQSparkIngestOperator(OutputArguments):
         defaults = chosen.get("default_args") or {}
         self._serialise(given["mode"], given["offset_store"], {**defaults, **chosen})
         self._keep(given)
-        self.offsets_asset = offsets_asset(self.cluster, self.topic, self.group)
+        self.offsets_asset = offsets_asset(self.cluster, self.topic, self.group, self.source)
         self._declare_assets(self.sink or self.path or "")
 
     def _keep(self, given: Mapping[str, Any]) -> None:
@@ -406,10 +410,11 @@ class TubeMQSparkIngestOperator(OutputArguments):
         if self.offsets_asset not in self.inlets or self.offsets_asset not in self.outlets:
             # A mapped task, for which only its author can declare them.
             cap = ", and max_active_tis_per_dag=1" if self.mode == "cursor" else ""
+            kind = "" if self.source == FIRST_SOURCE else f", {self.source!r}"
             raise errors.ConfigError(
                 "the offsets asset must be inlet and outlet of the task: pass inlets=[a], "
                 f"outlets=[a]{cap} to .partial(), where a = tubemq_provider.assets.offsets_asset("
-                f"{self.cluster!r}, {self.topic!r}, {self.group!r})",
+                f"{self.cluster!r}, {self.topic!r}, {self.group!r}{kind})",
                 subject="assets",
             )
         return store_for(self.offset_store, context, self.offsets_asset)

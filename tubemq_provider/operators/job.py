@@ -5,26 +5,43 @@ Reads connections in the running task and opens nothing; the job is `ingest.job.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tubemq_provider.ingest.job import IngestJob, needs_interval
 from tubemq_provider.operators.destination import open_sink
 from tubemq_provider.operators.intervals import no_interval
 
 if TYPE_CHECKING:
-    from tubemq_provider.hooks.tubemq import TubeMQHook
     from tubemq_provider.ingest.arguments import IngestArguments
     from tubemq_provider.ingest.job import Interval
+    from tubemq_provider.sources.base import Source
     from tubemq_provider.windows.protocols import Document
 
-__all__ = ["open_job"]
+__all__ = ["SourceHook", "open_job"]
+
+
+class SourceHook(Protocol):
+    """What an ingest asks of a hook, whatever kind of source its connection leads to."""
+
+    @property
+    def admin_url(self) -> str | None:
+        """The HTTP address that the connection gives for looking at topics."""
+
+    def expect_cluster(self, cluster: str) -> None:
+        """Raise `errors.ConfigError` unless the connection's cluster is `cluster`."""
+
+    def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> Source:
+        """A topic as windows of `group` are planned from it and read."""
+
+    def get_connection(self, conn_id: str) -> Any:
+        """Any connection: the sink's."""
 
 
 def open_job(
     arguments: IngestArguments,
-    hook: TubeMQHook,
+    hook: SourceHook,
     interval: Interval,
     stack: ExitStack,
     *,

@@ -1,0 +1,147 @@
+"""RocketMQ as Dag authors meet it: connection, hook, operator and sensors on an embedded server."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketmq_client import Producer, PullConsumer
+from rocketmq_client.embedded import EmbeddedRocketMQ
+from tests.provider.contexts import accept, fake_context
+from tubemq_client.errors import ConfigError
+from tubemq_provider.assets import offsets_asset, sink_asset
+from tubemq_provider.hooks.rocketmq import RocketMQHook
+from tubemq_provider.operators.rocketmq import RocketMQIngestOperator
+from tubemq_provider.sensors.rocketmq import RocketMQLagSensor, RocketMQPartitionReadySensor
+from tubemq_provider.sinks.read import read_windows
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+
+@pytest.fixture
+def mq(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedRocketMQ]:
+    with EmbeddedRocketMQ(topics={"orders": 2}) as server:
+        host, port = server.name_server
+        connection = {
+            "conn_type": "rocketmq",
+            "host": f"{host}:{port}",
+            "extra": {"cluster": "test", "default_group": "look"},
+        }
+        monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", json.dumps(connection))
+        yield server
+
+
+def operator(root: Path, **arguments: Any) -> RocketMQIngestOperator:
+    given = {"topic": "orders", "group": "lake", "path": str(root / "lake"), "cluster": "test"}
+    return RocketMQIngestOperator(task_id="ingest", **{**given, **arguments})
+
+
+def execute(task: Any, context: Any) -> Any:
+    return type(task).execute.__wrapped__(task, context)
+
+
+def run(task: Any, kept: dict[Any, Any], number: str) -> Any:
+    context = fake_context(task, kept, run=number)
+    found = execute(task, context)
+    accept(context, kept)
+    return found
+
+
+def produce(mq: EmbeddedRocketMQ, count: int, **options: Any) -> None:
+    with Producer(mq.settings) as producer:
+        for number in range(count):
+            producer.send("orders", b"%d" % number, **options)
+
+
+def test_windows_follow_each_other_and_progress_shows_at_the_brokers(mq, tmp_path) -> None:
+    kept: dict[Any, Any] = {}
+    options = {"initial_position": "earliest", "commit_to_broker": True}
+    produce(mq, 30)
+    first = run(operator(tmp_path, **options), kept, "r1")
+    produce(mq, 12)
+    second = run(operator(tmp_path, **options), kept, "r2")
+    third = run(operator(tmp_path, **options), kept, "r3")
+
+    assert (first["total"], second["total"], third["empty"]) == (30, 12, True)
+    assert read_windows(tmp_path / "lake").count_rows() == 42
+    with PullConsumer(mq.settings, group="lake") as consumer:
+        committed = [consumer.committed(queue) for queue in consumer.queues("orders")]
+    assert sum(committed) == 42
+
+
+def test_a_window_of_time_is_what_brokers_stored_in_it(mq, tmp_path) -> None:
+    produce(mq, 10)
+    time.sleep(0.05)
+    middle = datetime.now(UTC)
+    time.sleep(0.05)
+    produce(mq, 5)
+    day = timedelta(days=1)
+    task = operator(tmp_path, mode="time", start=middle - day, end=middle)
+    assert task.resolver == "store_time"
+    time.sleep(3.5)
+    assert run(task, {}, "r1")["total"] == 10
+
+
+def test_filters_are_tags(mq, tmp_path) -> None:
+    produce(mq, 6, tags="kept")
+    produce(mq, 6, tags="left")
+    task = operator(tmp_path, filters=["kept"], initial_position="earliest")
+    assert run(task, {}, "r1")["total"] == 6
+
+
+def test_assets_are_of_their_own_kind(tmp_path) -> None:
+    task = operator(tmp_path)
+    asset = offsets_asset("test", "orders", "lake", "rocketmq")
+    assert asset.uri == "rocketmq://test/orders?group=lake"
+    assert (task.inlets, task.outlets) == ([asset], [asset, sink_asset(str(tmp_path / "lake"))])
+    assert "rocketmq_conn_id" in task.template_fields
+
+
+def test_mistakes_show_when_the_dag_is_parsed(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="broker name"):
+        operator(tmp_path, mode="time", starting_offsets={"1": 0}, ending_offsets={"broker-a:0": 5})
+
+
+def test_the_hook_looks_reads_and_sends(mq) -> None:
+    from rocketmq_client import OutgoingMessage, QueueRange
+
+    hook = RocketMQHook()
+    assert hook.test_connection() == (True, "brokers that answer: broker-a")
+    receipts = list(hook.produce("orders", [OutgoingMessage(b"a"), OutgoingMessage(b"b")]))
+    queue = receipts[0].queue
+    assert [m.body for m in hook.read_range(QueueRange(queue, 0, 1))] == [b"a"]
+    assert hook.lag("orders", {}).total == 2
+    hook.commit_group_offsets("orders", "lake", {queue.key: 1})
+    assert hook.group_offsets("orders", "lake")[queue] == 1
+
+
+def test_a_connection_is_judged_at_once_and_shows_no_secret(monkeypatch) -> None:
+    connection = {"conn_type": "rocketmq", "host": "", "password": "hidden", "schema": "x"}
+    monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", json.dumps(connection))
+    with pytest.raises(ConfigError, match="schema") as caught:
+        RocketMQHook().config  # noqa: B018
+    assert "hidden" not in str(caught.value)
+
+
+def test_sensors_wait_for_offsets_instants_and_lag(mq) -> None:
+    named = {"task_id": "wait", "topic": "orders"}
+    ready = RocketMQPartitionReadySensor(until_offsets={"broker-a:0": 3}, **named)
+    lag = RocketMQLagSensor(group="lake", min_records=5, **named)
+    early = RocketMQPartitionReadySensor(
+        until=(datetime.now(UTC) + timedelta(hours=1)).isoformat(), **named
+    )
+    assert not ready.poke({}).is_done
+    assert not lag.poke({}).is_done
+    produce(mq, 6)
+    assert ready.poke({}).is_done
+    found = lag.poke({})
+    assert (found.is_done, found.xcom_value["lag"]) == (True, 6)
+    assert not early.poke({}).is_done
+    with pytest.raises(ConfigError, match="broker name"):
+        RocketMQPartitionReadySensor(until_offsets={"1": 3}, **named)

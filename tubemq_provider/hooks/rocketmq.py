@@ -1,0 +1,199 @@
+"""`RocketMQHook`: an Airflow connection of type `rocketmq` turned into clients and answers.
+
+Each method opens a client, asks and closes it, as the other hook does. Nothing secret is logged or
+shown by `repr`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+from pydantic import Field
+
+from rocketmq_client import errors
+from rocketmq_client.config import ClientConfig
+from rocketmq_client.sync import Admin, Metadata, Producer, RangeReader
+from tubemq_client.config import validated
+from tubemq_provider.hooks.connection import extra_options, host_list, misplaced
+from tubemq_provider.sources.rocketmq.reading import reader_group
+from tubemq_provider.sources.rocketmq.source import RocketMQSource
+from tubemq_provider.sources.rocketmq.space import SPACE
+from tubemq_provider.windows.lag import Lag, lag_between
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from airflow.sdk import Connection
+
+    from rocketmq_client.model import (
+        ClientSettings,
+        Message,
+        OutgoingMessage,
+        Queue,
+        QueueEnds,
+        QueueRange,
+        SendReceipt,
+    )
+
+__all__ = ["RocketMQConnection", "RocketMQHook"]
+
+
+class RocketMQConnection(ClientConfig):
+    """What a connection says: how to reach the cluster, and what the cluster is called."""
+
+    cluster: str = Field(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$",
+        description="alias that names the cluster in assets and window ids",
+    )
+    default_group: str | None = Field(None, description="group for look-ups not told one")
+
+    @classmethod
+    def from_connection(cls, connection: Connection) -> RocketMQConnection:
+        """The model for an Airflow connection; its `cluster` defaults to the connection id.
+
+        Raises `errors.ConfigError` that lists every problem and never repeats a secret.
+        """
+        subject = f"connection {connection.conn_id!r}"
+        if problems := misplaced(connection):
+            raise errors.ConfigError(problems, subject=subject)
+        options: dict[str, Any] = {
+            "cluster": connection.conn_id,
+            "name_servers": host_list(connection),
+            **extra_options(connection),
+        }
+        token = options.pop("security_token", None)
+        if connection.login or connection.password:
+            options["auth"] = {
+                "access_key": connection.login or "",
+                "secret_key": connection.password or "",
+                **({"security_token": token} if token else {}),
+            }
+        try:
+            return validated(cls, options)
+        except errors.ConfigError as exc:
+            raise errors.ConfigError(exc.problems, subject=subject) from None
+
+
+class RocketMQHook(BaseHook):
+    """Reads the connection `rocketmq_conn_id` and speaks to its cluster. Methods block.
+
+    :param rocketmq_conn_id: id of a connection of type ``rocketmq``.
+    """
+
+    conn_name_attr = "rocketmq_conn_id"
+    default_conn_name = "rocketmq_default"
+    conn_type = "rocketmq"
+    hook_name = "Apache RocketMQ"
+
+    def __init__(self, rocketmq_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.rocketmq_conn_id = rocketmq_conn_id
+
+    def __repr__(self) -> str:
+        return f"RocketMQHook({self.rocketmq_conn_id!r})"
+
+    @cached_property
+    def config(self) -> RocketMQConnection:
+        """The validated connection. Raises `errors.ConfigError` that lists every problem."""
+        return RocketMQConnection.from_connection(self.get_connection(self.rocketmq_conn_id))
+
+    def get_conn(self) -> Metadata:
+        """A client for look-ups; a context manager that the caller closes."""
+        return Metadata(self.get_settings(), group=reader_group(self._group(None)))
+
+    def get_settings(self) -> ClientSettings:
+        """The plain settings that every client of `rocketmq_client` runs on."""
+        return self.config.settings()
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's alias: the connection's field, or else the connection id."""
+        return self.config.cluster
+
+    @property
+    def admin_url(self) -> str | None:
+        """Brokers have no pages."""
+        return None
+
+    def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> RocketMQSource:
+        """A topic as windows of `group` are planned from it and read; filters are tags. Connects to
+        nothing yet; close it. Raises `errors.ConfigError` for a connection that is wrong."""
+        return RocketMQSource(
+            self.get_settings(), identity=self.cluster, topic=topic, group=group, tags=filters
+        )
+
+    def expect_cluster(self, cluster: str) -> None:
+        """Raise `errors.ConfigError` unless the connection's cluster is `cluster`: assets are named
+        when a Dag is parsed, before any connection may be read."""
+        if self.cluster != cluster:
+            raise errors.ConfigError(
+                f"connection {self.rocketmq_conn_id!r} says cluster {self.cluster!r}, the task "
+                f"says {cluster!r}: pass cluster={self.cluster!r} to the task",
+                subject="cluster",
+            )
+
+    # Looking
+
+    def partitions(self, topic: str) -> Mapping[Queue, bool]:
+        """The queues of `topic` that can be read. Raises `errors.UnknownTopic`."""
+        with self.source(topic, self._group(None)) as source:
+            return source.partitions()
+
+    def ends(self, topic: str, *, stable: bool = True) -> Mapping[Queue, QueueEnds]:
+        """Minimum and end offsets; `stable` ends are on the brokers' disks."""
+        with self.source(topic, self._group(None)) as source:
+            return source.ends("stable" if stable else "latest")
+
+    def offset_at(self, topic: str, instant: datetime) -> Mapping[str, int]:
+        """By queue key the first offset stored at or after `instant`. Raises `WindowNotReady` while
+        an earlier record may still come."""
+        with self.source(topic, self._group(None)) as source:
+            return source.offsets_at(instant)
+
+    def lag(self, topic: str, positions: Mapping[Queue, int | None], *, stable: bool = True) -> Lag:
+        """Records between `positions` and the ends."""
+        return lag_between(self.ends(topic, stable=stable), positions, SPACE)
+
+    def group_offsets(self, topic: str, group: str) -> dict[Queue, int | None]:
+        """What brokers keep for `group`; None where it never committed."""
+        with self.get_conn() as client:
+            return client.group_offsets(topic, group)
+
+    def commit_group_offsets(self, topic: str, group: str, offsets: Mapping[str, int]) -> None:
+        """Tell brokers that `group` has read up to `offsets`, by queue key."""
+        with self.source(topic, group) as source:
+            source.mirror(offsets)
+
+    # Moving records
+
+    def read_range(
+        self, range_: QueueRange, *, group: str | None = None, **policy: Any
+    ) -> Iterator[Message]:
+        """Every record of `range_` once. `policy` is what `RangeReader` takes: tags …"""
+        name = reader_group(self._group(group))
+        with RangeReader(self.get_settings(), group=name, **policy) as reader:
+            for batch in reader.read(range_):
+                yield from batch.messages()
+
+    def produce(self, topic: str, records: Iterable[OutgoingMessage]) -> Iterator[SendReceipt]:
+        """Send records, yielding receipts in their order."""
+        with Producer(self.get_settings()) as client:
+            for record in records:
+                yield from client.send_batch(topic, [record])
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Ask a name server which brokers there are, and each master for a sign of life."""
+        try:
+            with Admin(self.get_settings()) as admin:
+                brokers = admin.brokers().brokers
+                for name in brokers:
+                    admin.runtime_info(name)
+        except errors.RocketMQError as exc:
+            return False, str(exc)
+        return bool(brokers), f"brokers that answer: {', '.join(sorted(brokers)) or 'none'}"
+
+    def _group(self, group: str | None) -> str:
+        return group or self.config.default_group or "rocketmq_look"

@@ -1,0 +1,80 @@
+"""`RocketMQIngestOperator`: one window of a RocketMQ topic into a sink, exactly once.
+
+The ingest operator of the other kind of source with another connection, and nothing else: planning,
+retries, stores, sinks and what is told of a window are the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tubemq_provider.hooks.rocketmq import RocketMQHook
+from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tubemq_provider.operators.job import SourceHook
+
+__all__ = ["RocketMQIngestOperator"]
+
+
+class RocketMQIngestOperator(TubeMQSparkIngestOperator):
+    """Write one window of `topic` into a sink: each record once, retried or not.
+
+    Takes the arguments of `TubeMQSparkIngestOperator`, with these differences. Partitions are
+    queues (``broker-a:0``), offsets count records, `filters` are tags. Progress lives on the
+    offsets asset ``rocketmq:<cluster>/<topic>/<group>``. Brokers see ``<group>_reader``, which has
+    no members and commits nothing.
+
+    :param rocketmq_conn_id: the connection; also the cluster's alias unless `cluster` says another.
+    :param resolver: ``store_time`` (default of a time window without explicit offsets or
+        boundaries): the brokers' own time of storing. ``boundaries``, ``timeline`` and ``explicit``
+        as for the other source.
+    :param late_allowance: how long past an instant every broker's clock must be before a boundary
+        there is final; two seconds at least.
+    :param commit_to_broker: also commit where the group goes on as its offsets at the brokers.
+    :param engine: ``inline`` (default): no JVM.
+    """
+
+    template_fields: Sequence[str] = (
+        *(name for name in TubeMQSparkIngestOperator.template_fields if name != "tubemq_conn_id"),
+        "rocketmq_conn_id",
+    )
+    ui_color = "#f6d9c6"
+    source = "rocketmq"
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        group: str,
+        rocketmq_conn_id: str = RocketMQHook.default_conn_name,
+        cluster: str | None = None,
+        mode: str = "cursor",
+        resolver: str | None = None,
+        engine: str = "inline",
+        **kwargs: Any,
+    ) -> None:
+        self.rocketmq_conn_id = rocketmq_conn_id
+        told = ("boundaries", "starting_offsets", "ending_offsets")
+        if mode == "time" and resolver is None and not any(kwargs.get(name) for name in told):
+            resolver = "store_time"
+        super().__init__(
+            topic=topic,
+            group=group,
+            cluster=cluster or rocketmq_conn_id,
+            mode=mode,
+            resolver=resolver,
+            engine=engine,
+            **kwargs,
+        )
+
+    def _hook(self) -> SourceHook:
+        return RocketMQHook(self.rocketmq_conn_id)
+
+    def _where_to_look(self) -> str:
+        return (
+            f"topic {self.topic!r}, group {self.group!r}; look further with: airflow connections "
+            f"test {self.rocketmq_conn_id}"
+        )
