@@ -54,9 +54,9 @@ class MetadataFace(ClientFace):
         return store_ends(wanted, found.brokers, group, stable=stable, access=access)
 
     def _reachable_ends(
-        self, topic: str, group: str, *, stable: bool
+        self, topic: str, group: str, metadata: TopicMetadata | None, *, stable: bool
     ) -> Conversation[ReachableEnds]:
-        found = yield from self._asking(topic, group)
+        found = metadata or (yield from self._asking(topic, group))
         return (yield from reachable_ends(found, group, stable=stable, access=self._session.access))
 
 

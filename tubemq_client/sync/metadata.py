@@ -52,9 +52,9 @@ class Metadata(MetadataFace, BlockingClient):
         found = metadata or self.topic(topic, group)
         return self._driver.run(self._ends(found, group, partitions, stable=stable))
 
-    def reachable_ends(self, topic: str, group: str, *, stable: bool = True) -> ReachableEnds:
-        """`ends` of all partitions whose brokers answer; those that are away are named instead.
-
-        Raises the error of a broker if none answers.
-        """
-        return self._driver.run(self._reachable_ends(topic, group, stable=stable))
+    def reachable_ends(
+        self, topic: str, group: str, *, stable: bool = True, metadata: TopicMetadata | None = None
+    ) -> ReachableEnds:
+        """`ends` of all partitions (of `metadata`, if given) whose brokers answer, and which of
+        them are away. Raises the error of a broker if none answers."""
+        return self._driver.run(self._reachable_ends(topic, group, metadata, stable=stable))

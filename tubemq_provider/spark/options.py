@@ -63,6 +63,7 @@ OPTIONS = (
     Option("minPartitions"),
     Option("maxOffsetsPerPartition", ("maxRecordsPerPartition",), "500000"),
     Option("failOnDataLoss", (), "true"),
+    Option("unreachablePartitions", (), "fail"),
     Option("corruptRecords", (), "fail"),
     Option("batchBytes", (), str(4 * 1024 * 1024)),
     Option("readTimeoutMs", ("kafkaConsumer.pollTimeoutMs",), "60000"),
@@ -114,6 +115,7 @@ class ReadOptions:
     min_partitions: int | None
     max_entries: int
     fail_on_data_loss: bool
+    skip_unreachable: bool
     corrupt_records: str
     batch_bytes: int
     read_timeout_ms: int
@@ -177,6 +179,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         min_partitions=values.integer("minPartitions", low=1, high=100_000),
         max_entries=values.number("maxOffsetsPerPartition", low=1),
         fail_on_data_loss=values.flag("failOnDataLoss"),
+        skip_unreachable=values.choice("unreachablePartitions", ("fail", "skip")) == "skip",
         corrupt_records=values.choice("corruptRecords", ("fail", "drop")),
         batch_bytes=values.number("batchBytes", low=1, high=1 << 30),
         read_timeout_ms=values.number("readTimeoutMs", low=1),

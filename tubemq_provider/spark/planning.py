@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from tubemq_client.model import ClientSettings
     from tubemq_client.sync import Metadata
     from tubemq_provider.windows.spaces import Ends as KnownEnds
+
+_LOG = logging.getLogger(__name__)
 
 __all__ = ["Ends", "PlannedRead", "plan_read", "resolve_ranges", "wanted_partitions"]
 
@@ -65,12 +68,13 @@ class PlannedRead:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What brokers said: the fsynced ends, the ends in memory where those were asked for, and where
-    times lie."""
+    """What brokers said: the fsynced ends, the ends in memory where those were asked for, where
+    times lie, and which partitions have a broker that does not answer, with the reason."""
 
     stable: Mapping[Partition, KnownEnds]
     latest: Mapping[Partition, KnownEnds]
     places: Mapping[tuple[Partition, At], Place] = field(default_factory=dict)
+    away: Mapping[Partition, str] = field(default_factory=dict)
 
 
 def plan_read(options: ReadOptions, settings: ClientSettings) -> PlannedRead:
@@ -104,6 +108,7 @@ def _plan(options: ReadOptions, settings: ClientSettings) -> PlannedRead:
             return PlannedRead(tuple(found), seed, ranges, brokers, settings)
         partitions = wanted_partitions(options, known)
         ends = _look_up(metadata, options, partitions, found)
+        partitions = _reached(options, partitions, ends)
     ranges = resolve_ranges(options, partitions, ends)
     return PlannedRead(tuple(found), _seed(ranges), ranges, brokers, settings)
 
@@ -167,19 +172,46 @@ def _look_up(
     partitions: tuple[Partition, ...],
     topics: Mapping[str, TopicMetadata],
 ) -> Ends:
+    away: dict[Partition, str] = {}
+
     def ends(*, stable: bool) -> dict[Partition, KnownEnds]:
         found: dict[Partition, KnownEnds] = {}
         for topic, known in topics.items():
-            chosen = [partition for partition in partitions if partition.topic == topic]
-            if chosen:
-                found |= metadata.ends(topic, options.group, chosen, stable=stable, metadata=known)
+            asked = {p: ready for p, ready in known.partitions.items() if p in chosen}
+            if asked:
+                part = replace(known, partitions=asked)
+                told = metadata.reachable_ends(topic, options.group, stable=stable, metadata=part)
+                found |= told
+                away.update(told.away)
         return found
 
+    chosen = frozenset(partitions)
     stable = ends(stable=True)
     bounds = [bound_of(options.end, partition) for partition in partitions]
     needs_latest = any(bound == LATEST or isinstance(bound, int) for bound in bounds)
-    places = _places(options, partitions, stable, topics)
-    return Ends(stable, ends(stable=False) if needs_latest else stable, places)
+    latest = ends(stable=False) if needs_latest else stable
+    here = tuple(partition for partition in partitions if partition not in away)
+    return Ends(stable, latest, _places(options, here, stable, topics), away)
+
+
+def _reached(
+    options: ReadOptions, partitions: tuple[Partition, ...], ends: Ends
+) -> tuple[Partition, ...]:
+    """The partitions whose brokers answer. Raises `errors.ConnectError` that names all others: a
+    read without them would lack their records, and nobody would see it."""
+    if not ends.away:
+        return partitions
+    lines = "".join(
+        f"\n  - partition {place.key} of topic {place.topic!r}: {reason}"
+        for place, reason in sorted(ends.away.items())
+    )
+    if not options.skip_unreachable:
+        raise errors.ConnectError(
+            f"brokers do not answer:{lines}\nread again when they are back, name the partitions to "
+            f"read with 'partitions', or set unreachablePartitions=skip to read without these"
+        )
+    _LOG.warning("the read is without partitions whose brokers do not answer:%s", lines)
+    return tuple(partition for partition in partitions if partition not in ends.away)
 
 
 def _places(

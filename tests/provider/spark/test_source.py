@@ -241,6 +241,22 @@ def test_a_dead_broker_is_named_with_the_range(world: World) -> None:
     assert "2:demo:0[0,280)" in last_line(reading.value)
 
 
+def test_a_read_lacks_no_partition_unless_it_is_told_to(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.produce(40)
+    world.mq.broker(2).stop()
+    options = {**world.options, "planRetries": "0"}
+    with pytest.raises(NetworkError) as refused:
+        read(freeze(options))
+    said = last_line(refused.value)
+    assert "partition 2:0 of topic 'demo': ConnectError" in str(refused.value)
+    assert "unreachablePartitions=skip" in said
+    rows = read(freeze({**options, "unreachablePartitions": "skip"}))
+    assert set(rows.column("partition").to_pylist()) == {"1:0", "1:1"}
+    assert "partition 2:1 of topic 'demo'" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
