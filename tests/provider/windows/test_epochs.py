@@ -14,7 +14,7 @@ from tests.provider.windows.new_lives import LivingEngine, LivingLog
 from tests.provider.windows.world import ENTRY, World
 from tubemq_client.errors import LogReplaced
 from tubemq_provider.offsets.memory import MemoryOffsetStore
-from tubemq_provider.windows.errors import IdentityMismatch
+from tubemq_provider.windows.errors import IdentityMismatch, SinkHistoryLost
 from tubemq_provider.windows.run.epochs import stored_epoch
 from tubemq_provider.windows.run.kinds import window_run
 
@@ -160,6 +160,36 @@ def test_an_epoch_that_was_decided_on_an_error_of_yesterday_reads_nothing_twice(
         run()
     order(world, epoch="3", past=["", "2"], seen=f"c-1-{replace(world.scope, epoch='2').h}")
     assert run().total == 30
+
+
+def test_an_epoch_over_a_hole_of_the_one_before_is_refused_with_the_way_on(world: World) -> None:
+    """Of windows side by side the second was published after the error, and the first never."""
+    world.run().run()
+    later = world.sink.windows[world.id(2)]
+    world.sink.windows[world.id(3)] = later
+    del world.sink.windows[world.id(2)]
+    order(world, seen=world.id(1))
+    world.begin("2")
+    with pytest.raises(SinkHistoryLost, match=r"c-2-.* before it was not") as caught:
+        world.run().run()
+    (begin,) = re.findall(r"<name> --begin '(.*)'", str(caught.value))
+    order(world, epoch="3", past=["", "2"], begin=json.loads(begin))
+    world.begin("3")
+    world.log.append("1:0")
+    assert world.run().run().total == 1
+
+
+def test_a_run_with_claims_that_meets_an_epoch_says_so() -> None:
+    history = History()
+    world = history.world
+    store = ClaimTry(world.journal, history, "task")
+    steps = window_run(world.planner(), store, world.sink, world.engine, attempt="a").steps()
+    while next(steps) != ("plan", "plan claimed"):
+        pass
+    order(world)
+    with pytest.raises((SinkHistoryLost, IdentityMismatch), match="begun"):
+        for _ in steps:
+            pass
 
 
 def test_an_epoch_that_begins_at_offsets_begins_there_whatever_was_published(world: World) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.provider.windows import explore
 from tests.provider.windows.exploration import WIDTH, ViolationError
 from tests.provider.windows.new_lives import Lives
 from tests.provider.windows.world import MemorySink
@@ -48,6 +49,12 @@ def test_an_epoch_on_an_error_of_yesterday_is_found(plant: Callable[[], dict[str
         except ViolationError:
             found += 1
     assert found
+
+
+@pytest.mark.parametrize("kind", explore.KINDS)
+def test_each_kind_of_history_can_be_played_by_hand(kind: str) -> None:
+    for seed in range(5):
+        explore.KINDS[kind](seed)
 
 
 @pytest.mark.soak

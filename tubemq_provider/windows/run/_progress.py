@@ -12,9 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from tubemq_provider.windows.cursor import Cursor, Position
+from tubemq_provider.windows.cursor import Cursor, Position, epoch_command
 from tubemq_provider.windows.errors import MarkerConflict, SinkHistoryLost
-from tubemq_provider.windows.plan import WindowKind, WindowPlan, cursor_window_id, cursor_window_of
+from tubemq_provider.windows.plan import (
+    WindowKind,
+    WindowPlan,
+    WindowScope,
+    cursor_window_id,
+    cursor_window_of,
+)
 from tubemq_provider.windows.planning.budgets import Pace, entries_by_log
 from tubemq_provider.windows.protocols import IngestCounts, Marker, Staging
 
@@ -23,6 +29,7 @@ __all__ = [
     "RunProgress",
     "appended_before",
     "cursor_numbers",
+    "epoch_unclear",
     "history_lost",
     "is_cursor",
     "same_window",
@@ -208,6 +215,17 @@ def cursor_numbers(window_ids: Iterable[str], h: str) -> Iterator[int]:
         found = cursor_window_of(window_id)
         if found is not None and found[1] == h:
             yield found[0]
+
+
+def epoch_unclear(scope: WindowScope, newest: WindowPlan, missing: str) -> SinkHistoryLost:
+    """An epoch was decided before windows of the epoch before were published, one of them not."""
+    return SinkHistoryLost(
+        f"epoch {scope.epoch!r} of group {scope.group!r} was begun on an error that is out of "
+        f"date: {newest.window_id} was published since, and {missing} before it was not, so that "
+        f"neither the logs' beginning nor the end of that window is where the epoch begins. Begin "
+        f"another one where you want it, e.g. behind that window: {epoch_command(scope)} --begin "
+        f"'{json.dumps(dict(newest.ends))}'"
+    )
 
 
 def is_cursor(plan: WindowPlan) -> bool:

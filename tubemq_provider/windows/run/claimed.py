@@ -278,6 +278,11 @@ class ClaimedRun(CursorRun):
     def _keep(self, document: Document | None) -> ClaimBook:
         if document is None:
             raise SinkHistoryLost(f"group {self._scope.group!r} has no ledger")
+        if earlier_life(document, self._scope) is not None:
+            raise SinkHistoryLost(
+                f"the ledger of group {self._scope.group!r} was begun anew during a run, by an "
+                f"epoch or a restored database; a new run goes on from what it says"
+            )
         self._book = ClaimBook.from_document(document, self._scope)
         self._now.past = past_epochs(document)
         return self._book

@@ -25,7 +25,12 @@ from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.budgets import Pace
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.protocols import Document
-from tubemq_provider.windows.run._progress import cursor_numbers, history_lost, is_cursor
+from tubemq_provider.windows.run._progress import (
+    cursor_numbers,
+    epoch_unclear,
+    history_lost,
+    is_cursor,
+)
 from tubemq_provider.windows.run.steps import WindowRun
 
 __all__ = ["PLANS_KEPT", "CursorRun"]
@@ -84,12 +89,16 @@ class CursorRun(WindowRun):
         if decided is None:
             return
         seen, h = decided
-        newest = max(cursor_numbers(self._sink.window_ids(), h), default=0)
+        later = {number for number in cursor_numbers(self._sink.window_ids(), h) if number > seen}
         yield "windows of the epoch before listed"
-        marker = self._sink.marker(cursor_window_id(newest, h)) if newest > seen else None
+        newest = max(later, default=seen)
+        marker = self._sink.marker(cursor_window_id(newest, h)) if later else None
         yield "marker of the epoch before read"
-        if marker is not None:
-            self._now.reach(Position(0, marker.plan.ends, marker.plan.anchors))
+        if marker is None:
+            return
+        if missing := set(range(seen + 1, newest)) - later:
+            raise epoch_unclear(self._scope, marker.plan, cursor_window_id(min(missing), h))
+        self._now.reach(Position(0, marker.plan.ends, marker.plan.anchors))
 
     def _look_for_first_plan(self) -> Iterator[str]:
         """A group whose first window was planned and not published begins where that plan says:
