@@ -24,6 +24,7 @@ BESIDE_ROOMS = {
     "client/balance": "groups that a master balances, over the whole of _core",
     "rocketmq/behaviour": "scenarios over both shells",
     "rocketmq/real": "genuine servers",
+    "rocketmq/windows": "windows of its topics, through the provider",
 }
 
 

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from tubemq_provider.hooks.connection import ConnectionConfig
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import (
+    TubeMQCursorIngestOperator,
+    TubeMQSparkIngestOperator,
+    TubeMQWindowIngestOperator,
+)
 from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
 from tubemq_provider.sensors.lag import TubeMQLagSensor
 from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
@@ -22,6 +26,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "airflow.md").read_text()
 @pytest.mark.parametrize(
     "kind",
     [
+        TubeMQCursorIngestOperator,
+        TubeMQWindowIngestOperator,
         TubeMQSparkIngestOperator,
         TubeMQSampleEndsOperator,
         TubeMQLagSensor,
@@ -37,7 +43,8 @@ def test_every_argument_is_documented(kind: type) -> None:
     } - {"self", "kwargs"}
     assert kind.__name__ in PAGE
     assert not [name for name in names if not re.search(rf"\b{name}\b", PAGE)]
-    doc = inspect.getdoc(kind) or ""
+    ours = (level for level in kind.__mro__ if level.__module__.startswith("tubemq_provider"))
+    doc = "\n".join(inspect.getdoc(level) or "" for level in ours)
     assert not [name for name in names if f":param {name}:" not in doc]
 
 

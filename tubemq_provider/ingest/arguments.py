@@ -414,12 +414,14 @@ def _no_rewrite(word: str) -> list[str]:
 
 def begins_at_end(arguments: Mapping[str, Any]) -> bool:
     """Whether `arguments`, not checked yet, let any partition begin at the stable end."""
-    return not {"stable", "latest"}.isdisjoint(words_in(_lenient(arguments["initial_position"])))
+    return not {"stable", "latest"}.isdisjoint(
+        words_in(_lenient(arguments.get("initial_position")))
+    )
 
 
 def says_latest(arguments: Mapping[str, Any]) -> list[str]:
     """The names of `arguments`, not checked yet, that say ``latest`` for the stable end."""
-    return [name for name in _WITH_ENDS if "latest" in words_in(_lenient(arguments[name]))]
+    return [name for name in _WITH_ENDS if "latest" in words_in(_lenient(arguments.get(name)))]
 
 
 def _lenient(value: object) -> object:

@@ -1,70 +1,126 @@
-"""`TubeMQSparkIngestOperator`: one window of a topic into a sink, exactly once.
+"""The ingest operators: one window of a topic into a sink, exactly once.
 
-Turns arguments and a task's context into a `WindowRun` and runs it: what a window is, what is
-retried and what wins is decided there. Nothing happens in `__init__` but checking literals and
-naming assets, since Airflow parses Dag files all the time.
+`TubeMQCursorIngestOperator` takes what comes next, `TubeMQWindowIngestOperator` a window of time or
+of offsets; `TubeMQSparkIngestOperator`, the older name, takes `mode` and is either. They differ in
+what they are told: all they do is in `base`.
 """
 
 from __future__ import annotations
 
-import json
-import warnings
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from airflow.exceptions import AirflowProviderDeprecationWarning
-from airflow.sdk.exceptions import AirflowSkipException
-
-from tubemq_client import errors
-from tubemq_provider.arguments import check_literals, is_mapped, is_template, parse
-from tubemq_provider.assets import offsets_asset, sink_asset
-from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
-from tubemq_provider.hooks.lineage import window_lineage
-from tubemq_provider.hooks.metrics import count_window
-from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.ingest.arguments import (
-    IngestArguments,
-    begins_at_end,
-    place_problems,
-    says_latest,
-)
-from tubemq_provider.ingest.narrate import Narrator
-from tubemq_provider.links import (
-    TubeMQOffsetsLink,
-    TubeMQSinkLink,
-    TubeMQSparkLink,
-    TubeMQTopicLink,
-)
-from tubemq_provider.offsets.choose import TaskStore, store_for
-from tubemq_provider.operators.announce import announce, bounded
-from tubemq_provider.operators.intervals import refuse_interval, run_interval
-from tubemq_provider.operators.job import SourceHook, open_job
-from tubemq_provider.operators.output import OutputArguments
-from tubemq_provider.windows.spaces import FIRST_SOURCE
+from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.values import IngestPolicies, Value
+from tubemq_provider.operators.base import COMMON_TEMPLATE_FIELDS, IngestOperator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime, timedelta
 
-    from airflow.sdk import Context
-
-    from tubemq_provider.ingest.job import IngestJob
-    from tubemq_provider.windows.protocols import StepObserver
-    from tubemq_provider.windows.run.result import WindowResult
-
-__all__ = ["TubeMQSparkIngestOperator"]
-
-_STATIC = dict.fromkeys(
-    ("topic", "group", "cluster"),
-    "it names the offsets asset, which Airflow must know before a run",
-)
+__all__ = [
+    "TubeMQCursorIngestOperator",
+    "TubeMQSparkIngestOperator",
+    "TubeMQWindowIngestOperator",
+]
 
 
-_ABOVE_INIT = 5
-"""Frames from a warning to the Dag's author: two of ours, `__init__`, Airflow's around it."""
+class TubeMQCursorIngestOperator(IngestOperator):
+    """Write the next window of `topic` into a sink: from where the group's last one ended to the
+    stable end; each record once, retried or not.
+
+    One task at a time (``max_active_tis_per_dag=1``), or side by side with
+    ``offset_store="ledger"``. See `TubeMQSparkIngestOperator` for what a window is.
+
+    :param initial_position: where a group without progress begins: ``earliest``, ``stable``
+        (the end) or offsets. There is no default, a first run without it fails.
+    :param max_records: a window has no more records than this, counted in index entries.
+    :param max_bytes: a window has about so many bytes of bodies: an estimate, no bound.
+    :param max_duration: a window takes about so long to read and publish: an estimate, no bound.
+    :param policies: `IngestPolicies(gap_policy=…, …)`: what is done when something is not as it
+        should be. By default it fails.
+    :param commit_to_broker: also show where the group goes on as its offsets at the brokers.
+    """
+
+    template_fields: Sequence[str] = (
+        *COMMON_TEMPLATE_FIELDS,
+        "initial_position",
+        "max_records",
+        "max_bytes",
+        "max_duration",
+        "policies",
+    )
+    mode = "cursor"
+
+    def __init__(
+        self,
+        *,
+        initial_position: Mapping[str, Any] | str | None = None,
+        max_records: int | str | None = None,
+        max_bytes: int | str | None = None,
+        max_duration: timedelta | float | str | None = None,
+        policies: IngestPolicies | None = None,
+        commit_to_broker: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        given = _given(locals())
+        super().__init__(**kwargs)
+        self._settle(given, kwargs)
 
 
-class TubeMQSparkIngestOperator(OutputArguments):
+class TubeMQWindowIngestOperator(IngestOperator):
+    """Write one window of `topic`, of time or of explicit offsets, into a sink: each record once,
+    retried or not.
+
+    Windows are independent, and so can be backfilled. See `TubeMQSparkIngestOperator` for what a
+    window is.
+
+    :param start: first instant, RFC 3339 or datetime. Default: what the run says: a
+        ``tubemq_window`` in its conf or params, its data interval, its partition date.
+    :param end: first instant after it.
+    :param granularity: length of the window of a partitioned run: timedelta, seconds or ``PT1H``.
+    :param resolver: how a window of time gets its offsets: ``boundaries`` (default), ``timeline``,
+        ``history``, ``message_time``, or a value with what it takes: `Timeline(late_allowance=…)`,
+        `History(group=…)`, `MessageTime(zone=…)`.
+    :param boundaries: ``{"2026-01-01T00:00:00Z": {"<topic>": {"1:0": 2800}}}``, or path or URL of
+        such a JSON file.
+    :param starting_offsets: ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` or JSON.
+    :param ending_offsets: the same with ``stable``, the end that a broker crash cannot take back.
+    :param policies: `IngestPolicies(gap_policy=…, …)`: what is done when something is not as it
+        should be. By default it fails.
+    """
+
+    template_fields: Sequence[str] = (
+        *COMMON_TEMPLATE_FIELDS,
+        "start",
+        "end",
+        "granularity",
+        "resolver",
+        "boundaries",
+        "starting_offsets",
+        "ending_offsets",
+        "policies",
+    )
+    mode = "time"
+
+    def __init__(
+        self,
+        *,
+        start: datetime | str | None = None,
+        end: datetime | str | None = None,
+        granularity: timedelta | float | str | None = None,
+        resolver: str | Value | None = None,
+        boundaries: Mapping[str, Any] | str | None = None,
+        starting_offsets: Mapping[str, Any] | str | None = None,
+        ending_offsets: Mapping[str, Any] | str | None = None,
+        policies: IngestPolicies | None = None,
+        **kwargs: Any,
+    ) -> None:
+        given = _given(locals())
+        super().__init__(**kwargs)
+        self._settle(given, kwargs)
+
+
+class TubeMQSparkIngestOperator(IngestOperator):
     """Write one window of `topic` into a sink: each record once, retried or not.
 
     The window is frozen before anything is read; a retry, a clear and a backfill that meets the
@@ -209,33 +265,10 @@ class TubeMQSparkIngestOperator(OutputArguments):
         "sink_conn_id",
     )
     template_fields_renderers = {"spark_conf": "json"}  # noqa: RUF012 - Airflow's declaration
-    ui_color = "#bfe0d4"
-    tubemq_conn_id: str
-    topic: str
-    group: str
-    cluster: str
-    mode: str
-    offset_store: str
-    source: str = FIRST_SOURCE
-    operator_extra_links = (
-        TubeMQOffsetsLink(),
-        TubeMQSinkLink(),
-        TubeMQTopicLink(),
-        TubeMQSparkLink(),
-    )
-    admin_url: str | None = None
-    result: WindowResult | None = None
-    _job: IngestJob | None = None
-    _killed: bool = False
-    _warned: bool = False
 
     def __init__(
         self,
         *,
-        topic: str,
-        group: str,
-        tubemq_conn_id: str = TubeMQHook.default_conn_name,
-        cluster: str | None = None,
         mode: str = "cursor",
         start: datetime | str | None = None,
         end: datetime | str | None = None,
@@ -247,9 +280,6 @@ class TubeMQSparkIngestOperator(OutputArguments):
         message_zone: str | None = None,
         starting_offsets: Mapping[str, Any] | str | None = None,
         ending_offsets: Mapping[str, Any] | str | None = None,
-        filters: Sequence[str] = (),
-        epoch: str | None = None,
-        epoch_seen: str | None = None,
         initial_position: Mapping[str, Any] | str | None = None,
         max_records: int | str | None = None,
         max_bytes: int | str | None = None,
@@ -260,180 +290,18 @@ class TubeMQSparkIngestOperator(OutputArguments):
         corrupt_records: str = "fail",
         on_clear: str = "verify",
         on_other_scope: str = "fail",
-        offset_store: str = "asset_state",
+        spark_conf: Mapping[str, str] | None = None,
+        landing: str = "auto",
+        commit_to_broker: bool = False,
         **kwargs: Any,
     ) -> None:
-        cluster = cluster or tubemq_conn_id
-        given = {n: value for n, value in locals().items() if n in IngestArguments.model_fields}
+        given = _given(locals())
         super().__init__(**kwargs)
-        self._settle({**given, "tubemq_conn_id": tubemq_conn_id}, kwargs)
+        self.mode = mode
+        self._settle(given, kwargs)
 
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Take the window through all eight steps; see `WindowRun` for what a crash leaves."""
-        failing = fatal_errors_fail_the_task(self.log, look_further=self._where_to_look())
-        with failing, ExitStack() as stack:
-            arguments, store, job = self._opened(context, stack)
-            self._prepare(context, store, job)
-            narrator = job.narrator(self.log)
-            result = job.run(
-                store,
-                attempt=str(context["ti"].id),
-                serialised=self._serialised,
-                observer=self.observer(context, narrator),
-                cleared=getattr(context.get("dag_run"), "clear_number", 0) > 0,
-            )
-        narrator.done(result)
-        self.result = result
-        count_window(result, arguments.cluster)
-        self._report(result, context)
-        announce(
-            context,
-            sink_asset(arguments.destination),
-            self.offsets_asset,
-            result,
-            emit_replayed=arguments.emit_replayed,
-        )
-        if arguments.skip_if_empty and result.empty and not (result.recovered or result.begun):
-            raise AirflowSkipException("there was nothing to read")
-        return bounded(result.to_document())
 
-    def _opened(
-        self, context: Context, stack: ExitStack
-    ) -> tuple[IngestArguments, TaskStore, IngestJob]:
-        """The job of this try, on what the rendered arguments name; `stack` closes it."""
-        self._warn_of_latest()
-        arguments = parse(IngestArguments, self._arguments())
-        hook = self._hook()
-        hook.expect_cluster(arguments.cluster)
-        self.admin_url = hook.admin_url
-        store = self._store(context)
-        if arguments.mode == "cursor":
-            refuse_interval(context, planned=lambda: store.load_task_plan() is not None)
-        interval = run_interval(context, arguments.granularity)
-        job = self._job = open_job(arguments, hook, interval, stack, timeline=store.load_timeline)
-        if self._killed:
-            # The signal came before there was a job to cancel.
-            job.cancel()
-        return arguments, store, job
-
-    def _hook(self) -> SourceHook:
-        """What reads the connection."""
-        return TubeMQHook(self.tubemq_conn_id)
-
-    def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:
-        """Before the run begins; for operators that read the window by other means."""
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002
-        """The topic as input, the sink's data as output with rows and bytes; None without the
-        provider for OpenLineage."""
-        return window_lineage(self.cluster, self.topic, self.sink or self.path or "", self.result)
-
-    def _where_to_look(self) -> str:
-        """What an error's text ends with."""
-        return (
-            f"topic {self.topic!r}, group {self.group!r}; look further with: airflow tubemq check "
-            f"--conn-id {self.tubemq_conn_id}"
-        )
-
-    def on_kill(self) -> None:
-        """Make the job stop soon, also one that has yet to begin; returns within seconds."""
-        self._killed = True
-        if self._job is not None:
-            self._job.cancel()
-
-    def observer(self, context: Context, narrator: Narrator) -> StepObserver:  # noqa: ARG002
-        """What is told about the run's steps; a subclass may add its own."""
-        return narrator
-
-    def _settle(self, given: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:
-        """Judge the arguments and name the assets; `chosen` is what Airflow was given."""
-        defaults = chosen.get("default_args") or {}
-        self._serialise(given["mode"], given["offset_store"], {**defaults, **chosen})
-        self._keep(given)
-        self.offsets_asset = offsets_asset(self.cluster, self.topic, self.group, self.source)
-        self._declare_assets(self.sink or self.path or "")
-
-    def _keep(self, given: Mapping[str, Any]) -> None:
-        """Keep the arguments as attributes, which Airflow renders, and judge what is literal."""
-        for name, value in given.items():
-            setattr(self, name, value)
-        unsafe = place_problems(self._arguments())
-        if not is_mapped(self) and not self._serialised and begins_at_end(given):
-            unsafe.append(
-                "initial_position 'stable' needs max_active_tis_per_dag=1: runs would race"
-            )
-        fixed = IngestArguments.model_fields.keys() - set(self.template_fields)
-        static = dict.fromkeys(fixed, "as it decides how the task is set up") | _STATIC
-        check_literals(IngestArguments, self._arguments(), static=static, problems=unsafe)
-        self._warn_of_latest()
-
-    def _warn_of_latest(self) -> None:
-        """Once per task: ``latest`` is the end in memory elsewhere, and here meant the stable one.
-        What templates say is only known when they are rendered."""
-        if self._warned or not (names := says_latest(self._arguments())):
-            return
-        self._warned = True
-        warnings.warn(
-            f"{', '.join(names)}: 'latest' is an old word for the stable end here; write 'stable', "
-            f"which means the same",
-            AirflowProviderDeprecationWarning,
-            stacklevel=_ABOVE_INIT,
-        )
-
-    @property
-    def _serialised(self) -> bool:
-        """Whether two first runs cannot resolve ``stable`` differently."""
-        return self.max_active_tis_per_dag == 1 or self.offset_store == "ledger"
-
-    def _serialise(self, mode: str, offset_store: str, chosen: Mapping[str, Any]) -> None:
-        """One cursor window at a time, unless the author has chosen otherwise, or runs may claim
-        windows side by side."""
-        if offset_store == "ledger":
-            return
-        if not is_mapped(self) and mode == "cursor" and "max_active_tis_per_dag" not in chosen:
-            self.max_active_tis_per_dag = 1
-
-    def _arguments(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in IngestArguments.model_fields}
-
-    def _declare_assets(self, spec: str) -> None:
-        """The offsets asset becomes inlet and outlet, the sink's asset an outlet."""
-        if is_mapped(self):
-            return
-        outlets = [self.offsets_asset]
-        if not is_template(spec):
-            outlets.append(sink_asset(spec))
-        self.inlets = [*self.inlets, *(a for a in [self.offsets_asset] if a not in self.inlets)]
-        self.outlets = [*self.outlets, *(a for a in outlets if a not in self.outlets)]
-
-    def _store(self, context: Context) -> TaskStore:
-        if self.offsets_asset not in self.inlets or self.offsets_asset not in self.outlets:
-            # A mapped task, for which only its author can declare them.
-            cap = ", and max_active_tis_per_dag=1" if self.mode == "cursor" else ""
-            kind = "" if self.source == FIRST_SOURCE else f", {self.source!r}"
-            raise errors.ConfigError(
-                "the offsets asset must be inlet and outlet of the task: pass inlets=[a], "
-                f"outlets=[a]{cap} to .partial(), where a = tubemq_provider.assets.offsets_asset("
-                f"{self.cluster!r}, {self.topic!r}, {self.group!r}{kind})",
-                subject="assets",
-            )
-        return store_for(self.offset_store, context, self.offsets_asset)
-
-    def _report(self, result: WindowResult, context: Context) -> None:
-        """One structured line, for logs that are searched later."""
-        run = context["dag_run"]
-        line = {
-            "records": result.total,
-            "window_id": result.window_id,
-            "empty": result.empty,
-            "replayed": result.replayed,
-            "recovered": list(result.recovered),
-            "try_number": context["ti"].try_number,
-            "clear_number": getattr(run, "clear_number", 0),
-            "store": self.offset_store,
-            "engine": result.engine,
-            "hash": result.hash,
-        }
-        for warning in result.warnings:
-            self.log.warning("%s", warning)
-        self.log.info("window done: %s", json.dumps(line))
+def _given(names: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an ingest among the local names of an `__init__`."""
+    known = {*IngestArguments.model_fields, "policies"}
+    return {name: value for name, value in names.items() if name in known}

@@ -1,0 +1,185 @@
+"""Cursor and window operators: what each is told, and that nothing of a window changes by them."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from tests.provider.contexts import fake_context
+from tubemq_client import Partition, Record
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.errors import ConfigError
+from tubemq_provider.arguments import parse
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.values import History, IngestPolicies, MessageTime, Spark, Timeline
+from tubemq_provider.operators.ingest import (
+    TubeMQCursorIngestOperator,
+    TubeMQSparkIngestOperator,
+    TubeMQWindowIngestOperator,
+)
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+TOPIC = "orders"
+NAMES = {"task_id": "t", "topic": TOPIC, "group": "lake", "cluster": "test", "path": "/lake"}
+OF_TIME = {"start", "end", "granularity", "resolver", "boundaries", "starting_offsets"}
+OF_CURSOR = {"initial_position", "max_records", "max_bytes", "max_duration", "commit_to_broker"}
+
+
+def arguments_of(kind: type) -> set[str]:
+    """What a Dag's author can write, of the provider's own."""
+    levels = [level for level in kind.__mro__ if level.__module__.startswith("tubemq_provider")]
+    found = (name for level in levels for name in inspect.signature(level.__init__).parameters)
+    return set(found) - {"self", "kwargs"}
+
+
+def checked(task: Any) -> IngestArguments:
+    return parse(IngestArguments, task._arguments())
+
+
+def execute(task: Any, context: Any) -> Any:
+    method = type(task).execute
+    return getattr(method, "__wrapped__", method)(task, context)
+
+
+def test_each_has_its_own_arguments_only() -> None:
+    cursor, window, both = map(
+        arguments_of,
+        (TubeMQCursorIngestOperator, TubeMQWindowIngestOperator, TubeMQSparkIngestOperator),
+    )
+
+    assert not cursor & OF_TIME
+    assert not window & OF_CURSOR
+    assert both >= OF_TIME | OF_CURSOR
+    assert len(both - cursor) >= 16
+    assert len(cursor) <= 23
+    assert len(window) <= 26
+
+
+@pytest.mark.parametrize(
+    ("kind", "foreign"),
+    [
+        (TubeMQCursorIngestOperator, {"start": "2026-11-21T00:00:00Z"}),
+        (TubeMQCursorIngestOperator, {"mode": "time"}),
+        (TubeMQWindowIngestOperator, {"max_records": 3}),
+        (TubeMQWindowIngestOperator, {"gap_policy": "skip"}),
+    ],
+)
+def test_an_argument_of_the_other_one_is_refused(kind: Any, foreign: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=next(iter(foreign))):
+        kind(**NAMES, **foreign)
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [
+        (
+            TubeMQCursorIngestOperator(
+                **NAMES,
+                initial_position="earliest",
+                max_records="7",
+                policies=IngestPolicies(gap_policy="skip", on_other_scope="start_anew"),
+                engine=Spark(conf={"spark.master": "local[4]"}, landing="off"),
+                commit_to_broker=True,
+            ),
+            TubeMQSparkIngestOperator(
+                **NAMES,
+                initial_position="earliest",
+                max_records=7,
+                gap_policy="skip",
+                on_other_scope="start_anew",
+                spark_conf={"spark.master": "local[4]"},
+                landing="off",
+                commit_to_broker=True,
+            ),
+        ),
+        (
+            TubeMQWindowIngestOperator(
+                **NAMES, resolver=Timeline(late_allowance="PT5M"), engine="inline"
+            ),
+            TubeMQSparkIngestOperator(
+                **NAMES, mode="time", resolver="timeline", late_allowance="PT5M", engine="inline"
+            ),
+        ),
+        (
+            TubeMQWindowIngestOperator(**NAMES, resolver=History(group="other")),
+            TubeMQSparkIngestOperator(
+                **NAMES, mode="time", resolver="history", history_group="other"
+            ),
+        ),
+        (
+            TubeMQWindowIngestOperator(**NAMES, resolver=MessageTime(zone="Europe/Berlin")),
+            TubeMQSparkIngestOperator(
+                **NAMES, mode="time", resolver="message_time", message_zone="Europe/Berlin"
+            ),
+        ),
+    ],
+    ids=["cursor", "timeline", "history", "message_time"],
+)
+def test_they_say_what_the_older_one_says(new: Any, old: Any) -> None:
+    assert checked(new) == checked(old)
+    assert new.max_active_tis_per_dag == old.max_active_tis_per_dag
+    assert (new.inlets, new.outlets) == (old.inlets, old.outlets)
+
+
+def test_a_mistake_in_a_value_shows_when_the_dag_is_parsed() -> None:
+    policies = IngestPolicies(gap_policy="ignore", on_clear="{{ params.clear }}")
+
+    with pytest.raises(ConfigError) as caught:
+        TubeMQCursorIngestOperator(**NAMES, policies=policies, engine=Spark(landing="maybe"))
+    assert [problem.partition(":")[0] for problem in caught.value.problems] == [
+        "gap_policy",
+        "landing",
+    ]
+    reset = IngestPolicies(on_offset_regression="reset_to_end")
+    with pytest.raises(ConfigError, match="on_offset_regression has no effect with mode='time'"):
+        TubeMQWindowIngestOperator(**NAMES, boundaries="/b.json", policies=reset)
+
+
+def test_templates_inside_of_values_are_filled_in_for_one_run_only() -> None:
+    policies = IngestPolicies(gap_policy="{{ params.gaps }}")
+    spark = Spark(conf={"spark.master": "local[{{ params.cores }}]"})
+    with DAG("d", schedule=None):
+        task = TubeMQCursorIngestOperator(**NAMES, policies=policies, engine=spark)
+
+    task.render_template_fields({"params": {"gaps": "skip", "cores": 3}})
+
+    found = checked(task)
+    assert (found.gap_policy, found.spark_conf) == ("skip", {"spark.master": "local[3]"})
+    assert policies.gap_policy == "{{ params.gaps }}"
+    assert spark.conf == {"spark.master": "local[{{ params.cores }}]"}
+
+
+def test_they_can_be_mapped() -> None:
+    given = {name: value for name, value in NAMES.items() if name != "path"}
+    with DAG("mapped", schedule=None):
+        task = TubeMQWindowIngestOperator.partial(**given, boundaries="/b.json").expand(
+            path=["/lake"]
+        )
+    made = task.unmap({"path": "/lake"})
+
+    assert isinstance(made, TubeMQWindowIngestOperator)
+    assert checked(made).path == "/lake"
+
+
+def test_both_write_windows(mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Path) -> None:
+    partition = Partition.from_key(TOPIC, "1:0")
+    list(hook.produce(TOPIC, [Record(b"%d" % n, partition=partition) for n in range(5)]))
+    for broker in (1, 2):
+        for store in (0, 1):
+            mq.broker(broker).store(TOPIC, store).flush()
+    names = {**NAMES, "path": str(tmp_path / "cursor"), "engine": "inline"}
+    cursor = TubeMQCursorIngestOperator(**names, initial_position="earliest", max_records=3)
+    window = TubeMQWindowIngestOperator(
+        **{**names, "path": str(tmp_path / "window"), "group": "other"},
+        starting_offsets={"1:0": "earliest"},
+        ending_offsets={"1:0": "stable"},
+    )
+
+    assert execute(cursor, fake_context(cursor, {}))["total"] == 3
+    assert execute(window, fake_context(window, {}))["total"] == 5

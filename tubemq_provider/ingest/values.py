@@ -1,0 +1,113 @@
+"""Arguments that belong together, as one value: policies, the engine, a way to time.
+
+A value stands for several arguments of an ingest and is taken apart before anything is judged, so
+each rule stands once, in `arguments`. Airflow fills in templates inside of values by their
+`template_fields`, in place; who renders one copies it first. Values judge nothing themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, ClassVar
+
+__all__ = [
+    "History",
+    "IngestPolicies",
+    "MessageTime",
+    "Spark",
+    "Timeline",
+    "Value",
+    "members",
+    "taken_apart",
+]
+
+
+class Value:
+    """Base of such values. `names` maps members to arguments where they differ; `fixed` are
+    arguments that the value implies."""
+
+    names: ClassVar[Mapping[str, str]] = {}
+    fixed: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def template_fields(self) -> tuple[str, ...]:
+        """All members may be templates."""
+        return tuple(field.name for field in fields(self))  # type: ignore[arg-type]
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that this value stands for."""
+        return {
+            **self.fixed,
+            **{self.names.get(name, name): getattr(self, name) for name in self.template_fields},
+        }
+
+
+@dataclass
+class IngestPolicies(Value):
+    """What a window does when something is not as it should be; each is an argument of
+    `TubeMQSparkIngestOperator`, which says what it means. The defaults fail."""
+
+    gap_policy: str = "fail"
+    on_offset_regression: str = "fail"
+    new_partition_position: str = "earliest"
+    corrupt_records: str = "fail"
+    on_clear: str = "verify"
+    on_other_scope: str = "fail"
+
+
+@dataclass
+class Spark(Value):
+    """The engine ``session``: Spark in the task's process, with the configuration of a new session
+    (``spark.master`` defaults to ``local[2]``). `landing`: tasks write files themselves."""
+
+    conf: Mapping[str, str] | None = None
+    landing: str = "auto"
+
+    names: ClassVar[Mapping[str, str]] = {"conf": "spark_conf"}
+    fixed: ClassVar[Mapping[str, str]] = {"engine": "session"}
+
+
+@dataclass
+class Timeline(Value):
+    """Arrival, by the samples of `TubeMQSampleEndsOperator`."""
+
+    late_allowance: timedelta | float | str | None = None
+
+    fixed: ClassVar[Mapping[str, str]] = {"resolver": "timeline"}
+
+
+@dataclass
+class History(Value):
+    """Arrival, by what brokers record of `group`: by default the look-up group of the ingest."""
+
+    group: str | None = None
+    late_allowance: timedelta | float | str | None = None
+
+    names: ClassVar[Mapping[str, str]] = {"group": "history_group"}
+    fixed: ClassVar[Mapping[str, str]] = {"resolver": "history"}
+
+
+@dataclass
+class MessageTime(Value):
+    """The producers' minutes, which are of `zone`: UTC by default."""
+
+    zone: str | None = None
+    late_allowance: timedelta | float | str | None = None
+
+    names: ClassVar[Mapping[str, str]] = {"zone": "message_zone"}
+    fixed: ClassVar[Mapping[str, str]] = {"resolver": "message_time"}
+
+
+def taken_apart(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """`arguments` with values replaced by what they stand for."""
+    found: dict[str, Any] = {}
+    for name, value in arguments.items():
+        found.update(value.arguments() if isinstance(value, Value) else {name: value})
+    return found
+
+
+def members(kind: type[Value]) -> frozenset[str]:
+    """The arguments that values of a kind stand for."""
+    return frozenset(kind().arguments())

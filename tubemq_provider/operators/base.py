@@ -1,0 +1,366 @@
+"""What all ingest operators share: one window of a topic into a sink, exactly once.
+
+Turns arguments and a task's context into a window run and runs it: what a window is, what is
+retried and what wins is decided there. Nothing happens in `__init__` but checking literals and
+naming assets, since Airflow parses Dag files all the time. `ingest` has the operators.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from contextlib import ExitStack
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from airflow.exceptions import AirflowProviderDeprecationWarning
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from tubemq_client import errors
+from tubemq_provider.arguments import check_literals, is_mapped, is_template, parse
+from tubemq_provider.assets import offsets_asset, sink_asset
+from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.hooks.lineage import window_lineage
+from tubemq_provider.hooks.metrics import count_window
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.ingest.arguments import (
+    IngestArguments,
+    begins_at_end,
+    place_problems,
+    says_latest,
+)
+from tubemq_provider.ingest.narrate import Narrator
+from tubemq_provider.ingest.values import (
+    History,
+    IngestPolicies,
+    MessageTime,
+    Spark,
+    Timeline,
+    Value,
+    members,
+    taken_apart,
+)
+from tubemq_provider.links import (
+    TubeMQOffsetsLink,
+    TubeMQSinkLink,
+    TubeMQSparkLink,
+    TubeMQTopicLink,
+)
+from tubemq_provider.offsets.choose import TaskStore, store_for
+from tubemq_provider.operators.announce import announce, bounded
+from tubemq_provider.operators.intervals import refuse_interval, run_interval
+from tubemq_provider.operators.job import SourceHook, open_job
+from tubemq_provider.windows.spaces import FIRST_SOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from tubemq_provider.ingest.job import IngestJob
+    from tubemq_provider.windows.protocols import StepObserver
+    from tubemq_provider.windows.run.result import WindowResult
+
+__all__ = ["COMMON_TEMPLATE_FIELDS", "IngestOperator"]
+
+_STATIC = dict.fromkeys(
+    ("topic", "group", "cluster"),
+    "it names the offsets asset, which Airflow must know before a run",
+)
+
+
+_ABOVE_INIT = 5
+"""Frames from a warning to the Dag's author: two of ours, `__init__`, Airflow's around it."""
+
+_VALUES: dict[str, tuple[type[Value], ...]] = {
+    "policies": (IngestPolicies,),
+    "engine": (Spark,),
+    "resolver": (Timeline, History, MessageTime),
+}
+"""Arguments that may be values, and of which kinds."""
+
+COMMON_TEMPLATE_FIELDS = (
+    "path",
+    "sink",
+    "staging_root",
+    "filters",
+    "target_file_bytes",
+    "engine",
+    "tubemq_conn_id",
+    "sink_conn_id",
+)
+"""Arguments of every ingest operator that a template may fill in."""
+
+
+class IngestOperator(BaseOperator):
+    """Base of the ingest operators: what they all are told, and all they do.
+
+    :param topic: topic to read. Names an asset, so no template; so do `group` and `cluster`.
+    :param group: whose progress this is. One group serves one sink and one set of filters.
+    :param path: directory of a Parquet sink, absolute or ``file://``; short for `sink`.
+    :param sink: where the records go, as `tubemq_provider.sinks.factory.sink_for` takes it.
+    :param sink_conn_id: Airflow connection with the credentials of `sink`.
+    :param exactly_once: False only, and always, for ``append:…``.
+    :param staging_root: where engines write before the sink takes the files.
+    :param tubemq_conn_id: the connection.
+    :param cluster: the connection's cluster alias; needed where that is not the connection id.
+    :param engine: ``session``, ``inline`` …, or `Spark(conf=…, landing=…)`.
+    :param target_file_bytes: size of data files.
+    :param filters: stream ids to read; none means all.
+    :param epoch: name of the life of the topic that the group follows; by default the present one.
+    :param epoch_seen: with a new `epoch`: the last window that the failed run knew.
+    :param offset_store: where progress is kept: ``asset_state``, ``ledger`` or ``events``.
+    :param skip_if_empty: a run that finds nothing to read is skipped instead of a success.
+    :param emit_replayed: also tell the sink's asset of a window that was told of before.
+
+    `TubeMQSparkIngestOperator` says more of each.
+    """
+
+    ui_color = "#bfe0d4"
+    tubemq_conn_id: str
+    mode: str = "cursor"
+    source: str = FIRST_SOURCE
+    operator_extra_links = (
+        TubeMQOffsetsLink(),
+        TubeMQSinkLink(),
+        TubeMQTopicLink(),
+        TubeMQSparkLink(),
+    )
+    admin_url: str | None = None
+    result: WindowResult | None = None
+    _job: IngestJob | None = None
+    _killed: bool = False
+    _warned: bool = False
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        group: str,
+        path: str | None = None,
+        sink: str | None = None,
+        sink_conn_id: str | None = None,
+        exactly_once: bool = True,
+        staging_root: str | None = None,
+        tubemq_conn_id: str = TubeMQHook.default_conn_name,
+        cluster: str | None = None,
+        engine: str | Value = "session",
+        target_file_bytes: int | str | None = None,
+        filters: Sequence[str] = (),
+        epoch: str | None = None,
+        epoch_seen: str | None = None,
+        offset_store: str = "asset_state",
+        skip_if_empty: bool = False,
+        emit_replayed: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.group = group
+        self.path = path
+        self.sink = sink
+        self.sink_conn_id = sink_conn_id
+        self.exactly_once = exactly_once
+        self.staging_root = staging_root
+        self.tubemq_conn_id = tubemq_conn_id
+        self.cluster = cluster or tubemq_conn_id
+        self.engine = engine
+        self.target_file_bytes = target_file_bytes
+        self.filters = filters
+        self.epoch = epoch
+        self.epoch_seen = epoch_seen
+        self.offset_store = offset_store
+        self.skip_if_empty = skip_if_empty
+        self.emit_replayed = emit_replayed
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Take the window through all eight steps; see `WindowRun` for what a crash leaves."""
+        failing = fatal_errors_fail_the_task(self.log, look_further=self._where_to_look())
+        with failing, ExitStack() as stack:
+            arguments, store, job = self._opened(context, stack)
+            self._prepare(context, store, job)
+            narrator = job.narrator(self.log)
+            result = job.run(
+                store,
+                attempt=str(context["ti"].id),
+                serialised=self._serialised,
+                observer=self.observer(context, narrator),
+                cleared=getattr(context.get("dag_run"), "clear_number", 0) > 0,
+            )
+        narrator.done(result)
+        self.result = result
+        count_window(result, arguments.cluster)
+        self._report(result, context)
+        announce(
+            context,
+            sink_asset(arguments.destination),
+            self.offsets_asset,
+            result,
+            emit_replayed=arguments.emit_replayed,
+        )
+        if arguments.skip_if_empty and result.empty and not (result.recovered or result.begun):
+            raise AirflowSkipException("there was nothing to read")
+        return bounded(result.to_document())
+
+    def _opened(
+        self, context: Context, stack: ExitStack
+    ) -> tuple[IngestArguments, TaskStore, IngestJob]:
+        """The job of this try, on what the rendered arguments name; `stack` closes it."""
+        self._warn_of_latest()
+        arguments = parse(IngestArguments, self._arguments())
+        hook = self._hook()
+        hook.expect_cluster(arguments.cluster)
+        self.admin_url = hook.admin_url
+        store = self._store(context)
+        if arguments.mode == "cursor":
+            refuse_interval(context, planned=lambda: store.load_task_plan() is not None)
+        interval = run_interval(context, arguments.granularity)
+        job = self._job = open_job(arguments, hook, interval, stack, timeline=store.load_timeline)
+        if self._killed:
+            # The signal came before there was a job to cancel.
+            job.cancel()
+        return arguments, store, job
+
+    def _hook(self) -> SourceHook:
+        """What reads the connection."""
+        return TubeMQHook(self.tubemq_conn_id)
+
+    def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:
+        """Before the run begins; for operators that read the window by other means."""
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002
+        """The topic as input, the sink's data as output with rows and bytes; None without the
+        provider for OpenLineage."""
+        return window_lineage(self.cluster, self.topic, self.sink or self.path or "", self.result)
+
+    def _where_to_look(self) -> str:
+        """What an error's text ends with."""
+        return (
+            f"topic {self.topic!r}, group {self.group!r}; look further with: airflow tubemq check "
+            f"--conn-id {self.tubemq_conn_id}"
+        )
+
+    def on_kill(self) -> None:
+        """Make the job stop soon, also one that has yet to begin; returns within seconds."""
+        self._killed = True
+        if self._job is not None:
+            self._job.cancel()
+
+    def observer(self, context: Context, narrator: Narrator) -> StepObserver:  # noqa: ARG002
+        """What is told about the run's steps; a subclass may add its own."""
+        return narrator
+
+    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
+        """As Airflow's; values are rendered in place, and so copied first: the author's are those
+        of all runs."""
+        for name, value in vars(self).copy().items():
+            if isinstance(value, Value):
+                setattr(self, name, copy(value))
+        super().render_template_fields(context, jinja_env)
+
+    def _settle(self, given: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:
+        """Judge the arguments and name the assets; `given` are the operator's own, which become
+        attributes, and `chosen` what Airflow was given."""
+        defaults = chosen.get("default_args") or {}
+        self._serialise({**defaults, **chosen})
+        self._keep(given)
+        self.offsets_asset = offsets_asset(self.cluster, self.topic, self.group, self.source)
+        self._declare_assets(self.sink or self.path or "")
+
+    def _keep(self, given: Mapping[str, Any]) -> None:
+        """Keep the arguments as attributes, which Airflow renders, and judge what is literal."""
+        for name, value in given.items():
+            setattr(self, name, value)
+        arguments = self._arguments()
+        unsafe = place_problems(arguments)
+        if not is_mapped(self) and not self._serialised and begins_at_end(arguments):
+            unsafe.append(
+                "initial_position 'stable' needs max_active_tis_per_dag=1: runs would race"
+            )
+        fixed = IngestArguments.model_fields.keys() - self._templated()
+        static = dict.fromkeys(fixed, "as it decides how the task is set up") | _STATIC
+        check_literals(IngestArguments, arguments, static=static, problems=unsafe)
+        self._warn_of_latest()
+
+    def _warn_of_latest(self) -> None:
+        """Once per task: ``latest`` is the end in memory elsewhere, and here meant the stable one.
+        What templates say is only known when they are rendered."""
+        if self._warned or not (names := says_latest(self._arguments())):
+            return
+        self._warned = True
+        warnings.warn(
+            f"{', '.join(names)}: 'latest' is an old word for the stable end here; write 'stable', "
+            f"which means the same",
+            AirflowProviderDeprecationWarning,
+            stacklevel=_ABOVE_INIT,
+        )
+
+    @property
+    def _serialised(self) -> bool:
+        """Whether two first runs cannot resolve ``stable`` differently."""
+        return self.max_active_tis_per_dag == 1 or self.offset_store == "ledger"
+
+    def _serialise(self, chosen: Mapping[str, Any]) -> None:
+        """One cursor window at a time, unless the author has chosen otherwise, or runs may claim
+        windows side by side."""
+        if self.offset_store == "ledger":
+            return
+        if not is_mapped(self) and self.mode == "cursor" and "max_active_tis_per_dag" not in chosen:
+            self.max_active_tis_per_dag = 1
+
+    def _arguments(self) -> dict[str, Any]:
+        """Those that the operator has, values taken apart."""
+        names = {*IngestArguments.model_fields, "policies"} & {*vars(self), "mode", "source"}
+        given = {name: getattr(self, name) for name in sorted(names)}
+        if given.get("policies", ...) is None:
+            del given["policies"]
+        return taken_apart(given)
+
+    def _templated(self) -> frozenset[str]:
+        """The arguments that a template may fill in, also inside of values."""
+        inside = (_VALUES.get(name, ()) for name in self.template_fields)
+        names = (name for kinds in inside for kind in kinds for name in members(kind))
+        return frozenset(self.template_fields).union(names)
+
+    def _declare_assets(self, spec: str) -> None:
+        """The offsets asset becomes inlet and outlet, the sink's asset an outlet."""
+        if is_mapped(self):
+            return
+        outlets = [self.offsets_asset]
+        if not is_template(spec):
+            outlets.append(sink_asset(spec))
+        self.inlets = [*self.inlets, *(a for a in [self.offsets_asset] if a not in self.inlets)]
+        self.outlets = [*self.outlets, *(a for a in outlets if a not in self.outlets)]
+
+    def _store(self, context: Context) -> TaskStore:
+        if self.offsets_asset not in self.inlets or self.offsets_asset not in self.outlets:
+            # A mapped task, for which only its author can declare them.
+            cap = ", and max_active_tis_per_dag=1" if self.mode == "cursor" else ""
+            kind = "" if self.source == FIRST_SOURCE else f", {self.source!r}"
+            raise errors.ConfigError(
+                "the offsets asset must be inlet and outlet of the task: pass inlets=[a], "
+                f"outlets=[a]{cap} to .partial(), where a = tubemq_provider.assets.offsets_asset("
+                f"{self.cluster!r}, {self.topic!r}, {self.group!r}{kind})",
+                subject="assets",
+            )
+        return store_for(self.offset_store, context, self.offsets_asset)
+
+    def _report(self, result: WindowResult, context: Context) -> None:
+        """One structured line, for logs that are searched later."""
+        run = context["dag_run"]
+        line = {
+            "records": result.total,
+            "window_id": result.window_id,
+            "empty": result.empty,
+            "replayed": result.replayed,
+            "recovered": list(result.recovered),
+            "try_number": context["ti"].try_number,
+            "clear_number": getattr(run, "clear_number", 0),
+            "store": self.offset_store,
+            "engine": result.engine,
+            "hash": result.hash,
+        }
+        for warning in result.warnings:
+            self.log.warning("%s", warning)
+        self.log.info("window done: %s", json.dumps(line))
