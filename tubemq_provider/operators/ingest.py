@@ -145,8 +145,9 @@ class TubeMQSparkIngestOperator(IngestOperator):
         catalog's properties in the extra.
     :param exactly_once: False only, and always, for ``append:…``, which promises no more than
         at-least-once.
-    :param staging_root: where engines write before the sink takes the files; Spark on several
-        machines needs one that all share.
+    :param staging_root: a directory where engines write before the sink takes the files; all
+        machines of a Spark cluster must share it. By default files are written where they stay, in
+        the object store or the table.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
     :param mode: ``cursor``: from where the group's last window ended to the stable end; one task at

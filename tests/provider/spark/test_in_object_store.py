@@ -1,0 +1,145 @@
+"""Spark into object stores: tasks write there themselves; a transform's files are uploaded."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.provider.sinks.object_server import object_server
+from tests.provider.spark.world import World
+from tubemq_client.errors import ConfigError
+from tubemq_provider.sinks.delta import DeltaSink
+from tubemq_provider.sinks.object_store import ObjectStoreSink
+from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.spark.access import storage_file, storage_from
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+
+pyspark = pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession  # noqa: E402
+
+from tubemq_provider.engines.session import SessionEngine  # noqa: E402
+from tubemq_provider.spark.landing import LandingOrder  # noqa: E402
+
+SECRET = "hush-hush"
+
+
+def silent(point: str) -> None:
+    """A progress callback that listens to nothing."""
+
+
+@pytest.fixture(scope="module")
+def options() -> Iterator[dict[str, str]]:
+    with object_server("sparks") as found:
+        yield found
+
+
+@pytest.mark.parametrize("kind", ["objects", "delta"])
+def test_tasks_write_where_the_sink_keeps_its_files(
+    spark: SparkSession, world: World, options: dict[str, str], kind: str
+) -> None:
+    world.produce(120)
+    plan = world.plan(world.whole())
+    url = f"s3://sparks/{kind}"
+    sink = (
+        ObjectStoreSink(url, storage_options=options)
+        if kind == "objects"
+        else DeltaSink(url, storage_options=options)
+    )
+    engine = SessionEngine(world.settings, options={"minPartitions": "5"})
+    for attempt in ("first", "second"):
+        staging = sink.begin(plan, attempt)
+        assert staging.path.startswith(f"{url}/")
+        counts = engine.ingest(plan, staging, silent)
+        assert counts.files
+        assert all(fact.tag and fact.pieces for fact in counts.files)
+        assert sink.publish(staging, plan, counts, silent).won == (attempt == "first")
+    sink.tidy(plan.window_id)
+    marker = sink.marker(plan.window_id)
+    assert marker is not None
+    assert sorted(sink.place.names("data" if kind == "objects" else "windows")) == sorted(
+        marker.files
+    )
+    if isinstance(sink, ObjectStoreSink):
+        found = read_windows(sink).to_table()["value"].to_pylist()
+    else:
+        table = DeltaTable(url, storage_options=options)
+        found = table.to_pyarrow_table()["value"].to_pylist()
+    assert sorted(found) == world.expected(world.whole())
+    assert SECRET not in "\n".join(shown_plans(spark))
+
+
+def test_corrupt_records_are_set_aside_in_the_store(
+    spark: SparkSession, world: World, options: dict[str, str]
+) -> None:
+    world.produce(40)
+    plan = world.plan({"1:0": (0, world.end("1:0"))})
+    world.mq.broker(1).corrupt_next(1)
+    sink = ObjectStoreSink("s3://sparks/corrupt", storage_options=options)
+    staging = sink.begin(plan, "try")
+    counts = SessionEngine(world.settings, corrupt_records="quarantine").ingest(
+        plan, staging, silent
+    )
+    assert counts.corrupt > 0
+    assert sink.publish(staging, plan, counts, silent).won
+    (aside,) = sink.place.names("quarantine")
+    assert aside.endswith(".corrupt")
+    sink.tidy(plan.window_id)
+    assert list(sink.place.names("quarantine")) == [aside]
+
+
+def test_what_a_transform_makes_is_uploaded(
+    spark: SparkSession, world: World, options: dict[str, str]
+) -> None:
+    world.produce(40)
+    plan = world.plan(world.whole())
+    sink = ObjectStoreSink("s3://sparks/transformed", storage_options=options)
+    staging = sink.begin(plan, "try")
+    engine = SessionEngine(world.settings, transform=lambda frame: frame.drop("attributes"))
+    counts = engine.ingest(plan, staging, silent)
+    assert counts.files is None
+    assert sink.publish(staging, plan, counts, silent).won
+    table = read_windows(sink).to_table()
+    assert sorted(table["value"].to_pylist()) == world.expected(world.whole())
+    assert "attributes" not in table.schema.names
+
+
+def test_a_store_that_refuses_the_tasks_says_so_without_its_words(
+    spark: SparkSession, world: World, options: dict[str, str]
+) -> None:
+    world.produce(8)
+    plan = world.plan(world.whole())
+    sink = ObjectStoreSink("s3://nowhere/at-all", storage_options=options)
+    with pytest.raises((ConfigError, OSError, pyspark.errors.PySparkException)) as refused:
+        SessionEngine(world.settings).ingest(plan, sink.begin(plan, "try"), silent)
+    assert SECRET not in str(refused.value)
+
+
+def test_what_opens_a_storage_is_in_a_file_of_its_owner_and_nowhere_else(
+    options: dict[str, str],
+) -> None:
+    with storage_file(options) as path:
+        assert path is not None
+        assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
+        assert storage_from(path) == options
+        order = LandingOrder("s3://sparks/x", path)
+        assert SECRET not in order.to_json() + repr(order)
+        assert json.loads(order.to_json())["storage_file"] == path
+    assert not Path(path).exists()
+    with storage_file({}) as nothing:
+        assert nothing is None
+
+
+def shown_plans(spark: SparkSession) -> list[str]:
+    """What Spark's web pages say of every query so far."""
+    session: Any = spark
+    store = session._jsparkSession.sharedState().statusStore()
+    found = store.executionsList()
+    return [found.apply(n).physicalPlanDescription() for n in range(found.size())]
