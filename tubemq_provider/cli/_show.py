@@ -1,4 +1,4 @@
-"""How commands speak: tables or JSON on standard output, a question before a change, short errors.
+"""How commands speak: tables, JSON or YAML on standard output, questions first, short errors.
 
 Airflow's own console wraps JSON at the width of a terminal, so this prints plainly.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
 from airflow.sdk.exceptions import AirflowException
 from airflow.utils.cli import suppress_logs_and_warning
@@ -18,7 +20,7 @@ from airflow.utils.providers_configuration_loader import providers_configuration
 from tubemq_client import errors
 from tubemq_client.terminal import visible, visible_json
 
-__all__ = ["changed", "command", "confirm", "say", "table"]
+__all__ = ["changed", "command", "confirm", "people", "say", "show_document", "table"]
 
 Row = Mapping[str, object]
 
@@ -42,33 +44,69 @@ def command(function: Callable[[Any], int | None]) -> Callable[[Any], None]:
 
 
 def say(args: Any, rows: Sequence[Row], document: object = None) -> None:
-    """`rows` as a table, or as JSON (then `document` stands for them where it is given)."""
-    if args.output == "json":
-        _show_json(list(rows) if document is None else document)
+    """`rows` as a table, or, as JSON or YAML, the `document` (or the rows where there is none)."""
+    if args.output in ("json", "yaml"):
+        show_document(args, list(rows) if document is None else document)
     else:
-        print(table(rows))
+        print(table(rows, colours=args.output == "table" and _is_terminal()))
 
 
-def _show_json(document: object) -> None:
-    """A document as JSON."""
-    print(visible_json(json.dumps(document, indent=1, default=str)))
+def show_document(args: Any, document: object) -> None:
+    """A document as JSON or YAML."""
+    if args.output == "yaml":
+        yaml: Any = import_module("yaml")
+        plain = json.loads(json.dumps(document, default=str))
+        print(visible(yaml.safe_dump(plain, sort_keys=False).rstrip(), lines=True))
+    else:
+        print(visible_json(json.dumps(document, indent=1, default=str)))
 
 
-def table(rows: Sequence[Row]) -> str:
+def people(args: Any) -> bool:
+    """Whether a person reads: notes and headings belong into a table only."""
+    return bool(args.output == "table")
+
+
+_COLOURS: Final = {
+    "failed": "31",
+    "ok": "32",
+    "accepted": "32",
+    "written": "32",
+    "claimed": "33",
+    "differs": "33",
+    "delayed": "33",
+}
+"""ANSI colours of words in a table."""
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def table(rows: Sequence[Row], *, colours: bool = False) -> str:
     """Columns padded to their longest value."""
     if not rows:
         return "nothing found"
     names = list(rows[0])
     cells = [names, *([visible(str(row.get(name, ""))) for name in names] for row in rows)]
     widths = [max(len(line[index]) for line in cells) for index in range(len(names))]
-    lines = ("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) for line in cells)
-    return "\n".join(line.rstrip() for line in lines)
+    lines = []
+    for number, line in enumerate(cells):
+        padded = [c.ljust(w) for c, w in zip(line, widths, strict=True)]
+        if colours:
+            padded = [_coloured(c, text, number) for c, text in zip(padded, line, strict=True)]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def _coloured(padded: str, text: str, number: int) -> str:
+    code = "1" if number == 0 else _COLOURS.get(text.partition(" ")[0], "")
+    return f"\x1b[{code}m{padded}\x1b[0m" if code else padded
 
 
 def changed(args: Any, before: object, after: object) -> None:
     """What is there and what will be."""
-    if args.output == "json":
-        _show_json({"before": before, "after": after})
+    if args.output in ("json", "yaml"):
+        show_document(args, {"before": before, "after": after})
         return
     for name, value in (("before: ", before), ("after:  ", after)):
         print(name + visible_json(json.dumps(value, default=str)))

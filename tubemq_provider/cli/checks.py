@@ -6,14 +6,19 @@ Nothing here changes anything.
 
 from __future__ import annotations
 
+import itertools
+import threading
+import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.configuration import conf
 
 from tubemq_client import errors
 from tubemq_client.terminal import visible
-from tubemq_provider.cli._show import command, say
+from tubemq_provider.cli._ends import hook_of
+from tubemq_provider.cli._show import command, people, say
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.metadata_db import groups, has_ledger, open_group, state_backend
@@ -36,6 +41,32 @@ _BACKEND = "tubemq_provider.offsets.ledger.backend.TubeMQStateBackend"
 def lag(args: Any) -> None:
     """Index entries between a group's position and the stable ends: an upper bound on records.
     Partitions whose broker does not answer are delayed, and say why."""
+    if getattr(args, "watch", None):
+        _watch(args)
+    else:
+        _look(args)
+
+
+def _watch(args: Any) -> None:
+    """Look again and again; between looks, how fast the lag changes."""
+    before: tuple[float, int] | None = None
+    for number in itertools.count(1):
+        total, at = _look(args), time.monotonic()
+        if before is not None and people(args):
+            rate = (before[1] - total) / max(at - before[0], 0.001)
+            rest = f", caught up in {total / rate:.0f} s" if rate > 0 and total else ""
+            print(f"{datetime.now(UTC):%H:%M:%S}  {rate:+.0f} entries/s taken{rest}")
+        before = at, total
+        if number == args.looks:
+            return
+        try:
+            threading.Event().wait(args.watch)
+        except KeyboardInterrupt:
+            return
+
+
+def _look(args: Any) -> int:
+    """One look; the lag."""
     with open_group(args.asset) as group:
         cluster, topic, name = group.parts
         _, cursor = group.cursor()
@@ -44,24 +75,19 @@ def lag(args: Any) -> None:
     positions = {
         SPACE.partition(topic, key): int(offset) for key, offset in newest.get("next", {}).items()
     }
-    hook = TubeMQHook(args.conn_id or TubeMQHook.default_conn_name)
-    if hook.cluster != cluster:
-        raise errors.ConfigError(
-            f"connection {hook.tubemq_conn_id!r} is of cluster {hook.cluster!r}, the asset of "
-            f"{cluster!r}: name a connection to that cluster with --conn-id",
-            subject="connection",
-        )
+    hook = hook_of(args, cluster)
     ends = hook.reachable_ends(topic, name, stable=True)
     delayed = away_of(ends)
     found = lag_between(ends, positions, SPACE)
     rows = _lags(ends, positions, [SPACE.partition(topic, key) for key in delayed])
     told = {"asset": args.asset, "lag": found.total, "partitions": rows, "delayed": delayed}
     say(args, rows, told)
-    if args.output == "table":
+    if people(args):
         least = "at least " if delayed else ""
         print(f"lag: {least}{found.total} index entries (partitions of a store share its log)")
         for key, reason in delayed.items():
             print(visible(f"delayed: partition {key}: {reason}"))
+    return found.total
 
 
 def _lags(

@@ -16,8 +16,8 @@ _arg: Any = Arg  # its constructor has no types
 
 _OUTPUT = _arg(
     ("-o", "--output"),
-    help="table (default) or json",
-    choices=("table", "json"),
+    help="table (default), plain (no colours, no notes), json or yaml",
+    choices=("table", "plain", "json", "yaml"),
     default="table",
 )
 _VERBOSE = _arg(("-v", "--verbose"), help="also show what is logged", action="store_true")
@@ -63,6 +63,9 @@ _FILTER = _arg(
     ("--filter",), help="a stream id of the operator's filters; may be repeated", action="append"
 )
 _EPOCH = _arg(("--epoch",), help="the operator's epoch, if it has one", default="")
+_MAX_RECORDS = _arg(("--max-records",), help="the operator's max_records", type=int)
+_WATCH = _arg(("--watch",), help="look again every so many seconds, until Ctrl-C", type=float)
+_LOOKS = _arg(("--looks",), help="with --watch: stop after so many looks", type=int)
 _START = _arg(("--start",), help="first instant that counts, RFC 3339")
 _END = _arg(("--end",), help="first instant after, RFC 3339")
 
@@ -76,7 +79,18 @@ def _action(name: str, text: str, function: str, *arguments: Arg) -> ActionComma
 
 _OFFSETS_COMMANDS = (
     _action("list", "Groups and their positions", "offsets.list_groups"),
-    _action("show", "Position, claims and newest event of a group", "offsets.show", _ASSET),
+    _action(
+        "show",
+        "Position, end and lag, claims and newest event of a group",
+        "offsets.show",
+        *(_ASSET, _CONN),
+    ),
+    _action(
+        "diff",
+        "Where cursor, events, sink and brokers say that a group is",
+        "looks.diff",
+        *(_ASSET, _SINK, _SINK_CONN, _CONN),
+    ),
     _action("set", "Set the position by hand", "offsets.set_position", _ASSET, _OFFSETS, _YES),
     _action(
         "epoch",
@@ -124,6 +138,12 @@ _WINDOW_COMMANDS = (
         *(_WINDOW, _ONE_ASSET, _SINK, _SINK_CONN),
     ),
     _action(
+        "plan",
+        "What the next cursor window of a group would be; changes nothing",
+        "looks.plan",
+        *(_ASSET, _MAX_RECORDS, _CONN),
+    ),
+    _action(
         "verify",
         "Compare a sink's markers with the accepted windows",
         "windows.verify",
@@ -147,7 +167,12 @@ def get_tubemq_commands() -> list[GroupCommand]:
             subcommands=(
                 GroupCommand("offsets", "Progress of groups", _OFFSETS_COMMANDS),
                 GroupCommand("windows", "Windows that were written", _WINDOW_COMMANDS),
-                _action("lag", "How far a group is behind", "checks.lag", _ASSET, _CONN),
+                _action(
+                    "lag",
+                    "How far a group is behind",
+                    "checks.lag",
+                    *(_ASSET, _CONN, _WATCH, _LOOKS),
+                ),
                 _action(
                     "check",
                     "Try configuration, cluster and sink",

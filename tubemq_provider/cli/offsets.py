@@ -13,7 +13,8 @@ from typing import Any
 
 from tubemq_client import errors
 from tubemq_client.terminal import visible
-from tubemq_provider.cli._show import changed, command, confirm, say
+from tubemq_provider.cli._ends import known_ends, with_ends
+from tubemq_provider.cli._show import changed, command, confirm, people, say
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.offsets.metadata_db import Group, groups, open_group
 from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets, stamp
@@ -51,22 +52,26 @@ def show(args: Any) -> None:
     with open_group(args.asset) as group:
         store, cursor = group.cursor()
         event = group.newest_position()
-        found = {
-            "asset": group.label,
-            "store": store,
-            "cursor": cursor,
-            "newest_event": event,
-            "windows_accepted": sum("window_id" in event for event in group.events()),
-        }
-        rows: list[Mapping[str, object]] = [
-            {"partition": key, "next": offset} for key, offset in _next(cursor, event).items()
-        ]
-        if args.output == "table":
-            print(visible(_headline(group, store, cursor, event)))
-        say(args, rows, found)
-        if args.output == "table" and cursor and cursor.get("pending"):
-            print()
-            say(args, [_claim(key, claim) for key, claim in cursor["pending"].items()])
+        accepted = sum("window_id" in event for event in group.events())
+        label, headline = group.label, _headline(group, store, cursor, event)
+    ends, note = known_ends(args, label)
+    rows = with_ends(_next(cursor, event), ends)
+    found: dict[str, Any] = {
+        "asset": label,
+        "store": store,
+        "cursor": cursor,
+        "newest_event": event,
+        "windows_accepted": accepted,
+        "partitions": rows,
+    }
+    if people(args):
+        print(visible(headline))
+    say(args, rows, found)
+    if people(args) and note:
+        print(visible(note))
+    if people(args) and cursor and cursor.get("pending"):
+        print()
+        say(args, [_claim(key, claim) for key, claim in cursor["pending"].items()])
 
 
 @command

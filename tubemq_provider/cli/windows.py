@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tubemq_client import errors
 from tubemq_client.terminal import visible
-from tubemq_provider.cli._show import command, say
+from tubemq_provider.cli._show import command, people, say, show_document
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.offsets.metadata_db import Group, groups
 from tubemq_provider.sinks.read import published_windows
@@ -73,7 +73,51 @@ def show(args: Any) -> None:
         )
     if not any(found.values()):
         raise errors.ConfigError(f"nothing is known of {args.window_id}", subject="window")
-    say(args, [{"what": name, "value": value} for name, value in found.items()], found)
+    if args.output in ("json", "yaml"):
+        show_document(args, found)
+    else:
+        _tell(args, found)
+
+
+def _tell(args: Any, found: Mapping[str, Any]) -> None:
+    """What is known of a window, for people: facts first, then a row for each partition."""
+    event, marker = found.get("event") or {}, found.get("marker") or {}
+    plan = marker.get("plan") or found.get("plan") or {}
+    records = marker.get("records") or event.get("records") or {}
+    ranges = plan.get("ranges") or plan.get("r") or event.get("ranges") or {}
+    facts = {
+        "window": args.window_id,
+        "asset": found.get("asset", ""),
+        "state": ", ".join(_states(found)),
+        "interval": " to ".join(plan.get("time") or ()) or "-",
+        "records": sum(records.values()),
+        "bytes": marker.get("bytes", event.get("bytes", "-")),
+        "place": marker.get("ref") or event.get("sink", {}).get("ref") or "-",
+        "hash": event.get("hash", "-"),
+        "corrupt": event.get("corrupt", 0),
+        "gaps": json.dumps(event.get("gaps") or {}),
+    }
+    for name, value in facts.items():
+        print(visible(f"{name:<9} {value}"))
+    rows = [
+        {"partition": key, "from": bounds[0], "to": bounds[1], "records": records.get(key, 0)}
+        for key, bounds in ranges.items()
+    ]
+    if rows:
+        print()
+        say(args, rows)
+
+
+def _states(found: Mapping[str, Any]) -> Iterator[str]:
+    """Where a window is known, in words."""
+    if found.get("marker"):
+        yield "written"
+    elif "marker" in found:
+        yield "not in the sink"
+    if found.get("event"):
+        yield "accepted"
+    if found.get("ledger"):
+        yield f"{found['ledger']} (ledger)"
 
 
 @command
@@ -93,7 +137,7 @@ def verify(args: Any) -> int:
     problems = [*_disagreements(markers, accepted), *_breaks(markers)]
     rows = [{"problem": problem} for problem in problems]
     verdict = {"windows": len(markers), "accepted": len(accepted), "problems": problems}
-    if args.output == "json" or problems:
+    if not people(args) or problems:
         say(args, rows, verdict)
     else:
         print(f"{len(markers)} windows written, {len(accepted)} accepted, no problem")
@@ -105,8 +149,8 @@ def show_coverage(args: Any) -> int:
     """The coverage of each group in a sink, with a calendar. Status 1 if it is not complete."""
     start, end = (parse_instant(text) if text else None for text in (args.start, args.end))
     found = coverage(published_windows(_named(args)), start=start, end=end)
-    if args.output == "json":
-        say(args, [], [item.to_document() for item in found])
+    if args.output in ("json", "yaml"):
+        show_document(args, [item.to_document() for item in found])
     else:
         print(visible("\n\n".join(map(report, found)), lines=True) or "nothing found")
     return 0 if found and all(item.complete for item in found) else 1

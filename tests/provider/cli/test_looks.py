@@ -1,0 +1,169 @@
+"""Commands that look: forms of output, ends where they can be had, what would be, who differs."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.provider.sinks.windows import plan_of, publish
+from tubemq_client import Partition, Record
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.errors import ConfigError
+from tubemq_provider.cli import checks, looks, offsets, windows
+from tubemq_provider.cli._show import say, table
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.metadata_db import Group
+from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.windows.protocols import Document
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+ROWS = [{"check": "cluster", "result": "ok"}, {"check": "sink", "result": "failed"}]
+
+
+class Known(Group):
+    """A group of asset state, with one event."""
+
+    def __init__(self, cursor: Document | None, event: Document | None) -> None:
+        super().__init__("tubemq:test/orders/lake", 1, None)
+        self._cursor, self._event = cursor, event
+
+    def cursor(self, *, of_ledger: bool = False) -> tuple[str, Document | None]:
+        return "asset_state", self._cursor
+
+    def events(self) -> Generator[Document]:
+        if self._event is not None:
+            yield self._event
+
+    def windows(self) -> list[Any]:
+        return []
+
+
+def position(seq: int, end: int) -> Document:
+    return {"v": 1, "seq": seq, "next": {"1:0": end, "1:1": end}, "h": "x"}
+
+
+@pytest.fixture
+def know(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def known(cursor: Document | None, event: Document | None = None) -> None:
+        group = Known(cursor, event)
+
+        @contextmanager
+        def opened(_: str = "") -> Iterator[Any]:
+            yield group
+
+        @contextmanager
+        def groups() -> Iterator[Any]:
+            yield [group]
+
+        for module in (offsets, looks, checks):
+            monkeypatch.setattr(module, "open_group", opened)
+        monkeypatch.setattr(windows, "groups", groups)
+
+    return known
+
+
+@pytest.fixture
+def five(mq: EmbeddedTubeMQ, hook: TubeMQHook) -> TubeMQHook:
+    """Five records on disk in 1:0."""
+    partition = Partition.from_key("orders", "1:0")
+    list(hook.produce("orders", [Record(b"x", partition=partition)] * 5))
+    mq.broker(1).store("orders", 0).flush()
+    return hook
+
+
+def ask(command: Callable[[Any], Any], **arguments: Any) -> Any:
+    given = {"asset": "test/orders/lake", "output": "json", "conn_id": None, "sink": None}
+    given |= {"sink_conn_id": None, "watch": None, "looks": None, "max_records": None}
+    return inspect.unwrap(command)(SimpleNamespace(**{**given, **arguments}))
+
+
+def test_every_form_of_output_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {}
+    for output in ("table", "plain", "json", "yaml"):
+        say(SimpleNamespace(output=output), ROWS)
+        said[output] = capsys.readouterr().out
+    assert json.loads(said["json"]) == yaml.safe_load(said["yaml"]) == ROWS
+    assert said["table"] == said["plain"], "no colours where nobody looks"
+    assert "\x1b[31mfailed" in table(ROWS, colours=True)
+
+
+def test_progress_shows_end_and_lag_and_stands_without_the_cluster(
+    know: Callable[..., None],
+    five: TubeMQHook,
+    mq: EmbeddedTubeMQ,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    know(position(1, 56))
+    ask(offsets.show)
+    rows = {row["partition"]: row for row in json.loads(capsys.readouterr().out)["partitions"]}
+    assert rows["1:0"] == {"partition": "1:0", "next": 56, "end": 140, "lag": 3}
+    mq.stop()
+    ask(offsets.show, output="table")
+    said = capsys.readouterr().out
+    assert "without ends and lag: cannot connect" in said
+    assert "1:0        56" in said
+
+
+def test_a_plan_that_only_looks(
+    know: Callable[..., None], five: TubeMQHook, capsys: pytest.CaptureFixture[str]
+) -> None:
+    know(position(1, 56))
+    ask(looks.plan, max_records=2)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["window"], told["entries"], told["has_more"]) == (2, 2, True)
+    assert told["ranges"][0] == {"partition": "1:0", "from": 56, "to": 112, "entries": 2}
+    know(None)
+    with pytest.raises(ConfigError, match="begins at initial_position"):
+        ask(looks.plan)
+
+
+def test_drift_between_cursor_event_and_sink_is_shown_and_fails(
+    know: Callable[..., None], five: TubeMQHook, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    know(position(1, 56), {"position": position(1, 56)})
+    assert ask(looks.diff) == 0
+    know(position(1, 28), {"position": position(1, 56)})
+    assert ask(looks.diff) == 1
+    rows = json.loads(capsys.readouterr().out.partition("]\n")[2])
+    row = next(row for row in rows if row["partition"] == "1:0")
+    assert (row["cursor"], row["event"], row["end"], row["verdict"]) == (28, 56, 140, "differs")
+
+
+def test_a_lag_that_is_watched_says_how_fast_it_falls(
+    know: Callable[..., None], five: TubeMQHook, capsys: pytest.CaptureFixture[str]
+) -> None:
+    know(position(1, 56))
+    ask(checks.lag, output="table", watch=0.01, looks=2)
+    said = capsys.readouterr().out
+    assert said.count("lag: 3 index entries") == 2
+    assert "+0 entries/s taken" in said
+
+
+def test_a_window_is_shown_as_facts_and_ranges(
+    know: Callable[..., None], tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sink = ParquetSink(tmp_path / "lake")
+    plan = plan_of(sink)
+    publish(sink, plan)
+    know(None, {"window_id": plan.window_id, "hash": plan.hash, "position": position(1, 56)})
+    ask(
+        windows.show,
+        asset=None,
+        window_id=plan.window_id,
+        sink=str(tmp_path / "lake"),
+        output="table",
+    )
+    said = capsys.readouterr().out
+    assert f"window    {plan.window_id}" in said
+    assert "state     written, accepted" in said
+    assert "{'" not in said
+    key, (start, end) = next(iter(plan.ranges.items()))
+    assert any(line.split()[:3] == [key, str(start), str(end)] for line in said.splitlines())

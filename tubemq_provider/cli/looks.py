@@ -1,0 +1,111 @@
+"""``airflow tubemq offsets diff`` and ``windows plan``: what would be, and who says what.
+
+Both only look: no plan is stored, no position moved, no record read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tubemq_client import errors
+from tubemq_provider.cli._ends import hook_of, known_ends
+from tubemq_provider.cli._show import command, people, say
+from tubemq_provider.cli._sinks import sink_of
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.metadata_db import open_group
+from tubemq_provider.sinks.read import published_windows
+from tubemq_provider.sources.tubemq.space import SPACE
+from tubemq_provider.windows.cursor import Position, newer_position
+from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.budgets import entries_by_log
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+
+__all__ = ["diff", "plan"]
+
+
+@command
+def diff(args: Any) -> int:
+    """A row for each partition: cursor, newest event, the sink's newest window, the brokers' own
+    positions, and the end. Status 1 where cursor, event and sink differ."""
+    with open_group(args.asset) as group:
+        label = group.label
+        _, cursor = group.cursor()
+        event = group.newest_position()
+    said: dict[str, dict[str, Any]] = {
+        "cursor": dict((cursor or {}).get("next", {})),
+        "event": dict((event or {}).get("position", {}).get("next", {})),
+    }
+    if args.sink is not None:
+        said["sink"] = _ends_in_sink(args, label)
+    ends, note = known_ends(args, label)
+    compared = list(said)
+    if ends:
+        said["brokers"] = _at_brokers(args, label)
+        said["end"] = {place.key: found.max_offset for place, found in ends.items()}
+    rows = []
+    for key in SPACE.ordered({key for offsets in said.values() for key in offsets}):
+        values = {name: said[name].get(key, "-") for name in said}
+        held = {values[name] for name in compared if said[name]}
+        rows.append({"partition": key, **values, "verdict": "ok" if len(held) < 2 else "differs"})
+    say(args, rows)
+    if people(args) and note:
+        print(note)
+    return int(any(row["verdict"] == "differs" for row in rows))
+
+
+def _ends_in_sink(args: Any, label: str) -> dict[str, int]:
+    """Where the newest cursor window of the group in the sink ends."""
+    sink = sink_of(args)
+    plans = [
+        marker.plan
+        for marker in published_windows(sink or args.sink)
+        if f"{marker.plan.cluster}/{marker.plan.topic}/{marker.plan.group}" == label
+        and marker.plan.seq
+    ]
+    newest = max(plans, key=lambda found: found.seq or 0, default=None)
+    return dict(newest.ends) if newest is not None else {}
+
+
+def _at_brokers(args: Any, label: str) -> dict[str, int]:
+    """What the brokers keep for the group, if their administration answers."""
+    cluster, topic, group = label.split("/", 2)
+    try:
+        found = hook_of(args, cluster).group_offsets(topic, group)
+    except errors.TubeMQError:
+        return {}
+    return {place.key: offset for place, offset in found.items()}
+
+
+@command
+def plan(args: Any) -> None:
+    """Ranges of the next cursor window, as the planner would cut them now."""
+    with open_group(args.asset) as group:
+        cluster, topic, name = group.parts
+        _, cursor = group.cursor()
+        event = group.newest_position()
+    newest = newer_position(cursor, event)
+    if newest is None or "next" not in newest:
+        raise errors.ConfigError(
+            f"{args.asset} has no progress yet: its first window begins at initial_position",
+            subject="plan",
+        )
+    hook: TubeMQHook = hook_of(args, cluster)
+    planner = CursorPlanner(
+        WindowScope(cluster, topic, name, "unknown"),
+        lambda: hook.reachable_ends(topic, name, stable=True),
+        max_entries=args.max_records,
+    )
+    found = planner.plan(Position(int(newest["seq"]), dict(newest["next"])))
+    rows = [
+        {"partition": key, "from": start, "to": end, "entries": SPACE.entries(start, end)}
+        for key, (start, end) in (found.ranges if found else {}).items()
+        if start < end
+    ]
+    # Partitions of a store share its log.
+    entries = sum(entries_by_log(SPACE, found.ranges).values()) if found else 0
+    more = bool(found and found.has_more)
+    told = {"window": int(newest["seq"]) + 1, "entries": entries, "has_more": more}
+    say(args, rows, {**told, "ranges": rows})
+    if people(args):
+        rest = "; max_records leaves more for the next one" if more else ""
+        print(f"window {told['window']}: at most {entries} records{rest}; nothing was stored")
