@@ -1,6 +1,7 @@
 """The command `rocketmq-snode`: one process that serves until it is told to stop.
 
-`rocketmq-snode serve --config snode.toml`. Logs one JSON object a line on standard error. SIGTERM
+`rocketmq-snode serve --config snode.toml`; `rocketmq-snode list ns1:9876` shows which nodes there
+are. Logs one JSON object a line on standard error. SIGTERM
 and SIGINT drain; a second one ends at once.
 """
 
@@ -13,12 +14,15 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from rocketmq_client import errors
+from rocketmq_client.config import ClientConfig
 from rocketmq_client.model import address_text
 from rocketmq_client.snode.options import read_options
+from rocketmq_client.snode.registry import known_nodes
 from rocketmq_client.snode.server import Snode
 from rocketmq_client.snode.settings import SnodeSettings
 
@@ -44,19 +48,37 @@ class _JsonLines(logging.Formatter):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 2 for options that are wrong."""
-    parser = argparse.ArgumentParser(prog="rocketmq-snode", description="RocketMQ service node")
-    serve = parser.add_subparsers(required=True).add_parser("serve", help="serve until SIGTERM")
-    serve.add_argument("--config", type=Path, help="TOML file; SNODE_… in the environment wins")
-    chosen = parser.parse_args(arguments)
-    handler = logging.StreamHandler()
-    handler.setFormatter(_JsonLines())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    """Run the command; 2 for options that are wrong, 1 where no name server answers."""
+    chosen = _parser().parse_args(arguments)
     try:
+        if chosen.what == "list":
+            return _list(chosen.name_servers)
+        handler = logging.StreamHandler()
+        handler.setFormatter(_JsonLines())
+        logging.basicConfig(level=logging.INFO, handlers=[handler])
         asyncio.run(_serve(read_options(chosen.config, os.environ)))
-    except errors.ConfigError as error:
+    except errors.RocketMQError as error:
         print(error, file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, errors.ConfigError) else 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rocketmq-snode", description="RocketMQ service node")
+    found = parser.add_subparsers(required=True, dest="what")
+    serve = found.add_parser("serve", help="serve until SIGTERM")
+    serve.add_argument("--config", type=Path, help="TOML file; SNODE_… in the environment wins")
+    known = found.add_parser("list", help="the nodes that have renewed their entry of late")
+    known.add_argument("name_servers", help="host:port;host:port")
+    return parser
+
+
+def _list(name_servers: str) -> int:
+    """Print name, address, clients and age of each node that lives."""
+    settings = ClientConfig.parse({"name_servers": name_servers}).settings()
+    for name, entry in asyncio.run(known_nodes(settings)).items():
+        age = max(0.0, time.time() - entry["ts"] / 1000)
+        print(f"{name} {entry['addr']} clients={entry['clients']} age={age:.0f}s")
     return 0
 
 

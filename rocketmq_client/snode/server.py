@@ -25,14 +25,12 @@ from rocketmq_client.model import Address, address_text
 from rocketmq_client.snode.access import Access
 from rocketmq_client.snode.clients import Client, Shared
 from rocketmq_client.snode.metrics import Metrics, serve_http
+from rocketmq_client.snode.registry import NAMESPACE
 from rocketmq_client.snode.relay import Relay
 from rocketmq_client.snode.settings import SnodeSettings
 from rocketmq_client.snode.upstream import Upstream
 
-__all__ = ["NAMESPACE", "Snode"]
-
-NAMESPACE = "SNODE_CONFIG"
-"""Where name servers keep the entries of nodes."""
+__all__ = ["Snode"]
 
 _LOG = logging.getLogger(__name__)
 _STALE_S = 30.0

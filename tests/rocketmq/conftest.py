@@ -15,6 +15,7 @@ RARE_PAIRS = {
     ("5.5.0", "sync"),
     ("5.5.0", "test_random_windows_equal_the_receipts_over_a_killed_broker"),
     ("5.5.0", "test_windows_of_tags_equal_filtering"),
+    ("4.9.7", "test_windows_through_a_node_equal_the_receipts"),
     ("4.9.7", "test_windows_of_time_hold_what_was_stored_in_them"),
 }
 """Genuine line and shell, or test; the other pairs run with every change, these with the long

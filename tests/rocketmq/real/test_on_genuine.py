@@ -26,7 +26,9 @@ from rocketmq_client import (
     errors,
 )
 from rocketmq_client._wire import codes
+from rocketmq_client.snode import SnodeSettings
 from tests.rocketmq.sites import require
+from tests.rocketmq.snode.conftest import Node
 
 pytestmark = pytest.mark.real
 
@@ -67,8 +69,10 @@ def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Pa
         right = replace(mq.settings, auth=ADMIN)
         with Admin(right) as admin:
             admin.create_topic("orders", queues=1)
+            admin.create_topic("other", queues=1)
         with Producer(right) as producer:
             receipt = producer.send("orders", b"x")
+        _through_a_node(mq)
         for wrong in (None, Credentials("RocketMQadmin", "wrong-secret")):
             settings = replace(mq.settings, auth=wrong)
             with Producer(settings) as producer, pytest.raises(errors.NoPermission):
@@ -85,6 +89,22 @@ def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Pa
             (batch,) = reader.read(QueueRange(receipt.queue, 0, ends.latest_offset))
 
     assert batch.columns.bodies == [b"x"]
+
+
+def _through_a_node(mq: GenuineRocketMQ) -> None:
+    """Signatures pass a node; one that verifies them signs anew for a user that brokers lack."""
+    user = Credentials("app00001", "a-secret-of-its-own")
+    plain = SnodeSettings((mq.name_server,), listen=("127.0.0.1", 0))
+    signing = replace(plain, users=((user.access_key, user.secret_key),), credentials=ADMIN)
+    for options, right in ((plain, ADMIN), (signing, user)):
+        with Node(options) as node:
+            for auth in (right, replace(right, secret_key="another-secret")):
+                with Producer(replace(node.settings, auth=auth)) as producer:
+                    if auth is right:
+                        assert all(producer.send("other", b"x") for _ in range(3))
+                    else:
+                        with pytest.raises(errors.NoPermission):
+                            producer.send("other", b"x")
 
 
 @pytest.mark.soak

@@ -15,10 +15,12 @@ from rocketmq_client import (
     QueueRange,
     RangeReader,
     Subscription,
+    TlsSettings,
     errors,
 )
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.snode import SnodeSettings
+from tests.kit.certificates import make_certificates
 from tests.rocketmq.snode.conftest import Node
 
 BROKERS = Credentials("nodes01", "secret-of-nodes")
@@ -99,3 +101,18 @@ def test_allow_lists_hold_on_a_line_that_is_open() -> None:
             assert consumer.pull(QUEUE, number).messages
         with pytest.raises(errors.NoPermission, match="snode: topic 'secret'"):
             consumer.pull(Queue("broker-a", "secret", 0), 0)
+
+
+def test_clients_reach_a_node_over_tls(tmp_path) -> None:
+    certificates = make_certificates(tmp_path)
+    own = certificates.server
+    with (
+        EmbeddedRocketMQ(topics={"orders": 1}) as mq,
+        node_for(mq, tls_cert_file=own.cert, tls_key_file=own.key) as node,
+    ):
+        tls = TlsSettings(ca_file=certificates.ca)
+        with Producer(replace(node.settings, tls=tls)) as producer:
+            assert [producer.send("orders", b"x").offset for _ in range(2)] == [0, 1]
+        tls = TlsSettings(ca_file=certificates.other_ca)
+        with Producer(replace(node.settings, tls=tls)) as producer, pytest.raises(errors.TlsError):
+            producer.send("orders", b"x")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import random
 import socket
 import threading
@@ -28,9 +30,11 @@ from rocketmq_client import (
 )
 from rocketmq_client._wire.commands import Command, encode_command
 from rocketmq_client._wire.framing import CommandDecoder
+from rocketmq_client._wire.records import parse_records
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.model import ClientSettings
 from rocketmq_client.snode import SnodeSettings
+from rocketmq_client.snode.registry import known_nodes
 
 FIRST = Queue("broker-a", "orders", 0)
 
@@ -104,17 +108,16 @@ def test_clients_reach_everything_through_the_node_and_nothing_else(mq, start) -
 
 def test_answers_belong_to_their_askers(mq, start) -> None:
     node = start(pool_size=2)
-    fill(node.settings, 1_000)
+    fill(node.settings, 1_100)
 
     def short_reader(number: int) -> bool:
-        offset = random.Random(number).randrange(900)
+        chance = random.Random(number)
         fields = {
             "consumerGroup": "g",
             "topic": "orders",
             "queueId": "0",
             "bname": "broker-a",
-            "queueOffset": str(offset),
-            "maxMsgNums": "1",
+            "maxMsgNums": "32",
             "sysFlag": "4",
             "commitOffset": "0",
             "suspendTimeoutMillis": "0",
@@ -122,10 +125,18 @@ def test_answers_belong_to_their_askers(mq, start) -> None:
             "subscription": "*",
         }
         with Raw(node.address) as client:  # all use the same number
-            found = [client.ask(Command(11, 1, fields)) for _ in range(5)]
-        return all(a.opaque == 1 and b"%d" % offset in a.body for a in found)
+            for _ in range(16):
+                offset = chance.randrange(1_000)
+                asked = Command(11, 1, {**fields, "queueOffset": str(offset)})
+                answer = client.ask(asked)
+                records = parse_records(answer.body)
+                if answer.opaque != 1 or [r.queue_offset for r in records] != [
+                    *range(offset, offset + 32)
+                ]:
+                    return False
+        return True
 
-    with ThreadPoolExecutor(40) as pool:
+    with ThreadPoolExecutor(40) as pool:  # 102 400 records
         assert all(pool.map(short_reader, range(200)))
     channels = mq.do(lambda _: len(mq._channels["broker-a"]))
     assert channels <= 2
@@ -208,6 +219,91 @@ def test_members_are_back_after_their_broker_is(mq, start) -> None:
         eventually(lambda: mq.do(lambda broker: broker.groups.members("g")))
         eventually(lambda: FIRST in consumer.queues("orders"))
         assert consumer.pull(FIRST, 0).status == "nothing"
+
+
+def members(address, group: str = "g") -> list[str]:
+    with Raw(address) as client:
+        answer = client.ask(Command(38, 1, {"consumerGroup": group, "bname": "broker-a"}))
+        return json.loads(answer.body)["consumerIdList"] if answer.code == 0 else []
+
+
+def test_two_clients_with_one_id_are_as_at_a_broker(mq, start) -> None:
+    one, two = start(name="one"), start(name="two")
+
+    def life(first, second) -> list[list[str]]:
+        seen = []
+        with Raw(first) as early:
+            early.send(heartbeat("same"))
+            eventually(lambda: members(first) == ["same"])
+            with Raw(second) as late:
+                late.send(heartbeat("same"))
+                time.sleep(0.3)
+                seen.append(members(second))
+            time.sleep(0.3)
+            seen.append(members(first))
+        eventually(lambda: members(second) == [])
+        return seen
+
+    with Admin(mq.settings) as admin:
+        broker = admin.brokers().brokers["broker-a"].master
+    assert life(one.address, two.address) == life(broker, broker)
+
+
+def test_a_dead_nodes_entry_is_not_listed(mq, start) -> None:
+    start(name="one")
+    settings = ClientSettings((mq.name_server,))
+    listed = eventually(lambda: asyncio.run(known_nodes(settings)))
+    later = int(time.time() * 1000) + 46_000
+
+    assert list(listed) == ["one"]
+    assert asyncio.run(known_nodes(settings, now_ms=later)) == {}
+
+
+def test_a_client_that_does_not_read_costs_bounded_memory(mq, start) -> None:
+    node = start(max_in_flight_per_client=16)
+    with Producer(mq.settings) as producer:
+        for _ in range(30):
+            messages = [OutgoingMessage(os.urandom(10_000)) for _ in range(10)]
+            producer.send_batch("orders", messages, queue=FIRST)
+    fields = {**PULL, "maxMsgNums": "32", "queueOffset": "0"}
+    with Raw(node.address) as lazy, Raw(node.address) as good:
+        lazy._socket.settimeout(0.5)
+        many = encode_command(Command(11, 1, fields)) * 200_000
+        with pytest.raises(TimeoutError):
+            lazy._socket.sendall(many)
+        clients = node.do(lambda: [c._transport.get_write_buffer_size() for c in _clients(node)])
+        assert good.ask(Command(206, 1, {})).code == 0
+
+    assert max(clients) < 16 * 300_000 + 2**20
+
+
+def _clients(node):
+    return list(node.node._shared.clients)
+
+
+PULL = {
+    "consumerGroup": "g",
+    "topic": "orders",
+    "queueId": "0",
+    "bname": "broker-a",
+    "sysFlag": "4",
+    "commitOffset": "0",
+    "suspendTimeoutMillis": "0",
+    "subVersion": "0",
+    "subscription": "*",
+}
+
+
+def test_lite_pulls_reach_brokers_that_do_not_know_them(mq, start) -> None:
+    node = start()
+    fill(node.settings, 5)
+    fields = {**PULL, "maxMsgNums": "32", "queueOffset": "0"}
+    with Raw(node.address) as client:
+        found = [client.ask(Command(361, number, fields)) for number in (1, 2, 3)]
+
+    assert [(a.code, a.opaque, len(parse_records(a.body))) for a in found] == [
+        (0, number, 5) for number in (1, 2, 3)
+    ]
 
 
 def test_equal_heartbeats_within_a_second_go_out_once(mq, start) -> None:

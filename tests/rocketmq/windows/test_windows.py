@@ -26,8 +26,10 @@ from rocketmq_client import (
     errors,
 )
 from rocketmq_client.embedded import EmbeddedRocketMQ
+from rocketmq_client.snode import SnodeSettings
 from tests.provider.windows.test_kill_points import CHILD_TIMEOUT, CONTEXT, POINTS
 from tests.rocketmq.sites import Site
+from tests.rocketmq.snode.conftest import Node
 from tests.rocketmq.windows.child import GROUP, run_window
 from tubemq_client.errors import ConfigError, DataLoss, LogReplaced, LogTruncated
 from tubemq_provider.sinks.read import published_windows, read_windows
@@ -133,6 +135,17 @@ def test_random_windows_equal_the_receipts_over_a_killed_broker(site: Site, tmp_
     writing.join(60)
     topic.catch_up()
     topic.check()
+
+
+def test_windows_through_a_node_equal_the_receipts(site: Site, tmp_path) -> None:
+    """Nothing but the node is reached: its routes name nothing else."""
+    options = SnodeSettings((site.settings.name_servers[0],), listen=("127.0.0.1", 0))
+    with Node(options) as node:
+        topic = Topic(node.settings, site.topic(queues=2), tmp_path)
+        for count in (20, 30):
+            topic.produce(count)
+            topic.catch_up()
+        topic.check()
 
 
 def test_windows_of_tags_equal_filtering(site: Site, tmp_path) -> None:

@@ -1,0 +1,64 @@
+"""The registry of nodes: entries in every name server, which their nodes renew.
+
+An entry of a node that died stays, so readers go by its age: one that was not renewed for 45 s is
+of no node that lives. Stock clients need no registry; commands and clients that list nodes do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final
+
+from rocketmq_client import errors
+from rocketmq_client._wire.codec import ROCKETMQ
+from rocketmq_client._wire.commands import Command, encode_command
+from rocketmq_client._wire.json_text import read_json
+from rocketmq_client.model import ClientSettings
+from tubemq_client._io.asyncio_connection import connect
+
+__all__ = ["NAMESPACE", "known_nodes"]
+
+NAMESPACE: Final = "SNODE_CONFIG"
+"""Where name servers keep the entries of nodes."""
+
+STALE_MS: Final = 45_000
+
+
+async def known_nodes(
+    settings: ClientSettings, *, now_ms: int | None = None
+) -> dict[str, dict[str, Any]]:
+    """The entries of nodes that live, by name, as the first name server that answers has them.
+    Raises `errors.NetworkError`."""
+    failure: errors.RocketMQError = errors.ConnectError("no name server")
+    for address in settings.name_servers:
+        try:
+            connection = await connect(address, settings.network(), ROCKETMQ)
+        except errors.NetworkError as error:
+            failure = error
+            continue
+        try:
+            timeout_s = settings.rpc_timeout_ms / 1000
+            serial = await connection.post(
+                lambda number: encode_command(Command(219, number, {"namespace": NAMESPACE})),
+                timeout_s,
+            )
+            found: Any = await connection.wait(
+                serial, asyncio.get_running_loop().time() + timeout_s
+            )
+        finally:
+            await connection.close()
+        return _living(found, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+    raise failure
+
+
+def _living(answer: Command, now_ms: int) -> dict[str, dict[str, Any]]:
+    if answer.code != 0:
+        return {}
+    table = read_json(answer.body, "the registry").get("table") or {}
+    entries = {name: read_json(text.encode(), "an entry") for name, text in table.items()}
+    return {
+        name: entry
+        for name, entry in sorted(entries.items())
+        if isinstance(entry.get("ts"), int) and now_ms - entry["ts"] <= STALE_MS
+    }
