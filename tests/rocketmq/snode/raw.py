@@ -1,0 +1,80 @@
+"""A client that says what it likes, and small helpers of the tests of nodes."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+
+from rocketmq_client import OutgoingMessage, Producer, Queue, QueueRange, RangeReader
+from rocketmq_client._wire.commands import Command, encode_command
+from rocketmq_client._wire.framing import CommandDecoder
+
+FIRST = Queue("broker-a", "orders", 0)
+
+
+class Raw:
+    """A client that says what it likes."""
+
+    def __init__(self, address) -> None:
+        self._socket = socket.create_connection(address, 10)
+        self._socket.settimeout(10)
+        self._decoder = CommandDecoder()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._socket.close()
+
+    def send(self, *commands: Command) -> None:
+        self._socket.sendall(b"".join(map(encode_command, commands)))
+
+    def receive(self) -> Command:
+        while (found := self._decoder.next_command()) is None:
+            data = self._socket.recv(65536)
+            assert data, "cut off"
+            self._decoder.receive_data(data)
+        return found
+
+    def ask(self, command: Command) -> Command:
+        self.send(command)
+        return self.receive()
+
+
+def fill(settings, count=300, queue=FIRST):
+    with Producer(settings) as producer:
+        messages = [OutgoingMessage(b"%d" % n) for n in range(count)]
+        return producer.send_batch("orders", messages, queue=queue)
+
+
+def read(settings, start, end, queue=FIRST):
+    with RangeReader(settings, group="g") as reader:
+        batches = reader.read(QueueRange(queue, start, end))
+        return [m.body for batch in batches for m in batch.messages()]
+
+
+def eventually(question, patience=10.0):
+    deadline = time.monotonic() + patience
+    while not (found := question()):
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)
+    return found
+
+
+def heartbeat(client: str) -> Command:
+    body = {"clientID": client, "consumerDataSet": [{"groupName": "g"}]}
+    return Command(34, 5, {}, json.dumps(body).encode())
+
+
+PULL = {
+    "consumerGroup": "g",
+    "topic": "orders",
+    "queueId": "0",
+    "bname": "broker-a",
+    "sysFlag": "4",
+    "commitOffset": "0",
+    "suspendTimeoutMillis": "0",
+    "subVersion": "0",
+    "subscription": "*",
+}

@@ -1,0 +1,134 @@
+"""What a node does with clients and brokers that misbehave: one answer each, bounded memory."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+import pytest
+
+from rocketmq_client import OutgoingMessage, Producer
+from rocketmq_client._wire.commands import Command, encode_command
+from rocketmq_client._wire.records import parse_records
+from tests.rocketmq.snode.raw import FIRST, PULL, Raw, eventually, fill
+
+
+def _clients(node):
+    return list(node.node._shared.clients)
+
+
+def test_garbage_closes_one_connection(mq, start) -> None:
+    node = start()
+    with Raw(node.address) as good, Raw(node.address) as bad:
+        bad._socket.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert bad._socket.recv(100) == b""
+        assert good.ask(Command(206, 1, {})).code == 0
+
+
+def test_fuzzed_frames_neither_hang_nor_grow(mq, start) -> None:
+    node, chance = start(), random.Random(3)
+    sound = encode_command(Command(30, 1, {"topic": "orders", "queueId": "0", "bname": "broker-a"}))
+    for _ in range(300):
+        frame = bytearray(sound * 3)
+        for _ in range(chance.randint(1, 6)):
+            frame[chance.randrange(len(frame))] = chance.randrange(256)
+        with Raw(node.address) as client:
+            client._socket.sendall(frame)
+    with Raw(node.address) as client:
+        assert client.ask(Command(206, 1, {})).code == 0
+    eventually(lambda: node.do(node.node.gauges)["clients"] == 0)
+    assert node.do(node.node.gauges)["in_flight"] == 0
+
+
+def test_limits_answer_busy(mq, start) -> None:
+    node = start(max_in_flight_per_client=3)
+    fields = {
+        "consumerGroup": "g",
+        "topic": "orders",
+        "queueId": "0",
+        "queueOffset": "0",
+        "maxMsgNums": "1",
+        "sysFlag": "6",
+        "commitOffset": "0",
+        "subscription": "*",
+        "suspendTimeoutMillis": "20000",
+        "subVersion": "0",
+        "bname": "broker-a",
+    }
+    with Raw(node.address) as client:
+        client.send(*(Command(11, number, fields) for number in range(5)))
+        refused = [client.receive() for _ in range(2)]
+        fill(mq.settings, 1)
+        served = [client.receive() for _ in range(3)]
+
+    assert [answer.code for answer in refused] == [2, 2]
+    assert sorted(answer.opaque for answer in refused + served) == [0, 1, 2, 3, 4]
+    assert [answer.code for answer in served] == [0, 0, 0]
+
+
+def test_a_client_that_does_not_read_is_not_read_from(mq, start) -> None:
+    node = start()
+    fill(node.settings, 32)
+    request = Command(206, 1, {})
+    with Raw(node.address) as lazy, Raw(node.address) as good:
+        lazy._socket.settimeout(0.5)
+        many = encode_command(request) * 200_000
+        with pytest.raises(TimeoutError):
+            lazy._socket.sendall(many)
+        assert good.ask(request).code == 0
+
+
+def test_a_client_that_does_not_read_costs_bounded_memory(mq, start) -> None:
+    node = start(max_in_flight_per_client=16)
+    with Producer(mq.settings) as producer:
+        for _ in range(30):
+            messages = [OutgoingMessage(os.urandom(10_000)) for _ in range(10)]
+            producer.send_batch("orders", messages, queue=FIRST)
+    fields = {**PULL, "maxMsgNums": "32", "queueOffset": "0"}
+    with Raw(node.address) as lazy, Raw(node.address) as good:
+        lazy._socket.settimeout(0.5)
+        many = encode_command(Command(11, 1, fields)) * 200_000
+        with pytest.raises(TimeoutError):
+            lazy._socket.sendall(many)
+        clients = node.do(lambda: [c._transport.get_write_buffer_size() for c in _clients(node)])
+        assert good.ask(Command(206, 1, {})).code == 0
+
+    assert max(clients) < 16 * 300_000 + 2**20
+
+
+def test_a_client_that_is_silent_is_cut_off(mq, start) -> None:
+    node = start(idle_ms=300)
+    with Raw(node.address) as client:
+        assert client.ask(Command(206, 1, {})).code == 0
+        assert client._socket.recv(10) == b""
+    assert node.do(node.node.gauges)["clients"] == 0
+
+
+def test_lite_pulls_reach_brokers_that_do_not_know_them(mq, start) -> None:
+    node = start()
+    fill(node.settings, 5)
+    fields = {**PULL, "maxMsgNums": "32", "queueOffset": "0"}
+    with Raw(node.address) as client:
+        found = [client.ask(Command(361, number, fields)) for number in (1, 2, 3)]
+
+    assert [(a.code, a.opaque, len(parse_records(a.body))) for a in found] == [
+        (0, number, 5) for number in (1, 2, 3)
+    ]
+
+
+def test_every_request_gets_one_answer(mq, start) -> None:
+    node = start(upstream_timeout_ms=300)
+    fields = {"topic": "orders", "queueId": "0"}
+    with Raw(node.address) as client:
+        unknown = client.ask(Command(30, 1, {**fields, "bname": "broker-z"}))
+        several = client.ask(Command(30, 2, fields))
+        for code in (17, 350, 351, 355, 9_999):
+            assert client.ask(Command(code, 3, {})).code == 3
+        mq.do(lambda broker: broker._handlers.__setitem__(30, lambda *_: time.sleep(0.6)))
+        late = client.ask(Command(30, 4, {**fields, "bname": "broker-a"}))
+
+    assert (unknown.code, unknown.opaque) == (14, 1)
+    assert (several.code, "virtual ports" in str(several.remark)) == (1, True)
+    assert late.code == 2
+    assert all(str(a.remark).startswith("snode: ") for a in (unknown, several, late))
