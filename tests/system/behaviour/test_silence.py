@@ -21,11 +21,12 @@ from tests.system.behaviour.shells import BLOCKING, Shell
 from tests.system.behaviour.sites import SHARED, eventually, new_group
 from tests.system.behaviour.windows import settings_for
 from tubemq_client import AssignedConsumer, ClientSettings, Partition, Record, errors
-from tubemq_client.admin import AdminClient
+from tubemq_client.admin import AdminClient, TopicProperties
 from tubemq_client.embedded import EmbeddedTubeMQ, ReadLimits, Switches, TopicSpec
 from tubemq_client.model import ConsumerSettings
 
 TROUBLE_S = float(os.environ.get("TUBEMQ_SILENCE_SECONDS", "5"))
+LONG_TROUBLE_S = 10.0
 CONTROL_S = 2.0
 REST_S = 0.005
 TINY_READS = ReadLimits(first_fetch_bytes=300, fetch_bytes=300)
@@ -79,8 +80,11 @@ def fill(settings: ClientSettings, partition: Partition, count: int) -> None:
 @pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("trouble", ["stopped", "silent"])
+@pytest.mark.parametrize(
+    "seconds", [TROUBLE_S, pytest.param(LONG_TROUBLE_S, marks=pytest.mark.soak)]
+)
 def test_the_other_brokers_records_flow_at_their_usual_rate(
-    shell: Shell, three: EmbeddedTubeMQ, kind: str, trouble: str
+    shell: Shell, three: EmbeddedTubeMQ, kind: str, trouble: str, seconds: float
 ) -> None:
     """With the default time for a request, 10 s: nobody who receives may wait for that."""
     broker = three.broker(3)
@@ -94,12 +98,12 @@ def test_the_other_brokers_records_flow_at_their_usual_rate(
                 broker.stop()
             else:
                 broker.silence(*ALL_METHODS)
-            after = consume(consumer, TROUBLE_S)
+            after = consume(consumer, seconds)
             left_alone = {node.broker_id for node in consumer.stats.left_alone}
         finally:
             broker.silence()
             broker.restart()
-    rates = [(counts[1] + counts[2]) / s for counts, s in ((before, CONTROL_S), (after, TROUBLE_S))]
+    rates = [(counts[1] + counts[2]) / s for counts, s in ((before, CONTROL_S), (after, seconds))]
     print(f"{shell} {kind} {trouble}: {rates[0]:.0f}/s before, {rates[1]:.0f}/s after")
     assert rates[1] >= 0.9 * rates[0], (before, after)
     assert left_alone <= {3}
@@ -322,3 +326,34 @@ def test_what_another_member_is_to_have_is_given_back_after_its_batch(
         assert others[0] in consumer.assignment
         assert consumer.confirm(batch) == 28
         eventually(lambda: consumer.assignment == consumer.own_partitions() or None)
+
+
+def test_a_share_grows_with_its_topic(shell: Shell, group: str) -> None:
+    """Members of a fixed group divide the new partitions, too, and read them from the first
+    record."""
+    grows, switches = TopicSpec("b_grows", 1, 2), Switches()
+    view = ConsumerSettings(metadata_period_ms=1_000)
+    with (
+        EmbeddedTubeMQ(1, [grows], switches=switches) as server,
+        AdminClient(f"http://{server.master_web}", token=switches.admin_token) as admin,
+    ):
+        options = settings_for(server.masters, heartbeat_period_ms=1_000)
+
+        def place(number: int) -> Any:
+            topics = {grows.name: ()}
+            where = {"source_count": 2, "node_id": number}
+            return shell.AssignedConsumer(options, group, topics, consumer=view, **where)
+
+        with place(0) as one, place(1) as two:
+            for consumer in (one, two):
+                consumer.keep_share()
+            eventually(lambda: len(one.assignment) + len(two.assignment) == 2 or None)
+            admin.modify_topic(grows.name, TopicProperties(partitions=5))
+            eventually(lambda: len(one.assignment) + len(two.assignment) == 5 or None)
+            assert not set(one.assignment) & set(two.assignment)
+            new = Partition(1, grows.name, 4)
+            fill(options, new, 1)
+            owner = one if new in one.assignment else two
+            batch = owner.receive(20_000)
+            assert (batch.partition, batch.start) == (new, 0)
+            assert owner.confirm(batch) == 28
