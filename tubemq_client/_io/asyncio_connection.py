@@ -161,7 +161,7 @@ class AsyncConnection(Exchange, asyncio.Protocol):
         for serial in serials:
             self._replies[serial] = make()
         self._transport.write(frames)
-        self.traffic.sent(len(serials), len(frames))
+        self._count_sent(len(serials), len(frames))
 
     async def wait(self, serial: int, deadline: float, until: float | None = None) -> bytes | None:
         """The reply payload for `serial`. `deadline` is on the clock of the loop. If there is none

@@ -31,7 +31,7 @@ from tubemq_client._core.effects import (
 from tubemq_client._io.asyncio_pool import AsyncPool
 from tubemq_client._io.host import epoch_ms
 from tubemq_client._io.replies import LATE_GRACE_S
-from tubemq_client._io.requests import InFlight, Requests, Tickets
+from tubemq_client._io.requests import SENT, InFlight, Requests, Tickets
 from tubemq_client._wire.codec import TUBEMQ
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class AsyncDriver(Requests[AsyncPool]):
 
     async def perform(self, effect: Effect, tickets: Tickets) -> Any:
         """The answer to an effect. `tickets` holds the conversation's posted requests."""
-        if isinstance(effect, Post | PostAll):
+        if isinstance(effect, SENT):
             return tickets.of(effect, await self._post(effect))
         if isinstance(effect, Await):
             flight = tickets.take(effect.ticket)

@@ -216,7 +216,7 @@ class BlockingConnection(Exchange):
             self._raise_failure()
             self._replies.want(serials)
         with self._send_lock:
-            self.traffic.sent(len(serials), len(frames))
+            self._count_sent(len(serials), len(frames))
             self._held.add(frames)
             hold = hold and self._held.size < _HELD_BYTES
             if not hold:  # under the same lock: if it fails, the last frame was not sent

@@ -31,7 +31,7 @@ from tubemq_client._core.effects import (
 from tubemq_client._io.host import epoch_ms, now_ms
 from tubemq_client._io.pool import BlockingPool
 from tubemq_client._io.replies import LATE_GRACE_S
-from tubemq_client._io.requests import InFlight, Requests, Tickets, merged
+from tubemq_client._io.requests import SENT, InFlight, Requests, Tickets, merged
 from tubemq_client._wire.codec import TUBEMQ
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class BlockingDriver(Requests[BlockingPool]):
     def _perform(self, effect: Effect, tickets: Tickets) -> Any:
         if isinstance(effect, Now):
             return now_ms()
-        if isinstance(effect, Post | PostAll):
+        if isinstance(effect, SENT):
             return tickets.of(effect, self._post(effect))
         if isinstance(effect, Await):
             flight = tickets.take(effect.ticket)

@@ -8,6 +8,7 @@ receives or waits; `Traffic` is kept for each address and outlives connections.
 from __future__ import annotations
 
 import itertools
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,14 +39,13 @@ class Traffic:
     replies: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
-    received_at_ms: int | None = None
-
-    def sent(self, frames: int, size: int) -> None:
-        self.requests += frames
-        self.bytes_sent += size
+    received_at: float | None = None
+    """Seconds of the monotonic clock."""
 
     def view(self, *, is_open: bool, in_flight: int) -> ConnectionStats:
         """The counts of now."""
+        at = self.received_at
+        ago_s = None if at is None else time.monotonic() - at
         return ConnectionStats(
             is_open,
             in_flight,
@@ -54,7 +54,7 @@ class Traffic:
             self.replies,
             self.bytes_sent,
             self.bytes_received,
-            self.received_at_ms,
+            None if ago_s is None else epoch_ms() - round(ago_s * 1000),
         )
 
 
@@ -111,6 +111,10 @@ class Exchange:
         """Requests whose reply nobody has taken or given up."""
         raise NotImplementedError
 
+    def _count_sent(self, frames: int, size: int) -> None:
+        self.traffic.requests += frames
+        self.traffic.bytes_sent += size
+
     def _next_serial(self) -> int:
         return next(self._serials) & _SERIAL_MASK
 
@@ -123,7 +127,7 @@ class Exchange:
         self.used_at = self.received_at = now
         traffic = self.traffic
         traffic.bytes_received += len(data)
-        traffic.received_at_ms = epoch_ms()
+        traffic.received_at = now
         try:
             self._decoder.receive_data(data)
             while (frame := self._decoder.next_frame()) is not None:

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from tubemq_client._core.effects import Ticket
+from tubemq_client._core.effects import Post, PostAll, Ticket
 from tubemq_client._io.replies import explained, read_replies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubemq_client import errors
-    from tubemq_client._core.effects import Conversation, Method, Post, PostAll
+    from tubemq_client._core.effects import Conversation, Method
     from tubemq_client._io.codec import Codec
     from tubemq_client._io.exchange import Exchange
     from tubemq_client._io.peers import Peers
     from tubemq_client.model import ClientSettings, ConnectionStats
 
-__all__ = ["InFlight", "Requests", "Tickets", "merged"]
+__all__ = ["SENT", "InFlight", "Requests", "Tickets", "merged"]
+
+SENT = (Post, PostAll)
+"""Effects that put something on the wire to be awaited later."""
 
 P = TypeVar("P", bound="Peers[Any]")
 
