@@ -173,6 +173,7 @@ class IngestArguments(TaskArguments):
     spark_conf: SparkConf = Field(default_factory=dict)
     landing: Literal["auto", "on", "off"] = "auto"
     target_file_bytes: Count = Field(None, ge=1)
+    compression: Literal["snappy", "zstd", "gzip", "lz4", "none"] | None = None
     filters: Filters = ()
     epoch: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,64}$")] | None = None
     epoch_seen: Annotated[str, Field(pattern=r"^c-[0-9]+-[0-9a-f]{10}$")] | None = None
@@ -262,6 +263,11 @@ class IngestArguments(TaskArguments):
         return problems
 
     def _of_engine(self) -> list[str]:
+        if self.compression and self.engine != "inline":
+            return [f"compression has no effect with engine={self.engine!r}", *self._of_landing()]
+        return self._of_landing()
+
+    def _of_landing(self) -> list[str]:
         if self.engine == "inline":
             given = {"spark_conf": self.spark_conf, "landing": self.landing != "auto"}
             return [

@@ -41,7 +41,10 @@ def _inline(
     from tubemq_provider.engines.inline import InlineEngine
 
     return InlineEngine.for_source(
-        source, policies=policies, target_file_bytes=arguments.target_file_bytes
+        source,
+        policies=policies,
+        target_file_bytes=arguments.target_file_bytes,
+        compression=arguments.compression or "snappy",
     )
 
 

@@ -86,6 +86,7 @@ COMMON_TEMPLATE_FIELDS = (
     "staging_root",
     "filters",
     "target_file_bytes",
+    "compression",
     "engine",
     "tubemq_conn_id",
     "sink_conn_id",
@@ -107,6 +108,7 @@ class IngestOperator(BaseOperator):
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
     :param engine: ``session``, ``inline`` …, or `Spark(conf=…, landing=…)`.
     :param target_file_bytes: size of data files.
+    :param compression: of data files, with ``engine="inline"``: ``snappy``, ``zstd`` …
     :param filters: stream ids to read; none means all.
     :param epoch: name of the life of the topic that the group follows; by default the present one.
     :param epoch_seen: with a new `epoch`: the last window that the failed run knew.
@@ -147,6 +149,7 @@ class IngestOperator(BaseOperator):
         cluster: str | None = None,
         engine: str | Value = "session",
         target_file_bytes: int | str | None = None,
+        compression: str | None = None,
         filters: Sequence[str] = (),
         epoch: str | None = None,
         epoch_seen: str | None = None,
@@ -156,20 +159,17 @@ class IngestOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.topic = topic
-        self.group = group
-        self.path = path
-        self.sink = sink
-        self.sink_conn_id = sink_conn_id
+        self.topic, self.group = topic, group
+        self.path, self.sink, self.sink_conn_id = path, sink, sink_conn_id
         self.exactly_once = exactly_once
         self.staging_root = staging_root
         self.tubemq_conn_id = tubemq_conn_id
         self.cluster = cluster or tubemq_conn_id
         self.engine = engine
         self.target_file_bytes = target_file_bytes
+        self.compression = compression
         self.filters = filters
-        self.epoch = epoch
-        self.epoch_seen = epoch_seen
+        self.epoch, self.epoch_seen = epoch, epoch_seen
         self.offset_store = offset_store
         self.skip_if_empty = skip_if_empty
         self.emit_replayed = emit_replayed

@@ -182,6 +182,8 @@ class TubeMQSparkIngestOperator(IngestOperator):
         go through Spark's own writer, which costs more.
     :param target_file_bytes: size of data files; default is a file per partition (``inline``) or
         task (``session``). A file takes several small partitions, a large one is cut.
+    :param compression: of data files, with ``engine="inline"``: ``snappy`` (default), ``zstd``,
+        ``gzip``, ``lz4`` or ``none``.
     :param filters: stream ids to read; none means all.
     :param epoch: name of the life of the topic that the group follows. Default: the present one, as
         ``airflow tubemq offsets epoch`` began it, at first "". A name that was not used before
@@ -249,6 +251,7 @@ class TubeMQSparkIngestOperator(IngestOperator):
         "max_bytes",
         "max_duration",
         "target_file_bytes",
+        "compression",
         "granularity",
         "resolver",
         "late_allowance",

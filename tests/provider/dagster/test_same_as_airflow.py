@@ -77,11 +77,11 @@ def upkeep(resource: TubeMQResource, sink: Path, *, claims: bool = False, **conf
 
 def test_the_arguments_of_the_operators_are_those_of_assets() -> None:
     """A new argument of an ingest needs no word here."""
-    given: dict[str, Any] = {"topic": TOPIC, "group": "lake", "max_bytes": 10, "engine": "session"}
-    found = asset_arguments("orders", "/lake", None, None, given)
+    given: dict[str, Any] = {"topic": TOPIC, "group": "lake", "max_bytes": 10}
+    found = asset_arguments("orders", "/lake", None, None, {**given, "compression": "zstd"})
 
     assert isinstance(found, IngestArguments)
-    assert (found.max_bytes, found.engine, found.mode) == (10, "session", "cursor")
+    assert (found.max_bytes, found.compression, found.mode) == (10, "zstd", "cursor")
 
 
 @pytest.mark.parametrize("claims", [False, True])

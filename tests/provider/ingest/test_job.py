@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.kit.toy_source.source import LineSource, open_source
@@ -114,3 +115,14 @@ def test_nothing_of_a_framework_is_imported() -> None:
         "assert not {'airflow', 'dagster', 'pyspark'} & loaded"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_files_are_compressed_as_asked(source: LineSource, tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    run(source, root, MemoryJournal(), initial_position="earliest", compression="zstd")
+
+    files = list(root.rglob("window_id=*/*.parquet"))
+    found = {pq.ParquetFile(file).metadata.row_group(0).column(0).compression for file in files}
+    assert found == {"ZSTD"}
+    with pytest.raises(ConfigError, match="compression has no effect with engine='session'"):
+        parse(IngestArguments, {**BASE, "path": "/lake", "compression": "zstd"})
