@@ -22,7 +22,9 @@ TOPIC = "measured"
 @pytest.fixture(scope="module")
 def settings() -> Iterator[ClientSettings]:
     with EmbeddedTubeMQ(1, [TopicSpec(TOPIC)], http=False, switches=Switches()) as server:
-        yield ClientConfig.parse({"masters": server.masters}).settings()
+        yield ClientConfig.parse(
+            {"masters": server.masters, "heartbeat_period_ms": 1_000}
+        ).settings()
 
 
 @pytest.fixture
@@ -55,8 +57,8 @@ def test_figures_of_a_producer_and_a_member(
         metrics.watch(producer, role="loader")
         metrics.watch(member)
         producer.send_all(TOPIC, [Record(b"x" * 100) for _ in range(7)])
-        assert member.partitions_ready(10_000)
-        member.confirm(member.receive(10_000))  # type: ignore[arg-type]
+        assert member.partitions_ready(60_000)
+        member.confirm(member.receive(60_000))  # type: ignore[arg-type]
         found = collected(reader)
     loader = {"messaging.system": "tubemq", "tubemq.client.kind": "Producer", "role": "loader"}
     sent = {point["outcome"]: value for point, value in found["messaging.client.sent.messages"]}
