@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 
 from tests.provider.windows.changing_worlds import Shaken, TimeHistory
 from tests.provider.windows.exploration import WIDTH, Claimed, History
+from tests.provider.windows.lives_of_time import TimeLives
 from tests.provider.windows.new_lives import Lives
 from tests.provider.windows.world import MemorySink, ReplacingMemorySink
 
@@ -43,6 +44,7 @@ KINDS: dict[str, Callable[[int], None]] = {
         choices(seed, 120)
     ),
     "time": lambda seed: TimeHistory(seed).play(),
+    "lives of time": lambda seed: TimeLives(seed).play(),
 }
 
 

@@ -24,7 +24,8 @@ __all__ = ["LogLife", "LogWitness", "new_life_advice"]
 
 _LOOKS_BACK = (1, 4096)
 """How many index entries before a position are searched for a record to take as its anchor: the
-entry before it, then as many as a partition of a busy store may have to share."""
+entry before it, then as many as a partition of a busy store may have to share, for each partition
+of the store until one has a record there."""
 
 Range = tuple[int, int]
 
@@ -112,11 +113,11 @@ class LogLife:
     def _places(self, ranges: Mapping[str, Range], known: Mapping[str, Ends]) -> Iterator[Any]:
         """Where a record of a store may be that tells its log, the most telling place first."""
         space, topic = self.scope.space, self.scope.topic
-        key = max(ranges, key=lambda key: ranges[key][0], default=None)
-        if key is not None:
-            start, least = ranges[key][0], known[key].min_offset
-            for entries in _LOOKS_BACK:
-                low = max(least, start - entries * space.step)
+        latest = sorted(ranges, key=lambda key: -ranges[key][0])
+        for entries, keys in zip(_LOOKS_BACK, (latest[:1], latest), strict=True):
+            for key in keys:
+                start = ranges[key][0]
+                low = max(known[key].min_offset, start - entries * space.step)
                 if low < start <= reach_of(known[key]):
                     yield space.ranges(topic, key, low, start)
         for name, (start, end) in ranges.items():

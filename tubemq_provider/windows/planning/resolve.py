@@ -242,7 +242,12 @@ class TimePlanner(_Standalone):
         if self.witness is None:
             return answer
         known = by_key(self.scope.topic, self.scope.space, self.ends())
-        here = {key: (offset, offset) for key, offset in answer.offsets.items() if key in known}
+        # Where nothing lies before the boundary, what lies behind it tells the log as well.
+        here = {
+            key: (offset, max(offset, known[key].max_offset))
+            for key, offset in answer.offsets.items()
+            if key in known
+        }
         log_of = self.scope.space.log_of
         present = set(map(log_of, known))
         earlier = {

@@ -1,0 +1,195 @@
+"""Random histories of windows of time over a topic that is deleted and made anew at any moment.
+
+All that `TimeHistory` has, brokers that come and go and late records included; besides, the topic
+begins again, mostly grows past every boundary at once, and the metadata database is restored to an
+earlier state. Every record has a number that never comes again. Runs fail when they see another
+life; then an operator does what the error says and begins an epoch.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from tests.provider.windows.changing_worlds import (
+    EPOCH,
+    HOUR,
+    Late,
+    OfHours,
+    Steps,
+    TimeHistory,
+    Topic,
+    Unreliable,
+    broker_of,
+    hour,
+)
+from tests.provider.windows.exploration import MakeRun, ViolationError
+from tests.provider.windows.new_lives import LivingLog
+from tests.provider.windows.world import ENTRY, TOPIC, World
+from tubemq_client.errors import ConnectError, LogRegression
+from tubemq_client.model import Anchor, Partition
+from tubemq_provider.offsets.memory import MemoryOffsetStore
+from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.planning.overlaps import interval_of
+from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging
+from tubemq_provider.windows.run.kinds import window_run
+
+
+@dataclass
+class LivingTopic(Topic, LivingLog):
+    """A log of several lives on brokers that may be away; a broker that is cannot be asked."""
+
+    def holds(self, partition: Partition, anchor: Anchor, upto: int) -> bool:
+        if partition.key not in self.ready():
+            raise ConnectError("a broker is away")
+        return super().holds(partition, anchor, upto)
+
+
+class Careful(Unreliable):
+    """Refuses what lies beyond a log, as real engines do."""
+
+    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+        for range_ in plan.reads():
+            if range_.end > len(self.log.entries.get(range_.partition.store_key, [])) * ENTRY:
+                raise LogRegression(f"the log ends before {range_.end}")
+        return super().ingest(plan, staging, progress)
+
+
+class TimeLives(TimeHistory):
+    """A history of windows of time and of lives. `witnessed` False plants the mistake that nobody
+    asks the logs."""
+
+    def __init__(
+        self,
+        seed: int,
+        planner: type[OfHours] = OfHours,
+        make_run: MakeRun = window_run,
+        *,
+        witnessed: bool = True,
+    ) -> None:
+        super().__init__(seed, planner, make_run)
+        self.witnessed, self.epochs = witnessed, 0
+        self.topic: LivingTopic = LivingTopic()
+        self.world = World(log=self.topic, sink=self.sink)
+        self.engine = Careful(self.topic, self.sink)
+        self.saved: list[object] = []
+
+    @cached_property
+    def moves(self) -> list[Callable[[], None]]:
+        return [*super().moves, self.make_anew, self.save_or_restore]
+
+    def make_anew(self) -> None:
+        """Deleted and made again, and mostly grown past what it was; its partitions stay."""
+        if self.source.randrange(3):
+            return
+        was = {key: len(self.topic.entries.get(_store(key), [])) for key in self.topic.ready()}
+        self.topic.begin_anew(*self.topic.entries)
+        self.hours.clear()
+        if self.source.randrange(4):
+            for key, count in was.items():
+                for _ in range(count + self.source.randrange(3)):
+                    self._produce(key, self.source.randrange(self.now + 1))
+
+    def produce(self) -> None:
+        for key in self.topic.ready():
+            for _ in range(self.source.randrange(3)):
+                self._produce(key, max(0, self.now - self.source.choice((0, 0, 0, 1, 2, 5))))
+
+    def _produce(self, key: str, of_hour: int) -> None:
+        self.topic.append(key)
+        self.hours[key, (len(self.topic.entries[_store(key)]) - 1) * ENTRY] = of_hour
+
+    def save_or_restore(self) -> None:
+        """The metadata database is backed up, or an old backup comes back; no task runs then."""
+        if not self.saved or self.source.randrange(3):
+            self.saved.append(copy.deepcopy(vars(self.journal)))
+        elif not self.nested:
+            self.live.clear()
+            vars(self.journal).update(copy.deepcopy(self.source.choice(self.saved)))
+
+    def _begin(self, first: int, last: int) -> Steps:
+        self.runs += 1
+        planner = self.planner_type(
+            self.world.scope,
+            hour(first),
+            hour(last),
+            Late(self.topic, self.hours),
+            self.topic.ends,
+            self.book,
+            witness=self.topic if self.witnessed else None,
+        )
+        task = f"{self.world.scope.epoch}-{first}-{last}"
+        store = MemoryOffsetStore(self.journal, task=task)
+        run = self.make_run(planner, store, self.sink, self.engine, attempt=f"try-{self.runs}")
+        steps = run.steps()
+        self.live.append(steps)
+        return steps
+
+    def _advance(self, steps: Steps) -> bool:
+        try:
+            return super()._advance(steps)
+        except LogRegression as error:
+            if steps in self.live:
+                self.live.remove(steps)
+            if "offsets epoch" in str(error):
+                self._begin_epoch()
+            return False
+
+    def _begin_epoch(self) -> None:
+        self.epochs += 1
+        self.world.begin(f"life-{self.epochs}")
+        self.live.clear()
+
+    def finish(self) -> None:
+        """As ever, and where an error says that another life began, once more in its epoch."""
+        for _ in range(5):
+            try:
+                super().finish()
+            except LogRegression as error:
+                if "offsets epoch" not in str(error):
+                    raise ViolationError(f"no advice: {error}") from error
+                self._begin_epoch()
+            else:
+                return
+        raise ViolationError("no epoch leads to an end")
+
+    def _left(self) -> list[tuple[int, int]]:
+        taken: set[int] = set()
+        for window_id in self.sink.windows:
+            found = interval_of(window_id, self.world.scope.h)
+            if found is not None:
+                taken |= set(range((found[0] - EPOCH) // HOUR, (found[1] - EPOCH) // HOUR))
+        left = [(number, number + 1) for number in range(self.now) if number not in taken]
+        self.source.shuffle(left)
+        return left
+
+    def _given_up(self, key: str, offset: int) -> bool:
+        h = self.world.scope.h
+        gaps = (gap for plan in self.sink.plans() if plan.h == h for gap in plan.gaps.get(key, ()))
+        return any(low <= offset < high for low, high in gaps)
+
+    def _check_all(self) -> None:
+        """Each record of the present life, up to the last boundary, is in the sink."""
+        book = self._book()
+        first, last = book.at(hour(0)), book.at(hour(self.now))
+        held = self.sink.records()
+        missing = [
+            (key, offset)
+            for key, offset in self.hours
+            if broker_of(key) not in self.topic.gone
+            and first.get(key, 0) <= offset
+            and not self._given_up(key, offset)
+            and (offset < last[key] if key in last else False)
+            and (key, self.topic.numbers[_store(key)][offset // ENTRY]) not in held
+        ]
+        if missing:
+            raise ViolationError(f"records lost: {missing}")
+
+
+def _store(key: str) -> tuple[int, int]:
+    return Partition.from_key(TOPIC, key).store_key
+
+
+__all__ = ["TimeLives"]

@@ -1,0 +1,118 @@
+"""Windows of time over topics made anew: no record of any life twice, none of the present lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from tests.provider.windows.changing_worlds import EPOCH, HOUR, OfHours
+from tests.provider.windows.exploration import ViolationError
+from tests.provider.windows.lives_of_time import TimeLives
+from tests.provider.windows.new_lives import LivingEngine, LivingLog
+from tests.provider.windows.world import ENTRY, MemoryBook, MemorySink, World
+from tubemq_client.errors import LogReplaced
+from tubemq_provider.offsets.memory import MemoryOffsetStore
+from tubemq_provider.windows.planning.book import ScopeBook
+from tubemq_provider.windows.planning.lives import LogLife
+from tubemq_provider.windows.planning.resolve import TimePlanner
+from tubemq_provider.windows.run.kinds import window_run
+
+
+def test_no_history_of_time_and_lives_loses_or_repeats_a_record() -> None:
+    for seed in range(250):
+        TimeLives(seed).play()
+
+
+@pytest.mark.parametrize("seed", [460, 999])
+def test_histories_of_time_that_went_wrong_once(seed: int) -> None:
+    """A boundary had no record to know its log by, as a partition beside was empty."""
+    TimeLives(seed).play()
+
+
+class Late:
+    """Hours end where they are told to."""
+
+    name, exact = "late", False
+
+    def __init__(self, hours: Mapping[int, Mapping[str, int]]) -> None:
+        self.hours = hours
+
+    def offsets_at(self, instant: Any) -> Mapping[str, int]:
+        return self.hours[(instant - EPOCH) // HOUR]
+
+
+@pytest.mark.parametrize("first_hour_ends_at", [0, 4], ids=["nothing yet", "records before"])
+def test_a_log_is_known_though_a_partition_that_shares_it_is_empty(
+    first_hour_ends_at: int,
+) -> None:
+    """The resolver puts the empty one at the log's end, so it stands behind all others."""
+    log = LivingLog(partitions=["1:0", "1:1"])
+    sink = MemorySink(book=MemoryBook())
+    world = World(log=log, sink=sink)
+    engine = LivingEngine(log, sink)
+
+    def window(first: int) -> Any:
+        planner = TimePlanner(
+            world.scope,
+            EPOCH + first * HOUR,
+            EPOCH + (first + 1) * HOUR,
+            Late({0: dict.fromkeys(log.partitions, 0), 1: ends, 2: {"1:0": 252, "1:1": 252}}),
+            log.ends,
+            sink.boundaries,
+            witness=log,
+        )
+        store = MemoryOffsetStore(world.journal, task=f"task-{first}")
+        return window_run(planner, store, sink, engine, attempt="a").run()
+
+    log.append("1:1", 6)
+    ends = {"1:0": 6 * ENTRY, "1:1": first_hour_ends_at * ENTRY}
+    assert window(0).total == first_hour_ends_at
+    log.begin_anew(*log.entries)
+    log.append("1:1", 9)
+    with pytest.raises(LogReplaced, match="offsets epoch"):
+        window(1)
+
+
+# -- seeded mistakes ----------------------------------------------------------------------------
+
+
+class NeverCompares(OfHours):
+    """Mistake: a boundary is fixed behind others whatever the logs are."""
+
+    def _refuse_other_logs(self, book: ScopeBook) -> None:
+        """Nothing compared."""
+
+
+class AsksOne(OfHours):
+    """Mistake: only the partition that is furthest tells a log, as it was once."""
+
+    @property
+    def _life(self) -> LogLife:  # type: ignore[override]
+        return _OneAsked(self.scope, self.witness)
+
+
+class _OneAsked(LogLife):
+    def _places(self, ranges: Any, known: Any) -> Iterator[Any]:
+        key = max(ranges, key=lambda key: ranges[key][0], default=None)
+        start = ranges[key][0] if key else 0
+        if key and 0 < start <= known[key].max_offset:
+            yield self.scope.space.ranges(self.scope.topic, key, 0, start)
+
+
+@pytest.mark.parametrize(
+    "play",
+    [
+        pytest.param(lambda seed: TimeLives(seed, witnessed=False).play(), id="nobody asks"),
+        pytest.param(lambda seed: TimeLives(seed, NeverCompares).play(), id="never compares"),
+        pytest.param(lambda seed: TimeLives(seed, AsksOne).play(), id="asks one partition"),
+    ],
+)
+def test_planted_mistakes_of_lives_and_times_are_found(play: Callable[[int], None]) -> None:
+    for seed in range(1000):
+        try:
+            play(seed)
+        except ViolationError:
+            return
+    pytest.fail("1000 random histories did not find the mistake")
