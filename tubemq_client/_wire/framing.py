@@ -204,9 +204,11 @@ class FrameDecoder:
         # send less than a header and then wait for us.
         seen = bytes(self._partial[:4])
         if not FRAME_TOKEN.to_bytes(4, "big").startswith(seen):
+            hint = "is this a TubeMQ port, and is it TLS or plain as configured?"
+            if seen and b"HTTP".startswith(seen):
+                hint = "this is an HTTP port; masters speak TubeMQ at 8715, by default"
             raise errors.ProtocolViolation(
-                f"frame starts with {seen.hex()} instead of {FRAME_TOKEN:08x}; "
-                "is this a TubeMQ port, and is it TLS or plain as configured?"
+                f"frame starts with {seen.hex()} instead of {FRAME_TOKEN:08x}; {hint}"
             )
 
     def _read_cut_length(self, view: memoryview, pos: int, end: int) -> int:

@@ -22,6 +22,15 @@ __all__ = ["ConnectionConfig", "extra_options", "host_list", "misplaced"]
 DEFAULT_ADMIN_PORT = 8080
 
 
+def _in_the_form(problem: str) -> str:
+    """A problem in words of the connection form, where options are called otherwise."""
+    if problem.startswith("masters: ''"):
+        return "host (Masters) is empty: name the masters, as master1:8715,master2:8715"
+    return problem.replace(
+        "known: admin_token, admin_url, auth, ", "known: admin_token, admin_url, "
+    )
+
+
 def _http_url(value: object) -> object:
     parts = urlsplit(value) if isinstance(value, str) else None
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
@@ -67,7 +76,9 @@ class ConnectionConfig(ClientConfig):
         try:
             return validated(cls, options)
         except errors.ConfigError as exc:
-            raise errors.ConfigError(exc.problems, subject=subject) from None
+            raise errors.ConfigError(
+                list(map(_in_the_form, exc.problems)), subject=subject
+            ) from None
 
     def group_of(self, group: str | None, *, conn_id: str) -> str:
         """`group`, or else the default group of the connection `conn_id`, which is this one.

@@ -85,10 +85,26 @@ def _blank_is_none(value: object) -> object:
     return None if isinstance(value, str) and value.strip() in ("", "None") else value
 
 
-Instant = Annotated[AwareDatetime | None, BeforeValidator(_blank_is_none)]
+def _with_zone(value: object) -> object:
+    """Text without a zone is the commonest mistake: say what to write."""
+    if isinstance(value, str) and re.fullmatch(r"[\d-]{8,10}([T ][\d:.]+)?", value.strip()):
+        day = value.strip() if ":" in value else f"{value.strip()}T00:00:00"
+        raise ValueError(f"{value!r} has no time zone; write {day.replace(' ', 'T')}Z for UTC")
+    return _blank_is_none(value)
+
+
+def _a_length(value: object) -> object:
+    """What no reader of lengths takes: say what they take."""
+    value = _blank_is_none(value)
+    if isinstance(value, str) and re.search(r"\d\s*[a-z]{2,}", value):
+        raise ValueError(f"{value!r} is no length; give a timedelta, seconds, or PT10M")
+    return value
+
+
+Instant = Annotated[AwareDatetime | None, BeforeValidator(_with_zone)]
 
 SparkConf = Annotated[dict[str, str], BeforeValidator(lambda value: value or {})]
-Duration = Annotated[timedelta | None, BeforeValidator(_blank_is_none)]
+Duration = Annotated[timedelta | None, BeforeValidator(_a_length)]
 """A timedelta, seconds, or ISO 8601 such as ``PT1H``."""
 
 
@@ -99,7 +115,7 @@ def _no_calendar(value: object) -> object:
             f"{value!r}: months and years have no length; leave it out with a "
             f"CronPartitionTimetable, which says where partitions end, or give start and end"
         )
-    return _blank_is_none(value)
+    return _a_length(value)
 
 
 Length = Annotated[timedelta | None, BeforeValidator(_no_calendar)]
@@ -322,7 +338,7 @@ class IngestArguments(TaskArguments):
     def _of_mode(self) -> list[str]:
         if self.mode == "cursor":
             return [
-                f"{name} has no effect with mode='cursor'"
+                f"{name} has no effect with mode='cursor'; use mode='time'"
                 for name in _TIME_ONLY
                 if getattr(self, name) is not None
             ]

@@ -304,7 +304,10 @@ def _catalog(catalog: Catalog | str, properties: Mapping[str, str]) -> Catalog:
         return load_catalog(catalog, **properties)
     except ValueError as exc:
         raise ConfigError(
-            f"{catalog!r}: {exc}; name it in pyiceberg's configuration, or give catalog_properties",
+            f"nothing says how catalog {catalog!r} is reached ({type(exc).__name__}: "
+            f"{str(exc).partition(',')[0]}). In a Dag pass sink_conn_id= with a connection whose "
+            f"extra has the catalog's properties, such as type and uri; in Python "
+            f"catalog_properties; or name it in pyiceberg's configuration",
             subject="Iceberg catalog",
         ) from exc
 

@@ -316,7 +316,9 @@ class JdbcSink:
             )
         except ImportError as exc:
             raise ConfigError(
-                f"{self._address}: the database driver {exc.name} is not installed", subject="sink"
+                f"{self._address}: the database driver {exc.name} is not installed: pip install "
+                f"{exc.name}; or name another one, as in postgresql+psycopg2://",
+                subject="sink",
             ) from exc
         if engine.dialect.name == "postgresql":
             sa.event.listen(engine, "begin", _bound_waits_and_be_durable)

@@ -97,3 +97,12 @@ def test_fields_of_tls_may_stay_while_it_is_switched_off() -> None:
 
 def test_repr_of_the_hook_names_the_connection_only() -> None:
     assert repr(TubeMQHook("prod_mq")) == "TubeMQHook('prod_mq')"
+
+
+def test_mistakes_are_said_in_words_of_the_form() -> None:
+    with pytest.raises(ConfigError, match=r"host \(Masters\) is empty: name the masters"):
+        ConnectionConfig.from_connection(connection(host=""))
+    with pytest.raises(ConfigError) as caught:
+        ConnectionConfig.from_connection(connection(extra={"clustr": "main"}))
+    assert "clustr" in str(caught.value)
+    assert " auth," not in str(caught.value), "it is refused as an extra"

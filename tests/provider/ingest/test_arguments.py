@@ -124,8 +124,8 @@ def test_so_is_every_mistake_between_arguments() -> None:
     with pytest.raises(ConfigError) as caught:
         parse(IngestArguments, {**BASE, "end": "2026-01-01T00:00:00Z", "resolver": "explicit"})
     assert caught.value.problems == [
-        "end has no effect with mode='cursor'",
-        "resolver has no effect with mode='cursor'",
+        "end has no effect with mode='cursor'; use mode='time'",
+        "resolver has no effect with mode='cursor'; use mode='time'",
         "give both start and end, or neither",
     ]
 
@@ -178,3 +178,17 @@ def test_templates_are_found_inside_values(value: object) -> None:
 def test_offsets_may_stand_bare_or_below_their_topic() -> None:
     assert of_topic({"1:0": 28}, "orders", "until_offsets") == {"1:0": 28}
     assert of_topic({"orders": {"1:0": 28}}, "orders", "until_offsets") == {"1:0": 28}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"start": "2026-01-01"}, "has no time zone; write 2026-01-01T00:00:00Z"),
+        ({"max_duration": "10 minutes"}, "'10 minutes' is no length; give a timedelta, seconds"),
+        ({"end": "2026-01-02T00:00:00Z"}, "end has no effect with mode='cursor'; use mode='time'"),
+    ],
+)
+def test_a_mistake_is_said_with_what_to_write(wrong: dict[str, Any], said: str) -> None:
+    given = {"topic": "orders", "group": "lake", "cluster": "c", "path": "/lake", **wrong}
+    with pytest.raises(ConfigError, match=said):
+        parse(IngestArguments, given)
