@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.provider.windows.world import World
+from tubemq_client.model import Anchor
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.windows.cursor import Position
 from tubemq_provider.windows.errors import MarkerConflict, SinkHistoryLost
@@ -220,6 +221,13 @@ def test_a_rebuilt_book_claims_exactly_the_hole() -> None:
     whole = book.complete(claim.plan)
     assert whole is not None
     assert whole.position == Position(4, {"1:0": 196})
+
+
+def test_a_hole_knows_its_log_as_the_position_before_it_does() -> None:
+    last = {"1:0": Anchor(0, 9, 1)}
+    book = rebuilt(Position(1, {"1:0": 28}, last), [window(3, 4, 6)])
+    (claim,) = book.in_order()
+    assert claim.plan.before == last
 
 
 def test_claims_that_still_fit_are_kept_when_a_book_is_rebuilt() -> None:

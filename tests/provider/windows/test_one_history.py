@@ -169,10 +169,19 @@ def test_what_was_planned_before_others_began_is_not_stored_beside_them(world: W
 
 
 @pytest.mark.parametrize("other", ["windows of time", "another group"])
+@pytest.mark.parametrize("claims", [False, True])
 def test_a_cursor_planned_before_others_began_is_not_stored_beside_them(
-    world: World, other: str
+    world: World, other: str, claims: bool
 ) -> None:
-    kill_before_reading(world.run(task="c"))
+    def run() -> WindowRun:
+        store = MemoryOffsetStore(world.journal, task="c")
+        if claims:
+            store = MemoryClaims(world.journal, task="c", dead=set())
+        return window_run(world.planner(), store, world.sink, world.engine, attempt="c")
+
+    first = run()
+    steps = first.steps()
+    assert next(point for point in steps if point == ("ingest", "ingested"))
     if other == "another group":
         beside = World(log=world.log, sink=world.sink)
         beside.scope = replace(world.scope, group="renamed")
@@ -180,14 +189,36 @@ def test_a_cursor_planned_before_others_began_is_not_stored_beside_them(
     else:
         alone(world, hour(world, 0, 2))
     with pytest.raises(OtherScopeFound):
-        world.run(task="c").run()
+        list(steps)
+    with pytest.raises(OtherScopeFound):
+        run().run()
     assert max(world.sink.records().values()) == 1
+
+
+def test_of_two_groups_that_were_planned_at_once_one_is_stored(world: World) -> None:
+    kill_before_reading(
+        window_run(
+            hour(world, 0, 2),
+            MemoryOffsetStore(world.journal, task="t"),
+            world.sink,
+            world.engine,
+            attempt="killed",
+        )
+    )
+    beside = World(log=world.log, sink=MemorySink(book=MemoryBook()))
+    beside.sink = world.sink
+    beside.scope = replace(world.scope, group="renamed")
+    beside.engine = world.engine
+    alone(beside, hour(beside, 0, 2))
+    with pytest.raises(OtherScopeFound, match="group 'renamed'"):
+        alone(world, hour(world, 0, 2))
 
 
 def test_windows_of_explicit_offsets_are_not_stored_over_others(world: World) -> None:
     alone(world, hour(world, 0, 1), task="t")
     alone(world, explicit(world, 2, 3), task="x")
-    for planner in (explicit(world, 0, 4), explicit(world, 1, 3), hour(world, 1, 3)):
+    over = (explicit(world, 0, 4), explicit(world, 0, 1), explicit(world, 1, 3), hour(world, 1, 3))
+    for planner in over:
         with pytest.raises(OtherScopeFound, match="Give offsets that no window has") as caught:
             alone(world, planner, task=str(planner.window_id))
     assert f"[{2 * ENTRY}, {3 * ENTRY}]" in str(caught.value)

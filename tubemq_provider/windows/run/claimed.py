@@ -62,6 +62,8 @@ class ClaimedRun(CursorRun):
             yield "claims created"
         self._now.reach(self._keep(document).position)
         self._now.announced = self._position().seq
+        # The book is there before the group's first window is.
+        self._now.unannounced = accepted is None and self._position().seq == 0
         self._refuse_to_go_back(accepted.seq if accepted else 0)
         self._planner.observe(event)
 
@@ -91,7 +93,6 @@ class ClaimedRun(CursorRun):
         seqs = cursor_numbers(self._sink.window_ids(), self._scope.h)
         yield "windows listed"
         published: list[WindowPlan] = []
-        self._now.unannounced = position is None
         if position is None:
             yield from self._refuse_other_scopes()
         for seq in sorted(seq for seq in seqs if seq > (position.seq if position else 0)):
