@@ -83,6 +83,10 @@ class BadNetwork:
         for proxy in self._proxies.values():
             proxy.cut()
 
+    def swallow(self) -> int:
+        """Have all connections that are open lead nowhere, without a word; how many there are."""
+        return sum(proxy.swallow() for proxy in self._proxies.values())
+
     def _keep_cutting(self) -> None:
         while not self._calm.wait(self._every_s * self._random.uniform(0.5, 1.5)):
             for proxy in self._random.choices(list(self._proxies.values()), k=2):
