@@ -17,6 +17,7 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -198,12 +199,16 @@ class TableSink(ABC):
         return Publication(won=False, marker=self._marker(plan.window_id, found))
 
     def discard(self, staging: Staging) -> None:
-        """Remove what the try wrote, unless the table has the window from it."""
-        area = self._final_area() if staging.final else None
-        if area is None:
+        """Remove what the try wrote, unless the table has the window from it. A store that does not
+        answer hides no other error: `tidy` finds what is left."""
+        if not staging.final:
             self._local.discard(staging)
-        elif (self._document(staging.window_id) or {}).get("token") != _token_of(staging):
-            area.discard(staging)
+            return
+        with suppress(Exception):
+            area = self._final_area()
+            published = (self._document(staging.window_id) or {}).get("token")
+            if area is not None and published != _token_of(staging):
+                area.discard(staging)
 
     def tidy(self, window_id: str) -> None:
         """Remove what other tries of a published window left: staging, files, documents. Of the

@@ -21,6 +21,7 @@ not import airflow or pyspark.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -187,11 +188,14 @@ class ObjectStoreSink:
         return Publication(winner.get("token") == token, self._marker(winner, window_id))
 
     def discard(self, staging: Staging) -> None:
-        """Remove what the try wrote, unless the window's manifest is its own."""
+        """Remove what the try wrote, unless the window's manifest is its own. A store that does not
+        answer hides no other error: `tidy` finds what is left."""
         if self._final is None or not staging.final:
             self._local.discard(staging)
-        elif (self._manifest(staging.window_id) or {}).get("token") != _token_of(staging):
-            self._final.discard(staging)
+            return
+        with suppress(Exception):
+            if (self._manifest(staging.window_id) or {}).get("token") != _token_of(staging):
+                self._final.discard(staging)
 
     def tidy(self, window_id: str) -> None:
         """Remove files that the window's manifest does not list, and local staging directories."""

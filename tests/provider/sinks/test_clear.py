@@ -19,6 +19,7 @@ from tests.provider.sinks.openers import delta, jdbc, object_store, parquet
 from tests.provider.windows.fake_reader import KEYS, TOPIC, ends_of, expected, open_fake
 from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.inline import InlineEngine
+from tubemq_provider.files.locations import location_of
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.read import read_windows
@@ -129,8 +130,13 @@ def test_a_retry_that_nobody_cleared_rewrites_nothing(rewriting: Scene) -> None:
 def test_of_two_rewrites_one_stays_and_nothing_of_the_other(
     tmp_path: Path, server: dict[str, str]
 ) -> None:
-    for place, options in ((str(tmp_path / "o"), None), ("s3://clear/race", server)):
-        sinks = [object_store(place, tmp_path / f"s{i}", options) for i in range(4)]
+    for place, staging, options in (
+        (str(tmp_path / "o"), tmp_path, None),
+        ("s3://clear/race", tmp_path, server),
+        ("s3://clear/race-in-place", None, server),
+    ):
+        places = [staging and staging / f"s{i}" for i in range(4)]
+        sinks = [object_store(place, where, options) for where in places]
         scope = WindowScope("c1", TOPIC, "g1", sinks[0].identity)
         plan = WindowPlan.explicit(scope, {"1:0": (0, 84)})
         _publish(sinks[0], plan, b"old")
@@ -153,6 +159,7 @@ def test_of_two_rewrites_one_stays_and_nothing_of_the_other(
         assert len(values) == 3
         assert len(set(values)) == 1
         assert values[0] != b"old"
+        assert len([*sinks[0].place.names("data")]) == 1
 
 
 @pytest.mark.parametrize("point", ["replacement noted", "file uploaded"])
@@ -229,7 +236,9 @@ def _publish(
 ) -> bool:
     staging = sink.begin(plan, value.decode())
     table = pa.table({"partition": ["1:0"] * 3, "value": [value] * 3})
-    pq.write_table(table, Path(staging.path) / "part.parquet")
+    output = location_of(staging).create("part.parquet")
+    pq.write_table(table, output.stream)
+    output.finish()
     step = sink.replace if replace else sink.publish
     return step(staging, plan, IngestCounts({"1:0": 3}), progress).won
 

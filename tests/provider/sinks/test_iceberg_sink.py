@@ -135,7 +135,7 @@ class TroubledCatalog(SqlCatalog):
 
 def behind(root: Path, **troubles: Trouble) -> IcebergSink:
     catalog = TroubledCatalog(root, **troubles)
-    return IcebergSink(NAME, catalog=catalog, staging_root=root / "staging")
+    return IcebergSink(NAME, catalog=catalog)
 
 
 def garble() -> None:
@@ -397,7 +397,6 @@ def test_a_catalog_may_be_given_by_name_and_properties(root: Path) -> None:
         NAME,
         catalog="lake",
         catalog_properties={"type": "sql", **catalog.properties},
-        staging_root=root / "staging",
     )
     assert named.identity == "iceberg:lake/sales.orders"
     assert publish(named, plan_of(named)).won
@@ -418,11 +417,14 @@ def test_a_table_in_an_object_store_is_reached_with_the_catalogs_options(root: P
                 "s3.access-key-id": options["access_key_id"],
                 "s3.secret-access-key": options["secret_access_key"],
             },
-            staging_root=root / "staging",
         )
         plan = plan_of(sink)
+        stage(sink.begin(plan, "dead"), "dead")
         assert publish(sink, plan).won
         assert not publish(sink, plan, "again").won
+        assert len(list(sink.place.names("windows"))) == 3
+        sink.tidy(plan.window_id)
+        assert len(list(sink.place.names("windows"))) == 1
         marker = sink.marker(plan.window_id)
         assert marker is not None
         assert marker.ref.startswith("s3://iceberg/lake/")
