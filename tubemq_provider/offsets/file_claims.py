@@ -17,11 +17,13 @@ from pathlib import Path
 from tubemq_provider.files.durable import ensure_directory, read_document, replace_document
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.windows.canonical import canonical_json
+from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
 
 __all__ = ["FileClaimStore"]
 
 _CLAIMS = "claims.json"
+_ATTEMPTS = 100
 
 
 class FileClaimStore(FileOffsetStore):
@@ -34,31 +36,64 @@ class FileClaimStore(FileOffsetStore):
         super().__init__(directory, task=task)
         self._directory = Path(directory)
         self._over = over
+        self._cursor_seen: list[Document | None] = []
+        self._plans_seen: dict[str, Document | None] = {}
 
     def load_cursor(self) -> Document | None:
-        return read_document(self._directory / _CLAIMS)
+        self._cursor_seen = [self._read()]
+        return self._cursor_seen[0]
 
     def store_cursor(self, document: Document) -> None:
-        self.change_cursor(lambda _: document)
+        """Replace what was loaded last. Raises `StoreConflict` if it is not there any more."""
+        before = self._cursor_seen[0] if self._cursor_seen else self._read()
+        if not self._replace(before, document):
+            raise StoreConflict(f"the claims in {self._directory} were changed by another run")
+        self._cursor_seen = [document]
 
     def change_cursor(
         self, change: Callable[[Document | None], Document | None]
     ) -> Document | None:
-        """See `ClaimStore`. Blocks while another process changes it."""
-        with self._locked():
+        """See `ClaimStore`. Blocks for moments while other processes write."""
+        for _ in range(_ATTEMPTS):
             before = self.load_cursor()
             after = change(before)
             if after is None:
                 return before
-            canonical_json(after)  # refuses what other stores would refuse or change
-            replace_document(self._directory / _CLAIMS, after)
-            return after
+            if self._replace(before, after):
+                self._cursor_seen = [after]
+                return after
+        raise StoreConflict(f"the claims in {self._directory} are changed by others all the time")
 
     def is_over(self, claimant: str) -> bool:
         return self._over(claimant)
 
     def previous_cursor(self) -> Document | None:
         return super().load_cursor()
+
+    def load_plan(self, window_id: str) -> Document | None:
+        self._plans_seen[window_id] = super().load_plan(window_id)
+        return self._plans_seen[window_id]
+
+    def store_plan(self, window_id: str, document: Document) -> None:
+        """Of two plans that were made at once the first stays."""
+        with self._locked():
+            there = super().load_plan(window_id)
+            if self._plans_seen.get(window_id, there) == there:
+                super().store_plan(window_id, document)
+                there = document
+        self._plans_seen[window_id] = there
+
+    def _read(self) -> Document | None:
+        return read_document(self._directory / _CLAIMS)
+
+    def _replace(self, before: Document | None, after: Document) -> bool:
+        """Put `after` in the place of `before`; False if something else is there."""
+        canonical_json(after)  # refuses what other stores would refuse or change
+        with self._locked():
+            if self._read() != before:
+                return False
+            replace_document(self._directory / _CLAIMS, after)
+            return True
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.provider.offsets.suite import OffsetStoreSuite, OpenTry, event
+from tests.provider.offsets.suite import ClaimStoreSuite, OffsetStoreSuite, OpenTry, event
 from tubemq_provider.files.durable import create_document, ensure_directory, read_document
 from tubemq_provider.offsets.file import FileOffsetStore
+from tubemq_provider.offsets.file_claims import FileClaimStore
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.windows.errors import DocumentError
 
@@ -53,6 +54,27 @@ class TestFileStore(OffsetStoreSuite):
         (tmp_path / "cursor.json").write_text("[]")
         with pytest.raises(DocumentError, match="not an object"):
             FileOffsetStore(tmp_path, task="a").load_cursor()
+
+
+class TestFileClaims(ClaimStoreSuite):
+    @pytest.fixture
+    def open_try(self, tmp_path: Path) -> OpenTry:
+        return lambda task: FileClaimStore(tmp_path / "g1", task=task, over=lambda _: False)
+
+    def test_changes_at_the_same_moment_are_all_there(self, tmp_path: Path) -> None:
+        def count(number: int) -> None:
+            store = FileClaimStore(tmp_path, task=str(number), over=lambda _: False)
+            store.change_cursor(lambda there: {"n": (there or {"n": 0})["n"] + 1})
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(count, range(40)))
+        assert FileClaimStore(tmp_path, task="a", over=bool).load_cursor() == {"n": 40}
+
+    def test_a_cursor_of_the_plain_store_is_where_claims_begin(self, tmp_path: Path) -> None:
+        FileOffsetStore(tmp_path, task="a").store_cursor({"seq": 3})
+        store = FileClaimStore(tmp_path, task="a", over=lambda task: task == "dead")
+        assert (store.load_cursor(), store.previous_cursor()) == (None, {"seq": 3})
+        assert (store.is_over("dead"), store.is_over("alive")) == (True, False)
 
 
 def test_of_many_creators_one_wins_and_all_see_its_document(tmp_path: Path) -> None:
