@@ -14,7 +14,7 @@ import os
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from tubemq_client.errors import ConfigError, from_text
 from tubemq_provider.engines.relay import local_twin
 from tubemq_provider.engines.sampling import first_bodies
 from tubemq_provider.engines.spark_runtime import job_group, open_session, temporary_conf
+from tubemq_provider.engines.transforms import Transform, transform_of
 from tubemq_provider.rows.inference import settle
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.spark.access import access_file, storage_file
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.protocols import Progress, Staging
 
 __all__ = ["SessionEngine", "Transform"]
-
-Transform = Callable[["DataFrame"], "DataFrame"]
 
 _REPORTS = "_reads"
 _CANCEL_AGAIN_S = 0.5
@@ -77,7 +76,7 @@ class SessionEngine:
         master: str = "local[2]",
         conf: Mapping[str, str] | None = None,
         options: Mapping[str, str] | None = None,
-        transform: Transform | None = None,
+        transform: Transform | str | None = None,
         gap_policy: Literal["fail", "skip"] = "fail",
         corrupt_records: Literal["fail", "drop", "quarantine"] = "fail",
         landing: Literal["auto", "on", "off"] = "auto",
@@ -88,7 +87,7 @@ class SessionEngine:
         self._master = master
         self._conf = dict(conf or {})
         self._options = _checked(options or {})
-        self._transform = transform
+        self._transform = None if transform is None else transform_of(transform)
         self._decode = decode
         self._options["failOnDataLoss"] = "true" if gap_policy == "fail" else "false"
         self._options["corruptRecords"] = "fail" if corrupt_records == "fail" else "drop"

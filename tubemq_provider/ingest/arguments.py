@@ -27,6 +27,7 @@ from tubemq_provider.ingest.judging import (
     of_topic,
 )
 from tubemq_provider.offsets.choose import StoreName
+from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sinks.factory import needless_connection, sink_word, spec_problems
 from tubemq_provider.sinks.parquet import local_root
 from tubemq_provider.windows.policies import end_word, words_in
@@ -146,6 +147,26 @@ def _of_path(path: str | None) -> str | None:
 _FILE_SINKS = ("parquet", "s3", "gs", "az")
 
 
+def _decode(value: object) -> object:
+    value = _blank_is_none(value)
+    if isinstance(value, (str, dict)) and (problems := DecodeSpec.judge(value)):
+        raise ValueError("; ".join(problems))
+    return value
+
+
+Decode = Annotated[str | dict[str, Any] | None, BeforeValidator(_decode)]
+"""What `rows.DecodeSpec` takes; its files are read when the window is."""
+
+
+def _dotted(path: str | None) -> str | None:
+    path = (path or "").strip() or None
+    if path and not all(part.isidentifier() for part in path.split(".")):
+        raise ValueError(f"{path!r} is not the dotted path of a function")
+    if path and "." not in path:
+        raise ValueError(f"{path!r} names no module; write 'package.module.function'")
+    return path
+
+
 Count = Annotated[int | None, BeforeValidator(_blank_is_none)]
 
 GivenBoundaries = Annotated[dict[str, Any] | str, BeforeValidator(from_json)]
@@ -190,6 +211,9 @@ class IngestArguments(TaskArguments):
     landing: Literal["auto", "on", "off"] = "auto"
     target_file_bytes: Count = Field(None, ge=1)
     compression: Literal["snappy", "zstd", "gzip", "lz4", "none"] | None = None
+    decode: Decode = None
+    transform: Annotated[str | None, AfterValidator(_dotted)] = None
+    sql: Annotated[str | None, BeforeValidator(_blank_is_none)] = None
     filters: Filters = ()
     epoch: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,64}$")] | None = None
     epoch_seen: Annotated[str, Field(pattern=r"^c-[0-9]+-[0-9a-f]{10}$")] | None = None
@@ -284,6 +308,9 @@ class IngestArguments(TaskArguments):
         return self._of_landing()
 
     def _of_landing(self) -> list[str]:
+        changed = "transform" if self.transform else "sql" if self.sql else ""
+        if changed and self.engine != "session":
+            return [f"{changed} needs engine='session', and has no effect with {self.engine!r}"]
         if self.engine == "inline":
             given = {"spark_conf": self.spark_conf, "landing": self.landing != "auto"}
             return [
@@ -291,13 +318,18 @@ class IngestArguments(TaskArguments):
                 for name, value in given.items()
                 if value
             ]
-        if self.landing != "off":
-            return []
         problems = []
+        if self.transform and self.sql:
+            problems.append("give either transform or sql")
+        if changed and self.landing == "on":
+            problems.append(f"landing='on' would not run {changed}; use 'auto' or 'off'")
+        if not changed and self.landing != "off":
+            return problems
+        why = f"with {changed}" if changed else "with landing='off'"
         if self.target_file_bytes is not None:
-            problems.append("target_file_bytes has no effect with landing='off'")
+            problems.append(f"target_file_bytes has no effect {why}")
         if self.corrupt_records == "quarantine":
-            problems.append("corrupt_records='quarantine' needs landing")
+            problems.append(f"corrupt_records='quarantine' needs landing, which is not had {why}")
         return problems
 
     @property

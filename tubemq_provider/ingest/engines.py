@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
@@ -45,7 +46,12 @@ def _inline(
         policies=policies,
         target_file_bytes=arguments.target_file_bytes,
         compression=arguments.compression or "snappy",
+        decode=_decoding(arguments),
     )
+
+
+def _decoding(arguments: IngestArguments) -> DecodeSpec | None:
+    return None if arguments.decode is None else DecodeSpec.parse(arguments.decode)
 
 
 def _session(
@@ -58,6 +64,7 @@ def _session(
             subject="engine",
         )
     from tubemq_provider.engines.session import SessionEngine
+    from tubemq_provider.engines.transforms import sql_transform
 
     # A progress bar in a log is a page of carriage returns.
     conf = {"spark.ui.showConsoleProgress": "false", **arguments.spark_conf}
@@ -69,6 +76,8 @@ def _session(
         corrupt_records=policies.corrupt_records.value,
         landing=arguments.landing,
         target_file_bytes=arguments.target_file_bytes,
+        decode=_decoding(arguments),
+        transform=sql_transform(arguments.sql) if arguments.sql else arguments.transform,
     )
     stack.callback(engine.stop)
     return engine

@@ -28,7 +28,7 @@ __all__ = ["TubeMQConsumeOperator", "TubeMQWindowOperator"]
 
 _TAKEN: Final = frozenset(
     {"path", "sink", "exactly_once", "staging_root", "engine", "spark_conf", "landing"}
-    | {"target_file_bytes"}
+    | {"target_file_bytes", "decode", "transform", "sql"}
 )
 """Arguments of the ingest operator that say where records go, and how: here nowhere."""
 

@@ -184,6 +184,12 @@ class TubeMQSparkIngestOperator(IngestOperator):
         task (``session``). A file takes several small partitions, a large one is cut.
     :param compression: of data files, with ``engine="inline"``: ``snappy`` (default), ``zstd``,
         ``gzip``, ``lz4`` or ``none``.
+    :param decode: typed columns instead of bodies: ``{"format": "json", "schema": "id bigint"}``,
+        ``"tdmsg"``, a dotted path … What does not decode follows `corrupt_records`.
+    :param transform: dotted path of a function from DataFrame to DataFrame, which Spark's writer
+        then writes; it keeps the column ``partition``. Engine ``session``.
+    :param sql: the same as a query, in which the window is the table ``records``. As a template,
+        text with the ending ``.sql`` is a file of the Dag bundle.
     :param filters: stream ids to read; none means all.
     :param epoch: name of the life of the topic that the group follows. Default: the present one, as
         ``airflow tubemq offsets epoch`` began it, at first "". A name that was not used before
@@ -206,8 +212,9 @@ class TubeMQSparkIngestOperator(IngestOperator):
         ``reset_to_start``. Cursor mode.
     :param new_partition_position: where a partition begins that appeared since: ``earliest`` or
         ``stable``.
-    :param corrupt_records: a record fails its checksum: ``fail``, ``drop`` (counted), or
-        ``quarantine``: counted, and kept as it came in a file beside the window (sinks of files).
+    :param corrupt_records: a record fails its checksum, or does not decode: ``fail``, ``drop``
+        (counted), or ``quarantine``: counted, and kept as it came in a file beside the window
+        (sinks of files).
     :param on_clear: what a cleared task does that finds its window written: ``verify`` counts the
         rows in the sink again and leaves it; ``rewrite`` reads the same offsets again and replaces
         the window in one step (object stores and databases).
@@ -252,6 +259,9 @@ class TubeMQSparkIngestOperator(IngestOperator):
         "max_duration",
         "target_file_bytes",
         "compression",
+        "decode",
+        "transform",
+        "sql",
         "granularity",
         "resolver",
         "late_allowance",
@@ -268,7 +278,8 @@ class TubeMQSparkIngestOperator(IngestOperator):
         "tubemq_conn_id",
         "sink_conn_id",
     )
-    template_fields_renderers = {"spark_conf": "json"}  # noqa: RUF012 - Airflow's declaration
+    template_ext: Sequence[str] = (".sql",)
+    template_fields_renderers = {"spark_conf": "json", "sql": "sql"}  # noqa: RUF012 - Airflow's
 
     def __init__(
         self,
@@ -296,6 +307,9 @@ class TubeMQSparkIngestOperator(IngestOperator):
         on_other_scope: str = "fail",
         spark_conf: Mapping[str, str] | None = None,
         landing: str = "auto",
+        decode: Mapping[str, Any] | str | None = None,
+        transform: str | None = None,
+        sql: str | None = None,
         commit_to_broker: bool = False,
         **kwargs: Any,
     ) -> None:

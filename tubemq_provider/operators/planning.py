@@ -88,7 +88,7 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
         """The task that commits this one's windows, with the same arguments; see
         `TubeMQCommitWindowOperator` for `records`."""
         left_out = {"skip_if_empty", "path", "exactly_once", "staging_root", "engine", "source"}
-        left_out |= {"spark_conf", "landing", "target_file_bytes"}
+        left_out |= {"spark_conf", "landing", "target_file_bytes"} | {"decode", "transform", "sql"}
         same = {n: getattr(self, n) for n in IngestArguments.model_fields if n not in left_out}
         same["tubemq_conn_id"] = self.tubemq_conn_id
         return TubeMQCommitWindowOperator(

@@ -68,6 +68,17 @@ class DecodeSpec:
     skip_bytes: int = 0
 
     @classmethod
+    def judge(cls, given: str | Mapping[str, Any]) -> list[str]:
+        """What is wrong with it, as far as can be told without reading a file."""
+        try:
+            document = _document(given)
+        except ConfigError as error:
+            return error.problems
+        then = document.get("then")
+        inner = [] if then is None else [f"then: {problem}" for problem in cls.judge(then)]
+        return [*_problems(document), *inner]
+
+    @classmethod
     def parse(cls, given: str | Mapping[str, Any] | DecodeSpec) -> DecodeSpec:
         """From ``"json"``, ``"package.module.function"``, JSON text or a mapping; reads schema
         files. Raises `ConfigError` with every problem."""

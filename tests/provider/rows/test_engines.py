@@ -17,6 +17,7 @@ from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.tdmsg import TDMsgBuilder
 from tubemq_provider.engines.session import SessionEngine
+from tubemq_provider.engines.transforms import sql_transform
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.policies import Policies
@@ -169,6 +170,36 @@ def test_windows_need_their_partition(typed: World) -> None:
     for engine in (inline, landing):
         with pytest.raises(ConfigError, match="keep 'partition'"):
             engine(typed, spec, "fail")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT partition, id * 2 AS twice FROM records WHERE id > 100;",
+        "with big as (from records where id > 100) select partition, id * 2 twice from big",
+    ],
+)
+def test_a_query_changes_what_is_written(
+    spark: SparkSession, typed: World, tmp_path: Path, query: str
+) -> None:
+    plan = typed.plan(typed.whole())
+    engine = SessionEngine(
+        typed.settings, decode=JSON, corrupt_records="drop", transform=sql_transform(query)
+    )
+    counts = engine.ingest(plan, Staging("w", "a", str(tmp_path)), silent)
+    check_counts(plan, counts)
+    table = pq.read_table(tmp_path, partitioning=None)
+    assert table.schema.names == ["partition", "twice"]
+    wanted = [2 * number for number in range(101, 200) if number % BAD]
+    assert sorted(table["twice"].to_pylist()) == wanted
+    assert counts.total == len(wanted)
+    assert not spark.catalog.listTables()
+
+
+def test_the_path_of_a_transform_that_is_not_there_is_named(typed: World) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.change"):
+        SessionEngine(typed.settings, transform="nowhere.change")
 
 
 @pytest.mark.spark

@@ -1,0 +1,65 @@
+"""What is done to a window's frame before it is written: a function, its dotted path, or SQL.
+
+The result must keep the column `partition` as it is, by which windows are verified. This module
+must not read or write a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from tubemq_client.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["VIEW", "Transform", "sql_transform", "transform_of"]
+
+Transform = Callable[["DataFrame"], "DataFrame"]
+
+VIEW: Final = "records"
+"""What SQL calls the window."""
+
+
+def transform_of(given: Transform | str) -> Transform:
+    """The function, or the one at the dotted path. Raises `ConfigError`."""
+    if not isinstance(given, str):
+        return given
+    module, _, name = given.rpartition(".")
+    try:
+        function: Transform = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{given!r}: {error}", subject="transform") from error
+    if not callable(function):
+        raise ConfigError(f"{given!r} cannot be called", subject="transform")
+    return function
+
+
+def sql_transform(query: str) -> Transform:
+    """Runs `query`, in which the window is the table `records`.
+
+    The name means the window in this query only: the frame is bound to it, no view of the session
+    is made or replaced.
+    """
+
+    def run(frame: DataFrame) -> DataFrame:
+        spark, name = frame.sparkSession, f"{VIEW}_{uuid4().hex}"
+        frame.createTempView(name)
+        try:
+            bound = f"WITH {VIEW} AS (FROM {name})"
+            return spark.sql(_with(bound, query))
+        finally:
+            spark.catalog.dropTempView(name)
+
+    return run
+
+
+def _with(bound: str, query: str) -> str:
+    """`query` with one more common table expression in front of its own."""
+    text = query.strip().rstrip(";")
+    if text[:4].upper() == "WITH" and text[4:5].isspace():
+        return f"{bound}, {text[4:].lstrip()}"
+    return f"{bound} {text}"
