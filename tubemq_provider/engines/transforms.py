@@ -49,7 +49,7 @@ def sql_transform(query: str) -> Transform:
         spark, name = frame.sparkSession, f"{VIEW}_{uuid4().hex}"
         frame.createTempView(name)
         try:
-            bound = f"WITH {VIEW} AS (FROM {name})"
+            bound = f"WITH {VIEW} AS (TABLE {name})"
             return spark.sql(_with(bound, query))
         finally:
             spark.catalog.dropTempView(name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tubemq_client.model import Partition
@@ -70,16 +71,25 @@ def bound_of(bounds: Bounds, partition: Partition) -> Bound:
     return bounds[partition] if isinstance(bounds, Mapping) else bounds
 
 
-def parse_bounds(option: str, text: str, topics: Collection[str] | None, report: Report) -> Bounds:
+def parse_bounds(
+    option: str,
+    text: str,
+    topics: Collection[str] | None,
+    report: Report,
+    *,
+    streaming: bool = False,
+) -> Bounds:
     """The value of `option`; problems go to `report` and leave an empty mapping behind.
 
-    `topics` None skips the check that the JSON speaks of the topics being read.
+    `topics` None skips the check that the JSON speaks of the topics being read. A stream may begin
+    at the end.
     """
     text = text.strip()
     if not text.startswith("{"):
-        return _word(option, text, "", report) or {}
+        return _word(option, text, "", report, streaming=streaming) or {}
     example = '{"<topic>": {"1:0": 2800}} or a word such as \'earliest\''
-    return _by_partition(option, text, example, topics, report, _offset)
+    read = partial(_offset, streaming=streaming)
+    return _by_partition(option, text, example, topics, report, read)
 
 
 def parse_instant(option: str, text: str, report: Report) -> At | None:
@@ -117,12 +127,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _word(option: str, text: Any, where: str, report: Report) -> str | None:
+def _word(option: str, text: Any, where: str, report: Report, *, streaming: bool) -> str | None:
     if text not in (EARLIEST, LATEST, STABLE):
         words = "'earliest'" if option == "startingOffsets" else "'stable' or 'latest'"
         report(f"{option}{where}: {text!r} is neither an offset nor one of {words}")
         return None
-    misuse = _MISUSE.get((option, text))
+    misuse = None if streaming else _MISUSE.get((option, text))
     if misuse:
         report(f"{option}{where}: {text!r} makes no sense here, {misuse}")
         return None
@@ -167,11 +177,13 @@ def _by_partition(
     return bounds
 
 
-def _offset(option: str, where: str, value: Any, report: Report) -> Bound | None:
+def _offset(
+    option: str, where: str, value: Any, report: Report, *, streaming: bool
+) -> Bound | None:
     if isinstance(value, bool) or not isinstance(value, int):
-        return _word(option, value, where, report)
+        return _word(option, value, where, report, streaming=streaming)
     if value in _NUMBERS:
-        return _word(option, _NUMBERS[value], where, report)
+        return _word(option, _NUMBERS[value], where, report, streaming=streaming)
     if value < 0 or value % SPACE.step:
         lower = max(0, value - value % SPACE.step)
         report(

@@ -62,6 +62,7 @@ OPTIONS = (
     Option("includeAttributes", ("includeHeaders",), "true"),
     Option("minPartitions"),
     Option("maxOffsetsPerPartition", ("maxRecordsPerPartition",), "500000"),
+    Option("maxOffsetsPerTrigger"),
     Option("failOnDataLoss", (), "true"),
     Option("unreachablePartitions", (), "fail"),
     Option("corruptRecords", (), "fail"),
@@ -83,9 +84,13 @@ _KAFKAS = (
 _REFUSED = {
     "password": "is not taken, because options show in query plans; name a file with 'configFile'",
     "path": "is not used; load() takes no argument, name the topic with the option 'topic'",
+    "minoffsetspertrigger": "is not taken: PySpark gives Python sources one limit for a batch, not "
+    "two; set the interval of the trigger",
+    "maxtriggerdelay": "belongs to minOffsetsPerTrigger, which is not taken",
     "kafka.bootstrap.servers": "is Kafka's word; name the masters with 'masters'",
     "kafka.group.id": "is Kafka's word; name the group with 'group'",
 }
+_OF_BATCHES = ("window", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _FIXED_BY_WINDOW = (
     *("subscribe", "subscribePattern", "assign", "admin", "partitions"),
     *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
@@ -114,6 +119,7 @@ class ReadOptions:
     decode: DecodeSpec | None
     min_partitions: int | None
     max_entries: int
+    max_per_trigger: int | None
     fail_on_data_loss: bool
     skip_unreachable: bool
     corrupt_records: str
@@ -153,8 +159,9 @@ class ReadOptions:
         )
 
 
-def parse_options(given: Mapping[str, str]) -> ReadOptions:
-    """Check everything, then answer; raises `ConfigError` with all problems, one line each."""
+def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
+    """Check everything, then answer; raises `ConfigError` with all problems, one line each. A
+    stream has no end and, as with Kafka, begins at the present one by default."""
     values = OptionValues(OPTIONS, given, refused=_REFUSED, refused_prefix=(_KAFKA, _KAFKAS))
     config_file = values.text("configFile")
     if config_file is not None and values.text("masters") is None:
@@ -163,7 +170,17 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         masters = values.addresses("masters", default_port=8715)
     plan = _window(values)
     topics, group, filters = _subject(values, plan)
-    start, end = _bounds(values, topics.known, windowed=plan is not None)
+    start: Bounds
+    end: Bounds
+    if streaming:
+        values.problems += [f"{n}: a stream has no end" for n in _OF_BATCHES if values.text(n)]
+        if values.value("unreachablePartitions") == "skip":
+            values.problems.append(
+                "unreachablePartitions: a stream would begin elsewhere in what it skips; 'fail' it"
+            )
+        start, end = _side(values, "starting", topics.known, streaming=True), STABLE
+    else:
+        start, end = _bounds(values, topics.known, windowed=plan is not None)
     columns = _columns(values)
     parsed = ReadOptions(
         masters=masters,
@@ -178,6 +195,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         decode=_decode(values, columns),
         min_partitions=values.integer("minPartitions", low=1, high=100_000),
         max_entries=values.number("maxOffsetsPerPartition", low=1),
+        max_per_trigger=values.integer("maxOffsetsPerTrigger", low=1),
         fail_on_data_loss=values.flag("failOnDataLoss"),
         skip_unreachable=values.choice("unreachablePartitions", ("fail", "skip")) == "skip",
         corrupt_records=values.choice("corruptRecords", ("fail", "drop")),
@@ -272,7 +290,9 @@ def _bounds(
     return start, end
 
 
-def _side(values: OptionValues, side: str, topics: Collection[str] | None) -> Bounds:
+def _side(
+    values: OptionValues, side: str, topics: Collection[str] | None, *, streaming: bool = False
+) -> Bounds:
     """One of three options: offsets, one time, or times by partition."""
     offsets, instant, instants = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
     given = [name for name in (offsets, instant, instants) if values.text(name) is not None]
@@ -283,4 +303,5 @@ def _side(values: OptionValues, side: str, topics: Collection[str] | None) -> Bo
         return parse_instant(instant, values.value(instant), report) or {}
     if instants in given:
         return parse_instants(instants, values.value(instants), topics, report)
-    return parse_bounds(offsets, values.value(offsets), topics, report)
+    text = LATEST if streaming and not given else values.value(offsets)
+    return parse_bounds(offsets, text, topics, report, streaming=streaming)

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubemq_client import errors
-from tubemq_client.model import BrokerNode, OffsetRange, Partition
+from tubemq_client.model import BrokerNode, OffsetRange, Partition, PartitionEnds
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.spark.offsets_json import EARLIEST, LATEST, At, Bound, bound_of
+from tubemq_provider.spark.offsets_json import EARLIEST, LATEST, STABLE, At, Bound, bound_of
 from tubemq_provider.spark.options import SUBJECT, ReadOptions
 from tubemq_provider.spark.timestamps import Place, find_places, open_reads
 from tubemq_provider.spark.topics import look_up_topics, unknown_partitions
@@ -32,7 +32,18 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-__all__ = ["Ends", "PlannedRead", "plan_read", "resolve_ranges", "wanted_partitions"]
+__all__ = [
+    "Ends",
+    "PlannedRead",
+    "Reach",
+    "plan_read",
+    "plan_start",
+    "resolve_ranges",
+    "stream_reach",
+    "wanted_partitions",
+]
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +95,49 @@ def plan_read(options: ReadOptions, settings: ClientSettings) -> PlannedRead:
     A window plan needs no offsets from brokers, only their addresses. Raises `errors.ConfigError`,
     `errors.DataLoss`, `errors.UnknownTopic` or `errors.NetworkError`.
     """
+    return _retried(options, lambda: _plan(options, settings))
+
+
+def plan_start(options: ReadOptions, settings: ClientSettings) -> dict[Partition, int]:
+    """Where a stream begins; what `startingOffsets` and its like say of each partition now."""
+    return {range_.partition: range_.start for range_ in plan_read(options, settings).ranges}
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The stable ends of the partitions that a stream reads, and where their brokers are."""
+
+    ends: Mapping[Partition, PartitionEnds]
+    brokers: Mapping[int, BrokerNode]
+
+
+def stream_reach(options: ReadOptions, settings: ClientSettings) -> Reach:
+    """What a stream may read now. Partitions that were named and are no more are left out."""
+    return _retried(options, lambda: _reach(options, settings))
+
+
+def _reach(options: ReadOptions, settings: ClientSettings) -> Reach:
+    from tubemq_client.sync import Metadata
+
+    ends: dict[Partition, PartitionEnds] = {}
+    brokers: dict[int, BrokerNode] = {}
+    with Metadata(settings) as metadata:
+        for topic, known in look_up_topics(metadata, options.topics, options.group).items():
+            wanted = options.partitions
+            chosen = [p for p in known.partitions if wanted is None or p in wanted]
+            brokers.update(known.brokers)
+            if chosen:
+                ends |= metadata.ends(topic, options.group, chosen, stable=True, metadata=known)
+    return Reach(ends, brokers)
+
+
+def _retried(options: ReadOptions, action: Callable[[], Found]) -> Found:
     for done in range(options.plan_retries):
         try:
-            return _plan(options, settings)
+            return action()
         except errors.NetworkError:
             Event().wait(options.plan_retry_ms * 2 ** min(done, 6) / 1000)
-    return _plan(options, settings)
+    return action()
 
 
 def _plan(options: ReadOptions, settings: ClientSettings) -> PlannedRead:
@@ -235,6 +283,8 @@ def _start(bound: Bound, partition: Partition, ends: Ends, end: int) -> int:
         found = ends.places[partition, bound].offset
         # No record is as late: the read of this partition is empty.
         return max(end, ends.stable[partition].min_offset) if found is None else found
+    if bound in (LATEST, STABLE):  # of streams, which read what is stable only
+        return ends.stable[partition].max_offset
     return ends.stable[partition].min_offset if bound == EARLIEST else int(bound)
 
 

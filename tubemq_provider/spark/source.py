@@ -11,13 +11,15 @@ confirmed to the broker from here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+import logging
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from tubemq_client.errors import ConfigError, DataLoss
 from tubemq_provider.rows.decoding import Rejects, RowDecoder
 from tubemq_provider.sources.tubemq.brokers import broker_of, by_number
 from tubemq_provider.sources.tubemq.columns import RECORDS
@@ -25,6 +27,11 @@ from tubemq_provider.spark.options import parse_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import (
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
     from tubemq_client.model import BrokerNode, OffsetRange
@@ -32,6 +39,8 @@ if TYPE_CHECKING:
     from tubemq_provider.spark.options import ReadOptions
     from tubemq_provider.spark.planning import PlannedRead
     from tubemq_provider.spark.splits import Split
+
+log = logging.getLogger(__name__)
 
 __all__ = [
     "EmptyPartition",
@@ -71,7 +80,7 @@ class TubeMQDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._read_options = parse_options(options)
+        self._read_options, self._refusal = _read_options(options)
         self._planned: PlannedRead | None = None
 
     @classmethod
@@ -81,17 +90,66 @@ class TubeMQDataSource(DataSource):
 
     def schema(self) -> str:
         """The selected columns; freezes the ranges. Spark skips it when the user gave a schema."""
-        self.planned()
-        decoder = decoder_of(self._read_options)
-        return RECORDS.ddl(self._read_options.columns) if decoder is None else decoder.ddl
+        options = self._read_options
+        if options is None:
+            raise self._refused()
+        if self._refusal is None:
+            self._freeze(options)
+        decoder = decoder_of(options)
+        return RECORDS.ddl(options.columns) if decoder is None else decoder.ddl
 
     def reader(self, schema: StructType) -> TubeMQBatchReader:
         """A reader of `schema`, which may be any subset of the columns in any order."""
         from tubemq_provider.spark.rows import check_schema
 
-        decoder = decoder_of(self._read_options)
+        options = self._read_options
+        if options is None or self._refusal is not None:
+            raise self._refused()
+        if options.max_per_trigger is not None:
+            log.warning("maxOffsetsPerTrigger is for streams; this batch read ignores it")
+        decoder = decoder_of(options)
         check_schema(schema, None if decoder is None else decoder.ddl)
-        return TubeMQBatchReader(self._read_options, self.planned(), schema)
+        return TubeMQBatchReader(options, self.planned(), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader of micro-batches; see `stream`. Needs PySpark 4.2."""
+        from tubemq_provider.spark.rows import check_schema
+
+        try:
+            from tubemq_provider.spark.stream import TubeMQStreamReader
+        except ImportError as error:
+            raise ConfigError(
+                "readStream needs PySpark 4.2 or newer, for limits of batches", subject="Spark"
+            ) from error
+        options = parse_options(self.options, streaming=True)
+        decoder = decoder_of(options)
+        check_schema(schema, None if decoder is None else decoder.ddl)
+        return TubeMQStreamReader(options, options.settings(), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Sends rows as records; see `writing`."""
+        from tubemq_provider.spark.writing import TubeMQWriter, order_of
+
+        return TubeMQWriter(order_of(self.options, schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """The same for each micro-batch."""
+        from tubemq_provider.spark.writing import TubeMQStreamWriter, order_of
+
+        return TubeMQStreamWriter(order_of(self.options, schema, overwrite=overwrite))
+
+    def _refused(self) -> ConfigError:
+        return self._refusal or ConfigError("nothing is read", subject="tubemq")
+
+    def _freeze(self, options: ReadOptions) -> None:
+        """Resolve the ranges. A start that is spelled out may be that of a stream which has long
+        left it behind, and goes on from its checkpoint: then the first action of a batch read says
+        what is wrong with it."""
+        try:
+            self.planned()
+        except (ConfigError, DataLoss):
+            if isinstance(options.start, str):
+                raise
 
     def planned(self) -> PlannedRead:
         """The frozen ranges, resolved against the cluster on first use. Only here `configFile` is
@@ -99,8 +157,31 @@ class TubeMQDataSource(DataSource):
         if self._planned is None:
             from tubemq_provider.spark.planning import plan_read
 
-            self._planned = plan_read(self._read_options, self._read_options.settings())
+            options = self._read_options
+            if options is None:
+                raise self._refused()
+            self._planned = plan_read(options, options.settings())
         return self._planned
+
+
+def _read_options(given: Mapping[str, str]) -> tuple[ReadOptions | None, ConfigError | None]:
+    """Spark makes a source before it says what for. So only what can be neither a batch read, nor a
+    stream, nor a write is refused at once: with the words for the batch read, or for the write if
+    there is an option that only writes have."""
+    try:
+        return parse_options(given), None
+    except ConfigError as error:
+        refusal = error
+    try:
+        return parse_options(given, streaming=True), refusal
+    except ConfigError:
+        from tubemq_provider.spark.write_options import for_writing, parse_write_options
+
+    try:
+        parse_write_options(given)
+    except ConfigError as error:
+        raise (error if for_writing(given) else refusal) from None
+    return None, refusal
 
 
 class TubeMQBatchReader(DataSourceReader):

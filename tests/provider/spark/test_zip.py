@@ -11,7 +11,7 @@ import pytest
 from tubemq_provider.spark.session import spark_artifacts
 
 OURS = ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
-LARGEST = 400 * 1024
+LARGEST = 450 * 1024
 IMPORT_ALL = """
 import sys, zipfile
 zipped = sys.argv[1]

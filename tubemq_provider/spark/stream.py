@@ -1,0 +1,127 @@
+"""`spark.readStream.format("tubemq")`: micro-batches of exact ranges up to stable ends.
+
+Spark keeps the offsets in its checkpoint; a batch that is tried again reads the same ranges, so a
+sink that takes a batch once has each record once. Nothing is confirmed to brokers. The reader lives
+in a process of the driver and is pickled for tasks, so it holds no connection. Needs PySpark 4.2,
+for limits and `Trigger.AvailableNow`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from tubemq_client.model import OffsetRange, Partition, PartitionEnds
+from tubemq_provider.spark.planning import PlannedRead, plan_start, stream_reach
+from tubemq_provider.spark.source import SplitPartition, TubeMQBatchReader
+from tubemq_provider.spark.stream_offsets import (
+    advance,
+    offsets_document,
+    ranges_between,
+    read_document,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from tubemq_client.model import BrokerNode, ClientSettings
+    from tubemq_provider.spark.options import ReadOptions
+
+__all__ = ["TubeMQStreamReader"]
+
+log = logging.getLogger(__name__)
+
+
+class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches on the driver; tasks read splits as batch reads do.
+
+    Partitions that a topic gains are taken up by the first batch that sees them and read from their
+    first offset on by the next. `maxOffsetsPerTrigger` counts index entries, an upper bound of
+    records.
+    """
+
+    def __init__(self, options: ReadOptions, settings: ClientSettings, schema: StructType) -> None:
+        self._options = options
+        self._settings = settings
+        self._schema = schema
+        self._begin: dict[str, Any] | None = None
+        self._cap: Mapping[Partition, int] | None = None
+        self._seen: dict[Partition, int] = {}
+        self._brokers: dict[int, BrokerNode] = {}
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a stream without a checkpoint begins; the same however often it is asked."""
+        if self._begin is None:
+            self._begin = offsets_document(plan_start(self._options, self._settings))
+        return self._begin
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """`maxOffsetsPerTrigger`."""
+        limit = self._options.max_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch: stable ends, within the limit."""
+        found = advance(
+            read_document(start),
+            self._look(),
+            limit=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
+            cap=self._cap,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
+        for warning in found.warnings:
+            log.warning("tubemq stream goes on: %s", warning)
+        return offsets_document(found.offsets)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The stable ends that were seen last, from which Spark's progress tells the lag."""
+        return offsets_document(self._seen) if self._seen else None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is all that the query reads."""
+        self._cap = {partition: ends.max_offset for partition, ends in self._look().items()}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The splits of one micro-batch."""
+        ranges = ranges_between(read_document(start), read_document(end))
+        if not ranges:
+            return []
+        if not self._brokers:
+            self._look()
+        return self._batch(ranges, self._brokers).partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one split, in a task."""
+        if not isinstance(partition, SplitPartition):
+            return iter(())
+        return self._batch((partition.split.range,), {}).read(partition)
+
+    def _batch(
+        self, ranges: tuple[OffsetRange, ...], brokers: Mapping[int, BrokerNode]
+    ) -> TubeMQBatchReader:
+        """A micro-batch is read as any frame with these ranges."""
+        text = "\n".join(map(str, ranges))
+        seed = f"s-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+        planned = PlannedRead((), seed, ranges, brokers, self._settings)
+        return TubeMQBatchReader(self._options, planned, self._schema)
+
+    def _look(self) -> Mapping[Partition, PartitionEnds]:
+        found = stream_reach(self._options, self._settings)
+        self._seen = {partition: ends.max_offset for partition, ends in found.ends.items()}
+        self._brokers = dict(found.brokers)
+        return found.ends
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks need no offsets."""
+        return {**vars(self), "_begin": None, "_cap": None, "_seen": {}, "_brokers": {}}

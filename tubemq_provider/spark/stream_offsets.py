@@ -1,0 +1,133 @@
+"""Where a stream stands: offsets by topic and partition, and how far the next batch goes.
+
+Pure arithmetic on what brokers said. Spark writes these documents into its checkpoint and hands
+them back, also to later releases: keys are sorted and there is a version. This module must not ask
+a broker or import pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tubemq_client.errors import DataLoss, LogTruncated
+from tubemq_client.model import OffsetRange, Partition, PartitionEnds
+from tubemq_provider.sources.tubemq.space import SPACE
+from tubemq_provider.windows.errors import DocumentError
+
+__all__ = ["Advance", "advance", "offsets_document", "ranges_between", "read_document"]
+
+_VERSION: Final = 1
+
+Offsets = Mapping[Partition, int]
+
+
+def offsets_document(offsets: Offsets) -> dict[str, Any]:
+    """What Spark keeps: ``{"v": 1, "offsets": {"orders": {"1:0": 2800}}}``."""
+    topics: dict[str, dict[str, int]] = {}
+    for partition in sorted(offsets, key=lambda p: (p.topic, p)):
+        topics.setdefault(partition.topic, {})[partition.key] = offsets[partition]
+    return {"offsets": topics, "v": _VERSION}
+
+
+def read_document(document: Mapping[str, Any]) -> dict[Partition, int]:
+    """The offsets of a checkpoint. Raises `DocumentError` for one that is not this source's."""
+    subject = "offsets of a stream's checkpoint"
+    if document.get("v") != _VERSION:
+        raise DocumentError(
+            subject, [f"version {document.get('v')!r}; this release reads {_VERSION}"]
+        )
+    try:
+        return {
+            Partition.from_key(topic, key): int(offset)
+            for topic, keys in document["offsets"].items()
+            for key, offset in keys.items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DocumentError(subject, [f"{type(error).__name__}: {error}"]) from error
+
+
+def ranges_between(start: Offsets, end: Offsets) -> tuple[OffsetRange, ...]:
+    """What a batch reads. A partition that only `end` has is taken up by this batch and read by the
+    next one, so that a batch which is tried again never asks anew where it began."""
+    return tuple(
+        OffsetRange(partition, start[partition], offset)
+        for partition, offset in sorted(end.items())
+        if partition in start and offset > start[partition]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The end of the next batch, and what has been passed over because it may be."""
+
+    offsets: dict[Partition, int]
+    warnings: tuple[str, ...] = ()
+
+
+def advance(
+    start: Offsets,
+    ends: Mapping[Partition, PartitionEnds],
+    *,
+    limit: int | None = None,
+    cap: Offsets | None = None,
+    fail_on_data_loss: bool = True,
+) -> Advance:
+    """The end of a batch from `start`: the stable `ends`, not beyond `cap`, and at most about
+    `limit` index entries, shared by what each partition has.
+
+    New partitions are taken up at their first offset. Raises `DataLoss` or `LogTruncated` for a
+    partition that has vanished or is shorter than the stream, unless that may be.
+    """
+    reach: dict[Partition, int] = {}
+    warnings = []
+    for partition, at in start.items():
+        problem = _problem(partition, at, ends)
+        if problem is None:
+            highest = ends[partition].max_offset
+            if cap is not None:
+                highest = min(highest, max(cap.get(partition, at), at))
+            reach[partition] = highest
+        elif fail_on_data_loss:
+            raise problem
+        else:
+            warnings.append(str(problem))
+            reach[partition] = at
+    found = reach if limit is None else _shared(start, reach, limit)
+    for partition, there in ends.items():
+        if partition not in start:
+            found[partition] = there.min_offset
+    return Advance(found, tuple(warnings))
+
+
+def _problem(
+    partition: Partition, at: int, ends: Mapping[Partition, PartitionEnds]
+) -> DataLoss | LogTruncated | None:
+    where = f"partition {partition.key} of topic {partition.topic!r}"
+    there = ends.get(partition)
+    if there is None:
+        return DataLoss(
+            f"{where} is gone, and the stream stands at {at}; begin with a new checkpoint, or set "
+            "failOnDataLoss=false to go on without it",
+            start=at,
+            available=at,
+        )
+    if there.max_offset < at:
+        return LogTruncated(
+            f"{where} ends at {there.max_offset}, and the stream stands at {at}: its broker lost "
+            "records, or the topic was made anew; begin with a new checkpoint"
+        )
+    return None
+
+
+def _shared(start: Offsets, reach: Offsets, limit: int) -> dict[Partition, int]:
+    """As Kafka's source shares a limit: by what each partition has, at least one entry each."""
+    waiting = {p: (reach[p] - start[p]) // SPACE.step for p in reach}
+    total = sum(waiting.values())
+    if total <= limit:
+        return dict(reach)
+    return {
+        p: start[p] + SPACE.step * min(count, max(1, -(-limit * count // total)) if count else 0)
+        for p, count in waiting.items()
+    }

@@ -1,0 +1,78 @@
+"""Every option of a write to `format("tubemq")`, checked once and all together.
+
+Contacts nobody. This module runs on the driver and must not import pyspark, pyarrow or pydantic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tubemq_client.errors import ConfigError
+from tubemq_client.model import Address, ClientSettings
+from tubemq_provider.spark.option_values import Option, OptionValues
+
+__all__ = ["WRITE_OPTIONS", "WriteOptions", "for_writing", "parse_write_options"]
+
+WRITE_OPTIONS: Final = (
+    Option("masters", ("tubemq.masters",)),
+    Option("topic"),
+    Option("inFlight", (), "256"),
+    Option("rpcTimeoutMs", (), "10000"),
+    Option("configFile"),
+)
+
+_ONLY: Final = ("inflight",)
+_SPARKS: Final = ("checkpointlocation", "queryname")
+"""Options of Spark's own that it hands on to the sink of a stream."""
+_REFUSED: Final = {
+    "password": "is not taken, because options show in query plans; name a file with 'configFile'",
+    "path": "is not used; save() takes no argument, name the topic with the option 'topic'",
+    "kafka.bootstrap.servers": "is Kafka's word; name the masters with 'masters'",
+}
+_KAFKAS: Final = ("kafka.", "belongs to Kafka's clients")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """A checked set. `in_flight` records of a task may be unanswered at a time."""
+
+    masters: tuple[Address, ...]
+    topic: str | None
+    in_flight: int
+    rpc_timeout_ms: int
+    config_file: str | None
+
+    def settings(self) -> ClientSettings:
+        """What tasks run on. Reads `configFile`, so ask on the driver only."""
+        if self.config_file is None:
+            return ClientSettings(masters=self.masters, rpc_timeout_ms=self.rpc_timeout_ms)
+        from tubemq_provider.spark.access import settings_from
+
+        return settings_from(
+            self.config_file, masters=self.masters or None, rpc_timeout_ms=self.rpc_timeout_ms
+        )
+
+
+def for_writing(given: Mapping[str, str]) -> bool:
+    """Whether there is an option that only writes have."""
+    return any(name.lower() in _ONLY for name in given)
+
+
+def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Check everything, then answer; raises `ConfigError` with all problems, one line each."""
+    own = {name: value for name, value in given.items() if name.lower() not in _SPARKS}
+    values = OptionValues(WRITE_OPTIONS, own, refused=_REFUSED, refused_prefix=_KAFKAS)
+    config_file = values.text("configFile")
+    named = config_file is not None and values.text("masters") is None
+    parsed = WriteOptions(
+        masters=() if named else values.addresses("masters", default_port=8715),
+        topic=values.text("topic"),
+        in_flight=values.number("inFlight", low=1, high=100_000),
+        rpc_timeout_ms=values.number("rpcTimeoutMs", low=1),
+        config_file=config_file,
+    )
+    if values.problems:
+        raise ConfigError(values.problems, subject='options of a write to format("tubemq")')
+    return parsed

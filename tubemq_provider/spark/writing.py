@@ -1,0 +1,205 @@
+"""`frame.write.format("tubemq")`: rows become records, at least once.
+
+A task sends its rows with a bounded number unanswered, and ends when every one has its receipt. A
+task that fails is tried again from its first row, and Spark may run a task twice, so records can be
+there twice; TubeMQ has no transaction that would take them back. What was sent stands in the commit
+message: counts and offsets by partition. This module must not read, or retry by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from tubemq_client.errors import ConfigError
+from tubemq_client.model import Partition
+from tubemq_provider.spark.write_options import parse_write_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from tubemq_client import Record
+    from tubemq_client.model import ClientSettings, SendReceipt
+    from tubemq_client.sync import Producer
+
+__all__ = ["COLUMNS", "Sent", "TubeMQStreamWriter", "TubeMQWriter", "WriteOrder", "order_of"]
+
+log = logging.getLogger(__name__)
+
+COLUMNS: Final = {
+    "value": ("binary", "string"),
+    "topic": ("string",),
+    "partition": ("string",),
+    "key": ("binary", "string"),
+    "stream_id": ("string",),
+    "msg_time": ("timestamp", "string"),
+    "attributes": ("map<string,string>",),
+}
+"""What a frame to be written may have, and the types; `value` is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOrder:
+    """What tasks are told: where to send, the topic of rows that name none, how many records may be
+    unanswered."""
+
+    settings: ClientSettings
+    topic: str | None
+    in_flight: int
+
+
+def order_of(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteOrder:
+    """Checked options and columns. Raises `ConfigError` with every problem."""
+    options = parse_write_options(given)
+    types = {item.name: item.dataType.simpleString() for item in schema.fields}
+    problems = ["mode 'overwrite' cannot be: a topic is appended to"] if overwrite else []
+    if "value" not in types:
+        problems.append("the frame has no column 'value', which becomes the body")
+    if options.topic is None and "topic" not in types:
+        problems.append("topic: is needed, as an option or a column")
+    for name, type_ in types.items():
+        if name not in COLUMNS:
+            problems.append(f"column {name!r} is none of {', '.join(COLUMNS)}; select those")
+        elif type_ not in COLUMNS[name]:
+            problems.append(f"column {name!r} is {type_}, not {' or '.join(COLUMNS[name])}")
+    if problems:
+        raise ConfigError(problems, subject='write to format("tubemq")')
+    return WriteOrder(options.settings(), options.topic, options.in_flight)
+
+
+@dataclass
+class Sent(WriterCommitMessage):
+    """What one task sent: records, and the least and greatest offset, by topic and partition."""
+
+    records: int = 0
+    partitions: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, receipt: SendReceipt) -> None:
+        """Count one receipt."""
+        self.records += 1
+        name, offset = str(receipt.partition), receipt.offset
+        known = self.partitions.setdefault(name, [0, offset, offset])
+        known[0] += 1
+        known[1], known[2] = min(known[1], offset), max(known[2], offset)
+
+
+class TubeMQWriter(DataSourceArrowWriter):
+    """A batch write."""
+
+    def __init__(self, order: WriteOrder) -> None:
+        self._order = order
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Send the rows of one task; returns when all have their receipts."""
+        return _send(self._order, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Everything is sent already; say how much."""
+        _tell(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Records that were sent stay; say how many."""
+        _tell(messages, aborted=True)
+
+
+class TubeMQStreamWriter(DataSourceStreamArrowWriter):
+    """A write of micro-batches; one that is tried again is sent again."""
+
+    def __init__(self, order: WriteOrder) -> None:
+        self._order = order
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Send the rows of one task; returns when all have their receipts."""
+        return _send(self._order, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Everything is sent already; say how much."""
+        _tell(messages, f" of batch {batchId}")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Records that were sent stay; say how many."""
+        _tell(messages, f" of batch {batchId}", aborted=True)
+
+
+def _send(order: WriteOrder, batches: Iterable[pa.RecordBatch]) -> Sent:
+    from tubemq_client.sync import Producer
+
+    sent = Sent()
+    with Producer(order.settings) as producer:
+        for batch in batches:
+            for topic, records in _by_topic(batch, order.topic).items():
+                _check_partitions(producer, topic, records)
+                for receipt in producer.send_many(topic, records, in_flight=order.in_flight):
+                    sent.add(receipt)
+    return sent
+
+
+def _by_topic(batch: pa.RecordBatch, topic: str | None) -> dict[str, list[Record]]:
+    """The rows as records, in their order."""
+    from tubemq_client import Record
+
+    found: dict[str, list[Record]] = {}
+    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+    for row in range(batch.num_rows):
+        cell = {name: cells[row] for name, cells in columns.items()}
+        to, value = cell.get("topic") or topic, cell["value"]
+        if to is None or value is None:
+            missing = "topic" if to is None else "value"
+            raise ConfigError(
+                f"row {row} of a batch has no {missing}; filter such rows out before the write",
+                subject='write to format("tubemq")',
+            )
+        key = cell.get("partition")
+        record = Record(
+            _bytes(value),
+            dict(cell.get("attributes") or ()) or None,
+            cell.get("stream_id"),
+            _minute(cell.get("msg_time")),
+            None if key is None else Partition.from_key(to, key),
+            cell.get("key"),
+        )
+        found.setdefault(to, []).append(record)
+    return found
+
+
+def _check_partitions(producer: Producer, topic: str, records: list[Record]) -> None:
+    named = {record.partition for record in records if record.partition is not None}
+    unknown = sorted(named.difference(producer.partitions(topic))) if named else []
+    if unknown:
+        raise ConfigError(
+            f"partition {unknown[0].key} of topic {topic!r} is none that accepts records",
+            subject='write to format("tubemq")',
+        )
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def _minute(value: Any) -> str | None:
+    """As producers write it: UTC minutes."""
+    return value if value is None or isinstance(value, str) else f"{value:%Y%m%d%H%M}"
+
+
+def _tell(messages: Iterable[Any], what: str = "", *, aborted: bool = False) -> None:
+    known = [message for message in messages if isinstance(message, Sent)]
+    records = sum(message.records for message in known)
+    if aborted:
+        log.warning(
+            "tubemq write%s failed; %d records of finished tasks stay, and some of others may: "
+            "they will be there again after another try",
+            what,
+            records,
+        )
+        return
+    partitions = sorted({name for message in known for name in message.partitions})
+    log.info("tubemq write%s: %d records to %s", what, records, ", ".join(partitions))
