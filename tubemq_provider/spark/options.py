@@ -170,17 +170,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
         masters = values.addresses("masters", default_port=8715)
     plan = _window(values)
     topics, group, filters = _subject(values, plan)
-    start: Bounds
-    end: Bounds
-    if streaming:
-        values.problems += [f"{n}: a stream has no end" for n in _OF_BATCHES if values.text(n)]
-        if values.value("unreachablePartitions") == "skip":
-            values.problems.append(
-                "unreachablePartitions: a stream would begin elsewhere in what it skips; 'fail' it"
-            )
-        start, end = _side(values, "starting", topics.known, streaming=True), STABLE
-    else:
-        start, end = _bounds(values, topics.known, windowed=plan is not None)
+    start, end = (_from if streaming else _bounds)(values, topics.known, windowed=plan is not None)
     columns = _columns(values)
     parsed = ReadOptions(
         masters=masters,
@@ -278,6 +268,21 @@ def _decode(values: OptionValues, columns: tuple[str, ...]) -> DecodeSpec | None
     if spec.columns is not None:
         return spec
     return replace(spec, columns=tuple(name for name in columns if name != "value"))
+
+
+def _from(
+    values: OptionValues,
+    topics: Collection[str] | None,
+    *,
+    windowed: bool,  # noqa: ARG001 - a window is among what is refused
+) -> tuple[Bounds, Bounds]:
+    """Where a stream begins; it has no end."""
+    values.problems += [f"{n}: a stream has no end" for n in _OF_BATCHES if values.text(n)]
+    if values.value("unreachablePartitions") == "skip":
+        values.problems.append(
+            "unreachablePartitions: a stream would begin elsewhere in what it skips; 'fail' it"
+        )
+    return _side(values, "starting", topics, streaming=True), STABLE
 
 
 def _bounds(
