@@ -39,7 +39,7 @@ def get_provider_info() -> dict[str, object]:
         )
         + _modules("operators.rocketmq", integration=_ROCKETMQ),
         "cli": ["tubemq_provider.cli.definition.get_tubemq_commands"],
-        "sensors": _modules("sensors.lag", "sensors.ready")
+        "sensors": _modules("sensors.lag", "sensors.ready", "sensors.coverage")
         + _modules("sensors.rocketmq", integration=_ROCKETMQ),
         "triggers": _modules("triggers.lag", "triggers.offsets"),
         "queues": ["tubemq_provider.queues.tubemq.TubeMQMessageQueueProvider"],

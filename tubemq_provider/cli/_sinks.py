@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tubemq_client import errors
+from tubemq_provider.hooks.destination import open_sink
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.operators.destination import open_sink
 from tubemq_provider.windows.protocols import Sink
 
 __all__ = ["sink_of"]

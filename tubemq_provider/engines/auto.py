@@ -48,6 +48,11 @@ class AutoEngine:
         """``inline``, ``session``, or ``auto`` while nothing was read."""
         return self._chosen.name if self._chosen is not None else "auto"
 
+    @property
+    def ui_url(self) -> str | None:
+        """Spark's page, if Spark was chosen."""
+        return getattr(self._chosen, "ui_url", None)
+
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
         """What the chosen engine does."""
         small = plan.entries <= self._inline_up_to or importlib.util.find_spec("pyspark") is None

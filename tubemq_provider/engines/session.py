@@ -96,6 +96,7 @@ class SessionEngine:
         self._quarantine = corrupt_records == "quarantine"
         self._check_landing(landing)
         self._running: _Running | None = None
+        self._ui_url: str | None = None
         self._cancelled = threading.Event()
         self._own: SparkSession | None = None
 
@@ -123,6 +124,11 @@ class SessionEngine:
         """``session``."""
         return "session"
 
+    @property
+    def ui_url(self) -> str | None:
+        """Spark's own page of the session, once it was started; None where it has none."""
+        return self._ui_url
+
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
         """Write the records of `plan` as Parquet into `staging.path`; returns their counts.
 
@@ -139,6 +145,7 @@ class SessionEngine:
             # The signal that cancels may also have ended the JVM that was starting.
             self._stop_if_cancelled(plan, error)
             raise
+        self._ui_url = spark.sparkContext.uiWebUrl
         progress("session started")
         try:
             if self._lands:

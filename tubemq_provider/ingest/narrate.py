@@ -45,6 +45,7 @@ class Narrator:
     cancelled: threading.Event
     place: str
     clock: Callable[[], float] = time.monotonic
+    on_page: Callable[[str], None] = field(default=lambda _: None)
     _began: float = field(init=False)
     _told: float = field(init=False)
 
@@ -76,6 +77,12 @@ class Narrator:
             plan.kind,
         )
         self._began = self._told = self.clock()
+
+    def started(self, page: str | None) -> None:
+        """Spark has started, and has a page of its own."""
+        if page is not None:
+            self.log.info("Spark: %s", page)
+            self.on_page(page)
 
     def read(self, plan: WindowPlan, key: str, records: int, total: int) -> None:
         """So many records of a partition, and of all, are read. Says so every ten seconds."""
@@ -131,8 +138,14 @@ class NarratedEngine:
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
         """What the engine does, with a first line, and progress where the engine tells of it."""
         self._narrator.begins(plan)
+
+        def told(point: str) -> None:
+            if point == "session started":
+                self._narrator.started(getattr(self._engine, "ui_url", None))
+            progress(point)
+
         with self._following(plan):
-            return self._engine.ingest(plan, staging, progress)
+            return self._engine.ingest(plan, staging, told)
 
     def cancel(self) -> None:
         """What the engine does."""

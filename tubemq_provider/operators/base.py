@@ -130,6 +130,7 @@ class IngestOperator(BaseOperator):
         TubeMQSparkLink(),
     )
     admin_url: str | None = None
+    spark_ui: str | None = None
     result: WindowResult | None = None
     _job: IngestJob | None = None
     _killed: bool = False
@@ -181,6 +182,7 @@ class IngestOperator(BaseOperator):
             arguments, store, job = self._opened(context, stack)
             self._prepare(context, store, job)
             narrator = job.narrator(self.log)
+            narrator.on_page = lambda page: self._show_spark(context, page)
             result = job.run(
                 store,
                 attempt=str(context["ti"].id),
@@ -246,6 +248,14 @@ class IngestOperator(BaseOperator):
         self._killed = True
         if self._job is not None:
             self._job.cancel()
+
+    def _show_spark(self, context: Context, page: str) -> None:
+        """Link Spark's page while it can be seen; Airflow itself asks for links at the end."""
+        self.spark_ui = page
+        try:
+            context["ti"].xcom_push(key=TubeMQSparkLink().xcom_key, value=page)
+        except Exception as exc:  # noqa: BLE001 - a link is no reason to fail
+            self.log.debug("the link to Spark was not stored: %s", exc)
 
     def observer(self, context: Context, narrator: Narrator) -> StepObserver:  # noqa: ARG002
         """What is told about the run's steps; a subclass may add its own."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tubemq_provider.hooks.destination import open_sink
 from tubemq_provider.ingest.job import IngestJob, needs_interval
-from tubemq_provider.operators.destination import open_sink
 from tubemq_provider.operators.intervals import no_interval
 
 if TYPE_CHECKING:

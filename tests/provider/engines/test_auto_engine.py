@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from typing import Any
 
 import pytest
 
 from tests.provider.windows.fake_reader import KEYS, TOPIC
 from tubemq_provider.engines.auto import AutoEngine
+from tubemq_provider.ingest.narrate import NarratedEngine, Narrator
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import Engine, IngestCounts, Staging
@@ -59,3 +62,23 @@ def test_a_killed_engine_reads_nothing() -> None:
     with pytest.raises(WindowError, match="cancelled"):
         engine.ingest(plan_of(1), Staging("w", "a", ""), lambda _: None)
     assert asked == []
+
+
+def test_the_page_of_spark_is_told_as_soon_as_there_is_one() -> None:
+    class Spark(Noting):
+        ui_url = "http://driver:4040"
+
+        def ingest(self, plan: WindowPlan, staging: Staging, progress: Any) -> IngestCounts:
+            progress("session started")
+            pages.append("before the read")
+            return super().ingest(plan, staging, progress)
+
+    pages: list[str] = []
+    asked: list[str] = []
+    log: Any = logging.getLogger("test")
+    narrator = Narrator(log, threading.Event(), "/lake", on_page=pages.append)
+    auto = AutoEngine(
+        lambda: Noting("inline", asked), lambda: Spark("session", asked), inline_up_to=1
+    )
+    NarratedEngine(auto, narrator).ingest(plan_of(5), Staging("w", "a", ""), lambda _: None)
+    assert pages == ["http://driver:4040", "before the read"]

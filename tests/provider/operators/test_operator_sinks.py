@@ -17,10 +17,10 @@ from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
 from tubemq_provider.arguments import parse
+from tubemq_provider.hooks.destination import open_sink
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
-from tubemq_provider.operators.destination import open_sink
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.operators.job import open_job
 from tubemq_provider.sinks.read import read_windows

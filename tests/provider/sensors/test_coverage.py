@@ -1,0 +1,65 @@
+"""When a sink has an interval: all of it, from whichever runs, and nothing twice."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.sensors.coverage import TubeMQCoverageSensor
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.protocols import IngestCounts, Sink
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def write(sink: Sink, hour: int, group: str = "lake", *, hours: int = 1) -> None:
+    scope = WindowScope("c1", "orders", group, sink.identity)
+    start = DAY + hour * HOUR
+    ranges = {"1:0": (hour * 28, (hour + hours) * 28)}
+    plan = WindowPlan.for_time(scope, start, start + hours * HOUR, ranges)
+    staging = sink.begin(plan, "a")
+    sink.publish(staging, plan, IngestCounts({"1:0": 1}), lambda _: None)
+
+
+def sensor(place: str, **arguments: Any) -> TubeMQCoverageSensor:
+    given = {"start": DAY, "end": DAY + 3 * HOUR, "group": "lake", **arguments}
+    return TubeMQCoverageSensor(task_id="c", sink=place, **given)
+
+
+def test_it_waits_for_every_hour_whoever_writes_it(tmp_path: Path) -> None:
+    place = f"markers:{tmp_path}/done"
+    sink = sink_for(place)
+    task = sensor(place)
+    assert task.mode == "reschedule", "it holds no slot while it waits"
+    assert not task.poke({}).is_done  # type: ignore[arg-type]
+    for hour in (2, 0):
+        write(sink, hour)
+    write(sink, 1, "another")
+    found = task.poke({})  # type: ignore[arg-type]
+    assert not found.is_done
+    assert found.xcom_value["missing"] == [["2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z"]]
+    write(sink, 1)
+    assert task.poke({}).is_done  # type: ignore[arg-type]
+    assert not sensor(place, end=DAY + 4 * HOUR).poke({}).is_done  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"end": DAY}, "is not before end"),
+        ({"start": "2026-01-01"}, "start: "),
+        ({"sink": "lake"}, "relative"),
+        ({"sink": "append:/lake"}, "no markers"),
+    ],
+)
+def test_mistakes_show_when_the_dag_is_parsed(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        sensor(**{"place": wrong.pop("sink", "/lake"), **wrong})

@@ -1,0 +1,131 @@
+"""`TubeMQCoverageSensor`: wait until a sink has every window of an interval, whoever writes them.
+
+For what comes after windows of time: a day's report that must not run before the day's 24 windows
+are in. Judged by the markers in the sink, so it needs no cluster, no run history and no particular
+Dag, and sees backfills and repairs as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from pydantic import AwareDatetime, Field
+
+from tubemq_client.config import GroupName, TopicName
+from tubemq_provider.arguments import TaskArguments, check_literals, is_template, parse
+from tubemq_provider.hooks.destination import open_sink
+from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.sinks.factory import needless_connection, spec_problems
+from tubemq_provider.sinks.read import published_windows
+from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.coverage import coverage
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["TubeMQCoverageSensor"]
+
+
+class CoverageArguments(TaskArguments):
+    """Arguments of `TubeMQCoverageSensor`."""
+
+    sink: Annotated[str, Field(min_length=1)]
+    sink_conn_id: str | None = None
+    start: AwareDatetime
+    end: AwareDatetime
+    topic: TopicName | None = None
+    group: GroupName | None = None
+
+    def between(self, unknown: frozenset[str]) -> list[str]:
+        """The interval, and the place."""
+        problems = []
+        if not unknown & {"start", "end"} and self.start >= self.end:
+            problems.append(f"start {self.start.isoformat()} is not before end")
+        if "sink" not in unknown and not is_template(self.sink):
+            append = self.sink.startswith("append:")
+            problems += [
+                f"sink: {bad}" for bad in spec_problems(self.sink, exactly_once=not append)
+            ]
+            if append:
+                problems.append("sink: append:… has no markers that could say what is there")
+            if self.sink_conn_id and not problems and (bad := needless_connection(self.sink)):
+                problems.append(bad)
+        return problems
+
+
+class TubeMQCoverageSensor(BaseSensorOperator):
+    """Succeed when `sink` has every instant of `[start, end)` in windows of time, none twice.
+
+    :param sink: as the ingest operator's `sink` or `path`.
+    :param sink_conn_id: the connection with its credentials.
+    :param start: first instant that must be there, RFC 3339 or datetime; templates allowed.
+    :param end: first instant that need not.
+    :param topic: only windows of this topic; needed where the sink has several.
+    :param group: only windows of this group.
+
+    It lists the sink's markers at each look, so look rarely. Its `mode` is ``reschedule`` unless
+    given: between looks it holds no worker slot.
+
+    XCom: ``{"windows", "scopes", "missing": [["2026-01-01T03:00:00Z", "2026-01-01T04:00:00Z"]]}``.
+    """
+
+    template_fields: Sequence[str] = ("sink", "sink_conn_id", "start", "end", "topic", "group")
+    ui_color = "#d6eef2"
+
+    def __init__(
+        self,
+        *,
+        sink: str,
+        start: datetime | str,
+        end: datetime | str,
+        sink_conn_id: str | None = None,
+        topic: str | None = None,
+        group: str | None = None,
+        mode: str = "reschedule",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(mode=mode, **kwargs)
+        self.sink = sink
+        self.sink_conn_id = sink_conn_id
+        self.start = start
+        self.end = end
+        self.topic = topic
+        self.group = group
+        check_literals(CoverageArguments, self._arguments(), static={})
+
+    def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - the sink says it all
+        """One look at the markers."""
+        with fatal_errors_fail_the_task(self.log):
+            arguments = parse(CoverageArguments, self._arguments())
+            sink = open_sink(arguments.sink, arguments.sink_conn_id, TubeMQHook.get_connection)
+            wanted = [
+                marker
+                for marker in published_windows(sink)
+                if arguments.topic in (None, marker.plan.topic)
+                and arguments.group in (None, marker.plan.group)
+                and marker.plan.time is not None
+            ]
+            found = coverage(wanted, start=arguments.start, end=arguments.end)
+        missing = [
+            [rfc3339(low), rfc3339(high)]
+            for scope in found
+            for low, high in scope.intervals.missing
+        ]
+        twice = [piece for scope in found for piece in scope.intervals.overlapping]
+        if not found:
+            self.log.info("not yet: %s has no such window", arguments.sink)
+        elif missing or twice:
+            self.log.info("not yet: missing %s, there twice %s", missing, twice)
+        report = {
+            "windows": sum(scope.windows for scope in found),
+            "scopes": len(found),
+            "missing": missing,
+        }
+        return PokeReturnValue(is_done=bool(found) and not missing and not twice, xcom_value=report)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in CoverageArguments.model_fields}
