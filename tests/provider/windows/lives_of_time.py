@@ -1,9 +1,10 @@
 """Random histories of windows of time over a topic that is deleted and made anew at any moment.
 
-All that `TimeHistory` has, brokers that come and go and late records included; besides, the topic
-begins again, mostly grows past every boundary at once, and the metadata database is restored to an
-earlier state. Every record has a number that never comes again. Runs fail when they see another
-life; then an operator does what the error says and begins an epoch.
+All that `TimeHistory` has but brokers that come and go: late records, any interval in any order,
+partitions that are added. Besides, the topic begins again, mostly grows past every boundary at
+once, and the metadata database is restored to an earlier state. Every record has a number that
+never comes again. Runs fail when they see another life; then an operator does what the error says
+and begins an epoch.
 """
 
 from __future__ import annotations
@@ -91,6 +92,15 @@ class TimeLives(TimeHistory):
             for key, count in was.items():
                 for _ in range(count + self.source.randrange(3)):
                     self._produce(key, self.source.randrange(self.now + 1))
+
+    def change(self) -> None:
+        """Partitions are added. Brokers are all there: else an epoch reads again what was taken of
+        the new logs before the others were back, which docs/guarantees.md does not promise to
+        prevent."""
+        self.topic.change(6 * self.source.randrange(10))
+
+    def operator(self) -> None:
+        """Retires nothing here."""
 
     def produce(self) -> None:
         for key in self.topic.ready():
