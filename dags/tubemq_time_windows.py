@@ -57,7 +57,7 @@ with DAG(
         topic=TOPIC,
         group=GROUP,
         until_offsets="{{ offsets_at(data_interval_end) }}",
-        deferrable=True,
+        mode="reschedule",
         poke_interval=5,
         timeout=600,
     )
