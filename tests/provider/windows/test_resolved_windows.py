@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.provider.windows.clocks import (
@@ -46,6 +46,7 @@ def run_windows(world: World, resolver: TimeResolver, cuts: list[int], order: li
         window_run(planner, store, world.sink, world.engine, attempt="1").run()
 
 
+@settings(deadline=None)
 @given(Arrivals, st.sets(st.integers(1, 599), max_size=20), Cuts, st.randoms())
 def test_windows_over_any_samples_tile_what_arrived(arrivals, sampled, cuts, random) -> None:  # type: ignore[no-untyped-def]
     world = World(sink=MemorySink(book=MemoryBook()))
