@@ -14,7 +14,7 @@ import os
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,12 @@ from typing import TYPE_CHECKING, Literal
 from tubemq_client.errors import ConfigError, from_text
 from tubemq_provider.engines.relay import local_twin
 from tubemq_provider.engines.sampling import first_bodies
-from tubemq_provider.engines.spark_runtime import job_group, open_session, temporary_conf
+from tubemq_provider.engines.spark_runtime import (
+    following,
+    job_group,
+    open_session,
+    temporary_conf,
+)
 from tubemq_provider.engines.transforms import Transform, transform_of
 from tubemq_provider.rows.inference import settle
 from tubemq_provider.rows.spec import DecodeSpec
@@ -43,6 +48,9 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.protocols import Progress, Staging
 
 __all__ = ["SessionEngine", "Transform"]
+
+TaskObserver = Callable[[int, int], None]
+"""Told while the window's job runs: tasks that are done, tasks in all."""
 
 _REPORTS = "_reads"
 _CANCEL_AGAIN_S = 0.5
@@ -99,6 +107,7 @@ class SessionEngine:
         self._ui_url: str | None = None
         self._cancelled = threading.Event()
         self._own: SparkSession | None = None
+        self.on_tasks: TaskObserver | None = None
 
     def _check_landing(self, landing: str) -> None:
         problems = []
@@ -248,7 +257,11 @@ class SessionEngine:
     def _job(self, spark: SparkSession, plan: WindowPlan) -> Iterator[None]:
         """Jobs of the body can be found, and cancelled, by the window's id."""
         description = f"TubeMQ window {plan.window_id} of topic {plan.topic}"
-        with job_group(spark, plan.window_id, description), self._cancellable(spark, plan):
+        with (
+            job_group(spark, plan.window_id, description),
+            self._cancellable(spark, plan),
+            following(spark, plan.window_id, self.on_tasks),
+        ):
             yield
 
     def _write(

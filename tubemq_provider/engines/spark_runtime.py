@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +20,10 @@ from tubemq_client.errors import ConfigError, require_extra
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["job_group", "open_session", "session_conf", "temporary_conf"]
+__all__ = ["following", "job_group", "open_session", "session_conf", "temporary_conf"]
 
 _LOOPBACK = "127.0.0.1"
+_FOLLOW_S = 1.0
 
 
 def session_conf(master: str, conf: Mapping[str, str]) -> dict[str, str]:
@@ -84,6 +86,45 @@ def job_group(spark: SparkSession, group: str, description: str) -> Iterator[Non
     finally:
         for name, former in before.items():
             context.setLocalProperty(name, former)  # type: ignore[arg-type]  # None removes it
+
+
+@contextmanager
+def following(
+    spark: SparkSession, group: str, tell: Callable[[int, int], None] | None
+) -> Iterator[None]:
+    """Tell how many tasks of the group's running jobs are done, and how many there are, while the
+    body runs: about once a second, on a thread of its own, only where that has changed."""
+    if tell is None:
+        yield
+        return
+    ended = threading.Event()
+    thread = threading.Thread(
+        target=_follow, args=(spark, group, tell, ended), name="tubemq-progress", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_FOLLOW_S)
+
+
+def _follow(
+    spark: SparkSession, group: str, tell: Callable[[int, int], None], ended: threading.Event
+) -> None:
+    tracker, told = spark.sparkContext.statusTracker(), (0, 0)
+    while not ended.wait(_FOLLOW_S):
+        try:
+            running = set(tracker.getActiveJobsIds()) & set(tracker.getJobIdsForGroup(group))
+            jobs = [job for id_ in running if (job := tracker.getJobInfo(id_)) is not None]
+            stages = [tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds]
+        except Exception:  # noqa: BLE001 - the session is going; whoever ends it says why
+            return
+        known = [stage for stage in stages if stage is not None]
+        now = sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
+        if now != told and now[1]:
+            told = now
+            tell(*now)
 
 
 def _is_local(master: str) -> bool:

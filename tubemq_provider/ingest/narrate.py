@@ -25,6 +25,8 @@ __all__ = ["Log", "NarratedEngine", "Narrator"]
 
 PERIOD_S = 10.0
 """Seconds between two lines of progress."""
+_MOST_PARTITIONS = 32
+"""Windows of more partitions tell of each at DEBUG only."""
 
 
 class Log(Protocol):
@@ -104,6 +106,46 @@ class Narrator:
             left,
         )
 
+    def tasks(self, plan: WindowPlan, done: int, total: int) -> None:
+        """So many tasks of a Spark job are done. Says so every ten seconds."""
+        now = self.clock()
+        if now - self._told < PERIOD_S:
+            return
+        self._told = now
+        left = f", about {(now - self._began) / done * (total - done):.0f} s left" if done else ""
+        self.log.info(
+            "%s of %s tasks are done, of at most %s records in all%s",
+            _number(done),
+            _number(total),
+            _number(plan.entries),
+            left,
+        )
+
+    def counted(self, plan: WindowPlan, counts: IngestCounts) -> None:
+        """Everything is read and written to where the sink will take it: what came of each
+        partition, and that rows and records agree."""
+        seconds = max(self.clock() - self._began, 0.001)
+        read = counts.records if counts.read is None else counts.read
+        tell = self.log.info if len(plan.ranges) <= _MOST_PARTITIONS else self.log.debug
+        for key, (start, end) in plan.ranges.items():
+            if start < end:
+                tell(
+                    "partition %s: offsets [%s, %s): %s records of at most %s, %s rows",
+                    key,
+                    start,
+                    end,
+                    _number(read.get(key, 0)),
+                    _number(plan.space.entries(start, end)),
+                    _number(counts.records.get(key, 0)),
+                )
+        self.log.info(
+            "read %s records, %.1f MB/s; %s rows, %s records left out",
+            _number(sum(read.values())),
+            counts.bytes / seconds / 1e6,
+            _number(counts.total),
+            _number(counts.corrupt),
+        )
+
     def done(self, result: WindowResult) -> None:
         """The run is over."""
         if result.window_id is None:
@@ -145,7 +187,9 @@ class NarratedEngine:
             progress(point)
 
         with self._following(plan):
-            return self._engine.ingest(plan, staging, told)
+            counts = self._engine.ingest(plan, staging, told)
+        self._narrator.counted(plan, counts)
+        return counts
 
     def cancel(self) -> None:
         """What the engine does."""
@@ -154,14 +198,19 @@ class NarratedEngine:
     @contextmanager
     def _following(self, plan: WindowPlan) -> Iterator[None]:
         engine: Any = self._engine
-        if not hasattr(engine, "on_read"):
-            yield
-            return
-        engine.on_read = lambda key, records, total: self._narrator.read(plan, key, records, total)
+        told = self._narrator
+        observers: dict[str, Callable[..., None]] = {
+            "on_read": lambda key, records, total: told.read(plan, key, records, total),
+            "on_tasks": lambda done, total: told.tasks(plan, done, total),
+        }
+        known = {name: tell for name, tell in observers.items() if hasattr(engine, name)}
         try:
+            for name, tell in known.items():
+                setattr(engine, name, tell)
             yield
         finally:
-            engine.on_read = None
+            for name in known:
+                setattr(engine, name, None)
 
 
 def _number(value: int) -> str:

@@ -280,7 +280,7 @@ def _from(
     values.problems += [f"{n}: a stream has no end" for n in _OF_BATCHES if values.text(n)]
     if values.value("unreachablePartitions") == "skip":
         values.problems.append(
-            "unreachablePartitions: a stream would begin elsewhere in what it skips; 'fail' it"
+            "unreachablePartitions: a stream would begin elsewhere in what it skips; leave 'fail'"
         )
     return _side(values, "starting", topics, streaming=True), STABLE
 

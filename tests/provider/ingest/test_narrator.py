@@ -20,7 +20,7 @@ from tubemq_provider.ingest.narrate import NarratedEngine, Narrator
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.protocols import Step
+from tubemq_provider.windows.protocols import IngestCounts, Step
 from tubemq_provider.windows.run.result import WindowResult
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
@@ -60,6 +60,35 @@ def test_a_run_tells_where_it_reads_how_far_it_is_and_what_came_of_it(
     assert lines[1].startswith("partition 1:0: ")
     assert "of at most 1 200 records; in all" in lines[1]
     assert "orders -> /lake: 1 200 records, 0 bytes in " in lines[-1]
+
+
+def test_partitions_and_what_was_left_out_are_told_when_all_is_read() -> None:
+    scope = WindowScope("test", TOPIC, "lake", "parquet:/lake")
+    plan = WindowPlan.cursor(scope, 1, {"1:0": (0, 280), "1:1": (28, 280), "2:0": (0, 0)})
+    lines, now = Lines(), iter(range(0, 1000, 2))
+    told = Narrator(lines, threading.Event(), "/lake", clock=lambda: next(now))
+    counts = IngestCounts(
+        {"1:0": 7, "1:1": 9, "2:0": 0},
+        bytes=4_000_000,
+        corrupt=3,
+        read={"1:0": 10, "1:1": 9, "2:0": 0},
+    )
+    told.counted(plan, counts)
+    assert lines == [
+        "partition 1:0: offsets [0, 280): 10 records of at most 10, 7 rows",
+        "partition 1:1: offsets [28, 280): 9 records of at most 9, 9 rows",
+        "read 19 records, 2.0 MB/s; 16 rows, 3 records left out",
+    ]
+
+
+def test_tasks_of_a_job_are_told_every_ten_seconds() -> None:
+    scope = WindowScope("test", TOPIC, "lake", "parquet:/lake")
+    plan = WindowPlan.cursor(scope, 1, {"1:0": (0, 280)})
+    lines, now = Lines(), iter([0.0, 5.0, 20.0, 21.0])
+    told = Narrator(lines, threading.Event(), "/lake", clock=lambda: next(now))
+    for done in (1, 5, 6):
+        told.tasks(plan, done, 20)
+    assert lines == ["5 of 20 tasks are done, of at most 10 records in all, about 60 s left"]
 
 
 def test_inner_steps_are_for_debugging_and_a_killed_run_ends_at_the_next() -> None:

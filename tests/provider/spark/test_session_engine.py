@@ -68,6 +68,20 @@ def test_a_plan_becomes_files_and_counts(
     assert spark.range(1).count() == 1  # it was active before, so it goes on
 
 
+def test_tasks_of_the_job_are_told_while_it_runs(
+    spark: SparkSession, world: World, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tubemq_provider.engines.spark_runtime._FOLLOW_S", 0.01)
+    world.produce(300)
+    engine = SessionEngine(world.settings, options={"minPartitions": "6"})
+    told: list[tuple[int, int]] = []
+    engine.on_tasks = lambda done, total: told.append((done, total))
+    engine.ingest(world.plan(world.whole()), staging, silent)
+    assert {total for _, total in told} == {6}
+    assert all(done <= total for done, total in told)
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
+
+
 def test_a_window_becomes_one_clean_directory_of_the_sink(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
