@@ -17,7 +17,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubemq_client import errors
-from tubemq_client.model import BrokerNode, OffsetRange, Partition, PartitionEnds
+from tubemq_client.model import BrokerNode, OffsetRange, Partition
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.spark.offsets_json import EARLIEST, LATEST, STABLE, At, Bound, bound_of
 from tubemq_provider.spark.options import SUBJECT, ReadOptions
@@ -107,7 +107,7 @@ def plan_start(options: ReadOptions, settings: ClientSettings) -> dict[Partition
 class Reach:
     """The stable ends of the partitions that a stream reads, and where their brokers are."""
 
-    ends: Mapping[Partition, PartitionEnds]
+    ends: Mapping[Partition, KnownEnds]
     brokers: Mapping[int, BrokerNode]
 
 
@@ -119,7 +119,7 @@ def stream_reach(options: ReadOptions, settings: ClientSettings) -> Reach:
 def _reach(options: ReadOptions, settings: ClientSettings) -> Reach:
     from tubemq_client.sync import Metadata
 
-    ends: dict[Partition, PartitionEnds] = {}
+    ends: dict[Partition, KnownEnds] = {}
     brokers: dict[int, BrokerNode] = {}
     with Metadata(settings) as metadata:
         for topic, known in look_up_topics(metadata, options.topics, options.group).items():

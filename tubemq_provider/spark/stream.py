@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from tubemq_client.model import OffsetRange, Partition, PartitionEnds
+from tubemq_client.model import OffsetRange, Partition
 from tubemq_provider.spark.planning import PlannedRead, plan_start, stream_reach
 from tubemq_provider.spark.source import SplitPartition, TubeMQBatchReader
 from tubemq_provider.spark.stream_offsets import (
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from tubemq_client.model import BrokerNode, ClientSettings
     from tubemq_provider.spark.options import ReadOptions
+    from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["TubeMQStreamReader"]
 
@@ -116,7 +117,7 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planned = PlannedRead((), seed, ranges, brokers, self._settings)
         return TubeMQBatchReader(self._options, planned, self._schema)
 
-    def _look(self) -> Mapping[Partition, PartitionEnds]:
+    def _look(self) -> Mapping[Partition, Ends]:
         found = stream_reach(self._options, self._settings)
         self._seen = {partition: ends.max_offset for partition, ends in found.ends.items()}
         self._brokers = dict(found.brokers)

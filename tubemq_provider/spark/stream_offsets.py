@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tubemq_client.errors import DataLoss, LogTruncated
-from tubemq_client.model import OffsetRange, Partition, PartitionEnds
+from tubemq_client.model import OffsetRange, Partition
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["Advance", "advance", "offsets_document", "ranges_between", "read_document"]
 
@@ -40,7 +41,7 @@ def read_document(document: Mapping[str, Any]) -> dict[Partition, int]:
         )
     try:
         return {
-            Partition.from_key(topic, key): int(offset)
+            SPACE.partition(topic, key): int(offset)
             for topic, keys in document["offsets"].items()
             for key, offset in keys.items()
         }
@@ -52,7 +53,7 @@ def ranges_between(start: Offsets, end: Offsets) -> tuple[OffsetRange, ...]:
     """What a batch reads. A partition that only `end` has is taken up by this batch and read by the
     next one, so that a batch which is tried again never asks anew where it began."""
     return tuple(
-        OffsetRange(partition, start[partition], offset)
+        SPACE.range(partition, start[partition], offset)
         for partition, offset in sorted(end.items())
         if partition in start and offset > start[partition]
     )
@@ -68,7 +69,7 @@ class Advance:
 
 def advance(
     start: Offsets,
-    ends: Mapping[Partition, PartitionEnds],
+    ends: Mapping[Partition, Ends],
     *,
     limit: int | None = None,
     cap: Offsets | None = None,
@@ -102,7 +103,7 @@ def advance(
 
 
 def _problem(
-    partition: Partition, at: int, ends: Mapping[Partition, PartitionEnds]
+    partition: Partition, at: int, ends: Mapping[Partition, Ends]
 ) -> DataLoss | LogTruncated | None:
     where = f"partition {partition.key} of topic {partition.topic!r}"
     there = ends.get(partition)

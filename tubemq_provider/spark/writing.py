@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 
 from tubemq_client.errors import ConfigError
-from tubemq_client.model import Partition
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.spark.write_options import parse_write_options
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> dict[str, list[Record
             dict(cell.get("attributes") or ()) or None,
             cell.get("stream_id"),
             _minute(cell.get("msg_time")),
-            None if key is None else Partition.from_key(to, key),
+            None if key is None else SPACE.partition(to, key),
             cell.get("key"),
         )
         found.setdefault(to, []).append(record)
