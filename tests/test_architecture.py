@@ -16,7 +16,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("tubemq_client", "rocketmq_client", "tubemq_provider", "pyspark_tubemq")
+PACKAGES = (
+    "tubemq_client",
+    "rocketmq_client",
+    "tubemq_provider",
+    "pyspark_rocketmq",
+    "pyspark_tubemq",
+)
 OTHER_CODE = ("benchmarks", "dags", "demo", "devkit", "docs", "drill", "scripts")
 LONGEST_FUNCTION = 40
 LONGEST_MODULE = 500

@@ -23,7 +23,13 @@ import pytest
 import tubemq_client
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("tubemq_client", "rocketmq_client", "tubemq_provider", "pyspark_tubemq")
+PACKAGES = (
+    "tubemq_client",
+    "rocketmq_client",
+    "tubemq_provider",
+    "pyspark_rocketmq",
+    "pyspark_tubemq",
+)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,14 @@ from tubemq_client.errors import ConfigError
 if TYPE_CHECKING:
     from tubemq_client.model import ClientSettings
 
-__all__ = ["access_file", "needs_access", "settings_from", "storage_file", "storage_from"]
+__all__ = [
+    "access_file",
+    "needs_access",
+    "secret_file",
+    "settings_from",
+    "storage_file",
+    "storage_from",
+]
 
 
 def needs_access(settings: ClientSettings) -> bool:
@@ -50,22 +57,22 @@ _OPTIONS = frozenset({"masters", "auth", "tls", "connect_timeout_ms", "rpc_timeo
 
 @contextmanager
 def access_file(settings: ClientSettings) -> Iterator[str | None]:
-    """A file for the option `configFile`, see `_secret_file`; None if there is nothing to say."""
+    """A file for the option `configFile`, see `secret_file`; None if there is nothing to say."""
     if not needs_access(settings):
         yield None
         return
-    with _secret_file("access.toml", _toml(settings)) as path:
+    with secret_file("access.toml", _toml(settings)) as path:
         yield path
 
 
 @contextmanager
 def storage_file(options: Mapping[str, str]) -> Iterator[str | None]:
-    """A file with the options of a storage, see `_secret_file`; None where there are none: whoever
+    """A file with the options of a storage, see `secret_file`; None where there are none: whoever
     opens the storage then goes by the environment it is in."""
     if not options:
         yield None
         return
-    with _secret_file("storage.json", json.dumps(dict(options))) as path:
+    with secret_file("storage.json", json.dumps(dict(options))) as path:
         yield path
 
 
@@ -76,7 +83,7 @@ def storage_from(path: str) -> dict[str, str]:
 
 
 @contextmanager
-def _secret_file(name: str, text: str) -> Iterator[str]:
+def secret_file(name: str, text: str) -> Iterator[str]:
     """A file that lasts as long as the `with`, readable by its owner only.
 
     On Linux the file is in the memory of this process, and on disk there is only a link to it: a

@@ -34,7 +34,10 @@ class Stats(Protocol):
 
     records: int
     bytes: int
-    corrupt: int
+
+    @property
+    def corrupt(self) -> int:
+        """Records that failed their checksum."""
 
     @property
     def gaps(self) -> Sequence[Any]:

@@ -11,9 +11,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-
-from tubemq_client.model import OffsetRange
-from tubemq_provider.sources.tubemq.space import SPACE
+from typing import Any
 
 __all__ = ["Split", "split_ranges"]
 
@@ -23,11 +21,11 @@ class Split:
     """A sub-range for one task, and its number in the read (the order tasks start in)."""
 
     index: int
-    range: OffsetRange
+    range: Any
 
 
 def split_ranges(
-    ranges: Sequence[OffsetRange], *, max_entries: int, min_partitions: int | None = None
+    ranges: Sequence[Any], *, max_entries: int, min_partitions: int | None = None
 ) -> list[Split]:
     """Splits that tile `ranges`, longest first; empty ranges give none.
 
@@ -48,7 +46,7 @@ def split_ranges(
     return [Split(index, piece) for index, (piece, _) in enumerate(numbered)]
 
 
-def _raise_to(ranges: list[OffsetRange], pieces: list[int], wanted: int) -> None:
+def _raise_to(ranges: list[Any], pieces: list[int], wanted: int) -> None:
     """Give one more piece to whatever has the largest pieces until there are `wanted`."""
     heap = [(-range_.entries / pieces[i], i) for i, range_ in enumerate(ranges)]
     heapq.heapify(heap)
@@ -61,7 +59,8 @@ def _raise_to(ranges: list[OffsetRange], pieces: list[int], wanted: int) -> None
             heapq.heappush(heap, (-ranges[i].entries / pieces[i], i))
 
 
-def _cut(range_: OffsetRange, count: int) -> list[OffsetRange]:
+def _cut(range_: Any, count: int) -> list[Any]:
     """`count` pieces whose entries differ by at most one."""
-    bounds = [range_.start + SPACE.step * (range_.entries * i // count) for i in range(count + 1)]
-    return [SPACE.range(range_.partition, start, end) for start, end in pairwise(bounds)]
+    step = (range_.end - range_.start) // range_.entries
+    bounds = [range_.start + step * (range_.entries * i // count) for i in range(count + 1)]
+    return [type(range_)(range_.partition, start, end) for start, end in pairwise(bounds)]

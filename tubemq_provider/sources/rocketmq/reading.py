@@ -42,6 +42,7 @@ class _Stats:
 
     def __init__(self, reader: RangeReader) -> None:
         self._reader = reader
+        self.records = self.bytes = 0
         self.last: dict[str, Anchor] = {}
 
     @property
@@ -99,6 +100,8 @@ class QueueReader(AbstractContextManager["QueueReader"]):
     def read(self, range_: QueueRange) -> Iterator[RecordBatches]:
         """The records of the range, in offset order; each offset once, or an error."""
         for batch in self._reader.read(range_):
+            self.stats.records += len(batch)
+            self.stats.bytes += batch.nbytes
             if len(batch):
                 last = batch.columns.stored(len(batch) - 1)
                 self.stats.last[range_.queue.key] = anchor_of(

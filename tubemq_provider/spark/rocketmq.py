@@ -1,0 +1,323 @@
+"""`spark.read.format("rocketmq")`: bounded, exact reads of a RocketMQ topic.
+
+Option names are those of the other format where they mean the same; `nameServers`, `tags` and
+`pullsInFlight` are RocketMQ's own. Ranges are resolved once, on the driver, and every action on a
+loaded frame reads the same ones, each record once. Nothing here holds a connection, since Spark
+pickles it; heavy modules are imported where they are used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from rocketmq_client.model import Address, ClientSettings, Queue, QueueRange, address_text
+from tubemq_client.errors import ConfigError
+from tubemq_provider.sources.rocketmq.columns import COLUMNS
+from tubemq_provider.sources.rocketmq.reading import QueueReader
+from tubemq_provider.sources.rocketmq.space import SPACE
+from tubemq_provider.spark.access import secret_file
+from tubemq_provider.spark.option_values import Option, OptionValues
+from tubemq_provider.spark.splits import Split, split_ranges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from tubemq_provider.windows.plan import WindowPlan
+
+__all__ = ["FORMAT", "RocketMQBatchReader", "RocketMQDataSource", "reading", "register"]
+
+FORMAT = "rocketmq"
+SUBJECT = 'options of format("rocketmq")'
+_WORDS = ("earliest", "stable", "latest")
+
+OPTIONS = (
+    Option("nameServers", ("masters",)),
+    Option("topic"),
+    Option("group"),
+    Option("window"),
+    Option("startingOffsets", (), "earliest"),
+    Option("endingOffsets", (), "stable"),
+    Option("tags", ("filters",)),
+    Option("columns"),
+    Option("minPartitions"),
+    Option("maxOffsetsPerPartition", ("maxRecordsPerPartition",), "500000"),
+    Option("pullsInFlight", (), "4"),
+    Option("failOnDataLoss", (), "true"),
+    Option("corruptRecords", (), "fail"),
+    Option("batchBytes", (), str(4 * 1024 * 1024)),
+    Option("readTimeoutMs", (), "60000"),
+    Option("rpcTimeoutMs", (), "10000"),
+    Option("reportDir"),
+    Option("configFile"),
+)
+_REFUSED = {
+    "path": "is not used; load() takes no argument, name the topic with the option 'topic'",
+    "accesskey": "is not taken, because options show in query plans; name a file: 'configFile'",
+    "secretkey": "is not taken, because options show in query plans; name a file: 'configFile'",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Checked options. Times are ms, sizes bytes."""
+
+    topic: str
+    group: str
+    tags: tuple[str, ...]
+    columns: tuple[str, ...]
+    window: str | None
+    start: str
+    end: str
+    min_partitions: int | None
+    max_entries: int
+    batch_bytes: int
+    report_dir: str | None
+    reader: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _SplitPartition(InputPartition):
+    split: Split
+    broker: Address
+
+
+class RocketMQDataSource(DataSource):
+    """Options: `docs/rocketmq.md`. They are checked when the frame is loaded."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._read, self._settings = _parse(options)
+        self._ranges: tuple[QueueRange, ...] | None = None
+        self._brokers: dict[str, Address] = {}
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """The selected columns; freezes the ranges."""
+        self._plan()
+        return COLUMNS.ddl(self._read.columns)
+
+    def reader(self, schema: StructType) -> RocketMQBatchReader:
+        """A reader of `schema`, which may be any subset of the columns in any order."""
+        from tubemq_provider.spark.rows import check_schema
+
+        check_schema(schema, COLUMNS.ddl())
+        return RocketMQBatchReader(self._read, self._settings, self._plan(), self._brokers, schema)
+
+    def _plan(self) -> tuple[QueueRange, ...]:
+        if self._ranges is None:
+            from rocketmq_client.sync import Metadata
+
+            with Metadata(self._settings) as metadata:
+                route = metadata.topic(self._read.topic)
+                self._brokers = dict(route.masters())
+                self._ranges = _ranges(self._read, metadata, route)
+        return self._ranges
+
+
+class RocketMQBatchReader(DataSourceReader):
+    """Plans splits on the driver and reads them in tasks."""
+
+    def __init__(
+        self,
+        read: _Read,
+        settings: ClientSettings,
+        ranges: tuple[QueueRange, ...],
+        brokers: Mapping[str, Address],
+        schema: StructType,
+    ) -> None:
+        self._read, self._settings = read, settings
+        self._ranges, self._brokers = ranges, dict(brokers)
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """One partition per split, longest first; one that reads nothing if there is nothing."""
+        splits = split_ranges(
+            self._ranges,
+            max_entries=self._read.max_entries,
+            min_partitions=self._read.min_partitions,
+        )
+        found = [_SplitPartition(s, self._brokers[s.range.queue.broker]) for s in splits]
+        return list(found) or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one split."""
+        if not isinstance(partition, _SplitPartition):
+            return iter(())
+        return self._records(partition)
+
+    def _records(self, partition: _SplitPartition) -> Iterator[pa.RecordBatch]:
+        from tubemq_provider.spark.reports import report_read
+        from tubemq_provider.spark.rows import arrow_batches, arrow_schema
+
+        split, read, rows = partition.split, self._read, 0
+        schema = arrow_schema(self._schema)
+        with QueueReader(
+            self._settings,
+            read.group,
+            tags=read.tags,
+            brokers={split.range.queue.broker: partition.broker},
+            **read.reader,
+        ) as reader:
+            with closing(reader.read(split.range)) as batches:  # type: ignore[type-var]
+                converted = (batch.to_arrow(schema) for batch in batches)
+                for batch in arrow_batches(converted, read.batch_bytes):
+                    rows += batch.num_rows
+                    yield batch
+            report_read(split, reader.stats, read.report_dir, rows=rows)
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("rocketmq")` known to a session that did not find it by itself."""
+    spark.dataSource.register(RocketMQDataSource)
+
+
+@contextmanager
+def reading(settings: ClientSettings, plan: WindowPlan) -> Iterator[dict[str, str]]:
+    """The options that read exactly `plan`. A key and TLS stand in a file while the body runs."""
+    options = {
+        "nameServers": ",".join(map(address_text, settings.name_servers)),
+        "window": plan.canonical(),
+        "rpcTimeoutMs": str(settings.rpc_timeout_ms),
+    }
+    if settings.auth is None and settings.tls is None:
+        yield options
+        return
+    with secret_file("access.json", _secrets(settings)) as path:
+        yield {**options, "configFile": path}
+
+
+def _secrets(settings: ClientSettings) -> str:
+    from dataclasses import asdict
+
+    found = {
+        name: {key: value for key, value in asdict(part).items() if value is not None}
+        for name, part in (("auth", settings.auth), ("tls", settings.tls))
+        if part is not None
+    }
+    return json.dumps(found)
+
+
+def _parse(given: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
+    """Checked options and settings. Raises `ConfigError` with every problem."""
+    values = OptionValues(OPTIONS, given, refused=_REFUSED)
+    plan = _window(values)
+    topic, group = (plan.topic, plan.group) if plan else (values.value(n) for n in _NAMES)
+    if not topic or not group:
+        values.problems.append("topic, group: name both, or give a 'window'")
+    fails = values.flag("failOnDataLoss")
+    reader = {
+        "gap_policy": "fail" if fails else "skip",
+        "corrupt_records": values.choice("corruptRecords", ("fail", "drop")),
+        "deadline_ms": values.number("readTimeoutMs", low=1_000),
+        "in_flight": values.number("pullsInFlight", low=1, high=64),
+    }
+    read = _Read(
+        topic,
+        group,
+        plan.filters if plan else tuple(values.words("tags")),
+        values.choices("columns", COLUMNS.names) or COLUMNS.names,
+        values.text("window"),
+        values.value("startingOffsets"),
+        values.value("endingOffsets"),
+        values.integer("minPartitions", low=1),
+        values.number("maxOffsetsPerPartition", low=1),
+        values.number("batchBytes", low=1),
+        values.text("reportDir"),
+        reader,
+    )
+    servers = values.addresses("nameServers", default_port=9876)
+    timeout_ms = values.number("rpcTimeoutMs", low=1_000)
+    if values.problems:
+        raise ConfigError(values.problems, subject=SUBJECT)
+    return read, _settings(servers, timeout_ms, values.text("configFile"))
+
+
+_NAMES = ("topic", "group")
+
+
+def _window(values: OptionValues) -> WindowPlan | None:
+    from tubemq_provider.windows.plan import WindowPlan
+
+    text = values.text("window")
+    if text is None:
+        return None
+    for name in ("startingOffsets", "endingOffsets", "tags"):
+        if values.text(name):
+            values.problems.append(f"{name}: has no effect beside 'window'")
+    try:
+        plan = WindowPlan.from_document(json.loads(text))
+    except ValueError as error:
+        values.problems.append(f"window: {error}")
+        return None
+    if plan.source != FORMAT:
+        values.problems.append(f"window: it is of a source of kind {plan.source!r}")
+    return plan
+
+
+def _settings(
+    servers: tuple[Address, ...], timeout_ms: int, config_file: str | None
+) -> ClientSettings:
+    if config_file is None:
+        return ClientSettings(servers, rpc_timeout_ms=timeout_ms)
+    from rocketmq_client.config import ClientConfig
+    from tubemq_client.config import from_file
+
+    if config_file.endswith(".json"):
+        with open(config_file, encoding="utf-8") as file:  # noqa: PTH123 - a link into memory
+            known = json.load(file)
+    else:
+        known = dict(from_file(config_file))
+    given = {key: known[key] for key in ("auth", "tls") if key in known}
+    names = ";".join(map(address_text, servers))
+    found = ClientConfig.parse({**given, "name_servers": names, "rpc_timeout_ms": timeout_ms})
+    return found.settings()
+
+
+def _ranges(read: _Read, metadata: Any, route: Any) -> tuple[QueueRange, ...]:
+    if read.window is not None:
+        from tubemq_provider.windows.plan import WindowPlan
+
+        return tuple(WindowPlan.from_document(json.loads(read.window)).reads())
+    ends = metadata.ends(read.topic, stable="latest" not in read.end, route=route)
+    start, end = (_bounds(text, read.topic) for text in (read.start, read.end))
+    found = []
+    for queue, known in sorted(ends.items(), key=lambda item: SPACE.order(item[0].key)):
+        words = {
+            "earliest": known.min_offset,
+            "stable": known.max_offset,
+            "latest": known.latest_offset,
+        }
+        first, last = (_offset(bound, queue, words) for bound in (start, end))
+        found.append(QueueRange(queue, min(first, last), last))
+    return tuple(found)
+
+
+def _bounds(text: str, topic: str) -> str | Mapping[str, int | str]:
+    if text in _WORDS:
+        return text
+    from tubemq_provider.windows.policies import parse_offsets
+
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is none of {_WORDS}, nor JSON", subject=SUBJECT) from error
+    return parse_offsets(document, topic, subject=SUBJECT, space=SPACE)
+
+
+def _offset(bound: str | Mapping[str, int | str], queue: Queue, words: Mapping[str, int]) -> int:
+    value = bound if isinstance(bound, str) else bound.get(queue.key)
+    if value is None:
+        raise ConfigError(f"partition {queue.key} is not named", subject=SUBJECT)
+    return words[value] if isinstance(value, str) else value
