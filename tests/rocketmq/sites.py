@@ -25,7 +25,7 @@ from tubemq_provider.engines.java import JavaUnavailable, find_java
 GENUINE = [pytest.param(line, marks=pytest.mark.real) for line in LINES]
 ALL = ["embedded", *GENUINE]
 
-_SOON = {"transactionTimeOut": "1000", "transactionCheckInterval": "2000"}
+_SOON = {"transactionCheckInterval": "5000"}
 """Brokers ask for transactions that nobody ended after seconds, not minutes."""
 
 _NUMBERS = itertools.count(1)

@@ -7,6 +7,7 @@ dies behind a node has its members back when it returns. The rare pairs run with
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import threading
 import time
@@ -77,16 +78,21 @@ class JavaClient:
         return [line.split()[1] for line in list(self.lines) if line.startswith(word + " ")]
 
     def peers(self) -> set[int]:
-        """Ports that it has connections to."""
+        """Ports that it has connections to; none once it has ended."""
+        try:
+            return self._peers(Path(f"/proc/{self._process.pid}"))
+        except OSError:
+            return set()
+
+    @staticmethod
+    def _peers(process: Path) -> set[int]:
         sockets = set()
-        for link in Path(f"/proc/{self._process.pid}/fd").iterdir():
-            try:
+        for link in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
                 sockets.add(str(link.readlink()))
-            except OSError:
-                continue
         found = set()
         for table in ("tcp", "tcp6"):
-            for line in Path(f"/proc/{self._process.pid}/net/{table}").read_text().splitlines()[1:]:
+            for line in (process / "net" / table).read_text().splitlines()[1:]:
                 words = line.split()
                 if words[3] == "01" and f"socket:[{words[9]}]" in sockets:
                     found.add(int(words[2].rpartition(":")[2], 16))

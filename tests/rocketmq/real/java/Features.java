@@ -196,6 +196,9 @@ public class Features {
         AtomicInteger checks = new AtomicInteger();
         TransactionMQProducer producer = new TransactionMQProducer(group("transactions"));
         producer.setNamesrvAddr(servers);
+        // Brokers ask after seconds here, and only whom they know by a heartbeat.
+        producer.setPollNameServerInterval(1000);
+        producer.setHeartbeatBrokerInterval(1000);
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object word) {
