@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.provider.windows.world import World
+from tests.provider.windows.world import MemorySink, World
 from tubemq_client.model import Anchor
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.windows.cursor import Position
@@ -261,3 +261,38 @@ def test_claimed_windows_are_cut_by_the_pace_of_the_last_one() -> None:
     planner = world.planner(max_duration=timedelta(seconds=1))
     result = window_run(planner, store, world.sink, world.engine, attempt="a").run()
     assert result.total == 1_500
+
+
+class NotMadeYet(MemorySink):
+    """A place on a file system: it is there from the first window on, or was taken away."""
+
+    taken_away = False
+
+    def missing(self) -> str | None:
+        there = self.windows and not self.taken_away
+        return None if there else "it is not there"
+
+
+def test_a_window_beside_a_first_one_that_is_not_written_yet_needs_no_place() -> None:
+    sink = NotMadeYet()
+    world = World(sink=sink)
+
+    def run(task: str) -> ClaimedRun:
+        store = MemoryClaims(world.journal, task=task, dead=set())
+        found = window_run(world.planner(), store, sink, world.engine, attempt=task)
+        assert isinstance(found, ClaimedRun)
+        return found
+
+    world.log.append("1:0", 2)
+    first = run("first").steps()
+    while next(first).point != "task plan stored":
+        pass
+    world.log.append("1:0", 2)
+    assert run("second").run().window_id == world.id(2)
+    for _ in first:
+        pass
+    assert len(sink.windows) == 2
+    sink.taken_away = True
+    world.log.append("1:0", 2)
+    with pytest.raises(SinkHistoryLost, match="2 windows were written before, but it is not"):
+        run("third").run()

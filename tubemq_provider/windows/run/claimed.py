@@ -246,6 +246,10 @@ class ClaimedRun(CursorRun):
 
     # -- 6 advance ----------------------------------------------------------------------------
 
+    def _written_before(self, plan: WindowPlan) -> int:
+        """Windows between the position and the plan are claimed, and perhaps not written yet."""
+        return min(super()._written_before(plan), self._position().seq)
+
     def _advance(self) -> Iterator[str]:
         """The window is done, and the position moves over all that follow on."""
         now, plan = self._now, self._now.plan

@@ -266,9 +266,14 @@ class WindowRun(RunBase, ABC):
 
     def _refuse_lost_place(self, plan: WindowPlan) -> None:
         """A window after others goes where those went, and not on the disk below a mount."""
-        lost = self._sink.missing() if isinstance(self._sink, PlacedSink) else None
-        if lost and (plan.seq or 1) > 1:
-            raise SinkHistoryLost(f"{(plan.seq or 1) - 1} windows were written before, but {lost}")
+        before = self._written_before(plan)
+        lost = self._sink.missing() if before and isinstance(self._sink, PlacedSink) else None
+        if lost:
+            raise SinkHistoryLost(f"{before} windows were written before, but {lost}")
+
+    def _written_before(self, plan: WindowPlan) -> int:
+        """How many windows of the group are in the sink for certain."""
+        return (plan.seq or 1) - 1
 
     def _pardon(self, plan: WindowPlan, error: Exception) -> Iterator[str]:
         """A failed ingest is of no matter if another run has published the window meanwhile (and
