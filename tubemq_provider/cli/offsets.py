@@ -126,9 +126,9 @@ def rebuild(args: Any) -> None:
                 subject="rebuild",
             )
         plans = _plans(sink_of(args), event or cursor)
-        book, about = _rebuilt(event, plans)
-        if not args.drop_claims:
-            book = book.keeping(_claims(cursor))
+        claims = [] if args.drop_claims else _claims(cursor)
+        book, about = _rebuilt(event, plans, cursor, claims)
+        book = book.keeping(claims)
         if (book.pending or book.done) and store != "ledger":
             raise errors.ConfigError(
                 "the sink misses a window before others, and without a ledger nothing can fill a "
@@ -245,12 +245,17 @@ def _claims(cursor: Document | None) -> list[Claim]:
 
 
 def _rebuilt(
-    event: Document | None, plans: list[WindowPlan]
+    event: Document | None,
+    plans: list[WindowPlan],
+    cursor: Document | None,
+    claims: list[Claim],
 ) -> tuple[ClaimBook, Mapping[str, Any]]:
-    if event is not None:
-        where = event["position"]
+    where: Mapping[str, Any] | None = event["position"] if event is not None else None
+    if where is None and cursor is not None and "next" in cursor:
+        where = cursor  # e.g. of a restored database from before the first event
+    if where is not None:
         last = read_anchors(where.get("last", {}), SPACE)
-        return rebuilt(Position(where["seq"], where["next"], last), plans), event
+        return rebuilt(Position(where["seq"], where["next"], last), plans, claims), event or where
     if not plans:
         raise errors.ConfigError(
             "no event has a position; pass --sink, whose markers have them too", subject="rebuild"
@@ -263,7 +268,7 @@ def _rebuilt(
             subject="rebuild",
         )
     begins = Position(0, plans[0].bases, plans[0].anchors_at_start)
-    return rebuilt(begins, plans), plans[0].to_document()
+    return rebuilt(begins, plans, claims), plans[0].to_document()
 
 
 def _document(

@@ -194,9 +194,10 @@ def epoch_command(scope: WindowScope, seen: str = "") -> str:
     return f"{command} --seen {seen}" if seen else command
 
 
-def going_on(plan: WindowPlan) -> str:
-    """The command that lets a group of which little is known go on behind a published window."""
-    return f"{epoch_command(plan.scope_in(''))} --begin '{json.dumps(plan.ends)}'"
+def going_on(plan: WindowPlan, begin: Mapping[str, int] | None = None) -> str:
+    """The command that lets a group of which little is known go on behind a published window;
+    `begin`: where that is, if logs are known to be others by now."""
+    return f"{epoch_command(plan.scope_in(''))} --begin '{json.dumps(dict(begin or plan.ends))}'"
 
 
 def _problems(document: Mapping[str, Any], space: OffsetSpace) -> list[str]:

@@ -293,6 +293,16 @@ class WindowPlan:
             for low, high in _without(start, end, self.gaps.get(key, ())):
                 yield self.space.ranges(self.topic, key, low, high)
 
+    @property
+    def read_upto(self) -> dict[str, int]:
+        """Where reading ends in each partition of which anything is read: its end, or where a gap
+        before that begins."""
+        parts = {
+            key: list(_without(start, end, self.gaps.get(key, ())))
+            for key, (start, end) in self.ranges.items()
+        }
+        return {key: found[-1][1] for key, found in parts.items() if found}
+
     def continues(self, position: Mapping[str, int]) -> bool:
         """Whether this window begins exactly where `position` (next start by key) ends."""
         return self.bases == dict(position)

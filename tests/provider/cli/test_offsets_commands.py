@@ -184,6 +184,17 @@ def test_of_two_cursors_the_newer_is_set_and_the_ledger_s_is_rebuilt(
 
 
 @LEDGER_ONLY
+def test_a_ledger_from_before_the_first_event_is_rebuilt_from_its_own_position(
+    group: Here, tmp_path: Path
+) -> None:
+    """A restored database may have a ledger and no event; the sink alone then told too little."""
+    rebuild(tmp_path)
+    _, cursor = group.cursor()
+    assert cursor is not None
+    assert (cursor["seq"], cursor["next"]) == (2, {"1:0": 280})
+
+
+@LEDGER_ONLY
 def test_a_claim_that_can_never_be_read_is_dropped_if_asked(group: Here, tmp_path: Path) -> None:
     group.accepted = [event(2, 280)]
     plan = WindowPlan.cursor(SCOPE, 3, {"1:0": (280, 2800)})

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from tests.provider.windows.changing_worlds import Shaken, TimeHistory
+from tests.provider.windows.claimed_lives import ClaimedLives
 from tests.provider.windows.exploration import WIDTH, Claimed, History
 from tests.provider.windows.lives_of_time import TimeLives
 from tests.provider.windows.new_lives import Lives
@@ -40,6 +41,7 @@ KINDS: dict[str, Callable[[int], None]] = {
         fenced=seed % 2 == 0, purges=seed % 3 == 0, sink=_sink(seed)
     ).play(choices(seed, 100)),
     "lives": lambda seed: Lives(fenced=seed % 2 == 0).play(choices(seed, 80)),
+    "lives of claims": lambda seed: ClaimedLives(fenced=seed % 2 == 0).play(choices(seed, 80)),
     "brokers": lambda seed: Shaken(fenced=seed % 2 == 0, purges=seed % 3 == 0).play(
         choices(seed, 120)
     ),

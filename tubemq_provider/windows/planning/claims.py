@@ -16,7 +16,7 @@ from typing import Any
 
 from tubemq_client.model import Anchor
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.cursor import Cursor, Position
+from tubemq_provider.windows.cursor import Cursor, Position, epoch_command
 from tubemq_provider.windows.errors import DocumentError, MarkerConflict, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, WindowScope, cursor_window_id
 
@@ -128,11 +128,40 @@ class ClaimBook:
         """The book with the records by which `position` knows its logs; None if it has moved."""
         return replace(self, position=position) if self.position == position else None
 
+    def remaining(self, plan: WindowPlan) -> WindowPlan:
+        """A claim without what later windows read again, as a reset let them; that is a gap of it.
+        Its ends stay, so what follows still fits."""
+        gaps = dict(plan.gaps)
+        for key, low in self._read_again(plan).items():
+            start, end = plan.ranges.get(key, (0, 0))
+            cut = max(start, low)
+            if cut < end:
+                kept = tuple((a, min(b, cut)) for a, b in gaps.get(key, ()) if a < cut)
+                gaps[key] = (*kept, (cut, end))
+        return replace(plan, gaps=gaps)
+
+    def _read_again(self, plan: WindowPlan) -> dict[str, int]:
+        """From where windows behind `plan` read partitions once more."""
+        found: dict[str, int] = {}
+        for other in (*(claim.plan for claim in self.pending.values()), *self.done.values()):
+            if (other.seq or 0) > (plan.seq or 0):
+                for key in other.resets:
+                    start = other.ranges[key][0]
+                    found[key] = min(start, found.get(key, start))
+        return found
+
     def folded(self) -> ClaimBook:
         """The book with the position moved over all published windows that follow on from it."""
         position, done = self.position, dict(self.done)
         while True:
-            following = [plan for plan in done.values() if plan.continues(position.next)]
+            # A window that a reset let begin anew may end where it took over: ends alone do not
+            # tell that a claim before is done.
+            first = min((claim.plan.seq or 0 for claim in self.pending.values()), default=None)
+            following = [
+                plan
+                for plan in done.values()
+                if plan.continues(position.next) and (first is None or (plan.seq or 0) < first)
+            ]
             if not following:
                 return replace(self, position=position, done=done)
             plan = min(following, key=lambda plan: plan.seq or 0)
@@ -182,13 +211,16 @@ def _anchors(position: Position, plan: WindowPlan) -> dict[str, Anchor]:
     return {**plan.before, **kept, **plan.upto}
 
 
-def rebuilt(position: Position, published: Iterable[WindowPlan]) -> ClaimBook:
+def rebuilt(
+    position: Position, published: Iterable[WindowPlan], claims: Iterable[Claim] = ()
+) -> ClaimBook:
     """A lost book, from a position that is known and the windows that the sink has beyond it.
 
-    Where a window is missing before one that is there, exactly the hole becomes a claim of nobody.
-    Raises `SinkHistoryLost` where a hole has no known beginning, `MarkerConflict` where windows
-    overlap.
+    Where a window is missing before one that is there, one of `claims` stands for it, if it is
+    known; else exactly the hole becomes a claim of nobody. Raises `SinkHistoryLost` where a hole
+    has no known beginning, `MarkerConflict` where windows overlap.
     """
+    known = {claim.plan.seq: claim for claim in claims}
     beyond = sorted(
         (plan for plan in published if (plan.seq or 0) > position.seq),
         key=lambda plan: plan.seq or 0,
@@ -197,6 +229,11 @@ def rebuilt(position: Position, published: Iterable[WindowPlan]) -> ClaimBook:
     reached = position
     done: dict[str, WindowPlan] = {}
     for plan in beyond:
+        while (claim := known.get(reached.seq + 1)) is not None:
+            if claim.plan.seq == plan.seq or not claim.plan.continues(reached.next):
+                break
+            pending[claim.plan.window_id] = claim
+            reached = Position(reached.seq + 1, claim.plan.ends, _anchors(reached, claim.plan))
         if not plan.continues(reached.next):
             hole = _hole(reached, plan)
             pending[hole.window_id] = Claim(hole, "", "")
@@ -214,11 +251,14 @@ def _hole(reached: Position, following: WindowPlan) -> WindowPlan:
             f"{following.window_id} begins at {ends}, and what lies between cannot be told from "
             f"the sink; set the position by hand"
         )
+    scope = following.scope_in("")
     overlapping = [key for key, end in ends.items() if end < reached.next[key]]
     if overlapping:
         raise MarkerConflict(
             f"window {following.window_id} begins before window {reached.seq} ends in partitions "
-            f"{', '.join(overlapping)}; the sink holds records twice"
+            f"{', '.join(overlapping)}: the sink holds records twice, or a window between them, "
+            f"with which a log began anew, was never written. Go on behind the sink's newest "
+            f"window: {epoch_command(scope, cursor_window_id(reached.seq, following.h))}"
         )
     ranges = {key: (start, ends[key]) for key, start in reached.next.items()}
     return replace(
@@ -226,5 +266,12 @@ def _hole(reached: Position, following: WindowPlan) -> WindowPlan:
         window_id=cursor_window_id(reached.seq + 1, following.h),
         seq=reached.seq + 1,
         ranges=ranges,
-        **{**_NO_NOTES, "before": dict(reached.last)},
+        **{**_NO_NOTES, "before": {**_same_life(following), **reached.last}},
     )
+
+
+def _same_life(following: WindowPlan) -> dict[str, Anchor]:
+    """Records by which the logs are known that `following` goes on in; the first one of its own
+    range is no such record of a window before it."""
+    anchors = following.anchors_at_start
+    return {key: anchor for key, anchor in anchors.items() if key not in following.resets}

@@ -178,6 +178,21 @@ class CursorPlanner:
         }
         return replace(position, last=self._life.taken(here, position.last, self._known))
 
+    def compare(self, position: Position) -> None:
+        """Raise `LogRegression` unless the logs are those of `position`, or a policy does not
+        mind."""
+        self._regressed(position)
+
+    def begin_behind(self, position: Position) -> dict[str, int]:
+        """Where an epoch begins behind `position`: at its log's beginning, or end, where that is
+        another one, or a shorter one, by now."""
+        replaced = self._life.replaced(position.next, position.last, self._known, shorter=True)
+        begin = dict(position.next)
+        for key in begin.keys() & self._known.keys():
+            known = self._known[key]
+            begin[key] = known.min_offset if key in replaced else min(begin[key], reach_of(known))
+        return begin
+
     def readable(self, plan: WindowPlan) -> bool:
         """Whether a plan made earlier may still be read whole.
 
@@ -200,6 +215,23 @@ class CursorPlanner:
         return all(
             end <= reach_of(known[key]) for key, (_, end) in plan.ranges.items() if key in known
         )
+
+    def claimable(self, claim: WindowPlan) -> bool:
+        """Whether a claim may be read now; False where its log has regressed and a policy lets the
+        next window begin anew there: that one comes first, and says what the claim has to leave.
+
+        Raises `LogRegression` where no policy does. Partitions whose broker is away are not judged.
+        """
+        ends = claim.read_upto
+        if truncated(self.scope, ends, self._known):
+            self.forget_ends()  # another run may have planned with later ones
+        error = truncated(self.scope, ends, self._known, seen=claim.known_before)
+        if self.policies.on_offset_regression is not RegressionPolicy.FAIL:
+            return error is None and not self._life.foreign(claim, self._known)
+        if error is not None:
+            raise error
+        self.recognise(claim)
+        return True
 
     def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
         """Raise `LogReplaced` unless the logs are still those that the plan was made for; `again`

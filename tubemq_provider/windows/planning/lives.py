@@ -84,8 +84,19 @@ class LogLife:
 
     def recognise(self, plan: WindowPlan, known: Mapping[str, Ends]) -> None:
         """Raise `LogReplaced` unless the logs of `plan` are those it was made for."""
-        found = self.replaced(plan.ends, plan.before, known, shorter=True)
-        self.refuse(found, plan.before, seen=plan.known_before)
+        self.refuse(self.foreign(plan, known), plan.before, seen=plan.known_before)
+
+    def foreign(self, plan: WindowPlan, known: Mapping[str, Ends]) -> list[str]:
+        """The partitions of `plan` whose log is not the one it was made for. A store of which it
+        reads nothing does not matter: what follows is compared with the same records."""
+        read = plan.read_upto
+        ends = {
+            key: plan.ends[key]
+            for keys in self._stores(plan.ranges)
+            if any(key in read for key in keys)
+            for key in keys
+        }
+        return self.replaced(ends, plan.before, known, shorter=True)
 
     def forget(self) -> None:
         """Ask anew from here on: what was read since is only as good as a later answer."""

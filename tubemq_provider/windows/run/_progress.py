@@ -217,14 +217,17 @@ def cursor_numbers(window_ids: Iterable[str], h: str) -> Iterator[int]:
             yield found[0]
 
 
-def epoch_unclear(scope: WindowScope, newest: WindowPlan, missing: str) -> SinkHistoryLost:
+def epoch_unclear(
+    scope: WindowScope, newest: str, missing: str, begin: Mapping[str, int]
+) -> SinkHistoryLost:
     """An epoch was decided before windows of the epoch before were published, one of them not."""
     return SinkHistoryLost(
         f"epoch {scope.epoch!r} of group {scope.group!r} was begun on an error that is out of "
-        f"date: {newest.window_id} was published since, and {missing} before it was not, so that "
-        f"neither the logs' beginning nor the end of that window is where the epoch begins. Begin "
-        f"another one where you want it, e.g. behind that window: {epoch_command(scope)} --begin "
-        f"'{json.dumps(dict(newest.ends))}'"
+        f"date: {newest} was published since, and {missing} before it was not, so that neither the "
+        f"logs' beginning nor the end of that window is where the epoch begins. Write what "
+        f"{missing} left out before it as an explicit window with on_other_scope='start_anew', and "
+        f"begin another one where you want it, e.g. behind that window: {epoch_command(scope)} "
+        f"--begin '{json.dumps(dict(begin))}'"
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tubemq_client.errors import LogRegression
 from tubemq_provider.windows.cursor import (
     Cursor,
     Position,
@@ -117,10 +118,14 @@ class ClaimedRun(CursorRun):
             return self._planner.initial()
         first = published[0]
         if first.seq != 1:
+            last = published[-1]
+            begin = self._begin_anew(last)
             raise SinkHistoryLost(
                 f"group {self._scope.group!r} has lost its ledger and its events, and the sink has "
-                f"window {first.window_id} but not the first one. If those before it were there "
-                f"and were removed, go on behind the last one: {going_on(published[-1])}"
+                f"window {first.window_id} but not the first one. If those before it were claimed "
+                f"and never written, write their offsets, up to {first.bases}, as an explicit "
+                f"window with on_other_scope='start_anew'. Then, or if they were there and were "
+                f"removed, go on behind the last one: {going_on(last, begin)}"
             )
         return Position(0, first.bases, first.anchors_at_start)
 
@@ -139,7 +144,9 @@ class ClaimedRun(CursorRun):
             yield from self._resume(task_plan)
             if now.plan is not None:
                 return
-        now.plan = self._known().own(self._store.writer)
+        own = self._known().own(self._store.writer)
+        if own is not None:
+            yield from self._go_on(own)
         if now.plan is None:
             yield from self._take_over()
         if now.plan is None:
@@ -156,7 +163,7 @@ class ClaimedRun(CursorRun):
         """
         claim = self._known().pending.get(plan.window_id)
         if claim is not None:
-            self._now.plan = claim.plan
+            yield from self._go_on(claim.plan)
             return
         marker = self._sink.marker(plan.window_id)
         yield "marker of task plan read"
@@ -164,6 +171,20 @@ class ClaimedRun(CursorRun):
             self._now.plan = marker.plan
         elif marker is None and self._known().published(plan):
             self._now.plan = plan
+
+    def _go_on(self, claim: WindowPlan) -> Iterator[str]:
+        """Take a claim of this task, unless a reset has to be planned before it."""
+        plan = self._known().remaining(claim)
+        try:
+            self._now.plan = plan if self._planner.claimable(plan) else None
+        except LogRegression:
+            marker = self._sink.marker(plan.window_id)
+            yield "marker of own claim read"
+            if marker is None:
+                raise
+            # The log is another one by now; others have brought the window in before.
+            self._now.plan = marker.plan
+        yield "claim compared with its logs"
 
     def _take_over(self) -> Iterator[str]:
         """Adopt the first claim of a run that has ended, with its exact ranges; those that are
@@ -179,8 +200,10 @@ class ClaimedRun(CursorRun):
                 plan = marker.plan
                 self._change(lambda book, plan=plan: book.complete(plan))  # type: ignore[misc]
                 yield "claim completed"
-            elif self._adopt_claim(claim):
-                self._now.plan = claim.plan
+                continue
+            plan = self._known().remaining(claim.plan)
+            if self._planner.claimable(plan) and self._adopt_claim(claim):
+                self._now.plan = plan
                 yield "claim adopted"
                 return
         self._now.reach(self._known().position)
@@ -237,12 +260,26 @@ class ClaimedRun(CursorRun):
             yield from self._refuse_other_scopes()
         self._keep(self._store.load_cursor())
         yield "claims read again"
+        self._refuse_reset_within(plan)
         if not self._known().published(plan):
             return
         marker = self._sink.marker(plan.window_id)
         yield "marker read again"
         if marker is None:
             raise history_lost(plan, plan.seq or 0)
+
+    def _refuse_reset_within(self, plan: WindowPlan) -> None:
+        """A log that was cut and grew again has records that a reset gave to a later window."""
+        if plan.window_id not in self._known().pending:
+            return
+        for key, gaps in self._known().remaining(plan).gaps.items():
+            low, high = max(gaps)
+            if plan.ranges[key][0] < low and (low, high) not in plan.gaps.get(key, ()):
+                raise StoreConflict(
+                    f"on_offset_regression let a later window read partition {key} from {low} on, "
+                    f"within window {plan.window_id}, while that was written; run the task again, "
+                    f"it leaves them out"
+                )
 
     # -- 6 advance ----------------------------------------------------------------------------
 

@@ -96,9 +96,12 @@ class CursorRun(WindowRun):
         yield "marker of the epoch before read"
         if marker is None:
             return
+        behind = Position(0, marker.plan.ends, marker.plan.anchors)
         if missing := set(range(seen + 1, newest)) - later:
-            raise epoch_unclear(self._scope, marker.plan, cursor_window_id(min(missing), h))
-        self._now.reach(Position(0, marker.plan.ends, marker.plan.anchors))
+            begin = self._begin_anew(marker.plan)
+            newest_id, missing_id = marker.plan.window_id, cursor_window_id(min(missing), h)
+            raise epoch_unclear(self._scope, newest_id, missing_id, begin)
+        self._now.reach(behind)
 
     def _look_for_first_plan(self) -> Iterator[str]:
         """A group whose first window was planned and not published begins where that plan says:
@@ -137,14 +140,25 @@ class CursorRun(WindowRun):
             return
         last = self._sink.marker(cursor_window_id(highest, self._scope.h))
         yield "last marker read"
+        begin = self._begin_anew(last.plan) if last is not None else None
         raise SinkHistoryLost(
             f"group {self._scope.group!r} has lost its cursor, and the sink has window "
             f"{cursor_window_id(highest, self._scope.h)} but not "
             f"{cursor_window_id(reached + 1, self._scope.h)}; starting anew could store records "
             f"twice. If a window between was claimed in a ledger and never written, only runs with "
             f"offset_store='ledger' can finish it. If all of them were there and were removed, go "
-            f"on behind the last one: {going_on(last.plan) if last else 'look again, it was there'}"
+            f"on behind the last one: "
+            f"{going_on(last.plan, begin) if last else 'look again, it was there'}"
         )
+
+    def _begin_anew(self, last: WindowPlan) -> dict[str, int]:
+        """Where a group whose windows are partly lost goes on behind the sink's newest one. Raises
+        `LogRegression` where its logs are others by now: then what was lost of them is of no
+        matter."""
+        seq = (last.seq or 0) if last.h == self._scope.h else 0
+        behind = Position(seq, last.ends, last.anchors)
+        self._planner.compare(behind)
+        return self._planner.begin_behind(behind)
 
     def _position(self) -> Position:
         if self._now.position is None:

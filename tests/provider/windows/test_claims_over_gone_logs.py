@@ -1,0 +1,164 @@
+"""Claims whose logs are others by now: each ends in an error that leads on, or goes on exactly."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.provider.windows.exploration import Claimed, ClaimTry
+from tests.provider.windows.new_lives import LivingEngine, LivingLog
+from tests.provider.windows.world import World
+from tubemq_client.errors import LogReplaced, LogTruncated
+from tubemq_provider.offsets.memory import MemoryOffsetStore
+from tubemq_provider.windows.errors import SinkHistoryLost, StoreConflict
+from tubemq_provider.windows.run.kinds import window_run
+from tubemq_provider.windows.run.result import WindowResult
+
+ANEW = {"on_offset_regression": "reset_to_start"}
+AT_END = {"on_offset_regression": "reset_to_end"}
+
+
+@dataclass
+class Group:
+    """A group with claims; a task that is not running has ended for good."""
+
+    log: LivingLog = field(default_factory=LivingLog)
+
+    def __post_init__(self) -> None:
+        self.world = World(log=self.log)
+        self.world.engine = LivingEngine(self.log, self.world.sink)
+        self.log.append("1:0", 4)
+        self.log.append("2:0", 2)
+
+    def start(self, task: str, **policies: str) -> Any:
+        store = ClaimTry(self.world.journal, Claimed(), task)
+        planner = self.world.planner(witness=self.log, policies=policies)
+        engine, sink = self.world.engine, self.world.sink
+        return store, window_run(planner, store, sink, engine, attempt=task).steps()
+
+    def run(self, task: str, **policies: str) -> WindowResult:
+        store, steps = self.start(task, **policies)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                MemoryOffsetStore.emit(store, store.event or {})
+                result: WindowResult = done.value
+                return result
+
+    def dies(self, task: str, point: str = "plan claimed") -> Any:
+        _, steps = self.start(task)
+        for step in steps:
+            if step.point == point:
+                return steps
+        raise AssertionError(point)
+
+    def whole(self) -> bool:
+        """Every record of the logs of now is there once, and no claim is left."""
+        held = self.world.sink.records()
+        cursor = json.loads(self.world.journal.cursor or "{}")
+        left = cursor["pending"] or cursor["done"]
+        return not left and all(held[record] == 1 for record in self.log.all_records())
+
+
+def test_a_claim_over_a_lost_disk_leaves_what_is_gone_and_brings_the_rest() -> None:
+    group = Group()
+    group.dies("first")
+    group.log.begin_anew((1, 0))
+    group.log.append("1:0", 6)
+    with pytest.raises(LogReplaced, match="reset_to_start"):
+        group.run("second")
+    assert group.run("third", **ANEW).total == 6
+    result = group.run("fourth")
+    assert (result.window_id, result.total) == (group.world.id(1), 2)
+    assert group.run("fifth").empty
+    assert group.whole()
+    marker = group.world.sink.marker(group.world.id(1))
+    assert marker is not None
+    assert marker.plan.gaps == dict.fromkeys(("1:0", "1:1"), ((0, 112),))
+
+
+def test_a_claim_over_a_shorter_log_says_how_to_go_on() -> None:
+    """The engine said so, of offsets; and again with each policy that was advised."""
+    group = Group()
+    group.dies("first")
+    for found in (group.log.entries, group.log.numbers):
+        del found[1, 0][2:]
+    with pytest.raises(LogTruncated, match="offsets epoch"):
+        group.run("second")
+    assert group.run("third", **AT_END).total == 0
+    group.log.append("1:0", 5)
+    for task in ("fourth", "fifth"):
+        group.run(task)
+    assert group.whole()
+
+
+def test_a_reset_within_a_window_that_is_being_written_is_seen_before_it_is_published() -> None:
+    """The log was cut and grew again: its new records are those of the later window."""
+    group = Group()
+    steps = group.dies("first", "staging ready")
+    for found in (group.log.entries, group.log.numbers):
+        del found[1, 0][2:]
+    group.run("second", **AT_END)
+    group.log.append("1:0", 5)
+    with pytest.raises(StoreConflict, match="run the task again"):
+        list(steps)
+    for task in ("first", "third"):
+        group.run(task)
+    assert group.whole()
+
+
+def test_an_epoch_over_a_hole_of_logs_that_are_gone_begins_as_if_there_was_none() -> None:
+    group = Group()
+    group.run("task-0")
+    group.log.append("1:0")
+    group.dies("lost")
+    group.log.append("1:0")
+    group.world.sink.windows[group.world.id(3)] = _third(group)
+    old = group.world.id(1)
+    group.log.begin_anew(*group.log.entries)
+    for key in ("1:0", "2:0"):
+        group.log.append(key, 30)
+    order(group, "2", [""], old)
+    with pytest.raises(LogReplaced, match="--seen c-0-"):
+        group.run("later")
+    order(group, "3", ["", "2"], f"c-0-{group.world.scope.h}")
+    assert group.run("last").total == 60
+
+
+def test_a_lost_ledger_over_logs_that_are_gone_says_so() -> None:
+    """It said to go on at offsets of the old logs, where the new ones may be longer."""
+    group = Group()
+    group.dies("lost")
+    group.log.append("1:0")
+    marker, records = _third(group)
+    group.world.sink.windows[group.world.id(3)] = (marker, records)
+    group.world.journal.cursor = None
+    with pytest.raises(SinkHistoryLost, match="never written"):
+        group.run("second")
+    group.log.begin_anew(*group.log.entries)
+    for key in ("1:0", "2:0"):
+        group.log.append(key, 30)
+    with pytest.raises(LogReplaced, match="offsets epoch"):
+        group.run("third")
+
+
+def _third(group: Group) -> Any:
+    """What a third window would leave, had the second been claimed and not written."""
+    other = World(log=group.log)
+    other.engine = LivingEngine(group.log, other.sink)
+    for key in ("1:0", "2:0"):
+        other.run(witness=group.log).run()
+        group.log.append(key)
+    other.run(witness=group.log).run()
+    return other.sink.windows[other.id(3)]
+
+
+def order(group: Group, epoch: str, past: list[str], seen: str) -> None:
+    """What ``airflow tubemq offsets epoch`` leaves."""
+    document = {"v": 1, "epoch": epoch, "past": past, "begin": "earliest", "seq": 0, "rev": 7}
+    group.world.journal.cursor = json.dumps({**document, "seen": seen})
+    group.world.begin(epoch)
