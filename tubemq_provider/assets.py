@@ -17,17 +17,19 @@ from tubemq_provider.windows.plan import CLUSTER_PATTERN
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pydantic import JsonValue
 
 __all__ = [
     "create_asset",
+    "declared",
     "offsets_asset",
     "sanitize_uri",
     "sink_asset",
     "to_openlineage",
     "topic_asset",
+    "without",
 ]
 
 
@@ -44,6 +46,17 @@ def offsets_asset(cluster: str, topic: str, group: str, source: str = FIRST_SOUR
     """
     name = f"{source}:{cluster}/{topic}/{group}"
     return Asset(name=name, uri=_uri(cluster, topic, group, source), group=GROUP)
+
+
+def declared(asset: Asset, among: Iterable[object]) -> bool:
+    """Whether `asset` is one of `among`. As for Airflow itself, name and URI tell assets apart: one
+    that a Dag's author has built may have another group."""
+    return any(_same(asset, other) for other in among)
+
+
+def without(assets: Iterable[Any], asset: Asset) -> list[Any]:
+    """`assets` but `asset`, told by name and URI."""
+    return [other for other in assets if not _same(asset, other)]
 
 
 def topic_asset(cluster: str, topic: str) -> Asset:
@@ -102,6 +115,10 @@ def sanitize_uri(parts: SplitResult) -> SplitResult:
     if problems:
         raise ValueError(f"URI {parts.geturl()!r}: " + "; ".join(problems))
     return parts._replace(path=f"/{topic}", query=urlencode(query), fragment="")
+
+
+def _same(asset: Asset, other: object) -> bool:
+    return isinstance(other, Asset) and (other.name, other.uri) == (asset.name, asset.uri)
 
 
 def _uri(cluster: str, topic: str, group: str | None, source: str = FIRST_SOURCE) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from tubemq_provider.assets import declared, without
 from tubemq_provider.offsets.commit_events import EVENT_KEY, is_accepted
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def announce(
     a killed try tells of it: the killed one never did.
     """
     task: Any = context["ti"].task
-    if sink not in task.outlets:
+    if not declared(sink, task.outlets):
         return
     told = (
         result.replayed
@@ -46,7 +47,7 @@ def announce(
         event: Any = context["outlet_events"][sink]
         event.extra = {**event.extra, EVENT_KEY: sink_event(result)}
     else:
-        task.outlets = [asset for asset in task.outlets if asset != sink]
+        task.outlets = without(task.outlets, sink)
 
 
 def bounded(document: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tubemq_client import errors
 from tubemq_provider.arguments import check_literals, is_mapped, is_template, parse
-from tubemq_provider.assets import offsets_asset, sink_asset
+from tubemq_provider.assets import declared, offsets_asset, sink_asset
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.lineage import window_lineage
 from tubemq_provider.hooks.metrics import count_window
@@ -340,11 +340,12 @@ class IngestOperator(BaseOperator):
         outlets = [self.offsets_asset]
         if not is_template(spec):
             outlets.append(sink_asset(spec))
-        self.inlets = [*self.inlets, *(a for a in [self.offsets_asset] if a not in self.inlets)]
-        self.outlets = [*self.outlets, *(a for a in outlets if a not in self.outlets)]
+        if not declared(self.offsets_asset, self.inlets):
+            self.inlets = [*self.inlets, self.offsets_asset]
+        self.outlets = [*self.outlets, *(a for a in outlets if not declared(a, self.outlets))]
 
     def _store(self, context: Context) -> TaskStore:
-        if self.offsets_asset not in self.inlets or self.offsets_asset not in self.outlets:
+        if not all(declared(self.offsets_asset, among) for among in (self.inlets, self.outlets)):
             # A mapped task, for which only its author can declare them.
             cap = ", and max_active_tis_per_dag=1" if self.mode == "cursor" else ""
             kind = "" if self.source == FIRST_SOURCE else f", {self.source!r}"

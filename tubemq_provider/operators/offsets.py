@@ -26,7 +26,7 @@ from tubemq_provider.arguments import (
     of_topic,
     parse,
 )
-from tubemq_provider.assets import offsets_asset
+from tubemq_provider.assets import declared, offsets_asset
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -143,8 +143,8 @@ class TubeMQOffsetsOperator(BaseOperator):
         self.offsets_asset = offsets_asset(self.cluster, topic, group)
         if not is_mapped(self):
             asset = [self.offsets_asset]
-            self.inlets = [*self.inlets, *(a for a in asset if a not in self.inlets)]
-            self.outlets = [*self.outlets, *(a for a in asset if a not in self.outlets)]
+            self.inlets = [*self.inlets, *(a for a in asset if not declared(a, self.inlets))]
+            self.outlets = [*self.outlets, *(a for a in asset if not declared(a, self.outlets))]
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look, and change what was asked for."""

@@ -19,7 +19,7 @@ from pydantic import BeforeValidator
 from tubemq_client.config import TopicName
 from tubemq_client.model import ProducerSettings
 from tubemq_provider.arguments import ClusterAlias, TaskArguments, check_literals, from_json, parse
-from tubemq_provider.assets import topic_asset
+from tubemq_provider.assets import declared, topic_asset
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.operators.outgoing import Outgoing, of_file, of_values
@@ -142,7 +142,7 @@ class TubeMQProduceOperator(BaseOperator):
         static = dict.fromkeys(("topic", "cluster"), "it names the topic's asset")
         check_literals(ProduceArguments, self._arguments(), static=static)
         asset = topic_asset(self.cluster, topic)
-        if asset not in self.outlets:
+        if not declared(asset, self.outlets):
             self.outlets = [*self.outlets, asset]
 
     def execute(self, context: Context) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from tubemq_provider.arguments import (
     parse,
     require_inlet,
 )
-from tubemq_provider.assets import offsets_asset
+from tubemq_provider.assets import declared, offsets_asset
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetTimeline
@@ -84,7 +84,7 @@ class TubeMQSampleEndsOperator(BaseOperator):
             static=dict.fromkeys(SampleArguments.model_fields, "it names the offsets asset"),
         )
         self.offsets_asset = offsets_asset(self.cluster, topic, group)
-        if not is_mapped(self) and self.offsets_asset not in self.inlets:
+        if not is_mapped(self) and not declared(self.offsets_asset, self.inlets):
             self.inlets = [*self.inlets, self.offsets_asset]
 
     def execute(self, context: Context) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tubemq_provider.arguments import (
     parse,
     require_inlet,
 )
-from tubemq_provider.assets import offsets_asset
+from tubemq_provider.assets import declared, offsets_asset
 from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetProgress
@@ -110,7 +110,7 @@ class TubeMQLagSensor(TubeMQSensor):
         static = dict.fromkeys(("topic", "group", "cluster"), reason)
         check_literals(LagArguments, self._arguments(), static=static)
         asset = offsets_asset(self.cluster, topic, group)
-        if of == "cursor" and not is_mapped(self) and asset not in self.inlets:
+        if of == "cursor" and not is_mapped(self) and not declared(asset, self.inlets):
             # Only the state and events of a task's inlets can be read.
             self.inlets = [*self.inlets, asset]
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tests.provider.offsets.accessors import Event, Inlet, State
@@ -157,6 +157,21 @@ class TestMapped:
         said = str(caught.value)
         assert "inlets=[a], outlets=[a], and max_active_tis_per_dag=1 to .partial()" in said
         assert "offsets_asset('test', 'orders', 'lake')" in said
+
+    def test_an_asset_that_the_author_built_is_known_by_name_and_uri(
+        self, scene: Scene, hook: TubeMQHook
+    ) -> None:
+        ours = offsets_asset("test", TOPIC, "lake")
+        asset = Asset(name=ours.name, uri=ours.uri)
+        assert asset != ours, "its group is another one"
+        task = mapped(inlets=[asset], outlets=[asset], max_active_tis_per_dag=1)
+        names = ("asset_state_store", "inlet_events", "outlet_events")
+        accessors: dict[str, Any] = {name: {ours: {}} for name in names}
+        instance = SimpleNamespace(id="try", dag_id="d", run_id="r", task_id="i", map_index=0)
+        assert task._store({**accessors, "ti": instance, "task_state_store": None}) is not None
+        own = operator(inlets=[asset], outlets=[asset, Asset(name="/lake", uri="/lake")])
+        assert own.inlets == [asset]
+        assert [other.name for other in own.outlets].count(ours.name) == 1
 
     def test_what_partial_declares_counts(self) -> None:
         asset = offsets_asset("test", TOPIC, "lake")
