@@ -46,6 +46,7 @@ with DAG(
     schedule=None,
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
     catchup=False,
+    max_active_runs=1,  # a run beside this one would be given the same window
     default_args=USUAL,
     tags=["tubemq"],
 ):

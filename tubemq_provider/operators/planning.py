@@ -2,7 +2,8 @@
 
 The first freezes which offsets the next window is, the second notes that it is done and moves the
 progress. What is between reads exactly those offsets, by its own means: Spark, pandas, another
-service. If it fails, or the Dag run dies, the next one is given the same window.
+service. If it fails, or the Dag run dies, the next one is given the same window: so set
+``max_active_runs=1``, or ``offset_store="ledger"``, with which each run has its own until it ends.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.assets import sink_asset
+from tubemq_provider.assets import sink_asset, without
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.operators.consume import TubeMQWindowOperator
@@ -37,7 +38,7 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
 
     Arguments are those of `TubeMQWindowOperator`. With nothing to read the task is skipped, and
     what comes after it; likewise if the window is done already. `skip_if_empty=False` makes it a
-    success with ``window_id`` None.
+    success with ``window_id`` None. Where the group begins is remembered also then.
 
     XCom: ``{"window_id", "hash", "topic", "group", "start", "end", "entries", "partitions",
     "ranges": {"1:0": [0, 2800]}, "starting_offsets", "ending_offsets"}``: ranges are half open,
@@ -71,8 +72,8 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
             document = _document(plan)
         # Nothing is accepted yet: the task that commits has the events.
         task: Any = context["ti"].task
-        ours = [self.offsets_asset, sink_asset(arguments.destination)]
-        task.outlets = [asset for asset in task.outlets if asset not in ours]
+        for ours in (self.offsets_asset, sink_asset(arguments.destination)):
+            task.outlets = without(task.outlets, ours)
         if arguments.skip_if_empty and (plan is None or not plan.entries or marker is not None):
             raise AirflowSkipException(
                 "there is nothing to read"

@@ -14,6 +14,7 @@ from tests.provider.offsets.accessors import Event, Inlet, LedgerState, State
 from tests.provider.windows.world import World
 from tubemq_client.errors import ConfigError
 from tubemq_provider.offsets.choose import store_for
+from tubemq_provider.offsets.ledger.claimants import task_is_over
 from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.run.kinds import window_run
@@ -94,6 +95,18 @@ def test_claims_are_not_forgotten_when_the_ledger_is_left(tasks: Tasks) -> None:
     for store in ("asset_state", "events"):
         tasks.run(store)
     assert world.sink.records() == Counter(world.log.all_records())
+
+
+@pytest.mark.parametrize("state", ["success", "failed"])
+def test_a_task_that_planned_for_others_keeps_its_claim_until_its_run_ends(state: str) -> None:
+    run = {"r": "running"}
+    ti = SimpleNamespace(
+        get_dagrun_state=lambda _, number: run[number],
+        get_task_states=lambda *_, **__: {"r": {"plan": state}},
+    )
+    assert task_is_over(ti)("d|r|plan|-1") is (state == "failed")
+    run["r"] = "success"
+    assert task_is_over(ti)("d|r|plan|-1")
 
 
 def test_a_ledger_that_was_left_does_not_go_back(tasks: Tasks) -> None:

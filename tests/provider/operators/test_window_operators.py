@@ -165,6 +165,30 @@ def test_nothing_to_read_skips_what_comes_after(given: dict[str, Any]) -> None:
     assert execute(lenient, fake_context(lenient, {}))["window_id"] is None
 
 
+def test_a_plan_that_finds_nothing_remembers_where_the_group_begins(
+    mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
+) -> None:
+    """Skipped, and without an event: else every run would begin at the end of its own moment."""
+    kept: dict[Any, Any] = {}
+    options = given | {"initial_position": "stable"}
+
+    def planning(run: str) -> Any:
+        task = TubeMQPlanWindowOperator(task_id="plan", **options)
+        return execute(task, fake_context(task, kept, run=run))
+
+    send(mq, hook, b"before")
+    for run in ("r1", "r2"):
+        with pytest.raises(AirflowSkipException):
+            planning(run)
+    send(mq, hook, b"a", b"b", b"c")
+    planned = planning("r3")
+    assert planned["ranges"]["1:0"] == [28, 112]
+    commit = TubeMQCommitWindowOperator(
+        task_id="commit", plan=planned, records={"1:0": 3}, **options
+    )
+    assert execute(commit, fake_context(commit, kept))["total"] == 3
+
+
 def test_the_commit_of_a_plan_has_its_arguments(given: dict[str, Any]) -> None:
     with DAG("d", schedule=None):
         plan = TubeMQPlanWindowOperator(task_id="plan", max_records=5, **given)

@@ -2,7 +2,9 @@
 
 A claim names its task as ``<dag>|<run>|<task>|<map index>``. Taking over a claim whose task lives
 is safe, since the sink's marker decides, but it is work done twice; never taking one over would
-stop a group. So: only states that are final count, and anything unknown counts as alive.
+stop a group. So: only states that are final count, and anything unknown counts as alive. A task
+that succeeded and left its claim has planned for other tasks of its run: these may still read, and
+commit, until the run has ended.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 __all__ = ["task_is_over"]
 
 _RUN_OVER = frozenset({"success", "failed"})
-_TASK_OVER = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+_TASK_OVER = frozenset({"failed", "skipped", "upstream_failed", "removed"})
 _NOT_FOUND = 404
 
 

@@ -24,7 +24,7 @@ from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.budgets import Pace
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.protocols import Document, Marker
 from tubemq_provider.windows.run._progress import (
     cursor_numbers,
     epoch_unclear,
@@ -45,6 +45,14 @@ class CursorRun(WindowRun):
 
     _planner: CursorPlanner
     _chained: ClassVar[bool] = True
+
+    def planned(self) -> tuple[WindowPlan | None, Marker | None]:
+        """As ever; where the group begins is remembered if that is all that was found: what only
+        plans emits no event, and ``stable`` would mean another end to every later run."""
+        found = super().planned()
+        if self._now.begun and self._now.plan is None and self._read_cursor() is None:
+            self._store_cursor(None)
+        return found
 
     # -- 1 load -------------------------------------------------------------------------------
 
@@ -262,15 +270,18 @@ class CursorRun(WindowRun):
         yield "cursor read"
         if not now.may_advance(cursor):
             return
-        advanced = Cursor(
-            self._position(), (cursor.rev if cursor else 0) + 1, self._store.writer, now.past
-        )
-        self._store.store_cursor(advanced.to_document(self._scope, self._clock()))
+        self._store_cursor(cursor)
         yield "cursor stored"
-        old = advanced.seq - PLANS_KEPT
+        old = self._position().seq - PLANS_KEPT
         if old > 0:
             self._store.forget_plan(cursor_window_id(old, self._scope.h))
             yield "old plan forgotten"
+
+    def _store_cursor(self, before: Cursor | None) -> None:
+        """Make the position the cursor, in the place of `before`."""
+        rev = (before.rev if before else 0) + 1
+        cursor = Cursor(self._position(), rev, self._store.writer, self._now.past)
+        self._store.store_cursor(cursor.to_document(self._scope, self._clock()))
 
     def _look_back(self) -> Pace | None:
         self._now.miss(self._planner.absent(self._position()))
