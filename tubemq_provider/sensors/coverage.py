@@ -7,7 +7,7 @@ Dag, and sees backfills and repairs as well.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +22,7 @@ from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sinks.factory import needless_connection, spec_problems
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.coverage import coverage
+from tubemq_provider.windows.coverage import Coverage, Interval, coverage, pieces_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -59,6 +59,11 @@ class CoverageArguments(TaskArguments):
 
 class TubeMQCoverageSensor(BaseSensorOperator):
     """Succeed when `sink` has every instant of `[start, end)` in windows of time, none twice.
+
+    Each topic and group that has windows there must have them all. What a group wrote before and
+    after a new epoch, or with other filters, is taken together: a day on which one of them changed
+    is complete when the windows of before and of after are. Only windows of the same epoch and
+    filters count as twice.
 
     :param sink: as the ingest operator's `sink` or `path`.
     :param sink_conn_id: the connection with its credentials.
@@ -112,8 +117,7 @@ class TubeMQCoverageSensor(BaseSensorOperator):
             found = coverage(wanted, start=arguments.start, end=arguments.end)
         missing = [
             [rfc3339(low), rfc3339(high)]
-            for scope in found
-            for low, high in scope.intervals.missing
+            for low, high in _missing(found, arguments.start, arguments.end)
         ]
         twice = [piece for scope in found for piece in scope.intervals.overlapping]
         if not found:
@@ -129,3 +133,13 @@ class TubeMQCoverageSensor(BaseSensorOperator):
 
     def _arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in CoverageArguments.model_fields}
+
+
+def _missing(found: list[Coverage], start: datetime, end: datetime) -> Iterator[Interval]:
+    """What no scope of a cluster's topic and group has, in order."""
+    together: dict[tuple[str, ...], list[Interval]] = {}
+    for scope in found:
+        whose = (scope.cluster, scope.topic, scope.group)
+        together.setdefault(whose, []).extend(scope.intervals.done)
+    for intervals in together.values():
+        yield from pieces_of(intervals, start, end).missing

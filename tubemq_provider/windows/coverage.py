@@ -21,7 +21,7 @@ from tubemq_provider.windows.canonical import parse_instant, rfc3339
 from tubemq_provider.windows.protocols import Marker
 from tubemq_provider.windows.run.result import merged_gaps
 
-__all__ = ["Coverage", "Pieces", "calendar", "coverage", "pieces_of", "report"]
+__all__ = ["Coverage", "Interval", "Pieces", "calendar", "coverage", "pieces_of", "report"]
 
 MAX_DAYS: Final = 3_660
 

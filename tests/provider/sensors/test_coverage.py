@@ -20,8 +20,8 @@ DAY = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
-def write(sink: Sink, hour: int, group: str = "lake", *, hours: int = 1) -> None:
-    scope = WindowScope("c1", "orders", group, sink.identity)
+def write(sink: Sink, hour: int, group: str = "lake", *, hours: int = 1, epoch: str = "") -> None:
+    scope = WindowScope("c1", "orders", group, sink.identity, epoch=epoch)
     start = DAY + hour * HOUR
     ranges = {"1:0": (hour * 28, (hour + hours) * 28)}
     plan = WindowPlan.for_time(scope, start, start + hours * HOUR, ranges)
@@ -49,6 +49,19 @@ def test_it_waits_for_every_hour_whoever_writes_it(tmp_path: Path) -> None:
     write(sink, 1)
     assert task.poke({}).is_done  # type: ignore[arg-type]
     assert not sensor(place, end=DAY + 4 * HOUR).poke({}).is_done  # type: ignore[arg-type]
+
+
+def test_a_day_on_which_an_epoch_began_is_complete_with_both(tmp_path: Path) -> None:
+    place = f"markers:{tmp_path}/done"
+    sink = sink_for(place)
+    task = sensor(place)
+    write(sink, 0)
+    write(sink, 2, epoch="new")
+    assert not task.poke({}).is_done  # type: ignore[arg-type]
+    write(sink, 1, epoch="new")
+    assert task.poke({}).is_done  # type: ignore[arg-type]
+    write(sink, 0, hours=2, epoch="new")
+    assert not task.poke({}).is_done, "there twice"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
