@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from airflow.sdk.lineage import get_hook_lineage_collector
 
 from tubemq_provider.sinks.factory import sink_uri
+from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.run.result import WindowResult
@@ -44,8 +45,11 @@ def sink_dataset(spec: str) -> tuple[str, str]:
     return f"{parts.scheme}://{parts.netloc}", path or "/"
 
 
-def window_lineage(cluster: str, topic: str, spec: str, result: WindowResult | None) -> Any:
-    """What OpenLineage is told of an ingest task; None without its provider."""
+def window_lineage(
+    cluster: str, topic: str, spec: str, result: WindowResult | None, source: str = FIRST_SOURCE
+) -> Any:
+    """What OpenLineage is told of an ingest task; None without its provider. `source` is the
+    topic's kind."""
     try:
         from airflow.providers.common.compat.openlineage.facet import (
             Dataset,
@@ -62,6 +66,6 @@ def window_lineage(cluster: str, topic: str, spec: str, result: WindowResult | N
         facet: Any = OutputStatisticsOutputDatasetFacet
         statistics = {"outputStatistics": facet(rowCount=result.total, size=result.bytes)}
     return extractors.OperatorLineage(
-        inputs=[Dataset(namespace=f"tubemq://{cluster}", name=topic)],
+        inputs=[Dataset(namespace=f"{source}://{cluster}", name=topic)],
         outputs=[OutputDataset(namespace=namespace, name=name, outputFacets=dict(statistics))],
     )

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk.configuration import conf
 from airflow.sdk.observability.stats import Stats
 
-from tubemq_provider.sources.tubemq.space import SPACE
-
 if TYPE_CHECKING:
     from tubemq_provider.windows.run.result import WindowResult
+    from tubemq_provider.windows.spaces import OffsetSpace
 
 __all__ = ["NAMES", "count_window", "gauge_group"]
 
@@ -36,8 +35,8 @@ NAMES: Final = {
 """Names below ``tubemq.``, with their kind and what they count."""
 
 
-def count_window(result: WindowResult, cluster: str) -> None:
-    """Count one run of an ingest task."""
+def count_window(result: WindowResult, cluster: str, space: OffsetSpace) -> None:
+    """Count one run of an ingest task; `space` says how long an index entry is."""
     counts: dict[str, int] = {
         "window.recovered": len(result.recovered),
     }
@@ -46,13 +45,15 @@ def count_window(result: WindowResult, cluster: str) -> None:
     elif result.replayed:
         counts["window.replayed"] = 1
     else:
-        lost = sum(end - start for gaps in result.gaps.values() for start, end in gaps)
+        lost = sum(
+            space.entries(start, end) for gaps in result.gaps.values() for start, end in gaps
+        )
         counts |= {
             "window.written": 1,
             "window.records": result.total,
             "window.bytes": result.bytes,
             "window.corrupt": result.corrupt,
-            "window.gap_entries": lost // SPACE.step,
+            "window.gap_entries": lost,
         }
     tags = _tags(cluster, result.topic, result.group)
     for name, value in counts.items():

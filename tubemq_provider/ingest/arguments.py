@@ -415,7 +415,7 @@ class IngestArguments(TaskArguments):
         ]
 
 
-_INEXACT = ("timeline", "history", "message_time")
+_INEXACT = ("timeline", "history", "message_time", "store_time")
 _SAME_FOR_ALL_RUNS = {"var", "conn", "dag", "task"}
 
 

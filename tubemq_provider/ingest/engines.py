@@ -57,10 +57,10 @@ def _decoding(arguments: IngestArguments) -> DecodeSpec | None:
 def _session(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
-    kind = source.space.source
-    if kind != FIRST_SOURCE:
+    if not _in_spark(source):
         raise ConfigError(
-            f"engine='session' has no Spark source for {kind!r}; use engine='inline'",
+            f"engine='session' has no Spark source for {source.space.source!r}; use "
+            f"engine='inline'",
             subject="engine",
         )
     from tubemq_provider.engines.session import SessionEngine
@@ -83,9 +83,16 @@ def _session(
     return engine
 
 
+def _in_spark(source: Source) -> bool:
+    """Whether the engine `session` reads such a source."""
+    return source.space.source == FIRST_SOURCE
+
+
 def _auto(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
+    if not _in_spark(source):
+        return _inline(arguments, source, policies, stack)
     from tubemq_provider.engines.auto import AutoEngine
 
     return AutoEngine(

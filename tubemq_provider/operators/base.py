@@ -51,7 +51,7 @@ from tubemq_provider.offsets.choose import TaskStore, store_for
 from tubemq_provider.operators.announce import announce, bounded
 from tubemq_provider.operators.intervals import refuse_interval, run_interval
 from tubemq_provider.operators.job import SourceHook, open_job
-from tubemq_provider.windows.spaces import FIRST_SOURCE
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -192,7 +192,7 @@ class IngestOperator(BaseOperator):
             )
         narrator.done(result)
         self.result = result
-        count_window(result, arguments.cluster)
+        count_window(result, arguments.cluster, space_of(self.source))
         self._report(result, context)
         announce(
             context,
@@ -234,7 +234,9 @@ class IngestOperator(BaseOperator):
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002
         """The topic as input, the sink's data as output with rows and bytes; None without the
         provider for OpenLineage."""
-        return window_lineage(self.cluster, self.topic, self.sink or self.path or "", self.result)
+        return window_lineage(
+            self.cluster, self.topic, self.sink or self.path or "", self.result, self.source
+        )
 
     def _where_to_look(self) -> str:
         """What an error's text ends with."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import PokeReturnValue
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.arguments import is_template
 from tubemq_provider.hooks.rocketmq import RocketMQHook
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
 from tubemq_provider.sources.rocketmq.space import SPACE
@@ -80,21 +81,24 @@ class RocketMQPartitionReadySensor(_RocketMQSensor):
         )
         self.until_offsets = until_offsets
         self.until = until
-        wrong = [key for key in until_offsets or {} if not SPACE.is_key(key)]
+        wrong = [
+            f"until_offsets: {key!r} is not {SPACE.key_form}"
+            for key in until_offsets or {}
+            if not SPACE.is_key(key)
+        ]
+        if until is not None and not is_template(until):
+            try:
+                _instant(until)
+            except ConfigError as error:
+                wrong += error.problems
         if wrong:
-            raise ConfigError(
-                [f"until_offsets: {key!r} is not {SPACE.key_form}" for key in wrong],
-                subject="arguments",
-            )
+            raise ConfigError(wrong, subject="arguments")
 
     def look(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - no state is needed here
         """One look at the queues and their ends."""
         if self.until is not None:
-            until = self.until
-            if isinstance(until, str):  # a template was filled in
-                until = datetime.fromisoformat(until)
             try:
-                RocketMQHook(self.rocketmq_conn_id).offset_at(self.topic, until)
+                RocketMQHook(self.rocketmq_conn_id).offset_at(self.topic, _instant(self.until))
             except WindowNotReady as error:
                 self.log.info("not yet: %s", error)
                 return PokeReturnValue(is_done=False)
@@ -153,3 +157,18 @@ class RocketMQLagSensor(_RocketMQSensor):
         lag = lag_between(self._ends(), hook.group_offsets(self.topic, self.group), SPACE).total
         report = {"topic": self.topic, "group": self.group, "end": self.end, "lag": lag}
         return PokeReturnValue(is_done=lag >= int(self.min_records), xcom_value=report)
+
+
+def _instant(until: datetime | str) -> datetime:
+    """An instant as given, or as a template says. Raises `ConfigError` without an offset of time:
+    the machine's own zone must not decide which records are waited for."""
+    try:
+        found = datetime.fromisoformat(until) if isinstance(until, str) else until
+    except ValueError as error:
+        raise ConfigError(f"until: {error}", subject="arguments") from None
+    if found.utcoffset() is None:
+        raise ConfigError(
+            f"until: {found.isoformat()} has no time zone; write {found.isoformat()}Z for UTC",
+            subject="arguments",
+        )
+    return found

@@ -20,8 +20,10 @@ from tubemq_provider.hooks import lineage, metrics
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.notifications import TubeMQNotifier
 from tubemq_provider.operators.offsets import TubeMQOffsetsOperator
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.planning.budgets import Pace
 from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.spaces import space_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 
@@ -58,7 +60,7 @@ def result(**members: Any) -> WindowResult:
 
 
 def test_a_window_is_counted_with_tags_and_with_a_name_of_its_own(backend: Backend) -> None:
-    metrics.count_window(result(gaps={"1:0": [[0, 56]]}), "eu.west")
+    metrics.count_window(result(gaps={"1:0": [[0, 56]]}), "eu.west", SPACE)
     sent = {name: value for _, name, value in backend.sent}
     assert sent["tubemq.window.records"] == 5
     assert sent["tubemq.eu__west.orders.lake.window.records"] == 5
@@ -66,6 +68,12 @@ def test_a_window_is_counted_with_tags_and_with_a_name_of_its_own(backend: Backe
     assert sent["tubemq.window.gap_entries"] == 2
     assert sent["tubemq.window.seconds"] == 0.25
     assert "tubemq.window.replayed" not in sent
+
+
+def test_entries_are_as_long_as_the_source_has_them(backend: Backend) -> None:
+    gaps = {"broker-a:0": [[0, 56]]}
+    metrics.count_window(result(gaps=gaps), "test", space_of("rocketmq"))
+    assert ("incr", "tubemq.window.gap_entries", 56) in backend.sent
 
 
 @pytest.mark.parametrize(
@@ -79,7 +87,7 @@ def test_a_window_is_counted_with_tags_and_with_a_name_of_its_own(backend: Backe
 def test_what_was_not_written_counts_no_records(
     members: dict[str, Any], counted: str, backend: Backend
 ) -> None:
-    metrics.count_window(result(**members), "test")
+    metrics.count_window(result(**members), "test", SPACE)
     names = {name for _, name, _ in backend.sent}
     assert f"tubemq.{counted}" in names
     assert "tubemq.window.records" not in names
@@ -88,7 +96,7 @@ def test_what_was_not_written_counts_no_records(
 def test_a_backend_that_fails_fails_no_task() -> None:
     Stats.initialize(factory=object, export_legacy_names=True)  # type: ignore[arg-type]
     try:
-        metrics.count_window(result(), "test")
+        metrics.count_window(result(), "test", SPACE)
         metrics.gauge_group("test", "orders", "lake", lag=3, behind_seconds=1.0)
     finally:
         Stats.initialize(factory=None, export_legacy_names=True)  # type: ignore[arg-type]

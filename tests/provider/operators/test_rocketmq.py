@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from rocketmq_client.embedded import EmbeddedRocketMQ
 from tests.provider.contexts import accept, fake_context
 from tubemq_client.errors import ConfigError
 from tubemq_provider.assets import offsets_asset, sink_asset
+from tubemq_provider.engines.auto import AutoEngine
 from tubemq_provider.hooks.rocketmq import RocketMQHook
 from tubemq_provider.operators.rocketmq import RocketMQIngestOperator
 from tubemq_provider.sensors.rocketmq import RocketMQLagSensor, RocketMQPartitionReadySensor
@@ -106,6 +109,37 @@ def test_assets_are_of_their_own_kind(tmp_path) -> None:
 def test_mistakes_show_when_the_dag_is_parsed(tmp_path) -> None:
     with pytest.raises(ConfigError, match="broker name"):
         operator(tmp_path, mode="time", starting_offsets={"1": 0}, ending_offsets={"broker-a:0": 5})
+
+
+def test_a_place_of_each_run_is_refused_with_times_of_storing(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="makes another place of each run"):
+        operator(tmp_path, mode="time", path=f"{tmp_path}/{{{{ ds }}}}")
+
+
+def test_lineage_names_its_own_kind(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in = SimpleNamespace(
+        OperatorLineage=SimpleNamespace, Dataset=SimpleNamespace, OutputDataset=SimpleNamespace
+    )
+    stand_in.OutputStatisticsOutputDatasetFacet = SimpleNamespace
+    for name in ("openlineage.extractors", "common.compat.openlineage.facet"):
+        monkeypatch.setitem(sys.modules, f"airflow.providers.{name}", stand_in)
+    told = operator(tmp_path).get_openlineage_facets_on_complete(None)
+    assert [topic.namespace for topic in told.inputs] == ["rocketmq://test"]
+
+
+@pytest.mark.parametrize("until", ["2026-01-01T00:00:00", datetime(2026, 1, 1)])  # noqa: DTZ001
+def test_an_instant_without_a_zone_is_refused(until) -> None:
+    with pytest.raises(ConfigError, match=r"until: .* has no time zone"):
+        RocketMQPartitionReadySensor(task_id="s", topic="orders", until=until)
+
+
+def test_a_large_window_stays_inline_where_spark_does_not_read_it(
+    mq, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AutoEngine.__init__, "__kwdefaults__", {"inline_up_to": 0})
+    produce(mq, 5)
+    task = operator(tmp_path, initial_position="earliest", engine="auto")
+    assert run(task, {}, "r1")["total"] == 5
 
 
 def test_the_hook_looks_reads_and_sends(mq) -> None:
