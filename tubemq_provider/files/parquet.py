@@ -113,14 +113,14 @@ def _leaf(chunks: list[Any]) -> LeafFact:
 
 
 def _bounds(known: list[Any]) -> tuple[Any, Any]:
-    """Least and largest value; None where pyarrow cannot read them. Decimals that are stored as
-    integers are those integers."""
+    """Least and largest value; None where pyarrow cannot read them, or Python has no such instant.
+    Decimals that are stored as integers are those integers, unscaled, as Iceberg's writer asks."""
     raw = known[0].logical_type.type == "DECIMAL" and known[0].physical_type.startswith("INT")
     try:
         if raw:
             return min(f.min_raw for f in known), max(f.max_raw for f in known)
         return min(f.min for f in known), max(f.max for f in known)
-    except NotImplementedError:
+    except (NotImplementedError, OverflowError, ValueError):
         return None, None
 
 

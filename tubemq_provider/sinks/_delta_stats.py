@@ -1,52 +1,91 @@
 """The statistics that Delta keeps of a file, from its facts: readers skip files by them.
 
-Bounds that could be wrong for some reader are left out, which is always allowed. This module knows
+Bounds that could be wrong for some reader are left out, which Delta allows. This module knows
 Delta's words for statistics and no tables.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from tubemq_provider.files.parquet import arrow_schema_of
 from tubemq_provider.windows.facts import FileFact
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["stats_of"]
 
-_LONGEST: Final = 32
+_LONGEST: Final = 64
 """Characters: Delta's writers cut longer texts, by rules that need not be known for short ones."""
 
 
 def stats_of(file: FileFact) -> str:
     """``numRecords``, ``minValues``, ``maxValues`` and ``nullCount`` of the columns that are no
     maps, structs or lists, as JSON. Delta's protocol counts instants in whole milliseconds, so the
-    last one is rounded up."""
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for name, leaf in file.leaves.items():
-        if "." in name:
-            continue
-        if (counted := file.null_count(name)) is not None:
-            nulls[name] = counted
-        if leaf.low is not None and (bounds := _bounds(leaf.low, leaf.high)):
-            low[name], high[name] = bounds
+    last one is rounded up.
+
+    A file has bounds of all columns that can have them, or none: `deltalake` gives a reader no row
+    of a file for a filter on a column without bounds, if another column has some."""
+    names = [name for name in file.leaves if "." not in name]
+    counted = {name: file.null_count(name) for name in names}
     stats: dict[str, Any] = {"numRecords": file.rows}
-    if nulls:
-        stats |= {"minValues": low, "maxValues": high, "nullCount": nulls}
+    if nulls := {name: count for name, count in counted.items() if count is not None}:
+        found = _all_bounds(file, names)
+        low = {name: bounds[0] for name, bounds in found.items()}
+        high = {name: bounds[1] for name, bounds in found.items()}
+        stats |= {"minValues": low, "maxValues": high} if found else {}
+        stats["nullCount"] = nulls
     return json.dumps(stats)
 
 
-def _bounds(low: Any, high: Any) -> tuple[Any, Any] | None:
-    if isinstance(low, bool):
-        return None
-    if isinstance(low, int):
+def _all_bounds(file: FileFact, names: Iterable[str]) -> dict[str, tuple[Any, Any]]:
+    """By column; none at all if some column with values has none that are sure. Delta has none for
+    bytes."""
+    types = _types(file)
+    found: dict[str, tuple[Any, Any]] = {}
+    for name in names:
+        leaf, kind = file.leaves[name], types.get(name)
+        if leaf.nulls == leaf.values or _is_bytes(kind):
+            continue
+        bounds = None if kind is None or leaf.low is None else _bounds(kind, leaf.low, leaf.high)
+        if bounds is None:
+            return {}
+        found[name] = bounds
+    return found
+
+
+def _is_bytes(kind: pa.DataType | None) -> bool:
+    import pyarrow as pa
+
+    return kind is not None and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _types(file: FileFact) -> dict[str, pa.DataType]:
+    """The types of the columns, if the file tells of any."""
+    if not file.schema:
+        return {}
+    schema = arrow_schema_of(file)
+    return dict(zip(schema.names, schema.types, strict=True))
+
+
+def _bounds(kind: pa.DataType, low: Any, high: Any) -> tuple[Any, Any] | None:
+    """Those of integers, short texts and instants. The column decides, not the bound: a footer has
+    integers for decimals too, and for them they are not values."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(kind):
         return low, high
-    if isinstance(low, str) and max(len(low), len(high)) <= _LONGEST:
-        return low, high
-    if isinstance(low, datetime) and low.tzinfo is not None:
-        return _instant(low), _instant(high + timedelta(microseconds=999))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return (low, high) if max(len(low), len(high)) <= _LONGEST else None
+    if pa.types.is_timestamp(kind) and kind.tz is not None and isinstance(low, datetime):
+        try:
+            return _instant(low), _instant(high + timedelta(microseconds=999))
+        except OverflowError:  # 9999-12-31 stands for "for ever"
+            return None
     return None
 
 

@@ -18,5 +18,5 @@ def test_a_choice_of_columns_gets_only_its_own_dictionaries_and_statistics() -> 
         "attributes.key_value.key",
         "attributes.key_value.value",
     ]
-    assert RECORDS.ranged(("value", "offset", "topic")) == ["offset"]
+    assert RECORDS.ranged(("value", "offset", "topic")) == ["topic", "offset"]
     assert RECORDS.spark_type("nothing") is None

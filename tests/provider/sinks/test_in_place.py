@@ -9,11 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.transaction import AddAction
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.conversions import from_bytes
+from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import SortOrder
 
 from tests.provider.sinks.object_server import object_server
 from tests.provider.sinks.openers import (
@@ -27,9 +38,11 @@ from tests.provider.sinks.suite import rows_of, written_by
 from tests.provider.sinks.windows import COUNTS, ignore, plan_of, publish, stage, told
 from tests.provider.windows.fake_reader import KEYS, TOPIC, ends_of, expected, open_fake
 from tubemq_provider.engines.inline import InlineEngine
-from tubemq_provider.files.locations import location_of
+from tubemq_provider.files.locations import LocalLocation, location_of
+from tubemq_provider.files.parquet import fact_from_json, fact_to_json, inspect
 from tubemq_provider.files.staging import StagingArea
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.sinks._delta_stats import stats_of
 from tubemq_provider.sinks._iceberg_files import data_file_of
 from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.iceberg import IcebergSink
@@ -38,6 +51,7 @@ from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import published_windows, read_windows
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.windows.errors import CountMismatch, StoreConflict
+from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.protocols import IngestCounts, Sink, Staging, Step
@@ -309,6 +323,53 @@ def test_what_iceberg_gets_from_facts_is_what_footers_say(tmp_path: Path) -> Non
     assert 0 <= metrics["offset"]["lower_bound"] < metrics["offset"]["upper_bound"] < 28 * 60
 
 
+def logical_values(root: Path) -> tuple[pa.Table, FileFact]:
+    """A file of Spark's kind, whose decimals are integers, and what is told of it."""
+    two, last = [Decimal("12.34"), Decimal("20.00")], datetime.max.replace(tzinfo=UTC)
+    table = pa.table(
+        {
+            "amount": pa.array(two, pa.decimal128(9, 2)),
+            "total": pa.array(two, pa.decimal128(18, 2)),
+            "day": [date(2026, 1, 1), date(2026, 1, 2)],
+            "until": pa.array([last, last], pa.timestamp("us", "UTC")),
+            "far": pa.array([0, 2**60]).cast(pa.timestamp("us", "UTC")),
+            "name": ["a" * 80, "b"],
+            "share": [0.5, 1.0],
+            "count": [3, 4],
+        }
+    )
+    pq.write_table(table, root / "a.parquet", store_decimal_as_integer=True)
+    location = LocalLocation(root)
+    return table, inspect(location, "a.parquet", location.stored()["a.parquet"])
+
+
+def test_values_that_are_stored_as_integers_are_found_in_delta(tmp_path: Path) -> None:
+    table, fact = logical_values(tmp_path)
+    assert fact.leaves["amount"].physical == "INT32"
+    empty = DeltaTable.create(str(tmp_path), schema=table.schema)
+    added = AddAction(fact.path, fact.size, {}, 0, True, stats_of(fact))
+    empty.create_write_transaction([added], mode="append", schema=empty.schema())
+    found = DeltaTable(tmp_path)
+    for field in table.schema:
+        value = pa.scalar(table[field.name][0].as_py(), field.type)
+        rows = found.to_pyarrow_dataset().to_table(filter=ds.field(field.name) <= value)
+        assert rows.num_rows >= 1, field.name
+    counted = QueryBuilder().register("t", found).execute("SELECT * FROM t WHERE amount < 100")
+    assert len(pa.table(counted.read_all())) == 2
+
+
+def test_iceberg_gets_decimals_as_decimals(tmp_path: Path) -> None:
+    table, fact = logical_values(tmp_path)
+    schema = _pyarrow_to_schema_without_ids(table.schema)
+    fresh = new_table_metadata(schema, PartitionSpec(), SortOrder(), str(tmp_path))
+    ours = data_file_of(fresh, "file:///a.parquet", fact_from_json(fact_to_json(fact)))
+    for field in fresh.schema().fields:
+        if field.name in {"amount", "total"}:
+            bounds = (ours.lower_bounds[field.field_id], ours.upper_bounds[field.field_id])
+            found = [from_bytes(field.field_type, bound) for bound in bounds]
+            assert found == [Decimal("12.34"), Decimal("20.00")]
+
+
 def test_delta_gets_bounds_by_which_readers_skip_files(tmp_path: Path) -> None:
     sink = delta(str(tmp_path / "table"))
     plan, staging, counts = written_by_inline(sink)
@@ -320,7 +381,7 @@ def test_delta_gets_bounds_by_which_readers_skip_files(tmp_path: Path) -> None:
         assert found["min.partition"][at] == found["max.partition"][at]
         assert found["null_count.value"][at] == 0
         key, start = found["min.partition"][at], found["min.offset"][at]
-        mine = table.to_pyarrow_table(filters=[("partition", "=", key)])
+        mine = table.to_pyarrow_table(filters=[("partition", "=", key), ("topic", "=", TOPIC)])
         assert mine.num_rows == rows
         assert (min(mine["offset"].to_pylist()), max(mine["offset"].to_pylist())) == (
             start,

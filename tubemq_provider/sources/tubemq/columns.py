@@ -13,13 +13,13 @@ __all__ = ["COLUMNS", "RECORDS"]
 
 RECORDS: Final = ColumnSet(
     (
-        Column("topic", "string", repeating=("topic",)),
+        Column("topic", "string", repeating=("topic",), ranged=True),
         Column("partition", "string", repeating=("partition",), ranged=True),
         Column("offset", "bigint", ranged=True),
         Column("batch_offset", "bigint", ranged=True),
         Column("message_id", "bigint", ranged=True),
         Column("msg_time", "timestamp", repeating=("msg_time",), ranged=True),
-        Column("stream_id", "string", repeating=("stream_id",)),
+        Column("stream_id", "string", repeating=("stream_id",), ranged=True),
         Column(
             "attributes",
             "map<string,string>",
