@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, ClassVar
 
+from tubemq_client.errors import ConfigError
+
 __all__ = [
     "History",
     "IngestPolicies",
@@ -101,10 +103,26 @@ class MessageTime(Value):
 
 
 def taken_apart(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """`arguments` with values replaced by what they stand for."""
-    found: dict[str, Any] = {}
-    for name, value in arguments.items():
-        found.update(value.arguments() if isinstance(value, Value) else {name: value})
+    """`arguments` with values replaced by what they stand for. An argument and a value's member of
+    the same name are one thing: which of them is no default counts. Raises `ConfigError` if both
+    are, and differ."""
+    found = {name: given for name, given in arguments.items() if not isinstance(given, Value)}
+    problems: list[str] = []
+    for holder, value in arguments.items():
+        if not isinstance(value, Value):
+            continue
+        defaults = type(value)().arguments()
+        for name, member in value.arguments().items():
+            given = found.get(name, defaults[name])
+            if member in (defaults[name], given):
+                found[name] = given
+            elif given == defaults[name]:
+                found[name] = member
+            else:
+                kind = f"{holder}={type(value).__name__}(…)"
+                problems.append(f"{name}: {given!r}, but {member!r} in {kind}; give it once")
+    if problems:
+        raise ConfigError(problems, subject="arguments")
     return found
 
 

@@ -183,3 +183,19 @@ def test_both_write_windows(mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Path
 
     assert execute(cursor, fake_context(cursor, {}))["total"] == 3
     assert execute(window, fake_context(window, {}))["total"] == 5
+
+
+def test_the_older_one_takes_spark_as_a_value_too() -> None:
+    conf = {"spark.master": "local[4]"}
+    whole = TubeMQSparkIngestOperator(**NAMES, engine=Spark(conf=conf, landing="off"))
+    split = TubeMQSparkIngestOperator(**NAMES, engine=Spark(conf=conf), landing="off")
+    twice = TubeMQSparkIngestOperator(**NAMES, engine=Spark(conf, "off"), landing="off")
+
+    for task in (whole, split, twice):
+        found = checked(task)
+        assert (found.engine, found.spark_conf, found.landing) == ("session", conf, "off")
+
+
+def test_an_argument_that_contradicts_a_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"landing: 'on', but 'off' in engine=Spark\(…\)"):
+        TubeMQSparkIngestOperator(**NAMES, engine=Spark(landing="off"), landing="on")
