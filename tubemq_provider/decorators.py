@@ -6,6 +6,7 @@ noted as done when it returns. This module must not know how windows are planned
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -48,13 +49,7 @@ class _WindowDecoratedOperator(DecoratedOperator, TubeMQWindowOperator):
                 f"@task.tubemq_window: {python_callable.__name__} must have a parameter "
                 f"{_WINDOW!r}, which gets the planned window"
             )
-        # Whoever calls it in a Dag does not give it.
-        found = [
-            p.replace(default=None) if p.name == _WINDOW else p
-            for p in signature.parameters.values()
-        ]
-        python_callable.__signature__ = signature.replace(parameters=found)  # type: ignore[attr-defined]
-        super().__init__(python_callable=python_callable, **kwargs)
+        super().__init__(python_callable=_called_without_window(python_callable), **kwargs)
         self._engine: FunctionEngine | None = None
 
     def execute(self, context: Context) -> Any:
@@ -69,6 +64,26 @@ class _WindowDecoratedOperator(DecoratedOperator, TubeMQWindowOperator):
             return self.python_callable(*self.op_args, **named)
 
         self._engine = job.hand_to(call)
+
+
+def _called_without_window(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with `window` as an optional keyword that comes last: calls in a Dag do not give
+    it, and their positional arguments are the others, wherever `window` stands."""
+    signature = inspect.signature(function)
+    place = list(signature.parameters).index(_WINDOW)
+    by_keyword = signature.parameters[_WINDOW].kind is inspect.Parameter.KEYWORD_ONLY
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if by_keyword or place > len(args):
+            return function(*args, **kwargs)
+        return function(*args[:place], kwargs.pop(_WINDOW), *args[place:], **kwargs)
+
+    others = [p for p in signature.parameters.values() if p.name != _WINDOW]
+    rest = [others.pop()] if others and others[-1].kind is inspect.Parameter.VAR_KEYWORD else []
+    last = inspect.Parameter(_WINDOW, inspect.Parameter.KEYWORD_ONLY, default=None)
+    call.__signature__ = signature.replace(parameters=[*others, last, *rest])  # type: ignore[attr-defined]
+    return call
 
 
 def tubemq_window_task(

@@ -85,7 +85,7 @@ class PlannedWindow:
         return pyarrow.Table.from_batches(list(self.batches()), schema=schema).to_pandas()
 
     def _batches(self) -> Iterator[Any]:
-        self._again = self._again or bool(self._done)
+        self._again = self._again or bool(self._done) or any(self.counted.values())
         for range_ in self.plan.reads():
             key, known_gaps = range_.partition.key, len(self._reader.stats.gaps)
             for batch in self._reader.read(range_):

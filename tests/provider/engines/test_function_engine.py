@@ -97,6 +97,7 @@ def test_a_function_that_fails_gets_the_same_window_again_although_more_has_come
         (lambda window: None, "has not read 1:0, 1:1"),
         (lambda window: next(window.batches()), "has not read"),
         (lambda window: [list(window.batches()), list(window.batches())], "read it twice"),
+        (lambda window: [next(window.batches()), list(window.batches())], "read it twice"),
         (lambda window: {"1:0": 1_000}, "1:0 has 1000 records, but at most 20 fit"),
         (lambda window: {"7:0": 1}, "7:0 is not in the plan"),
     ],

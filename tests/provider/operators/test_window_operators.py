@@ -218,6 +218,23 @@ def test_a_decorated_function_gets_the_window(
     assert execute(task, fake_context(task, kept))["returned"] is None, "it is done"
 
 
+def test_the_window_may_stand_before_arguments_that_are_needed(
+    mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
+) -> None:
+    @tubemq_window_task(**given)
+    def report(window: Any, table: str, *, mark: str, **others: Any) -> list[str]:
+        return [f"{table}{mark}{m.body.decode()}{others['run_id']}" for m in window.messages()]
+
+    with DAG("d", schedule=None) as dag:
+        report("t", mark="-")
+        report(table="u", mark="+")
+    kept: dict[Any, Any] = {}
+    for name, found in (("report", "t-ar1"), ("report__1", "u+ar1")):
+        send(mq, hook, b"a")
+        task: Any = dag.get_task(name)
+        assert execute(task, fake_context(task, kept))["returned"] == [found]
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
