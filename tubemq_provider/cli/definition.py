@@ -41,7 +41,7 @@ _NEW_EPOCH = _arg(
 )
 _BEGIN = _arg(
     ("--begin",),
-    help="where it begins: earliest (default), latest, or offsets of every partition as JSON",
+    help="where it begins: earliest (default), stable, or offsets of every partition as JSON",
     default="earliest",
 )
 _SEEN = _arg(

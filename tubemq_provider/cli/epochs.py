@@ -14,7 +14,7 @@ from tubemq_client import errors
 from tubemq_provider.cli._show import changed, command, confirm
 from tubemq_provider.ingest.upkeep import epoch_document, epochs_of
 from tubemq_provider.offsets.metadata_db import open_group
-from tubemq_provider.windows.policies import EARLIEST, LATEST
+from tubemq_provider.windows.policies import EARLIEST, LATEST, STABLE, end_word
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 __all__ = ["begin"]
@@ -45,8 +45,8 @@ def begin(args: Any) -> None:
 
 
 def _beginning(text: str) -> object:
-    if text in (EARLIEST, LATEST):
-        return text
+    if text in (EARLIEST, STABLE, LATEST):
+        return end_word(text)
     try:
         return json.loads(text)
     except ValueError as exc:

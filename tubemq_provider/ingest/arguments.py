@@ -463,7 +463,8 @@ def _no_rewrite(word: str) -> list[str]:
         "iceberg": "files of a window may have been compacted with others",
     }
     hint = "use an object store or a database, or delete the window and its marker by hand"
-    return [f"on_clear='rewrite': {reasons[word]}; {hint}"]
+    reason = reasons.get(word, f"{word} cannot replace a window in one step")
+    return [f"on_clear='rewrite': {reason}; {hint}"]
 
 
 def begins_at_end(arguments: Mapping[str, Any]) -> bool:

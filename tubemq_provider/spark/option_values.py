@@ -2,7 +2,7 @@
 
 Knows names, aliases, defaults and value shapes; knows nothing of what an option is for. A value
 that is wrong is reported in `problems` and replaced by something harmless, so that checking can go
-on. Used by `options` alone.
+on. Used by the modules that say what the options of reads and writes are.
 """
 
 from __future__ import annotations

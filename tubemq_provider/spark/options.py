@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Address, ClientSettings, Partition
@@ -143,7 +143,7 @@ class ReadOptions:
         return self.topics.partitions
 
     @property
-    def gap_policy(self) -> str:
+    def gap_policy(self) -> Literal["fail", "skip"]:
         """The client's word for `failOnDataLoss`."""
         return "fail" if self.fail_on_data_loss else "skip"
 

@@ -252,7 +252,7 @@ class TubeMQBatchReader(DataSourceReader):
             brokers=by_number(partition.broker),
             pool_size=options.pool_size,
             slot_seed=f"{self._planned.seed}/{partition.split.index}",
-            gap_policy="fail" if options.fail_on_data_loss else "skip",
+            gap_policy=options.gap_policy,
             deadline_ms=options.read_timeout_ms,
             **given,
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
@@ -186,8 +187,11 @@ def _bytes(value: Any) -> bytes:
 
 
 def _minute(value: Any) -> str | None:
-    """As producers write it: UTC minutes."""
-    return value if value is None or isinstance(value, str) else f"{value:%Y%m%d%H%M}"
+    """As producers write it: UTC minutes. An instant without a zone is one of UTC."""
+    if value is None or isinstance(value, str):
+        return value
+    instant = value if value.tzinfo is None else value.astimezone(UTC)
+    return f"{instant:%Y%m%d%H%M}"
 
 
 def _tell(messages: Iterable[Any], what: str = "", *, aborted: bool = False) -> None:

@@ -232,10 +232,12 @@ def test_an_epoch_begins_with_a_name_that_the_group_has_not_had(
             ask(epochs.begin, name=name, begin="earliest", seen=None)
     with pytest.raises(ConfigError, match="1:0: 5 is not a multiple"):
         ask(epochs.begin, name="third", begin='{"1:0": 5}', seen=None)
-    ask(epochs.begin, name="third", begin="latest", seen=None)
-    _, cursor = group.cursor()
-    assert cursor is not None
-    assert (cursor["epoch"], cursor["past"]) == ("third", ["", "second"])
+    for name, word in (("third", "stable"), ("fourth", "latest")):
+        ask(epochs.begin, name=name, begin=word, seen=None)
+        _, cursor = group.cursor()
+        assert cursor is not None
+        assert (cursor["epoch"], cursor["begin"]) == (name, "stable")
+    assert cursor["past"] == ["", "second", "third"]
 
 
 def test_an_epoch_is_refused_if_the_group_has_gone_on_since_the_error(

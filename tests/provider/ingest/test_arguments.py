@@ -103,6 +103,10 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ({**EXPLICIT, "ending_offsets": {"1:1": 56}}, "ending_offsets: 1:0 is missing"),
         ({"path": "lake/orders"}, "path: 'lake/orders' is relative"),
         ({"path": ""}, "path: '' is relative"),
+        (
+            {"path": None, "sink": "markers:/done", "on_clear": "rewrite"},
+            "on_clear='rewrite': markers cannot replace a window in one step",
+        ),
         ({"path": "s3://lake/orders"}, "path: s3://"),
         ({"gap": "skip"}, "gap: unknown argument"),
     ],

@@ -198,8 +198,9 @@ def test_an_epoch_that_begins_at_offsets_begins_there_whatever_was_published(wor
     assert world.run().run().total == 6
 
 
-def test_an_epoch_may_begin_at_the_end(world: World) -> None:
-    order(world, begin="latest")
+@pytest.mark.parametrize("word", ["stable", "latest"])
+def test_an_epoch_may_begin_at_the_end(word: str, world: World) -> None:
+    order(world, begin=word)
     world.begin("2")
     assert world.run().run().empty
     world.log.append("1:0")
