@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client.errors import ConfigError
@@ -25,7 +25,7 @@ from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.base import RecordReader, Source
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.policies import CorruptRecords, GapPolicy, Policies
 from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
@@ -50,7 +50,8 @@ class InlineEngine:
     which the sink verifies. A row group is
     written when about `row_group_bytes` of records have come together. With `target_file_bytes` a
     file takes records of several ranges until it is that large. `corrupt` is where the reader puts
-    records that fail their checksum, if they are to be kept.
+    records that fail their checksum, if they are to be kept. `open_sample` reads what a schema is
+    inferred from, and keeps none of those.
 
     `decode` makes typed rows of bodies; what stays of a record is then its own `columns`. Records
     that do not decode follow `corrupt_records`: ``fail``, ``drop`` or ``quarantine``.
@@ -70,6 +71,7 @@ class InlineEngine:
         corrupt: CorruptFile | None = None,
         decode: DecodeSpec | None = None,
         corrupt_records: str = "fail",
+        open_sample: OpenReader | None = None,
     ) -> None:
         known = columns_of(kind)
         columns = known.names if columns is None else columns
@@ -83,14 +85,13 @@ class InlineEngine:
         if problems:
             raise ConfigError(problems, subject="inline engine")
         self._open_reader = open_reader
+        self._open_sample = open_reader if open_sample is None else open_sample
         self._known = known
         self._columns = tuple(columns)
         self._decode = decode
         self._decoder: RowDecoder | None = None
         if decode is not None and (decode.format != "json" or decode.schema is not None):
-            self._decoder = _decoder(
-                decode, known
-            )  # what is wrong with it is told before any reading
+            self._decoder = _decoder(decode, known)  # tells what is wrong before any reading
         self._corrupt_records = corrupt_records
         self._row_group_bytes = row_group_bytes
         self._target_file_bytes = target_file_bytes
@@ -107,8 +108,10 @@ class InlineEngine:
         def open_reader(plan: WindowPlan) -> AbstractContextManager[RecordReader]:
             return source.open_reader(plan, policies, quarantine=corrupt.add)
 
+        lenient = replace(policies, corrupt_records=CorruptRecords.DROP, gap_policy=GapPolicy.SKIP)
         return cls(
             open_reader,
+            open_sample=lambda plan: source.open_reader(plan, lenient),
             kind=source.space.source,
             corrupt=corrupt,
             corrupt_records=policies.corrupt_records.value,
@@ -158,7 +161,7 @@ class InlineEngine:
             raise WindowError(f"cancelled while reading {what}")
 
     def _sample(self, plan: WindowPlan) -> pa.BinaryArray:
-        with self._open_reader(plan) as reader:
+        with self._open_sample(plan) as reader:
             return first_bodies(reader, plan)
 
     @property

@@ -250,6 +250,7 @@ class SessionEngine:
             filters=plan.filters,
             slot_seed=plan.hash,
             corrupt_records="drop",
+            gap_policy="skip",  # the policies hold where the window is read
         ) as reader:
             return first_bodies(reader, plan)
 

@@ -85,6 +85,7 @@ class CorruptFile:
         """Keep what comes in the file `name`, which is whole when this ends; after an error,
         whatever."""
         self._place, self._count = (location, name), 0
+        self._entries, self._bytes = [], 0  # of what was read before, which is not this file's
         try:
             yield
             self._flush()

@@ -20,6 +20,7 @@ from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.transforms import sql_transform
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Engine, Staging
 from tubemq_provider.windows.verify import check_counts
@@ -163,6 +164,51 @@ def test_packs_make_more_rows_than_records_and_are_counted(tmp_path: Path) -> No
     table = pq.read_table(tmp_path, partitioning=None)
     assert sorted(table["n"].to_pylist()) == [n for n in range(30) if n != 17]
     assert (counts.total, counts.corrupt, counts.read) == (29, 1, {"1:0": 3})
+
+
+@pytest.fixture
+def small() -> Iterator[tuple[World, EmbeddedTubeMQ]]:
+    """20 objects in the one partition 1:0."""
+    with EmbeddedTubeMQ(brokers=1, topics=[TopicSpec(TOPIC, partitions=1)], http=False) as mq:
+        world = World(mq)
+        with Producer(world.settings) as producer:
+            for number in range(20):
+                producer.send(TOPIC, json.dumps({"id": number, "b": "x" * 50}).encode())
+        mq.broker(1).flush()
+        yield world, mq
+
+
+def test_what_inference_reads_is_not_set_aside_twice(
+    small: tuple[World, EmbeddedTubeMQ], tmp_path: Path
+) -> None:
+    world, mq = small
+    mq.broker(1).store(TOPIC).corrupt(28 * 3)
+    spec = DecodeSpec.parse({"format": "json", "schema_file": str(tmp_path / "orders.ddl")})
+    plan = world.plan({"1:0": (0, world.end("1:0"))})
+    sink = ParquetSink(tmp_path / "lake")
+    staging = sink.begin(plan, "try-1")
+    counts = inline(world, spec, "quarantine").ingest(plan, staging, silent)
+    (file,) = Path(staging.path).rglob("*.corrupt")
+    assert (counts.total, counts.corrupt, pq.read_table(file).num_rows) == (19, 1, 1)
+
+
+def cut(world: World, mq: EmbeddedTubeMQ, schema_file: Path) -> tuple[WindowPlan, DecodeSpec]:
+    """A window whose first records retention has removed, and a spec that has to infer."""
+    plan = world.plan({"1:0": (0, world.end("1:0"))})
+    mq.broker(1).store(TOPIC).expire_to(28 * 10)
+    return plan, DecodeSpec.parse({"format": "json", "schema_file": str(schema_file)})
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_a_schema_is_inferred_from_what_retention_has_left(
+    small: tuple[World, EmbeddedTubeMQ], tmp_path: Path
+) -> None:
+    plan, spec = cut(*small, tmp_path / "orders.ddl")
+    engine = SessionEngine(small[0].settings, decode=spec, gap_policy="skip")
+    (tmp_path / "lake").mkdir()
+    counts = engine.ingest(plan, Staging("w", "a", str(tmp_path / "lake")), silent)
+    assert (counts.total, counts.gaps) == (10, {"1:0": [[0, 280]]})
 
 
 def test_windows_need_their_partition(typed: World) -> None:
