@@ -27,7 +27,10 @@ NAMES: Final = {
     "window.replayed": ("counter", "windows that were found written"),
     "window.empty": ("counter", "runs that found nothing to read"),
     "window.recovered": ("counter", "windows of runs that died, told of by a later one"),
-    "window.corrupt": ("counter", "records left out for their checksum"),
+    "window.corrupt": (
+        "counter",
+        "records left out: bad checksums, bodies that do not decode",
+    ),
     "window.gap_entries": ("counter", "index entries that retention took before they were read"),
     "group.lag": ("gauge", "index entries behind the end that is looked at"),
     "group.behind_seconds": ("gauge", "for how long a watcher has seen lag without a break"),
