@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Bad", "Decoded", "joined", "parse_halving"]
+__all__ = ["Bad", "Decoded", "by_halves", "joined", "parse_halving"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Decoded:
 
 
 def joined(bodies: pa.BinaryArray) -> pa.Buffer:
-    """The bodies, a newline behind each, without an object per body."""
+    """The bodies, a newline between each two, without an object per body."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -55,18 +55,25 @@ def parse_halving(
 ) -> Decoded:
     """`parse` makes exactly one row of each sound body, or raises what Arrow raises. `places` says
     where in the batch each body is."""
+    return by_halves(places, lambda start, end: parse(bodies.slice(start, end - start)), schema)
+
+
+def by_halves(
+    places: list[int], parse: Callable[[int, int], pa.RecordBatch], schema: pa.Schema
+) -> Decoded:
+    """The same with bodies in any shape: `parse` takes those from a number up to another."""
     import pyarrow as pa
 
     found: list[pa.RecordBatch] = []
     origin: list[int] = []
     bad: list[Bad] = []
-    waiting = [(0, len(bodies))] if len(bodies) else []
+    waiting = [(0, len(places))] if places else []
     while waiting:
         start, end = waiting.pop()
         reason = "it does not hold exactly one row"
         try:
-            rows = parse(bodies.slice(start, end - start))
-        except pa.ArrowException as error:
+            rows = parse(start, end)
+        except (pa.ArrowException, OverflowError) as error:
             rows, reason = None, str(error).splitlines()[0]
         if rows is not None and rows.num_rows == end - start:
             found.append(rows)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.rows.bulk import Bad, Decoded
-from tubemq_provider.rows.plain import arrow_rows
+from tubemq_provider.rows.plain import decoded_rows
 from tubemq_provider.rows.spec import SUBJECT
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class AvroBodies:
                 origin.append(place)
             except Exception as error:  # noqa: BLE001 - fastavro raises what comes, of any class
                 bad.append(Bad(place, f"{type(error).__name__}: {error}".splitlines()[0]))
-        return Decoded(arrow_rows(made, self.schema), origin, bad)
+        return decoded_rows(made, origin, bad, self.schema)
 
     def _one(self, body: bytes) -> Any:
         stream = BytesIO(body)

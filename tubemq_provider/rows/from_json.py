@@ -2,7 +2,7 @@
 
 That reader takes values one after the other, and is not safe for some that are no objects (a bare
 ``null`` ends the process). So each body goes to it only if it begins like an object and nothing can
-follow that object; any other is read by Python first, and written anew. This module must not
+follow that object; any other is read by Python first, and put on one line. This module must not
 decide what becomes of bad bodies.
 """
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["JsonBodies", "infer_schema"]
 
 _OBJECT: Final = rb"^[ \t]*\{"
+_SPACES: Final = {ord("\n"): " ", ord("\r"): " "}
 _MORE: Final = rb"\}[ \t\r]*[^ \t\r,\]}]"
 """After a closing brace come a comma, another bracket or the end, unless it is in a string."""
 
@@ -54,7 +55,7 @@ class JsonBodies:
     def _parse(self, bodies: pa.BinaryArray) -> pa.RecordBatch:
         import pyarrow as pa
 
-        table = _read(joined(bodies), self._read_as, self._unknown)
+        table = _read(bodies, self._read_as, self._unknown)
         rows = table.select(self.schema.names).cast(self.schema).combine_chunks().to_batches()
         return rows[0] if rows else pa.RecordBatch.from_pylist([], self.schema)
 
@@ -70,10 +71,8 @@ def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
     while waiting:
         start, end = waiting.pop()
         try:
-            found = pa.unify_schemas(
-                [found, _read(joined(sound.slice(start, end - start)), None, "infer").schema],
-                promote_options="permissive",
-            )
+            read = _read(sound.slice(start, end - start), None, "infer").schema
+            found = pa.unify_schemas([found, read], promote_options="permissive")
         except pa.ArrowException:
             if end - start > 1:
                 middle = (start + end) // 2
@@ -81,10 +80,12 @@ def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
     return pa.schema([_spark_like(item) for item in found if not pa.types.is_null(item.type)])
 
 
-def _read(data: pa.Buffer, schema: pa.Schema | None, unknown: str) -> pa.Table:
+def _read(bodies: pa.BinaryArray, schema: pa.Schema | None, unknown: str) -> pa.Table:
     import pyarrow as pa
     from pyarrow import json as reader
 
+    bodies.cast(pa.string())  # Arrow's reader takes bytes that are not UTF-8 for text
+    data = joined(bodies)
     return reader.read_json(
         pa.BufferReader(data),
         read_options=reader.ReadOptions(use_threads=False, block_size=data.size + 1),
@@ -120,10 +121,13 @@ def _sorted_out(bodies: pa.BinaryArray) -> tuple[pa.BinaryArray, list[int], list
 
 
 def _one_line(body: bytes | None) -> bytes:
-    found = json.loads(body or b"", parse_constant=_refuse)
+    """The same object in UTF-8 on a line; numbers stay as written, since floats have fewer digits
+    than decimals. A line break within a string is not JSON."""
+    text = (body or b"").decode(json.detect_encoding(body or b""))
+    found = json.loads(text, parse_constant=_refuse, parse_float=str, parse_int=str)
     if not isinstance(found, dict):
         raise TypeError(f"it is JSON of another kind ({type(found).__name__}), not an object")
-    return json.dumps(found).encode()
+    return text.translate(_SPACES).encode()
 
 
 def _refuse(word: str) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.bulk import Bad, Decoded
-from tubemq_provider.rows.plain import arrow_rows
+from tubemq_provider.rows.plain import decoded_rows
 from tubemq_provider.rows.spec import SUBJECT
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ProtobufBodies:
                 origin.append(place)
             except (self._error, ValueError, OverflowError) as error:
                 bad.append(Bad(place, str(error).splitlines()[0]))
-        return Decoded(arrow_rows(made, self.schema), origin, bad)
+        return decoded_rows(made, origin, bad, self.schema)
 
 
 def _struct(descriptor: Any, inside: tuple[str, ...]) -> pa.DataType:

@@ -10,13 +10,24 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from tubemq_provider.rows.bulk import Bad, Decoded, by_halves
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["arrow_rows"]
+__all__ = ["decoded_rows"]
 
 
-def arrow_rows(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+def decoded_rows(
+    values: Sequence[Mapping[str, Any]], places: list[int], bad: list[Bad], schema: pa.Schema
+) -> Decoded:
+    """A row for each mapping, which came from the record at its place; one with a value that its
+    column cannot hold is bad, as are those in `bad`."""
+    found = by_halves(places, lambda start, end: _rows(values[start:end], schema), schema)
+    return Decoded(found.rows, found.origin, sorted(bad + found.bad, key=lambda one: one.index))
+
+
+def _rows(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     """A row for each mapping; missing keys are null."""
     import pyarrow as pa
 

@@ -93,7 +93,7 @@ class DecodeSpec:
             if name in known:
                 known[name] = tuple(known[name])
         if known.get("then") is not None:
-            known["then"] = cls.parse(known["then"])
+            known["then"] = _checked_then(cls.parse(known["then"]))
         return _with_files(cls(**known))
 
     def to_json(self) -> str:
@@ -152,9 +152,31 @@ def _problems(document: Mapping[str, Any]) -> list[str]:
     for name in ("delimiter", "quote"):
         if name in document and len(str(document[name]).encode()) != 1:
             problems.append(f"{name}: {document[name]!r} is not one ASCII character")
-    if isinstance(document.get("then"), Mapping) and document["then"].get("format") == "tdmsg":
+    return [*problems, *_problems_of_then(document.get("then"))]
+
+
+def _problems_of_then(given: str | Mapping[str, Any] | None) -> list[str]:
+    if given is None:
+        return []
+    then = _document(given)
+    problems = [
+        f"then: {name}: has no effect on what packs hold; write it beside 'then'"
+        for name in ("columns", "prefix")
+        if name in then
+    ]
+    if then.get("format") == "tdmsg":
         problems.append("then: packed bodies do not hold packed bodies")
     return problems
+
+
+def _checked_then(then: DecodeSpec) -> DecodeSpec:
+    if then.format == "json" and then.schema is None:
+        raise ConfigError(
+            f"then: schema_file: {then.schema_file} is not there, and schemas are not inferred "
+            "from packed records; write the schema",
+            subject=SUBJECT,
+        )
+    return then
 
 
 def _missing(format_: str, document: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.tdmsg import TDMsgBuilder
 from tubemq_provider.rows.decoding import BadRecord, Rejects, RowDecoder
+from tubemq_provider.rows.from_json import infer_schema
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.windows.errors import CountMismatch
@@ -108,6 +109,26 @@ def test_a_pretty_printed_object_and_braces_in_strings_are_sound() -> None:
     )
     assert bad == []
     assert [(row["id"], row["name"]) for row in rows] == [(7, "a\nb"), (None, "} x {"), (8, None)]
+
+
+def test_bytes_that_are_no_text_are_bad_in_every_layout() -> None:
+    bodies = [b'{"name": "\xff"}', b'{"other":\n"\xff"}', b'{"other": "\xff"}', b'{"id": 1}']
+    rows, bad = decode(JSON, bodies)
+    assert [row["offset"] for row in rows] == [84]
+    assert [entry.position for entry in bad] == [0, 1, 2]
+    assert "UTF8" in bad[0].reason
+    found = infer_schema(pa.array([*bodies, b'{"\xff": 2}'], pa.binary()))
+    assert found.names == ["id"]
+
+
+@pytest.mark.parametrize("space", ["", " ", "\n", "\r\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_decimals_keep_every_digit_in_every_layout(space: str, encoding: str) -> None:
+    spec = {"format": "json", "schema": "a decimal(38,2), b string"}
+    text = f'{{"b": "ü}}x",{space}"a": 12345678901234567890.12}}'
+    rows, bad = decode(spec, [text.encode(encoding)])
+    assert bad == []
+    assert (rows[0]["a"], rows[0]["b"]) == (Decimal("12345678901234567890.12"), "ü}x")
 
 
 def test_unknown_fields_fail_on_request() -> None:
@@ -230,6 +251,33 @@ def test_avro_data_are_decoded_behind_a_registry_header() -> None:
     assert [row["offset"] for row in rows] == [0, 112]
     assert [entry.position for entry in bad] == [1, 2, 3]
     assert "1 bytes are left" in bad[0].reason
+
+
+def test_an_avro_value_that_its_column_cannot_hold_is_bad_by_itself() -> None:
+    fastavro = pytest.importorskip("fastavro")
+    decimal: dict[str, Any] = {
+        "type": "bytes",
+        "logicalType": "decimal",
+        "precision": 4,
+        "scale": 2,
+    }
+    fields = [{"name": "id", "type": "int"}, {"name": "price", "type": decimal}]
+    wider = {**decimal, "precision": 30}
+    wide = [{"name": "id", "type": "long"}, {"name": "price", "type": wider}]
+    values = [(1, "1.25"), (2, "123456.25"), (2**40, "1.25"), (4, "-99.99")]
+    bodies = [b""]
+    for number, price in values:
+        stream = io.BytesIO()
+        schema = {"type": "record", "name": "Order", "fields": wide}
+        datum = {"id": number, "price": Decimal(price)}
+        fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), datum)
+        bodies.append(stream.getvalue())
+    document = {"type": "record", "name": "Order", "fields": fields}
+    rows, bad = decode({"format": "avro", "schema": json.dumps(document)}, bodies)
+    assert [(row["offset"], row["id"]) for row in rows] == [(28, 1), (112, 4)]
+    assert [row["price"] for row in rows] == [Decimal("1.25"), Decimal("-99.99")]
+    assert [entry.position for entry in bad] == [0, 2, 3]
+    assert "precision" in bad[1].reason
 
 
 def descriptors() -> str:
@@ -386,6 +434,13 @@ def test_an_empty_batch_has_the_schema_too() -> None:
         ({"format": "csv", "schema": "a int", "delimiter": "||"}, "is not one ASCII character"),
         ("{oops", "not valid JSON"),
         ({"format": "avro", "schema_file": "/nowhere"}, "schema_file: /nowhere"),
+        ({"format": "tdmsg", "then": "tdmsg"}, "packed bodies do not hold packed bodies"),
+        ({"format": "tdmsg", "then": {**CSV, "columns": ["offset"]}}, "then: columns: has no"),
+        ({"format": "tdmsg", "then": {**CSV, "prefix": "x_"}}, "then: prefix: has no effect"),
+        (
+            {"format": "tdmsg", "then": {"format": "json", "schema_file": "/nowhere"}},
+            "then: schema_file: /nowhere is not there, and schemas are not inferred from packed",
+        ),
     ],
 )
 def test_a_wrong_spec_is_named(spec: Any, sentence: str) -> None:
