@@ -12,7 +12,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 REPORTS := build/reports
-TEST_PARTS := unit pure airflow spark real
+TEST_PARTS := unit rates pure airflow spark real
 
 # Handed to pytest, the demo and the benchmarks: make test-unit ARGS="-k framing -x"
 ARGS ?=
@@ -20,6 +20,7 @@ ARGS ?=
 # A part that hangs is interrupted after so many seconds, so that it cleans up and the parts after it
 # still run.
 LIMIT_unit ?= 1300
+LIMIT_rates ?= 400
 LIMIT_pure ?= 300
 LIMIT_airflow ?= 1400
 LIMIT_spark ?= 500
@@ -112,7 +113,7 @@ format: $(VENV)/.installed ## Rewrite code and reference the way `check` wants t
 
 # --- Tests ------------------------------------------------------------------------------------
 
-.PHONY: test test-unit test-pure test-airflow test-spark test-real
+.PHONY: test test-unit test-rates test-pure test-airflow test-spark test-real
 test: setup ## The whole suite, the genuine TubeMQ included
 	@rm -rf $(REPORTS)
 	@for part in $(TEST_PARTS); do $(MAKE) test-$$part || true; done
@@ -122,7 +123,10 @@ test: setup ## The whole suite, the genuine TubeMQ included
 WORKERS ?= 2
 test-unit: setup ## Everything without Spark, Airflow or a genuine server
 	$(call bounded,unit) $(PY) $(call pytest,unit) -n $(WORKERS) --dist loadfile \
-	  -m "not (real or spark or airflow or soak)"
+	  -m "not (real or spark or airflow or soak or rates)"
+
+test-rates: setup ## Those of the unit tests that compare rates, one after the other
+	$(call bounded,rates) $(PY) $(call pytest,rates) tests/system/behaviour -m "rates and not soak"
 
 # Only the rooms that decode; everything else sees no difference.
 test-pure: setup ## The decoder's rooms again, with the Python decoder
