@@ -16,6 +16,7 @@ import dagster as dg
 from tubemq_client.errors import ConfigError
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.judging import parse
+from tubemq_provider.ingest.values import IngestPolicies, members
 from tubemq_provider.windows.policies import Policies
 
 __all__ = ["UNNAMED", "asset_arguments", "is_argument"]
@@ -37,14 +38,7 @@ _OURS: Final = {
 }
 """Arguments that Airflow's operators have, and what says the same here."""
 
-_POLICIES: Final = (
-    "gap_policy",
-    "on_offset_regression",
-    "new_partition_position",
-    "corrupt_records",
-    "on_clear",
-    "on_other_scope",
-)
+_POLICIES: Final = tuple(sorted(members(IngestPolicies)))
 
 
 class _Placed(IngestArguments):

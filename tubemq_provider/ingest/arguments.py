@@ -33,7 +33,7 @@ from tubemq_provider.sinks.parquet import local_root
 from tubemq_provider.windows.policies import end_word, words_in
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
-__all__ = ["IngestArguments", "begins_at_end", "place_problems", "says_latest"]
+__all__ = ["IngestArguments", "InitialPosition", "begins_at_end", "place_problems", "says_latest"]
 
 Mode = Literal["cursor", "time"]
 Resolver = Literal["boundaries", "timeline", "history", "message_time", "store_time", "explicit"]

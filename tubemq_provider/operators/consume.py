@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TubeMQConsumeOperator", "TubeMQWindowOperator"]
 
-_TAKEN: Final = frozenset(
+TAKEN: Final = frozenset(
     {"path", "sink", "exactly_once", "staging_root", "engine", "spark_conf", "landing"}
-    | {"target_file_bytes", "decode", "transform", "sql"}
+    | {"target_file_bytes", "compression", "decode", "transform", "sql"}
 )
 """Arguments of the ingest operator that say where records go, and how: here nowhere."""
 
@@ -45,7 +45,7 @@ class TubeMQWindowOperator(TubeMQSparkIngestOperator):
 
     def __init__(self, *, markers: str | None = None, **kwargs: Any) -> None:
         sink = kwargs.pop("sink", None)  # what a task that was mapped, or copied, gives
-        problems = [f"{name} has no effect: records go nowhere" for name in _TAKEN & kwargs.keys()]
+        problems = [f"{name} has no effect: records go nowhere" for name in TAKEN & kwargs.keys()]
         if (markers is None) == (sink is None):
             problems.append("markers is needed: where done windows are noted, as '/lake/done'")
         if problems:

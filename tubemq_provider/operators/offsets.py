@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.model import Partition
@@ -21,7 +21,6 @@ from tubemq_provider.arguments import (
     ClusterAlias,
     TaskArguments,
     check_literals,
-    from_json,
     is_mapped,
     of_topic,
     parse,
@@ -30,13 +29,13 @@ from tubemq_provider.assets import declared, offsets_asset
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.ingest.arguments import InitialPosition
 from tubemq_provider.links import TubeMQOffsetsLink, TubeMQTopicLink
 from tubemq_provider.offsets.choose import StoreName, TaskStore, store_for
 from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.cursor import newer_position
 from tubemq_provider.windows.lag import lag_between
-from tubemq_provider.windows.policies import end_word
 from tubemq_provider.windows.protocols import ClaimStore, Document
 
 if TYPE_CHECKING:
@@ -50,13 +49,6 @@ __all__ = ["TubeMQOffsetsOperator"]
 Action = Literal["show", "set", "mirror"]
 
 
-def _target(value: object) -> object:
-    value = from_json(value)
-    if value in (None, "earliest", "stable", "latest") or (isinstance(value, dict) and value):
-        return end_word(value)
-    raise ValueError(f"{value!r} is neither 'earliest' nor 'stable' nor offsets by partition")
-
-
 class OffsetsArguments(TaskArguments):
     """Arguments of `TubeMQOffsetsOperator`."""
 
@@ -64,7 +56,7 @@ class OffsetsArguments(TaskArguments):
     group: GroupName
     cluster: ClusterAlias
     action: Action = "show"
-    to: Annotated[str | dict[str, Any] | None, BeforeValidator(_target)] = None
+    to: InitialPosition = None
     fail_above: Annotated[int | None, Field(ge=0)] = None
     dry_run: bool = False
     offset_store: StoreName = "asset_state"

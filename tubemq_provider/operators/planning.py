@@ -18,7 +18,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.assets import sink_asset, without
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.ingest.arguments import IngestArguments
-from tubemq_provider.operators.consume import TubeMQWindowOperator
+from tubemq_provider.operators.consume import TAKEN, TubeMQWindowOperator
 from tubemq_provider.windows.plan import WindowPlan
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
     ) -> TubeMQCommitWindowOperator:
         """The task that commits this one's windows, with the same arguments; see
         `TubeMQCommitWindowOperator` for `records`."""
-        left_out = {"skip_if_empty", "path", "exactly_once", "staging_root", "engine", "source"}
-        left_out |= {"spark_conf", "landing", "target_file_bytes"} | {"decode", "transform", "sql"}
+        left_out = (TAKEN - {"sink"}) | {"skip_if_empty", "source"}
         same = {n: getattr(self, n) for n in IngestArguments.model_fields if n not in left_out}
         same["tubemq_conn_id"] = self.tubemq_conn_id
         return TubeMQCommitWindowOperator(

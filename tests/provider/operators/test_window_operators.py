@@ -241,6 +241,7 @@ def test_the_window_may_stand_before_arguments_that_are_needed(
         ({"markers": None}, "markers is needed"),
         ({"path": "/lake"}, "path has no effect"),
         ({"engine": "session"}, "engine has no effect"),
+        ({"compression": "zstd"}, "compression has no effect"),
         ({"markers": "done"}, "relative"),
         ({"batch_size": 0}, "batch_size"),
         ({"group": "{{ ds }}"}, "group: cannot be a template"),
