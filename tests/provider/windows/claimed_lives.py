@@ -38,6 +38,7 @@ class ClaimedLives(Lives):
     rebuilds: bool = True
     told: set[Record] = field(default_factory=set)
     finishing: bool = False
+    seen: dict[str, str] = field(default_factory=dict)
 
     def store_of(self, task: Task) -> TryStore:
         return ClaimTry(self.world.journal, self, task.name)
@@ -55,6 +56,10 @@ class ClaimedLives(Lives):
         super().save_or_restore(which)
         if restores and self.rebuilds:
             self._rebuild()
+
+    def _order(self, epoch: str, seen: str = "") -> None:
+        """After a restore the same command is given as before, with what was seen then."""
+        super()._order(epoch, self.seen.setdefault(epoch, seen))
 
     def _rebuild(self) -> None:
         """``offsets rebuild`` of a ledger that has a position; without one the next run does it."""
