@@ -30,6 +30,8 @@ from tubemq_provider.engines.spark_runtime import (
     temporary_conf,
 )
 from tubemq_provider.engines.transforms import Transform, transform_of
+from tubemq_provider.files.locations import LocalLocation
+from tubemq_provider.files.parquet import data_names
 from tubemq_provider.rows.inference import settle
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.spark.access import access_file, storage_file
@@ -272,7 +274,10 @@ class SessionEngine:
         reports = Path(staging.path) / _REPORTS
         try:
             total = self._write_frame(spark, plan, staging, progress)
-            return self._counts(plan, staging, list(load_reports(reports)), total)
+            counts = self._counts(plan, staging, list(load_reports(reports)), total)
+            if self._decode is not None and not total:
+                _leave_out_files(staging.path)
+            return counts
         finally:
             shutil.rmtree(reports, ignore_errors=True)
 
@@ -393,6 +398,13 @@ def _on_local_files(path: str) -> str:
     Not `Path.as_uri`: Hadoop would take an escaped character for the three that stand there.
     """
     return f"file://{Path(path).absolute()}"
+
+
+def _leave_out_files(path: str) -> None:
+    """Remove the file that Spark writes without rows: its columns may be no more than a stand-in
+    for those of records to come, and a table would keep them."""
+    for name in data_names(LocalLocation(Path(path)).stored()):
+        (Path(path) / name).unlink()
 
 
 def _rows_by_partition(path: str) -> Counter[str]:

@@ -211,6 +211,20 @@ def test_a_schema_is_inferred_from_what_retention_has_left(
     assert (counts.total, counts.gaps) == (10, {"1:0": [[0, 280]]})
 
 
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_spark_leaves_no_columns_of_a_window_without_records(typed: World, tmp_path: Path) -> None:
+    spec = DecodeSpec.parse({"format": "json", "schema_file": str(tmp_path / "orders.ddl")})
+    plan = typed.plan({"1:0": (0, 280)}, ("of-none",))
+    sink = ParquetSink(tmp_path / "lake")
+    staging = sink.begin(plan, "try-1")
+    counts = through_spark(typed, spec, "drop").ingest(plan, staging, silent)
+    check_counts(plan, counts)
+    assert not list(Path(staging.path).rglob("part-*.parquet"))
+    sink.publish(staging, plan, counts, silent)
+    assert not (tmp_path / "orders.ddl").exists()
+
+
 def test_windows_need_their_partition(typed: World) -> None:
     spec = DecodeSpec.parse({"format": "json", "schema": "id bigint", "columns": ["offset"]})
     for engine in (inline, landing):
