@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.provider.windows import explore
 from tests.provider.windows.claimed_lives import ClaimedLives
 from tests.provider.windows.exploration import ViolationError
 from tests.provider.windows.test_exploration_of_lives import choices
@@ -27,6 +28,11 @@ def test_histories_of_claims_that_went_wrong_once(seed: int) -> None:
     """A claim over a lost disk was adopted for ever; a window that began anew where the position
     was hid a claim; a hole was filled from another life."""
     ClaimedLives(fenced=seed % 2 == 0).play(choices(seed))
+
+
+def test_a_record_behind_the_position_does_not_stand_for_its_log() -> None:
+    """A claim that ended before the record of an earlier life was read from a third one."""
+    explore.KINDS["lives of claims"](10043)
 
 
 # -- seeded mistakes ----------------------------------------------------------------------------

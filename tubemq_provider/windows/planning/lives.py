@@ -112,7 +112,11 @@ class LogLife:
             return found
         for keys in self._stores(ranges):
             here = [key for key in keys if key in known]
-            if any(key in anchors and anchors[key].offset >= known[key].min_offset for key in here):
+            # One behind the ranges, where a log began anew before them, tells nothing of them.
+            if any(
+                key in anchors and known[key].min_offset <= anchors[key].offset < ranges[key][1]
+                for key in here
+            ):
                 continue
             for range_ in self._places({key: ranges[key] for key in here}, known):
                 if (anchor := self.witness.first_record(range_)) is not None:
