@@ -42,7 +42,7 @@ _LEFT_OUT = (
     *("arguments.py", "assets.py", "decorators.py", "get_provider_info.py", "links.py"),
     *("notifications.py", "plugins.py"),
     *("windows/planning/", "windows/run/", "windows/time/", "windows/coverage.py"),
-    *("sources/registry.py", "sources/tubemq/source.py"),
+    *("sources/registry.py", "sources/topic.py", "sources/tubemq/source.py"),
     *(
         "sources/tubemq/history.py",
         "sources/tubemq/message_time.py",

@@ -8,10 +8,10 @@ times the brokers' own. This module must not decide what is read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from rocketmq_client import errors
 from rocketmq_client.config import ClientConfig
@@ -21,12 +21,12 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.sources.base import End, Keep, RecordReader
 from tubemq_provider.sources.rocketmq.reading import QueueReader, Witness, reader_group
 from tubemq_provider.sources.rocketmq.space import SPACE
+from tubemq_provider.sources.topic import TopicSource
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.instants import TimeResolver
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.probing import ReadRange
-from tubemq_provider.windows.spaces import OffsetSpace
 
 __all__ = ["CONFIG", "RocketMQSource", "StoreTime", "open_source"]
 
@@ -38,13 +38,15 @@ _GRACE: Final = timedelta(seconds=2)
 """How long after an instant a broker's clock must be before a boundary there is final."""
 
 
-class RocketMQSource:
+class RocketMQSource(TopicSource[ClientSettings, Witness]):
     """`topic` of the cluster that `settings` reach and everybody calls `identity`, for `group`.
 
     Reads are under a group of their own, which has no members and commits nothing. `tags` keep only
     records with one of them; everything is read, so that nothing can be missing unseen. Use it from
     one thread.
     """
+
+    SPACE = SPACE
 
     def __init__(
         self,
@@ -55,50 +57,8 @@ class RocketMQSource:
         group: str,
         tags: Sequence[str] = (),
     ) -> None:
-        self._settings = settings
-        self._identity = identity
-        self._topic, self._group = topic, group
+        super().__init__(settings, identity=identity, topic=topic, group=group)
         self._tags = tuple(tags)
-        self._witness: Witness | None = None
-        self._stack = ExitStack()
-
-    def __repr__(self) -> str:
-        return f"RocketMQSource({self._identity}/{self._topic}/{self._group})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close what was opened for planning; may be called twice."""
-        self._witness = None
-        self._stack.close()
-
-    @property
-    def space(self) -> OffsetSpace:
-        """What its offsets and keys mean."""
-        return SPACE
-
-    @property
-    def identity(self) -> str:
-        """The cluster's alias."""
-        return self._identity
-
-    @property
-    def topic(self) -> str:
-        """What is read."""
-        return self._topic
-
-    @property
-    def group(self) -> str:
-        """Whose progress it is."""
-        return self._group
-
-    def settings(self) -> ClientSettings:
-        """The plain settings that every client runs on."""
-        return self._settings
 
     # Looking
 

@@ -9,9 +9,9 @@ read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Self
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from tubemq_client.config import ClientConfig
@@ -19,6 +19,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import ClientSettings, Message, OffsetRange, Partition
 from tubemq_client.sync import AssignedConsumer, Metadata, RangeReader
 from tubemq_provider.sources.base import End, Ends, Keep, RecordReader
+from tubemq_provider.sources.topic import TopicSource
 from tubemq_provider.sources.tubemq.history import HISTORY_GROUP, HISTORY_TOPIC, HistoryResolver
 from tubemq_provider.sources.tubemq.message_time import MessageTimeResolver
 from tubemq_provider.sources.tubemq.space import SPACE
@@ -26,7 +27,6 @@ from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.instants import TimeResolver
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.probing import ReadRange
-from tubemq_provider.windows.spaces import OffsetSpace
 
 __all__ = ["CONFIG", "TubeMQSource", "commit_offsets", "open_source"]
 
@@ -37,13 +37,15 @@ _POOL: Final = 32
 """Reader groups that windows of one group share; the client's default."""
 
 
-class TubeMQSource:
+class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
     """`topic` of the cluster that `settings` reach and everybody calls `identity`, for `group`.
 
     Look-ups and reads register under groups derived from `group`, and disturb no consumer of it.
     `filters` are stream ids; `asking` surrounds every look-up, to say more of an error. Use it from
     one thread.
     """
+
+    SPACE = SPACE
 
     def __init__(
         self,
@@ -55,51 +57,9 @@ class TubeMQSource:
         filters: Sequence[str] = (),
         asking: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self._settings = settings
-        self._identity = identity
-        self._topic, self._group = topic, group
+        super().__init__(settings, identity=identity, topic=topic, group=group)
         self._filters = tuple(filters)
         self._asking = asking
-        self._witness: RangeReader | None = None
-        self._stack = ExitStack()
-
-    def __repr__(self) -> str:
-        return f"TubeMQSource({self._identity}/{self._topic}/{self._group})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close every reader that was opened for planning; may be called twice."""
-        self._witness = None
-        self._stack.close()
-
-    @property
-    def space(self) -> OffsetSpace:
-        """What its offsets and keys mean."""
-        return SPACE
-
-    @property
-    def identity(self) -> str:
-        """The cluster's alias."""
-        return self._identity
-
-    @property
-    def topic(self) -> str:
-        """What is read."""
-        return self._topic
-
-    @property
-    def group(self) -> str:
-        """Whose progress it is."""
-        return self._group
-
-    def settings(self) -> ClientSettings:
-        """The plain settings that every client runs on."""
-        return self._settings
 
     # Looking
 
