@@ -1,8 +1,9 @@
 """A task's context in memory, as far as this provider's operators look into it.
 
-State is kept in a dictionary that outlives tries and tasks: by asset what the asset has, under
-``task`` what the task run has, under ``events`` the commit events of successes. `fake_context` of a
-later task sees what earlier ones left. Nothing here decides anything.
+State and events are the stand-ins of `offsets.accessors`, in a dictionary that outlives tries and
+tasks: by asset what the asset has, under ``task`` what the task run has, under ``events`` the
+commit events of successes. `fake_context` of a later task sees what earlier ones left. Nothing here
+decides anything.
 """
 
 from __future__ import annotations
@@ -12,54 +13,31 @@ from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
 
+from tests.provider.offsets.accessors import Event, Inlet, State
+
 __all__ = ["accept", "fake_context"]
 
 
-class FakeState:
-    """A state accessor over a dictionary."""
-
-    def __init__(self, kept: dict[str, Any]) -> None:
-        self._kept = kept
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return self._kept.get(key, default)
-
-    def set(self, key: str, value: Any, **_: Any) -> None:
-        self._kept[key] = value
-
-    def delete(self, key: str) -> None:
-        self._kept.pop(key, None)
-
-
-class FakeEvents(list[Any]):
-    """Events of an asset, the newest first."""
-
-    def ascending(self, ascending: bool = True) -> FakeEvents:
-        return self
-
-    def limit(self, limit: int) -> FakeEvents:
-        return FakeEvents(self[:limit])
-
-
-class States(dict[Any, Any]):
+class States(dict[Any, State]):
     """State by asset, made when it is asked for."""
 
     def __init__(self, kept: dict[Any, Any]) -> None:
         super().__init__()
         self._kept = kept
 
-    def __missing__(self, asset: Any) -> FakeState:
-        return FakeState(self._kept.setdefault(asset, {}))
+    def __missing__(self, asset: Any) -> State:
+        return self._kept.setdefault(asset, State())
 
 
-class Inlets(dict[Any, Any]):
+class Inlets(dict[Any, Inlet]):
+    """The accepted events by asset."""
+
     def __init__(self, kept: dict[Any, Any]) -> None:
         super().__init__()
         self._kept = kept
 
-    def __missing__(self, asset: Any) -> FakeEvents:
-        found = self._kept.get("events", {}).get(asset, [])
-        return FakeEvents(SimpleNamespace(extra=extra) for extra in found)
+    def __missing__(self, asset: Any) -> Inlet:
+        return Inlet([Event(extra) for extra in self._kept.get("events", {}).get(asset, [])])
 
 
 def fake_context(task: Any, kept: dict[Any, Any], *, run: str = "r1", **more: Any) -> Any:
@@ -85,15 +63,15 @@ def fake_context(task: Any, kept: dict[Any, Any], *, run: str = "r1", **more: An
         "data_interval_start": None,
         "data_interval_end": None,
         "asset_state_store": States(kept),
-        "task_state_store": FakeState(kept.setdefault(key, {})),
+        "task_state_store": kept.setdefault(key, State()),
         "inlet_events": Inlets(kept),
-        "outlet_events": defaultdict(lambda: SimpleNamespace(extra={})),
+        "outlet_events": defaultdict(lambda: Event({})),
         **more,
     }
 
 
 def accept(context: Any, kept: dict[Any, Any]) -> None:
-    """The task has succeeded: its events become visible, the newest first."""
+    """The task has succeeded: its events become visible."""
     for asset, event in context["outlet_events"].items():
         if asset in context["ti"].task.outlets:
-            kept.setdefault("events", {}).setdefault(asset, []).insert(0, event.extra)
+            kept.setdefault("events", {}).setdefault(asset, []).append(event.extra)

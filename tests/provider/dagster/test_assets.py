@@ -48,17 +48,6 @@ def settings(server: EmbeddedTubeMQ) -> ClientSettings:
 
 
 @pytest.fixture
-def resource(server: EmbeddedTubeMQ, tmp_path: Path) -> TubeMQResource:
-    host, port = server.master_address
-    return TubeMQResource(masters=f"{host}:{port}", offsets_dir=str(tmp_path / "offsets"))
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-@pytest.fixture
 def hourly(server: EmbeddedTubeMQ, lake: Path) -> dg.AssetsDefinition:
     """Three hours: two records, one record, none."""
     zero = {"1:0": 0, "1:1": 0}

@@ -46,17 +46,6 @@ def server() -> Iterator[EmbeddedTubeMQ]:
         yield running
 
 
-@pytest.fixture
-def resource(server: EmbeddedTubeMQ, tmp_path: Path) -> TubeMQResource:
-    host, port = server.master_address
-    return TubeMQResource(masters=f"{host}:{port}", offsets_dir=str(tmp_path / "offsets"))
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
 def asset(sink: object, **options: Any) -> dg.AssetsDefinition:
     given = {"topic": TOPIC, "group": "lake", "sink": sink, "initial_position": "earliest"}
     return build_tubemq_asset("orders", **{**given, **options})

@@ -63,11 +63,11 @@ def test_it_sets_a_group_and_a_dry_run_does_not(state: dict[str, Any]) -> None:
     task = offsets(action="set", to="earliest", dry_run=True)
     shown = execute(task, fake_context(task, state))
     assert (shown["after"]["1:0"], shown["lag"], shown["changed"]) == (0, 5, False)
-    assert state[ASSET]["cursor"]["next"]["1:0"] == 140
+    assert state[ASSET].get("cursor")["next"]["1:0"] == 140
     task = offsets(action="set", to="earliest")
     assert execute(task, fake_context(task, state))["changed"]
-    assert state[ASSET]["cursor"]["next"]["1:0"] == 0
-    assert state[ASSET]["cursor"]["rev"] == 2
+    assert state[ASSET].get("cursor")["next"]["1:0"] == 0
+    assert state[ASSET].get("cursor")["rev"] == 2
     after = execute(offsets(), fake_context(offsets(), state))
     assert after["lag"] == 5
 
