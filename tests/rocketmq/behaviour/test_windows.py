@@ -53,7 +53,7 @@ def check_windows(shell: Shell, site: Site, topic: str, writer: Writer, chance, 
             first, last = sorted(chance.randint(0, ends[queue].latest_offset) for _ in "ab")
             found = read(reader, QueueRange(queue, first, last))
             assert list(found) == list(range(first, last))
-            for offset, value in list(writer.written[queue].items()):
+            for offset, value in writer.acknowledged(queue).items():
                 if first <= offset < last:
                     assert found[offset] == value
                     compared += 1

@@ -18,7 +18,8 @@ Written = dict[Queue, dict[int, tuple[bytes, str | None]]]
 
 class Writer:
     """Sends single records and batches of random sizes to all queues of a topic. `written` has, by
-    queue and offset, what was acknowledged. As a context manager it writes until the end."""
+    queue and offset, what was acknowledged. As a context manager it writes until the end; meanwhile
+    `acknowledged` gives a copy of it."""
 
     def __init__(self, settings: ClientSettings, topic: str, seed: int) -> None:
         self.written: Written = defaultdict(dict)
@@ -27,6 +28,7 @@ class Writer:
         self._topic = topic
         self._random = random.Random(seed)
         self._number = 0
+        self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep_writing, daemon=True)
 
@@ -35,6 +37,11 @@ class Writer:
         with self._producer:
             while self._number < records:
                 self._write_some()
+
+    def acknowledged(self, queue: Queue) -> dict[int, tuple[bytes, str | None]]:
+        """What was acknowledged of a queue so far, by offset."""
+        with self._lock:
+            return dict(self.written[queue])
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -67,10 +74,11 @@ class Writer:
             self.failures += 1
             self._ended.wait(0.2)
             return
-        for message, receipt in zip(messages, receipts, strict=True):
-            known = self.written[receipt.queue]
-            assert receipt.offset not in known, "an offset was given twice"
-            known[receipt.offset] = (message.body, message.tags)
+        with self._lock:
+            for message, receipt in zip(messages, receipts, strict=True):
+                known = self.written[receipt.queue]
+                assert receipt.offset not in known, "an offset was given twice"
+                known[receipt.offset] = (message.body, message.tags)
 
     def _message(self) -> OutgoingMessage:
         self._number += 1
