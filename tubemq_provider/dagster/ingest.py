@@ -155,7 +155,7 @@ def build_tubemq_asset(
         sampled yet) is tried again, 30 s apart.
 
     `options` are arguments of the ingest operators by their names, with their meaning: `engine`
-    (here ``inline`` by default), `spark_conf`, `resolver` (by default the samples that
+    (here ``inline`` by default), `verify`, `spark_conf`, `resolver` (by default the samples that
     `build_tubemq_ends_asset` takes, or `boundaries`), `filters`, `initial_position`, `max_bytes`,
     `max_duration`, `epoch`, `epoch_seen`, `commit_to_broker`, `cluster` … All others go to
     `dagster.asset`. Runs
@@ -170,10 +170,9 @@ def build_tubemq_asset(
     arguments = asset_arguments(name, sink, partitions_def, policies, given)
     place = sink_for(
         sink,
-        exactly_once=arguments.exactly_once,
         storage_options=storage_options,
-        staging_root=arguments.staging_root,
         catalog_properties=catalog_properties,
+        **arguments.sink_options,
     )
     if isinstance(sink, str | PathLike):
         rest["metadata"] = {"dagster/uri": sink_uri(sink), **rest.get("metadata", {})}

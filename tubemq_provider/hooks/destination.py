@@ -41,15 +41,13 @@ def open_sink(
     spec: str,
     conn_id: str | None,
     connection: Callable[[str], Connection],
-    *,
-    exactly_once: bool = True,
-    staging_root: str | None = None,
+    **options: Any,
 ) -> Sink:
-    """The sink that `spec` means, with the credentials of `conn_id`, which `connection` looks up.
+    """The sink that `spec` means, with the credentials of `conn_id`, which `connection` looks up;
+    `options` go to `sink_for`.
 
     Raises `errors.ConfigError` that never repeats a secret, and `MissingExtraError`.
     """
-    options: dict[str, Any] = {"exactly_once": exactly_once, "staging_root": staging_root}
     if conn_id is None:
         return sink_for(spec, **options)
     word = sink_word(spec)

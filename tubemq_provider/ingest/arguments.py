@@ -26,9 +26,9 @@ from tubemq_provider.ingest.judging import (
     is_template,
     of_topic,
 )
+from tubemq_provider.ingest.sink_rules import OfSink, sink_problems
 from tubemq_provider.offsets.choose import StoreName
 from tubemq_provider.rows.spec import DecodeSpec
-from tubemq_provider.sinks.factory import needless_connection, sink_word, spec_problems
 from tubemq_provider.sinks.parquet import local_root
 from tubemq_provider.windows.policies import end_word, words_in
 from tubemq_provider.windows.spaces import FIRST_SOURCE
@@ -144,9 +144,6 @@ def _of_path(path: str | None) -> str | None:
     return path
 
 
-_FILE_SINKS = ("parquet", "s3", "gs", "az")
-
-
 def _decode(value: object) -> object:
     value = _blank_is_none(value)
     if isinstance(value, (str, dict)) and (problems := DecodeSpec.judge(value)):
@@ -204,6 +201,7 @@ class IngestArguments(TaskArguments):
     sink_conn_id: str | None = None
     exactly_once: bool = True
     staging_root: str | None = None
+    verify: Literal["facts", "footers"] = "facts"
     cluster: ClusterAlias
     mode: Mode = "cursor"
     engine: Literal["session", "inline", "auto"] = "session"
@@ -275,6 +273,13 @@ class IngestArguments(TaskArguments):
         """The sink, as `sink_for` takes it."""
         return self.sink or self.path or ""
 
+    @property
+    def sink_options(self) -> dict[str, Any]:
+        """What is said of the sink besides its address, as `sink_for` takes it; what was left at
+        its default is not in it, so that sinks which know no such thing need not hear of it."""
+        given = {name: getattr(self, name) for name in ("exactly_once", "staging_root")}
+        return given | ({} if self.verify == "facts" else {"verify": self.verify})
+
     def offsets(self, name: str) -> dict[str, int | str]:
         """Offsets by partition key that the argument `name` gives, bare or below the topic. Raises
         `ValueError` with every problem, each beginning with the name."""
@@ -287,20 +292,7 @@ class IngestArguments(TaskArguments):
             return ["give either path or sink"]
         if is_template(spec):
             return []
-        problems = [
-            f"sink: {problem}" for problem in spec_problems(spec, exactly_once=self.exactly_once)
-        ]
-        word = sink_word(spec)
-        if self.sink_conn_id and (needless := needless_connection(spec)):
-            problems.append(needless)
-        if self.on_clear == "rewrite":
-            problems += _no_rewrite(word)
-        if self.corrupt_records == "quarantine" and word not in _FILE_SINKS:
-            problems.append(
-                "corrupt_records='quarantine' needs a sink of files (a Parquet directory or an "
-                f"object store), which keeps them beside the window; {word} has no such place"
-            )
-        return problems
+        return sink_problems(spec, OfSink(*(getattr(self, name) for name in OfSink._fields)))
 
     def _of_engine(self) -> list[str]:
         if self.compression and self.engine != "inline":
@@ -447,24 +439,6 @@ def _varying(spec: object) -> str | None:
     except jinja.TemplateSyntaxError:
         return None  # Airflow says so when it renders it
     return ", ".join(sorted(names - _SAME_FOR_ALL_RUNS)) or None
-
-
-_REWRITING = ("s3", "gs", "az", "postgresql", "sqlite", "oracle", "mssql")
-
-
-def _no_rewrite(word: str) -> list[str]:
-    """Why a sink cannot replace a window in one step."""
-    if word in _REWRITING:
-        return []
-    reasons = {
-        "parquet": "a Parquet directory cannot replace a window in one step",
-        "append": "appended files have no marker that says what to replace",
-        "delta": "files of a window may have been compacted with others",
-        "iceberg": "files of a window may have been compacted with others",
-    }
-    hint = "use an object store or a database, or delete the window and its marker by hand"
-    reason = reasons.get(word, f"{word} cannot replace a window in one step")
-    return [f"on_clear='rewrite': {reason}; {hint}"]
 
 
 def begins_at_end(arguments: Mapping[str, Any]) -> bool:

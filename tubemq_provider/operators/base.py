@@ -84,6 +84,7 @@ COMMON_TEMPLATE_FIELDS = (
     "path",
     "sink",
     "staging_root",
+    "verify",
     "filters",
     "target_file_bytes",
     "compression",
@@ -104,6 +105,7 @@ class IngestOperator(BaseOperator):
     :param sink_conn_id: Airflow connection with the credentials of `sink`.
     :param exactly_once: False only, and always, for ``append:…``.
     :param staging_root: where engines write before the sink takes the files.
+    :param verify: ``facts``, or ``footers``: how files are checked before they are published.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
     :param engine: ``session``, ``inline`` …, or `Spark(conf=…, landing=…)`.
@@ -146,6 +148,7 @@ class IngestOperator(BaseOperator):
         sink_conn_id: str | None = None,
         exactly_once: bool = True,
         staging_root: str | None = None,
+        verify: str = "facts",
         tubemq_conn_id: str = TubeMQHook.default_conn_name,
         cluster: str | None = None,
         engine: str | Value = "session",
@@ -164,6 +167,7 @@ class IngestOperator(BaseOperator):
         self.path, self.sink, self.sink_conn_id = path, sink, sink_conn_id
         self.exactly_once = exactly_once
         self.staging_root = staging_root
+        self.verify = verify
         self.tubemq_conn_id = tubemq_conn_id
         self.cluster = cluster or tubemq_conn_id
         self.engine = engine

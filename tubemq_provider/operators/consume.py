@@ -28,7 +28,7 @@ __all__ = ["TubeMQConsumeOperator", "TubeMQWindowOperator"]
 
 TAKEN: Final = frozenset(
     {"path", "sink", "exactly_once", "staging_root", "engine", "spark_conf", "landing"}
-    | {"target_file_bytes", "compression", "decode", "transform", "sql"}
+    | {"target_file_bytes", "compression", "decode", "transform", "sql", "verify"}
 )
 """Arguments of the ingest operator that say where records go, and how: here nowhere."""
 

@@ -148,6 +148,9 @@ class TubeMQSparkIngestOperator(IngestOperator):
     :param staging_root: a directory where engines write before the sink takes the files; all
         machines of a Spark cluster must share it. By default files are written where they stay, in
         the object store or the table.
+    :param verify: how files are checked before they are published: ``facts``: what the tasks that
+        wrote them say must tile the plan and agree with names and sizes in the storage;
+        ``footers``: the footer of every file is read besides. Sinks of files and tables.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
     :param mode: ``cursor``: from where the group's last window ended to the stable end; one task at
@@ -246,6 +249,7 @@ class TubeMQSparkIngestOperator(IngestOperator):
         "path",
         "sink",
         "staging_root",
+        "verify",
         "start",
         "end",
         "boundaries",

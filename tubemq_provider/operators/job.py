@@ -57,8 +57,7 @@ def open_job(
         arguments.destination,
         arguments.sink_conn_id,
         hook.get_connection,
-        exactly_once=arguments.exactly_once,
-        staging_root=arguments.staging_root,
+        **arguments.sink_options,
     )
     source = hook.source(arguments.topic, arguments.group, arguments.filters)
     return IngestJob(arguments, source, sink, stack, interval=interval, timeline=timeline)

@@ -79,6 +79,8 @@ def sink_for(
     if not isinstance(spec, str | PathLike):
         if not _is_sink(spec):
             raise _unknown(f"{type(spec).__name__} is no sink")
+        if verify is not None:
+            raise ConfigError("verify has no effect: say it where the sink is made", subject="sink")
         return spec
     word, rest = _split(fspath(spec))
     if word != "append" and not exactly_once:
@@ -236,7 +238,7 @@ def _append(_: str, rest: str, options: _Options) -> Sink:
 def _markers(_: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.markers import MarkerSink
 
-    options.refuse("marker sink", "staging_root")
+    options.refuse("marker sink", "staging_root", "verify")
     return MarkerSink.at(_place_in(rest), storage_options=options.storage_options)
 
 

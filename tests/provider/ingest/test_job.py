@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,18 @@ import pytest
 from tests.kit.toy_source.source import LineSource, open_source
 from tubemq_client.errors import ConfigError
 from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.engines import make_engine
 from tubemq_provider.ingest.job import IngestJob, needs_interval
 from tubemq_provider.ingest.judging import parse
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows import spaces
-from tubemq_provider.windows.protocols import Step
+from tubemq_provider.windows.errors import CountMismatch
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.protocols import Sink, Step
 from tubemq_provider.windows.run.result import WindowResult
 
 BASE = {"topic": "orders", "group": "lake", "cluster": "main", "source": "lines"}
@@ -115,6 +122,49 @@ def test_nothing_of_a_framework_is_imported() -> None:
         "assert not {'airflow', 'dagster', 'pyspark'} & loaded"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def sinks_of(arguments: IngestArguments, root: Path) -> dict[str, Sink]:
+    """A sink of each kind that keeps files, as the arguments want it."""
+    catalog = f"sqlite:///{root}/catalog.db"
+    properties = {"type": "sql", "uri": catalog, "warehouse": f"file://{root}/warehouse"}
+    options = arguments.sink_options
+    del options["exactly_once"]
+    return {
+        "parquet": sink_for(root / "lake", **options),
+        "delta": sink_for(f"delta:{root}/table", **options),
+        "iceberg": sink_for("iceberg:main/s.orders", catalog_properties=properties, **options),
+        "objects": ObjectStoreSink(str(root / "objects"), **options),
+    }
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg", "objects"])
+def test_footers_are_read_where_the_argument_says_so(
+    kind: str, source: LineSource, tmp_path: Path
+) -> None:
+    """A writer's word is held against the file in every sink of files, if that is asked for."""
+    for verify in ("facts", "footers"):
+        given = {"initial_position": "earliest", "verify": verify, "engine": "inline"}
+        arguments = parse(IngestArguments, {**BASE, "path": "/lake", **given})
+        sink = sinks_of(arguments, tmp_path)[kind]
+        scope = WindowScope("main", "orders", verify, sink.identity, (), "", "lines")
+        plan = WindowPlan.cursor(scope, 1, {"north.0": (0, 3)})
+        staging = sink.begin(plan, "a")
+        engine = make_engine(arguments, source, Policies(), ExitStack())
+        counts = engine.ingest(plan, staging, lambda _: None)
+        (fact,) = counts.files or ()
+        liar = replace(counts, files=(replace(fact, schema=b""),))
+        if verify == "footers":
+            with pytest.raises(CountMismatch, match="its footer has"):
+                sink.publish(staging, plan, liar, lambda _: None)
+        assert sink.publish(staging, plan, counts, lambda _: None).won
+
+
+@pytest.mark.parametrize("sink", ["append:/lake", "sqlite:////lake.db?table=orders"])
+def test_sinks_without_files_of_a_window_have_no_footers_to_read(sink: str) -> None:
+    given = {**BASE, "sink": sink, "exactly_once": not sink.startswith("append")}
+    with pytest.raises(ConfigError, match="verify='footers' has no effect with"):
+        parse(IngestArguments, {**given, "verify": "footers"})
 
 
 def test_files_are_compressed_as_asked(source: LineSource, tmp_path: Path) -> None:

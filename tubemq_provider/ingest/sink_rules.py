@@ -1,0 +1,65 @@
+"""What goes with which kind of sink: judged from its address, before anything is opened.
+
+Each rule names the argument that would have no effect, or could not be kept, and the way out. This
+module must not know how a sink does what it does.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tubemq_provider.sinks.factory import needless_connection, sink_word, spec_problems
+
+__all__ = ["OfSink", "sink_problems"]
+
+_FILES = ("parquet", "s3", "gs", "az")
+_TABLES = ("delta", "iceberg")
+_REWRITING = ("s3", "gs", "az", "postgresql", "sqlite", "oracle", "mssql")
+
+
+class OfSink(NamedTuple):
+    """The arguments of an ingest that depend on the sink."""
+
+    exactly_once: bool
+    sink_conn_id: str | None
+    verify: str
+    on_clear: str
+    corrupt_records: str
+
+
+def sink_problems(spec: str, given: OfSink) -> list[str]:
+    """What does not go with the sink that `spec` means."""
+    problems = [
+        f"sink: {problem}" for problem in spec_problems(spec, exactly_once=given.exactly_once)
+    ]
+    word = sink_word(spec)
+    if given.verify != "facts" and word not in (*_FILES, *_TABLES):
+        problems.append(
+            f"verify='footers' has no effect with {word}: it takes records, and keeps no files "
+            f"that could be read again"
+        )
+    if given.sink_conn_id and (needless := needless_connection(spec)):
+        problems.append(needless)
+    if given.on_clear == "rewrite":
+        problems += _no_rewrite(word)
+    if given.corrupt_records == "quarantine" and word not in _FILES:
+        problems.append(
+            "corrupt_records='quarantine' needs a sink of files (a Parquet directory or an "
+            f"object store), which keeps them beside the window; {word} has no such place"
+        )
+    return problems
+
+
+def _no_rewrite(word: str) -> list[str]:
+    """Why a sink cannot replace a window in one step."""
+    if word in _REWRITING:
+        return []
+    reasons = {
+        "parquet": "a Parquet directory cannot replace a window in one step",
+        "append": "appended files have no marker that says what to replace",
+        "delta": "files of a window may have been compacted with others",
+        "iceberg": "files of a window may have been compacted with others",
+    }
+    hint = "use an object store or a database, or delete the window and its marker by hand"
+    reason = reasons.get(word, f"{word} cannot replace a window in one step")
+    return [f"on_clear='rewrite': {reason}; {hint}"]
