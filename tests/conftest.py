@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 
+from hypothesis import HealthCheck, settings
+
 from tests.system.real.cluster import genuine
 
 __all__ = ["genuine"]
@@ -15,3 +17,7 @@ __all__ = ["genuine"]
 # The embedded server and its clients share one interpreter in tests. With the default of 5 ms each
 # round trip can wait that long for the other thread to give up the lock: ten times slower produce.
 sys.setswitchinterval(0.0002)
+
+# How long an example takes says something about the machine only.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import secrets
 import socket
 import sys
@@ -37,11 +38,19 @@ _PACE: dict[str, dict[str, str]] = {
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port of 127.0.0.1 that was free a moment ago.
+
+    It lies below the range that the system gives to connections: the API server comes to it seconds
+    later, and again whenever it has been killed.
+    """
+    for candidate in random.sample(range(20_000, 32_000), 200):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", candidate))
+            except OSError:
+                continue
+            return candidate
+    raise OSError("no free port between 20000 and 32000")
 
 
 @dataclass(frozen=True)

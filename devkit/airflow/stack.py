@@ -67,7 +67,7 @@ class AirflowStack:
             except subprocess.TimeoutExpired:
                 pass
             _signal_group(process, signal.SIGKILL)
-            process.wait(5)
+            process.wait(30)
             self._reaper.forget(process.pid)
         for process in self._killed:
             # Its leader is dead; what that had forked may not be.
@@ -195,7 +195,7 @@ class AirflowStack:
             _signal_group(process, signal.SIGKILL)
         else:
             process.kill()
-        process.wait(5)
+        process.wait(30)
         return process.pid
 
     def restart(self, name: str) -> None:

@@ -28,8 +28,11 @@ T = TypeVar("T")
 
 _HOST = "127.0.0.1"
 _READ_BYTES = 256 * 1024
+_REBIND_TRIES = 40
+_REBIND_PAUSE_S = 0.05
 
 Handler = Callable[[Command, "_Channel"], Awaitable[Command]]
+_Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class EmbeddedRocketMQ:
@@ -166,11 +169,23 @@ class EmbeddedRocketMQ:
                 if name:
                     self._brokers[name].groups.leave(channel)
 
-        server = await asyncio.start_server(
-            serve, _HOST, self._ports.get(name, 0), ssl=self._context(), limit=_READ_BYTES
-        )
+        tries = _REBIND_TRIES if name in self._ports else 1
+        server = await self._start(serve, self._ports.get(name, 0), tries)
         self._servers[name] = server
         self._ports[name] = server.sockets[0].getsockname()[1]
+
+    async def _start(self, serve: _Serve, port: int, tries: int) -> asyncio.Server:
+        """A port left a moment ago may have been given to a connection, and need several tries."""
+        while True:
+            try:
+                return await asyncio.start_server(
+                    serve, _HOST, port, ssl=self._context(), limit=_READ_BYTES
+                )
+            except OSError:
+                tries -= 1
+                if not tries:
+                    raise
+            await asyncio.sleep(_REBIND_PAUSE_S)
 
     async def _close(self, name: str) -> None:
         server = self._servers.pop(name, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import pytest
 
 from tests.client.cli.conftest import Run
 from tests.client.cli.rows import TOPIC
+from tests.kit.ports import reserved_port
 from tubemq_client import ClientSettings, Partition, Producer, Record, __version__
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.sync import AssignedConsumer
@@ -135,10 +135,9 @@ def test_a_dead_master_ends_with_one_in_one_line(
     run: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUBEMQ_REGISTER_PAUSE_MS", "1")  # a producer tries more than once
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        dead = f"127.0.0.1:{free.getsockname()[1]}"
-    outcome = run(*command, "--masters", dead, text='{"a": 1}\n')
+    with reserved_port() as port:
+        dead = f"127.0.0.1:{port}"
+        outcome = run(*command, "--masters", dead, text='{"a": 1}\n')
     assert outcome.code == 1, outcome
     assert outcome.err.startswith(f"tubemq: cannot connect to {dead}")
     assert outcome.err.count("\n") == 1

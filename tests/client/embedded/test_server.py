@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.client.embedded.rpc import BrokerWire
+from tests.kit.ports import reserved_port
 from tubemq_client.embedded import EmbeddedTubeMQ, Ports, Switches, TopicSpec
 from tubemq_client.errors import ClosedError, ConfigError
 
@@ -43,8 +44,7 @@ def test_ports_can_be_chosen_and_a_busy_one_is_named() -> None:
             EmbeddedTubeMQ(http=False, ports=Ports(master=busy)),
         ):
             pass
-    free = busy
-    with EmbeddedTubeMQ(http=False, ports=Ports(master=free)) as mq:
+    with reserved_port() as free, EmbeddedTubeMQ(http=False, ports=Ports(master=free)) as mq:
         assert mq.masters == f"127.0.0.1:{free}"
         assert mq.master_address == ("127.0.0.1", free)
         assert mq.master_web is None

@@ -15,7 +15,7 @@ from tubemq_client._io.asyncio_driver import AsyncDriver
 from tubemq_client._io.driver import BlockingDriver
 from tubemq_client.model import Address
 
-SETTINGS = ClientSettings(masters=(), rpc_timeout_ms=2_000, connect_timeout_ms=1_000)
+SETTINGS = ClientSettings(masters=(), rpc_timeout_ms=10_000, connect_timeout_ms=10_000)
 
 
 @pytest.fixture(params=["blocking", "asyncio"])

@@ -16,7 +16,7 @@ from tubemq_client import ClientSettings, errors
 from tubemq_client._io import blocking
 from tubemq_client._wire.framing import Frame, encode_frame
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(60)
 
 SETTINGS = ClientSettings(())
 
@@ -62,9 +62,9 @@ def test_what_may_wait_is_sent_though_nobody_asks_for_it() -> None:
     with Peer(listen) as peer:
         connection = blocking.connect(peer.address, SETTINGS)
         for _ in range(3):  # the thread that sends has to be there for the second time too
-            (serial,) = connection.post_all(frames, 1, 5.0, soon=True)
+            (serial,) = connection.post_all(frames, 1, 20.0, soon=True)
             assert heard.get(timeout=20) == b"%d" % serial
-            assert connection.wait_all([serial], in_s(5)) == [b"%d" % serial]
+            assert connection.wait_all([serial], in_s(20)) == [b"%d" % serial]
         connection.close()
 
 
@@ -73,8 +73,8 @@ def test_what_may_wait_goes_before_what_may_not() -> None:
         connection = blocking.connect(peer.address, SETTINGS)
         serials: list[int] = []
         for n in range(200):
-            serials += connection.post_all(frames, 1 + n % 3, 5.0, soon=n % 7 > 0)
-        assert connection.wait_all(serials, in_s(10)) == [b"%d" % serial for serial in serials]
+            serials += connection.post_all(frames, 1 + n % 3, 20.0, soon=n % 7 > 0)
+        assert connection.wait_all(serials, in_s(20)) == [b"%d" % serial for serial in serials]
         assert connection.in_flight == 0
         connection.close()
 
@@ -82,18 +82,18 @@ def test_what_may_wait_goes_before_what_may_not() -> None:
 def test_who_waits_learns_that_it_could_not_be_sent() -> None:
     with Peer(lambda _: [b""]) as peer:
         connection = blocking.connect(peer.address, SETTINGS)
-        serials = connection.post_all(frames, 3, 5.0)
-        found = connection.wait_all(serials, in_s(10))
+        serials = connection.post_all(frames, 3, 20.0)
+        found = connection.wait_all(serials, in_s(20))
         assert {type(each) for each in found} == {errors.ConnectionLost}
         with pytest.raises(errors.ConnectionLost):
-            connection.post_all(frames, 1, 5.0, soon=True)
+            connection.post_all(frames, 1, 20.0, soon=True)
         connection.close()
 
 
 def test_the_thread_that_sends_ends_with_the_connection() -> None:
     with Peer() as peer:
         connection = blocking.connect(peer.address, SETTINGS)
-        connection.post_all(frames, 1, 5.0, soon=True)
+        connection.post_all(frames, 1, 20.0, soon=True)
         (sender,) = [each for each in threading.enumerate() if each.name == "tubemq-send"]
         connection.close()
         sender.join(20)

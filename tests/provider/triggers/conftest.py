@@ -14,7 +14,7 @@ from tubemq_provider.hooks.tubemq import TubeMQHook
 @pytest.fixture
 def mq() -> Iterator[EmbeddedTubeMQ]:
     """Two brokers with a topic of two partitions each."""
-    switches = Switches(flush_interval_ms=10)
+    switches = Switches(unflushed_records=1)
     topics = [TopicSpec("orders", stores=1, partitions=2)]
     with EmbeddedTubeMQ(brokers=2, topics=topics, switches=switches, http=False) as server:
         yield server

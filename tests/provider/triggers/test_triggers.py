@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from airflow.triggers.base import BaseEventTrigger
 
+from tests.system.behaviour.sites import eventually
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
@@ -223,8 +224,7 @@ class TestLag:
             assert _connections(mq) == [1, 1]
             for each in events:
                 await each.aclose()
-            await asyncio.sleep(0.2)
-            assert _connections(mq) == [0, 0]
+            await asyncio.to_thread(eventually, lambda: _connections(mq) == [0, 0] or None)
 
         run(scene)
 

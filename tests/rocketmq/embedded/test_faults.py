@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import socket
+import threading
 import time
 
 import pytest
@@ -24,6 +25,7 @@ from rocketmq_client import (
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.model import ClientSettings, TlsSettings
 from tests.kit.certificates import make_certificates
+from tests.rocketmq.snode.raw import eventually
 
 
 @pytest.fixture
@@ -108,7 +110,7 @@ def test_a_busy_broker_is_asked_again(mq) -> None:
         with pytest.raises(errors.Busy):
             producer.send("orders", b"x")
         with pytest.raises(errors.RangeStalled, match="busy"):
-            bodies(mq, queue, 0, 300, deadline_ms=500)
+            bodies(mq, queue, 0, 300, deadline_ms=1_500)
         mq.do(lambda broker: setattr(broker, "busy", False))
         assert len(bodies(mq, queue, 0, 300)[0]) == 300
 
@@ -213,6 +215,15 @@ def test_arrow_batches_hold_what_messages_hold(mq) -> None:
 def test_nothing_is_left_open(mq) -> None:
     fill(mq)
     gc.collect()
-    time.sleep(0.1)
+    eventually(lambda: mq.do(lambda _: sum(map(len, mq._channels.values()))) == 0)
 
-    assert mq.do(lambda _: sum(map(len, mq._channels.values()))) == 0
+
+def test_a_broker_waits_for_its_port_when_it_is_started_again(mq) -> None:
+    fill(mq)
+    port = mq.do(lambda broker: broker.address)[1]
+    mq.kill_broker()
+    taken = socket.create_server(("127.0.0.1", port))
+    threading.Timer(0.2, taken.close).start()
+    mq.start_broker()
+
+    assert mq.do(lambda broker: broker.address)[1] == port

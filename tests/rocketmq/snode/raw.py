@@ -17,8 +17,8 @@ class Raw:
     """A client that says what it likes."""
 
     def __init__(self, address) -> None:
-        self._socket = socket.create_connection(address, 10)
-        self._socket.settimeout(10)
+        self._socket = socket.create_connection(address, 30)
+        self._socket.settimeout(30)
         self._decoder = CommandDecoder()
 
     def __enter__(self):
@@ -54,7 +54,7 @@ def read(settings, start, end, queue=FIRST):
         return [m.body for batch in batches for m in batch.messages()]
 
 
-def eventually(question, patience=10.0):
+def eventually(question, patience=30.0):
     deadline = time.monotonic() + patience
     while not (found := question()):
         assert time.monotonic() < deadline, "it did not come true"

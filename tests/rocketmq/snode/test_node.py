@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import socket
 import threading
 import time
 import urllib.request
@@ -30,6 +29,7 @@ from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.model import ClientSettings
 from rocketmq_client.snode import SnodeSettings
 from rocketmq_client.snode.registry import known_nodes
+from tests.kit.ports import reserved_port
 from tests.rocketmq.snode.raw import FIRST, Raw, eventually, fill, heartbeat, read
 
 
@@ -105,7 +105,7 @@ def test_held_pulls_hold_up_nobody(mq, start) -> None:
     assert held == []
     fill(node.settings, 1)
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
 
     assert [len(messages) for messages in held] == [1] * 50
 
@@ -224,15 +224,13 @@ def test_equal_heartbeats_within_a_second_go_out_once(mq, start) -> None:
 
 
 def test_virtual_ports_stand_for_brokers(mq, start) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    node = start(ports=(("broker-b", port),))
-    fill(node.settings, 5, Queue("broker-b", "orders", 0))
-    with Raw(("127.0.0.1", port)) as client:
-        found = client.ask(Command(30, 1, {"topic": "orders", "queueId": "0"}))
-    with Metadata(node.settings) as metadata:
-        masters = metadata.topic("orders").masters()
+    with reserved_port() as port:
+        node = start(ports=(("broker-b", port),))
+        fill(node.settings, 5, Queue("broker-b", "orders", 0))
+        with Raw(("127.0.0.1", port)) as client:
+            found = client.ask(Command(30, 1, {"topic": "orders", "queueId": "0"}))
+        with Metadata(node.settings) as metadata:
+            masters = metadata.topic("orders").masters()
 
     assert found.fields["offset"] == "5"
     assert masters == {"broker-a": node.address, "broker-b": ("127.0.0.1", port)}
@@ -308,7 +306,7 @@ def test_what_is_under_way_is_answered_before_the_node_stops(mq, start) -> None:
     waiting.start()
     eventually(lambda: node.do(node.node.gauges)["in_flight"] == 1)
     node._thread.wait(node.node.stop)
-    waiting.join(10)
+    waiting.join(60)
 
     assert found == ["nothing"]
 

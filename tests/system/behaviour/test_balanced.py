@@ -234,7 +234,7 @@ def test_a_batch_not_confirmed_in_time_comes_again(
     member: Callable[..., Any], here: Site, by_hand: EmbeddedTubeMQ
 ) -> None:
     site_send(here, by_hand, b"a")
-    with member(consumer=ConsumerSettings(confirm_timeout_ms=300)) as consumer:
+    with member(consumer=ConsumerSettings(confirm_timeout_ms=1_500)) as consumer:
         late = receive(consumer)
         again = receive(consumer)
         assert bodies(late) == bodies(again) == [b"a"]

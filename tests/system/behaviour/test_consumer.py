@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -251,7 +252,8 @@ def test_heartbeats_keep_a_quiet_partition(
 ) -> None:
     site = Site(options, [1])
     site.send(PARTITION, b"a")
-    with shell.AssignedConsumer(options, group, TOPICS) as consumer:
+    often = replace(options, heartbeat_period_ms=300)
+    with shell.AssignedConsumer(often, group, TOPICS) as consumer:
         consumer.assign(PARTITION)
         time.sleep(3)  # twice the lease
         assert bodies(consumer.pull(PARTITION)) == [b"a"]

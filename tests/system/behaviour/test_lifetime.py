@@ -29,7 +29,7 @@ def held() -> tuple[int, int]:
 
 def grown_since(before: tuple[int, int]) -> list[int]:
     """By how much, once the server's side has noticed too, which takes it a moment."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         grown = [max(0, now - then) for now, then in zip(held(), before, strict=True)]
         if not any(grown) or time.monotonic() > deadline:

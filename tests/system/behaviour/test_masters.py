@@ -24,7 +24,7 @@ def test_records_flow_while_no_master_answers(
     shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, group: str
 ) -> None:
     """Partitions held stay held and routes stay known: brokers are asked directly."""
-    quick = replace(settings, rpc_timeout_ms=500, heartbeat_period_ms=100)
+    quick = replace(settings, rpc_timeout_ms=1_500, heartbeat_period_ms=100)
     found: list[bytes] = []
     with (
         shell.Producer(quick) as producer,

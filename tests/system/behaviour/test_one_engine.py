@@ -115,14 +115,12 @@ def test_a_batch_that_nobody_confirms_comes_again_in_its_time(
 ) -> None:
     """Whatever the period of heartbeats."""
     send(server, 3)
-    quick = ConsumerSettings(confirm_timeout_ms=1_000)
+    quick = ConsumerSettings(confirm_timeout_ms=2_000)
     with member(shell, kind, server, group, 10_000, consumer=quick) as consumer:
         ready(consumer)
         batches = [consumer.receive(10_000) for _ in range(3)]
-        began = time.monotonic()
         again = consumer.receive(8_000)
         assert again is not None, "a heartbeat is not waited for"
-        assert time.monotonic() - began < 8
         assert bodies(again) in [bodies(batch) for batch in batches]
         late = next(batch for batch in batches if batch.partition == again.partition)
         with pytest.raises(errors.StaleBatch):
@@ -195,6 +193,6 @@ def test_a_partition_that_is_released_waits_for_its_batch(
         releasing.start()
         time.sleep(0.1)
         position = consumer.confirm(batch)
-        releasing.join(10)
+        releasing.join(30)
         assert consumer.assignment == []
         assert consumer.assign(PARTITIONS[0]) == position > 0

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.ports import reserved_port
 from tests.system.behaviour.shells import Shell
 from tests.system.behaviour.sites import SHARED
 from tests.system.behaviour.windows import Feeder, Ledger, check_window, settings_for
@@ -229,7 +230,7 @@ def test_stopping_early_gives_the_partition_back(
     ):
         next(batches)
     # With a pool of one group, a partition that was not given back would answer 410 for 30 s.
-    with shell.RangeReader(settings, group="early", pool_size=1, deadline_ms=1_000) as reader:
+    with shell.RangeReader(settings, group="early", pool_size=1, deadline_ms=15_000) as reader:
         assert bodies(reader, filled)
 
 
@@ -239,7 +240,7 @@ def test_leaving_the_reader_gives_the_partition_of_an_open_iterator_back(
     with shell.RangeReader(settings, group="open", pool_size=1) as reader:
         batches = reader.read(filled)
         next(batches)
-    with shell.RangeReader(settings, group="open", pool_size=1, deadline_ms=1_000) as reader:
+    with shell.RangeReader(settings, group="open", pool_size=1, deadline_ms=15_000) as reader:
         assert bodies(reader, filled)
     batches.close()
 
@@ -315,10 +316,8 @@ def test_a_range_of_an_unknown_partition_is_refused_before_any_broker_is_asked(
 
 
 def test_a_wrong_master_address_names_the_address(shell: Shell, by_hand: EmbeddedTubeMQ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     with (
+        reserved_port() as port,
         shell.Metadata(settings_for(f"127.0.0.1:{port}")) as metadata,
         pytest.raises(errors.ConnectError, match=str(port)),
     ):
@@ -362,7 +361,7 @@ def impostor(reply: bytes) -> Iterator[str]:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
-        thread.join(5)
+        thread.join(30)
 
 
 def test_a_peer_that_does_not_speak_tubemq_is_a_protocol_violation(shell: Shell) -> None:
