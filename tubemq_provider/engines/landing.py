@@ -19,7 +19,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.files.objects import is_remote
 from tubemq_provider.files.parquet import fact_from_json
 from tubemq_provider.files.writer import with_pieces
-from tubemq_provider.spark.landing import OPTION, LandingOrder, ManifestRow, TubeMQLandingSource
+from tubemq_provider.spark.landing import OPTION, LandingOrder, LandingSource, ManifestRow
 from tubemq_provider.spark.reports import last_records
 from tubemq_provider.windows.protocols import IngestCounts
 
@@ -43,19 +43,20 @@ def landing_frame(
     storage_file: str | None,
     target_bytes: int | None,
     quarantine: bool,
+    kind: str,
 ) -> DataFrame:
-    """The frame whose collection writes the window. With a target size, as many tasks share the
-    splits as can run at once: small partitions then end in one file."""
+    """The frame whose collection writes the window of a source of `kind`. With a target size, as
+    many tasks share the splits as can run at once: small partitions then end in one file."""
     directory = staging.path
     if not is_remote(directory):
         place = Path(directory) / _DIRECTORY
         place.mkdir(exist_ok=True)
         directory = str(place)
     tasks = spark.sparkContext.defaultParallelism if target_bytes else None
-    order = LandingOrder(directory, storage_file, target_bytes, tasks, quarantine)
-    spark.dataSource.register(TubeMQLandingSource)
+    order = LandingOrder(directory, storage_file, target_bytes, tasks, quarantine, kind)
+    spark.dataSource.register(LandingSource)
     given = {**options, OPTION: order.to_json()}
-    return spark.read.format(TubeMQLandingSource.name()).options(**given).load()
+    return spark.read.format(LandingSource.name()).options(**given).load()
 
 
 def manifest_of(frame: DataFrame) -> list[ManifestRow]:

@@ -1,7 +1,7 @@
 """The engine `session`: runs a plan through Spark in the process of the task itself.
 
 Tasks write Parquet into the staging place that the sink gave, themselves (`landing`) or through
-a frame of `format("tubemq")` and Spark's writer, which a transform needs, and which only knows
+a frame of the source's format and Spark's writer, which a transform needs, and which only knows
 directories (`relay`). Counts come from places
 that know nothing of each other (what tasks read, what was handed to a writer, what the files hold)
 and must agree; the source is never read twice. This engine must not fsync or publish anything: that
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tubemq_client.errors import ConfigError, from_text
 from tubemq_provider.engines.relay import local_twin
@@ -34,18 +34,20 @@ from tubemq_provider.files.locations import LocalLocation
 from tubemq_provider.files.parquet import data_names
 from tubemq_provider.rows.inference import settle
 from tubemq_provider.rows.spec import DecodeSpec
-from tubemq_provider.spark.access import access_file, storage_file
+from tubemq_provider.sources.registry import open_source
+from tubemq_provider.spark.access import storage_file
+from tubemq_provider.spark.formats import format_of
 from tubemq_provider.spark.mends import mend_of
 from tubemq_provider.spark.reports import SplitReport, last_records, load_reports
-from tubemq_provider.spark.session import register, spark_options
 from tubemq_provider.windows.errors import CountMismatch, WindowError
+from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import IngestCounts
+from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from tubemq_client.model import ClientSettings
     from tubemq_provider.windows.plan import WindowPlan
     from tubemq_provider.windows.protocols import Progress, Staging
 
@@ -56,15 +58,19 @@ TaskObserver = Callable[[int, int], None]
 
 _REPORTS = "_reads"
 _CANCEL_AGAIN_S = 0.5
-_OURS = ("masters", "tubemq.masters", "window", "reportDir", "failOnDataLoss", "corruptRecords")
+_OURS = (
+    *("masters", "tubemq.masters", "nameServers", "window"),
+    *("reportDir", "failOnDataLoss", "corruptRecords"),
+)
 _PARQUET = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 
 
 class SessionEngine:
     """Spark in this process: an active session if there is one, else a new local one.
 
-    `master` and `conf` shape a new session. `options` are further options of `format("tubemq")`,
-    such as ``minPartitions``. `transform` gets the frame of the window and returns the one to
+    `settings` are those of a source of `kind`, as `Source.settings` gives them. `master` and `conf`
+    shape a new session. `options` are further options of the kind's format, such as
+    ``minPartitions``. `transform` gets the frame of the window and returns the one to
     write, which must keep the column `partition`. `gap_policy`, `corrupt_records`: as everywhere;
     ``quarantine`` needs landing. `decode` makes typed rows of bodies, in the tasks that read them;
     records that do not decode follow `corrupt_records`.
@@ -81,8 +87,9 @@ class SessionEngine:
 
     def __init__(
         self,
-        settings: ClientSettings,
+        settings: Any,
         *,
+        kind: str = FIRST_SOURCE,
         master: str = "local[2]",
         conf: Mapping[str, str] | None = None,
         options: Mapping[str, str] | None = None,
@@ -94,6 +101,7 @@ class SessionEngine:
         decode: DecodeSpec | None = None,
     ) -> None:
         self._settings = settings
+        self._kind = kind
         self._master = master
         self._conf = dict(conf or {})
         self._options = _checked(options or {})
@@ -223,6 +231,7 @@ class SessionEngine:
                 storage_file=opens,
                 target_bytes=self._target_file_bytes,
                 quarantine=self._quarantine,
+                kind=self._kind,
             )
             progress("frame loaded")
             self._stop_if_cancelled(plan)
@@ -233,8 +242,7 @@ class SessionEngine:
     @contextmanager
     def _reading(self, plan: WindowPlan) -> Iterator[dict[str, str]]:
         """The options of the read; what they must not carry is in a file while the body runs."""
-        with access_file(self._settings) as path:
-            planned = spark_options(self._settings, plan, config_file=path)
+        with format_of(self._kind).reading(self._settings, plan) as planned:
             yield {**self._options, **planned, **self._decoding(plan)}
 
     def _decoding(self, plan: WindowPlan) -> dict[str, str]:
@@ -244,22 +252,23 @@ class SessionEngine:
         return {"decode": settle(self._decode, lambda: self._sample(plan)).to_json()}
 
     def _sample(self, plan: WindowPlan) -> pa.BinaryArray:
-        from tubemq_client.sync import RangeReader
-
-        with RangeReader(
+        source = open_source(
+            self._kind,
             self._settings,
+            identity=plan.cluster,
+            topic=plan.topic,
             group=plan.group,
             filters=plan.filters,
-            slot_seed=plan.hash,
-            corrupt_records="drop",
-            gap_policy="skip",  # the policies hold where the window is read
-        ) as reader:
+        )
+        # The policies hold where the window is read.
+        lenient = Policies.of(corrupt_records="drop", gap_policy="skip")
+        with source, source.open_reader(plan, lenient) as reader:
             return first_bodies(reader, plan)
 
     @contextmanager
     def _job(self, spark: SparkSession, plan: WindowPlan) -> Iterator[None]:
         """Jobs of the body can be found, and cancelled, by the window's id."""
-        description = f"TubeMQ window {plan.window_id} of topic {plan.topic}"
+        description = f"{plan.source} window {plan.window_id} of topic {plan.topic}"
         with (
             job_group(spark, plan.window_id, description),
             self._cancellable(spark, plan),
@@ -295,7 +304,7 @@ class SessionEngine:
             temporary_conf(spark, _PARQUET),
             self._job(spark, plan),
         ):
-            frame = self._transformed(_load(spark, {**options, **reports}))
+            frame = self._transformed(_load(spark, self._kind, {**options, **reports}))
             progress("frame loaded")
             self._stop_if_cancelled(plan)
             frame = frame.observe(written, sf.count(sf.lit(1)).alias("rows"))
@@ -379,17 +388,17 @@ def _checked(options: Mapping[str, str]) -> dict[str, str]:
     return dict(options)
 
 
-def _load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+def _load(spark: SparkSession, kind: str, options: Mapping[str, str]) -> DataFrame:
     """The frame; registers the format where Spark has not found it by itself."""
     from pyspark.errors import AnalysisException
 
     try:
-        return spark.read.format("tubemq").options(**options).load()
+        return spark.read.format(kind).options(**options).load()
     except AnalysisException as error:
         if error.getCondition() != "DATA_SOURCE_NOT_FOUND":
             raise
-    register(spark)
-    return spark.read.format("tubemq").options(**options).load()
+    format_of(kind).register(spark)
+    return spark.read.format(kind).options(**options).load()
 
 
 def _on_local_files(path: str) -> str:

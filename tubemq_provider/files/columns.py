@@ -39,9 +39,14 @@ class Column:
 
 
 class ColumnSet:
-    """Columns in the order of the full schema."""
+    """Columns in the order of the full schema. `place` are those by whose numbers a record is named
+    beside its partition: the offset of its batch, and the broker's number for it. By default a
+    record is a batch of its own, and named by its offset."""
 
-    def __init__(self, columns: Iterable[Column]) -> None:
+    def __init__(
+        self, columns: Iterable[Column], *, place: tuple[str, str] = ("offset", "offset")
+    ) -> None:
+        self.place = place
         self._columns = {column.name: column for column in columns}
 
     def __repr__(self) -> str:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.spec import DecodeSpec
-from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
     from tubemq_provider.ingest.arguments import IngestArguments
@@ -70,6 +69,7 @@ def _session(
     conf = {"spark.ui.showConsoleProgress": "false", **arguments.spark_conf}
     engine = SessionEngine(
         source.settings(),
+        kind=source.space.source,
         master=conf.pop("spark.master", _LOCAL_SPARK),
         conf=conf,
         gap_policy=policies.gap_policy.value,
@@ -84,8 +84,10 @@ def _session(
 
 
 def _in_spark(source: Source) -> bool:
-    """Whether the engine `session` reads such a source."""
-    return source.space.source == FIRST_SOURCE
+    """Whether Spark reads such a source."""
+    from tubemq_provider.spark.formats import format_module
+
+    return format_module(source.space.source) is not None
 
 
 def _auto(

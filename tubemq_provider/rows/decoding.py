@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_provider.files.columns import ColumnSet
-from tubemq_provider.rows.bulk import Decoded
+from tubemq_provider.rows.bulk import Bad, Decoded
 from tubemq_provider.rows.ddl import ddl_of, parse_ddl
 from tubemq_provider.rows.spec import SUBJECT, DecodeSpec
 from tubemq_provider.windows.errors import CountMismatch
@@ -75,10 +75,6 @@ class Rejects:
             self._keep(bad)
 
 
-_IDENTITY = ("partition", "batch_offset", "message_id")
-"""What a bad record is named by."""
-
-
 class RowDecoder:
     """Turns batches of records into batches of rows with `schema`: the columns of records that the
     spec keeps, then the decoded ones.
@@ -101,7 +97,8 @@ class RowDecoder:
                 subject=SUBJECT,
             )
         self.schema = pa.schema([*records.arrow_schema(self._kept), *decoded])
-        needed = {*self._kept, *_IDENTITY, "value"}
+        self._place = records.place
+        needed = {*self._kept, "partition", *self._place, "value"}
         self.read_schema = records.arrow_schema(n for n in records.names if n in needed)
 
     @property
@@ -119,7 +116,7 @@ class RowDecoder:
         decoded = self._body.decode(records)
         _account(records.num_rows, decoded)
         for bad in decoded.bad:
-            rejects(_named(records, bad.index, bad.reason, bad.data))
+            rejects(_named(records, self._place, bad))
         kept = records.select(list(self._kept))
         if len(decoded.origin) != records.num_rows or decoded.bad or decoded.empty:
             kept = kept.take(pa.array(decoded.origin, pa.int64()))
@@ -154,18 +151,19 @@ def _account(count: int, decoded: Decoded) -> None:
         )
 
 
-def _named(records: pa.RecordBatch, index: int, reason: str, data: bytes | None) -> BadRecord:
+def _named(records: pa.RecordBatch, place: tuple[str, str], bad: Bad) -> BadRecord:
     def cell(name: str) -> object:
-        return records.column(name)[index].as_py()
+        return records.column(name)[bad.index].as_py()
 
-    body = cell("value") if data is None else data
+    offset, number = place
+    body = cell("value") if bad.data is None else bad.data
     return BadRecord(
         _Place(str(cell("partition"))),
-        int(str(cell("batch_offset"))),
-        index,
-        int(str(cell("message_id"))),
+        int(str(cell(offset))),
+        0 if offset == number else bad.index,
+        int(str(cell(number))),
         body if isinstance(body, bytes) else b"",
-        reason,
+        bad.reason,
     )
 
 

@@ -1,11 +1,11 @@
 """The landing path: Spark tasks write Parquet themselves and tell the driver what they wrote.
 
-`format("tubemq_land")` reads like `format("tubemq")`, but a task writes its records with pyarrow,
-straight from Arrow batches, to where the files will stay, and yields a row per piece of a file
-instead of the records. Nothing passes through the JVM or the driver. A task that is tried again,
-or runs twice, writes files of another name;
-only files that come back in the manifest are ever used. Internal to the session engine, which
-gives the option `landing` beside those of the source.
+`format("tubemq_land")` reads like the format of a source's kind, but a task writes its records with
+pyarrow, straight from Arrow batches, to where the files will stay, and yields a row per piece of a
+file instead of the records. Nothing passes through the JVM or the driver. A task that is tried
+again, or runs twice, writes files of another name; only files that come back in the manifest are
+ever used. Internal to the session engine, which gives the option `landing` beside those of the
+source.
 """
 
 from __future__ import annotations
@@ -13,35 +13,33 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from tubemq_provider.files.locations import Location, location_at
 from tubemq_provider.files.parquet import fact_to_json
 from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, CorruptFile
 from tubemq_provider.files.writer import FilePiece, StagedWriter
 from tubemq_provider.rows.decoding import Rejects, RowDecoder
-from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.spark.access import storage_from
-from tubemq_provider.spark.options import parse_options
+from tubemq_provider.spark.formats import format_of
+from tubemq_provider.spark.reading import BatchReader, SplitPartition, decoder_of
 from tubemq_provider.spark.reports import report_read
-from tubemq_provider.spark.source import SplitPartition, TubeMQBatchReader, decoder_of
+from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from tubemq_client.sync import RangeReader
-    from tubemq_provider.spark.options import ReadOptions
-    from tubemq_provider.spark.planning import PlannedRead
+    from tubemq_provider.files.columns import ColumnSet
     from tubemq_provider.spark.splits import Split
     from tubemq_provider.windows.facts import FileFact
 
-__all__ = ["OPTION", "LandingOrder", "ManifestRow", "TubeMQLandingSource"]
+__all__ = ["OPTION", "LandingOrder", "LandingSource", "ManifestRow"]
 
 OPTION = "landing"
 """The option that holds a `LandingOrder` as JSON."""
@@ -51,14 +49,15 @@ OPTION = "landing"
 class LandingOrder:
     """What tasks are told: a directory that exists and that all share, or a prefix of an object
     store (and the file on the driver's host that has what opens it); the size of files (bytes,
-    None: a file per split), how many tasks may share the splits, and whether corrupt records are
-    set aside."""
+    None: a file per split), how many tasks may share the splits, whether corrupt records are
+    set aside, and the kind of source that is read."""
 
     directory: str
     storage_file: str | None = None
     target_bytes: int | None = None
     tasks: int | None = None
     quarantine: bool = False
+    kind: str = FIRST_SOURCE
 
     def to_json(self) -> str:
         """The option's value."""
@@ -97,8 +96,8 @@ class LandingPartition(InputPartition):
         self.splits = splits
 
 
-class TubeMQLandingSource(DataSource):
-    """`format("tubemq_land")`. Options: those of ``tubemq``, and `landing`."""
+class LandingSource(DataSource):
+    """`format("tubemq_land")`. Options: those of the kind's own format, and `landing`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -117,33 +116,26 @@ class TubeMQLandingSource(DataSource):
 
     def reader(self, schema: StructType) -> LandingReader:
         """Plans and writes."""
-        from tubemq_provider.spark.planning import plan_read
-
-        options = parse_options(self._given)
-        planned = plan_read(options, options.settings())
         order = self._order
         opens = {} if order.storage_file is None else storage_from(order.storage_file)
-        return LandingReader(options, planned, schema, order, opens)
+        return LandingReader(format_of(order.kind).batch_reader(self._given, schema), order, opens)
 
 
-class LandingReader(TubeMQBatchReader):
-    """Splits as `TubeMQBatchReader` plans them; tasks write files and yield manifest rows."""
+class LandingReader(DataSourceReader):
+    """Splits as the kind's own reader plans them; tasks write files and yield manifest rows."""
 
     def __init__(
-        self,
-        options: ReadOptions,
-        planned: PlannedRead,
-        schema: StructType,
-        order: LandingOrder,
-        storage: Mapping[str, str],
+        self, reader: BatchReader[Any], order: LandingOrder, storage: Mapping[str, str]
     ) -> None:
-        super().__init__(options, planned, schema)
+        self._reader = reader
+        self._options = reader.options
         self._order = order
         self._storage = dict(storage)
 
     def partitions(self) -> list[InputPartition]:
         """A task per split, or as many as ordered, with splits dealt out longest first."""
-        splits = [item for item in super().partitions() if isinstance(item, SplitPartition)]
+        planned = self._reader.partitions()
+        splits = [item for item in planned if isinstance(item, SplitPartition)]
         count = min(len(splits), self._order.tasks or len(splits))
         loads: list[list[SplitPartition]] = [[] for _ in range(count)]
         sizes = [0] * count
@@ -151,7 +143,7 @@ class LandingReader(TubeMQBatchReader):
             lightest = sizes.index(min(sizes))
             loads[lightest].append(item)
             sizes[lightest] += item.split.range.entries
-        return [LandingPartition(tuple(load)) for load in loads] or super().partitions()
+        return [LandingPartition(tuple(load)) for load in loads] or planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Write the files of one task; yields its manifest when all of them are closed."""
@@ -163,11 +155,12 @@ class LandingReader(TubeMQBatchReader):
         import pyarrow as pa
 
         location, stem = location_at(self._order.directory, self._storage), f"part-{_attempt()}"
-        decoder = decoder_of(self._options)
-        schema = RECORDS.arrow_schema(self._options.columns) if decoder is None else decoder.schema
+        columns = self._reader.COLUMNS
+        decoder = decoder_of(self._options, columns)
+        schema = columns.arrow_schema(self._options.columns) if decoder is None else decoder.schema
         rows: list[ManifestRow] = []
         with StagedWriter(
-            location, stem, schema, target_bytes=self._order.target_bytes, columns=RECORDS
+            location, stem, schema, target_bytes=self._order.target_bytes, columns=columns
         ) as writer:
             for item in splits:
                 aside = f"{CORRUPT}/{stem}-{item.split.index}{CORRUPT_SUFFIX}"
@@ -188,11 +181,11 @@ class LandingReader(TubeMQBatchReader):
         corrupt, known, range_ = CorruptFile(), len(writer.pieces), item.split.range
         policy = "quarantine" if self._order.quarantine else self._options.corrupt_records
         rejects = Rejects(policy, corrupt.add)
-        made = RowsOfRange(decoder, rejects, self._options.columns)
+        made = RowsOfRange(decoder, rejects, self._reader.COLUMNS, self._options.columns)
         with ExitStack() as stack:
             stack.enter_context(corrupt.into(location, aside))
             reader = stack.enter_context(self._quarantining(item, corrupt))
-            batches = stack.enter_context(closing(reader.read(range_)))  # type: ignore[type-var]
+            batches = stack.enter_context(closing(reader.read(range_)))
             writer.begin_range(range_)
             for batch in batches:
                 writer.add(made.of(batch), batch.nbytes, batch.start)
@@ -201,10 +194,12 @@ class LandingReader(TubeMQBatchReader):
         told = _Told(made.read, rejects.count, aside if len(corrupt) else "")
         return _rows(writer.pieces[known:], item.split, reader, told)
 
-    def _quarantining(self, item: SplitPartition, corrupt: CorruptFile) -> RangeReader:
+    def _quarantining(
+        self, item: SplitPartition, corrupt: CorruptFile
+    ) -> AbstractContextManager[Any]:
         if not self._order.quarantine:
-            return self.open_reader(item)
-        return self.open_reader(item, corrupt_records="quarantine", quarantine=corrupt.add)
+            return self._reader.open_reader(item)
+        return self._reader.open_reader(item, corrupt_records="quarantine", quarantine=corrupt.add)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +215,16 @@ class RowsOfRange:
     """Arrow rows of fetched batches, and how many records they were made of."""
 
     def __init__(
-        self, decoder: RowDecoder | None, rejects: Rejects, columns: Sequence[str]
+        self,
+        decoder: RowDecoder | None,
+        rejects: Rejects,
+        records: ColumnSet,
+        columns: Sequence[str],
     ) -> None:
         self.read = 0
         self._decoder = decoder
         self._rejects = rejects
-        self._schema = RECORDS.arrow_schema(columns) if decoder is None else decoder.read_schema
+        self._schema = records.arrow_schema(columns) if decoder is None else decoder.read_schema
 
     def of(self, batch: Any) -> pa.RecordBatch:
         """The rows of `batch`."""
@@ -234,9 +233,7 @@ class RowsOfRange:
         return records if self._decoder is None else self._decoder.rows(records, self._rejects)
 
 
-def _rows(
-    pieces: Sequence[FilePiece], split: Split, reader: RangeReader, told: _Told
-) -> list[ManifestRow]:
+def _rows(pieces: Sequence[FilePiece], split: Split, reader: Any, told: _Told) -> list[ManifestRow]:
     gaps = json.dumps([[gap.start, gap.end] for gap in reader.stats.gaps])
     found = [ManifestRow(**asdict(piece)) for piece in pieces]
     anchor = json.dumps(reader.stats.last.get(split.range.partition.key, ()))

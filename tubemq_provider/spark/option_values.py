@@ -1,6 +1,7 @@
 """Typed access to option strings that collects problems instead of stopping at the first.
 
-Knows names, aliases, defaults and value shapes; knows nothing of what an option is for. A value
+Knows names, aliases, defaults and value shapes; of what options are for only `decode`, which
+every kind of source has. A value
 that is wrong is reported in `problems` and replaced by something harmless, so that checking can go
 on. Used by the modules that say what the options of reads and writes are.
 """
@@ -8,13 +9,17 @@ on. Used by the modules that say what the options of reads and writes are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.rows.spec import DecodeSpec
 
 if TYPE_CHECKING:
     from tubemq_client.model import Address
 
-__all__ = ["Option", "OptionValues"]
+__all__ = ["Option", "OptionValues", "decode_option"]
 
 _TRUE = ("true", "1", "yes")
 _FALSE = ("false", "0", "no")
@@ -141,6 +146,22 @@ class OptionValues:
         if close:
             return f"{key}: unknown option; did you mean {self._names[close[0]]!r}?"
         return f"{key}: unknown option; known are {', '.join(sorted(self._defaults))}"
+
+
+def decode_option(values: OptionValues, columns: tuple[str, ...]) -> DecodeSpec | None:
+    """What the option `decode` says; without columns of its own it keeps those of `columns` but the
+    body."""
+    text = values.text("decode")
+    if text is None:
+        return None
+    try:
+        spec = DecodeSpec.parse(text)
+    except ConfigError as error:
+        values.problems.extend(f"decode: {problem}" for problem in error.problems)
+        return None
+    if spec.columns is not None:
+        return spec
+    return replace(spec, columns=tuple(name for name in columns if name != "value"))
 
 
 def _listing(words: Iterable[str]) -> str:

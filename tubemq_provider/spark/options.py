@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tubemq_client.errors import ConfigError
@@ -28,7 +28,7 @@ from tubemq_provider.spark.offsets_json import (
     parse_instants,
     reversed_bounds,
 )
-from tubemq_provider.spark.option_values import Option, OptionValues
+from tubemq_provider.spark.option_values import Option, OptionValues, decode_option
 from tubemq_provider.spark.topics import TopicChoice, choose_topics
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
         end=end,
         late_start=values.choice("startingOffsetsByTimestampStrategy", ("error", LATEST)),
         columns=columns,
-        decode=_decode(values, columns),
+        decode=decode_option(values, columns),
         min_partitions=values.integer("minPartitions", low=1, high=100_000),
         max_entries=values.number("maxOffsetsPerPartition", low=1),
         max_per_trigger=values.integer("maxOffsetsPerTrigger", low=1),
@@ -253,21 +253,6 @@ def _columns(values: OptionValues) -> tuple[str, ...]:
     if "attributes" in named:
         values.problems.append("columns: names 'attributes', but includeAttributes is false")
     return named or tuple(name for name in RECORDS.names if name != "attributes")
-
-
-def _decode(values: OptionValues, columns: tuple[str, ...]) -> DecodeSpec | None:
-    """What the option says; without columns of its own it keeps those of `columns` but the body."""
-    text = values.text("decode")
-    if text is None:
-        return None
-    try:
-        spec = DecodeSpec.parse(text)
-    except ConfigError as error:
-        values.problems.extend(f"decode: {problem}" for problem in error.problems)
-        return None
-    if spec.columns is not None:
-        return spec
-    return replace(spec, columns=tuple(name for name in columns if name != "value"))
 
 
 def _from(

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
 
 from rocketmq_client.model import Address, ClientSettings, Queue, QueueRange, address_text
 from tubemq_client.errors import ConfigError
@@ -22,17 +22,24 @@ from tubemq_provider.sources.rocketmq.columns import COLUMNS
 from tubemq_provider.sources.rocketmq.reading import QueueReader
 from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.spark.access import secret_file
-from tubemq_provider.spark.option_values import Option, OptionValues
-from tubemq_provider.spark.splits import Split, split_ranges
+from tubemq_provider.spark.option_values import Option, OptionValues, decode_option
+from tubemq_provider.spark.reading import BatchReader, SplitPartition, decoder_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from tubemq_provider.rows.spec import DecodeSpec
     from tubemq_provider.windows.plan import WindowPlan
 
-__all__ = ["FORMAT", "RocketMQBatchReader", "RocketMQDataSource", "reading", "register"]
+__all__ = [
+    "FORMAT",
+    "RocketMQBatchReader",
+    "RocketMQDataSource",
+    "batch_reader",
+    "reading",
+    "register",
+]
 
 FORMAT = "rocketmq"
 SUBJECT = 'options of format("rocketmq")'
@@ -47,6 +54,7 @@ OPTIONS = (
     Option("endingOffsets", (), "stable"),
     Option("tags", ("filters",)),
     Option("columns"),
+    Option("decode"),
     Option("minPartitions"),
     Option("maxOffsetsPerPartition", ("maxRecordsPerPartition",), "500000"),
     Option("pullsInFlight", (), "4"),
@@ -73,6 +81,8 @@ class _Read:
     group: str
     tags: tuple[str, ...]
     columns: tuple[str, ...]
+    decode: DecodeSpec | None
+    corrupt_records: str
     window: str | None
     start: str
     end: str
@@ -83,10 +93,13 @@ class _Read:
     reader: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class _SplitPartition(InputPartition):
-    split: Split
-    broker: Address
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A frozen read: its ranges, where their brokers are, and the settings it was planned with."""
+
+    ranges: tuple[QueueRange, ...]
+    brokers: Mapping[str, Address]
+    settings: ClientSettings
 
 
 class RocketMQDataSource(DataSource):
@@ -95,8 +108,7 @@ class RocketMQDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._read, self._settings = _parse(options)
-        self._ranges: tuple[QueueRange, ...] | None = None
-        self._brokers: dict[str, Address] = {}
+        self._planned: _Planned | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -105,82 +117,64 @@ class RocketMQDataSource(DataSource):
 
     def schema(self) -> str:
         """The selected columns; freezes the ranges."""
-        self._plan()
-        return COLUMNS.ddl(self._read.columns)
+        self.planned()
+        decoder = decoder_of(self._read, COLUMNS)
+        return COLUMNS.ddl(self._read.columns) if decoder is None else decoder.ddl
 
     def reader(self, schema: StructType) -> RocketMQBatchReader:
         """A reader of `schema`, which may be any subset of the columns in any order."""
         from tubemq_provider.spark.rows import check_schema
 
-        check_schema(schema, COLUMNS.ddl())
-        return RocketMQBatchReader(self._read, self._settings, self._plan(), self._brokers, schema)
+        decoder = decoder_of(self._read, COLUMNS)
+        check_schema(schema, COLUMNS.ddl() if decoder is None else decoder.ddl, FORMAT)
+        return RocketMQBatchReader(self._read, self.planned(), schema)
 
-    def _plan(self) -> tuple[QueueRange, ...]:
-        if self._ranges is None:
-            from rocketmq_client.sync import Metadata
-
-            with Metadata(self._settings) as metadata:
-                route = metadata.topic(self._read.topic)
-                self._brokers = dict(route.masters())
-                self._ranges = _ranges(self._read, metadata, route)
-        return self._ranges
+    def planned(self) -> _Planned:
+        """The frozen ranges, resolved at the brokers on first use."""
+        if self._planned is None:
+            self._planned = _plan(self._read, self._settings)
+        return self._planned
 
 
-class RocketMQBatchReader(DataSourceReader):
+class RocketMQBatchReader(BatchReader[_Read]):
     """Plans splits on the driver and reads them in tasks."""
 
-    def __init__(
-        self,
-        read: _Read,
-        settings: ClientSettings,
-        ranges: tuple[QueueRange, ...],
-        brokers: Mapping[str, Address],
-        schema: StructType,
-    ) -> None:
-        self._read, self._settings = read, settings
-        self._ranges, self._brokers = ranges, dict(brokers)
-        self._schema = schema
+    COLUMNS = COLUMNS
 
-    def partitions(self) -> list[InputPartition]:
-        """One partition per split, longest first; one that reads nothing if there is nothing."""
-        splits = split_ranges(
-            self._ranges,
-            max_entries=self._read.max_entries,
-            min_partitions=self._read.min_partitions,
-        )
-        found = [_SplitPartition(s, self._brokers[s.range.queue.broker]) for s in splits]
-        return list(found) or [InputPartition(None)]
+    def __init__(self, read: _Read, planned: _Planned, schema: StructType) -> None:
+        super().__init__(read, schema)
+        self._planned = planned
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one split."""
-        if not isinstance(partition, _SplitPartition):
-            return iter(())
-        return self._records(partition)
+    @property
+    def planned_ranges(self) -> tuple[QueueRange, ...]:
+        """The ranges that every action on the frame reads."""
+        return self._planned.ranges
 
-    def _records(self, partition: _SplitPartition) -> Iterator[pa.RecordBatch]:
-        from tubemq_provider.spark.reports import report_read
-        from tubemq_provider.spark.rows import arrow_batches, arrow_schema
+    def broker_of(self, range_: QueueRange) -> Address:
+        """Where the range's queue is served."""
+        return self._planned.brokers[range_.queue.broker]
 
-        split, read, rows = partition.split, self._read, 0
-        schema = arrow_schema(self._schema)
-        with QueueReader(
-            self._settings,
+    def open_reader(self, item: SplitPartition, **policy: Any) -> QueueReader:
+        """The reader of one split; `policy` replaces what the options say. Close it."""
+        read = self._options
+        return QueueReader(
+            self._planned.settings,
             read.group,
             tags=read.tags,
-            brokers={split.range.queue.broker: partition.broker},
-            **read.reader,
-        ) as reader:
-            with closing(reader.read(split.range)) as batches:  # type: ignore[type-var]
-                converted = (batch.to_arrow(schema) for batch in batches)
-                for batch in arrow_batches(converted, read.batch_bytes):
-                    rows += batch.num_rows
-                    yield batch
-            report_read(split, reader.stats, read.report_dir, rows=rows)
+            brokers={item.split.range.queue.broker: item.broker},
+            **{"corrupt_records": read.corrupt_records, **read.reader, **policy},
+        )
 
 
 def register(spark: SparkSession) -> None:
     """Make `format("rocketmq")` known to a session that did not find it by itself."""
     spark.dataSource.register(RocketMQDataSource)
+
+
+def batch_reader(options: Mapping[str, str], schema: Any = None) -> RocketMQBatchReader:
+    """A planned reader; asks a name server where brokers are."""
+    read, settings = _parse(options)
+    return RocketMQBatchReader(read, _plan(read, settings), schema)
 
 
 @contextmanager
@@ -219,15 +213,17 @@ def _parse(given: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
     fails = values.flag("failOnDataLoss")
     reader = {
         "gap_policy": "fail" if fails else "skip",
-        "corrupt_records": values.choice("corruptRecords", ("fail", "drop")),
         "deadline_ms": values.number("readTimeoutMs", low=1_000),
         "in_flight": values.number("pullsInFlight", low=1, high=64),
     }
+    columns = values.choices("columns", COLUMNS.names) or COLUMNS.names
     read = _Read(
         topic,
         group,
         plan.filters if plan else tuple(values.words("tags")),
-        values.choices("columns", COLUMNS.names) or COLUMNS.names,
+        columns,
+        decode_option(values, columns),
+        values.choice("corruptRecords", ("fail", "drop")),
         values.text("window"),
         values.value("startingOffsets"),
         values.value("endingOffsets"),
@@ -283,6 +279,14 @@ def _settings(
     names = ";".join(map(address_text, servers))
     found = ClientConfig.parse({**given, "name_servers": names, "rpc_timeout_ms": timeout_ms})
     return found.settings()
+
+
+def _plan(read: _Read, settings: ClientSettings) -> _Planned:
+    from rocketmq_client.sync import Metadata
+
+    with Metadata(settings) as metadata:
+        route = metadata.topic(read.topic)
+        return _Planned(_ranges(read, metadata, route), dict(route.masters()), settings)
 
 
 def _ranges(read: _Read, metadata: Any, route: Any) -> tuple[QueueRange, ...]:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.rows.ddl import parse_ddl
 from tubemq_provider.rows.decoding import Rejects, RowDecoder
-from tubemq_provider.sources.tubemq.columns import RECORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,15 +29,14 @@ class Batch(Protocol):
         """The records with exactly `schema`."""
 
 
-def check_schema(schema: StructType, decoded: str | None = None) -> None:
-    """Raises `ConfigError` unless `schema` is a subset of the columns, in any order; `decoded` are
-    those of typed rows, as Spark SQL writes them.
+def check_schema(schema: StructType, known: str, name: str) -> None:
+    """Raises `ConfigError` unless `schema` is a subset, in any order, of the columns `known` of the
+    format `name`, which are written as Spark SQL does.
 
     A user who names fewer columns saves building the others. Types must be the source's own, and
     columns nullable: Spark would not convert or check anything.
     """
     problems = [] if schema.fields else ["the schema has no column"]
-    known = RECORDS.ddl() if decoded is None else decoded
     types = {item.name: item.dataType.simpleString() for item in _struct(known).fields}
     for field in schema.fields:
         expected = types.get(field.name)
@@ -54,7 +52,7 @@ def check_schema(schema: StructType, decoded: str | None = None) -> None:
     if len(set(schema.names)) != len(schema.names):
         problems.append("a column is named twice")
     if problems:
-        raise ConfigError(problems, subject='schema of format("tubemq")')
+        raise ConfigError(problems, subject=f'schema of format("{name}")')
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

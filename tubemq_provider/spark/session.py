@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_client.model import address_text
 from tubemq_provider.spark.access import needs_access
+from tubemq_provider.spark.formats import executor_rooms, format_module
 from tubemq_provider.spark.options import parse_options
+from tubemq_provider.windows.spaces import FIRST_SOURCE, SOURCES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,12 +45,7 @@ _LEFT_OUT = (
     *("notifications.py", "plugins.py"),
     *("windows/planning/", "windows/run/", "windows/time/", "windows/coverage.py"),
     *("sources/registry.py", "sources/topic.py", "sources/tubemq/source.py"),
-    *(
-        "sources/tubemq/history.py",
-        "sources/tubemq/message_time.py",
-        "sources/rocketmq/",
-        "spark/rocketmq.py",
-    ),
+    *("sources/tubemq/history.py", "sources/tubemq/message_time.py"),
 )
 """What a task never imports: how windows are planned and run."""
 _FROZEN = (
@@ -113,15 +110,16 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(TubeMQDataSource)
 
 
-def spark_artifacts(directory: str | Path | None = None) -> Path:
-    """A zip of what the source needs, for ``--py-files`` or ``addArtifacts(…, pyfile=True)``.
+def spark_artifacts(directory: str | Path | None = None, *, kind: str = FIRST_SOURCE) -> Path:
+    """A zip of what reading a source of `kind` needs, for ``--py-files`` or ``addArtifacts(…,
+    pyfile=True)``; a kind of another distribution has to be installed besides.
 
     Executors need protobuf and pyarrow installed besides; call `register` after adding it. The name
     carries a hash of the content; an existing file is reused if it has that content and only this
     user, or root, can change it, else replaced. A wheel would not do: Spark does not put wheels on
     the path. Raises `ConfigError` if `directory` does not let it be replaced.
     """
-    files = dict(_sources())
+    files = dict(_sources(kind))
     digest = hashlib.sha256()
     for name, data in files.items():
         digest.update(f"{name}\0{len(data)}\0".encode() + data)
@@ -164,8 +162,9 @@ def _put(target: Path, content: bytes) -> None:
         ) from error
 
 
-def _sources() -> Iterator[tuple[str, bytes]]:
-    for package, rooms in _ROOMS.items():
+def _sources(kind: str) -> Iterator[tuple[str, bytes]]:
+    left_out = (*_LEFT_OUT, *_of_others(kind))
+    for package, rooms in {**_ROOMS, **executor_rooms(kind)}.items():
         spec = find_spec(package)
         places = spec.submodule_search_locations if spec is not None else None
         if not places:
@@ -174,8 +173,19 @@ def _sources() -> Iterator[tuple[str, bytes]]:
         modules = [*root.glob("*.py")]
         modules += [path for room in rooms for path in (root / room).rglob("*.py")]
         for path in sorted(modules):
-            if not path.relative_to(root).as_posix().startswith(_LEFT_OUT):
+            if not path.relative_to(root).as_posix().startswith(left_out):
                 yield str(path.relative_to(root.parent)), path.read_bytes()
+
+
+def _of_others(kind: str) -> Iterator[str]:
+    """What planning with the kind needs, and all of the kinds that are not read."""
+    for name, package in SOURCES.items():
+        place = f"sources/{package.rpartition('.')[2]}/"
+        if name == kind:
+            yield f"{place}source.py"
+        elif name != FIRST_SOURCE:
+            yield place
+            yield f"spark/{(format_module(name) or '').rpartition('.')[2]}.py"
 
 
 def _zip(files: Mapping[str, bytes]) -> bytes:

@@ -13,20 +13,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
 
 from tubemq_client.errors import ConfigError, DataLoss
-from tubemq_provider.rows.decoding import Rejects, RowDecoder
 from tubemq_provider.sources.tubemq.brokers import broker_of, by_number
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.spark.options import parse_options
+from tubemq_provider.spark.reading import (
+    BatchReader,
+    EmptyPartition,
+    SplitPartition,
+    decoder_of,
+)
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from pyspark.sql import SparkSession
     from pyspark.sql.datasource import (
         DataSourceStreamReader,
         DataSourceStreamWriter,
@@ -34,11 +38,11 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from tubemq_client.model import BrokerNode, OffsetRange
+    from tubemq_client.model import BrokerNode, ClientSettings, OffsetRange
     from tubemq_client.sync import RangeReader
     from tubemq_provider.spark.options import ReadOptions
     from tubemq_provider.spark.planning import PlannedRead
-    from tubemq_provider.spark.splits import Split
+    from tubemq_provider.windows.plan import WindowPlan
 
 log = logging.getLogger(__name__)
 
@@ -47,28 +51,10 @@ __all__ = [
     "SplitPartition",
     "TubeMQBatchReader",
     "TubeMQDataSource",
-    "decoder_of",
+    "batch_reader",
+    "reading",
+    "register",
 ]
-
-
-def decoder_of(options: ReadOptions) -> RowDecoder | None:
-    """What makes typed rows, if the options say so."""
-    return None if options.decode is None else RowDecoder(options.decode, RECORDS)
-
-
-@dataclass(frozen=True)
-class SplitPartition(InputPartition):
-    """What one task reads: a sub-range, the broker that has it, and its place in the read."""
-
-    split: Split
-    broker: BrokerNode
-
-
-class EmptyPartition(InputPartition):
-    """Stands for a window without offsets: Spark calls `read` even when nothing is to be read."""
-
-    def __init__(self) -> None:
-        super().__init__(None)
 
 
 class TubeMQDataSource(DataSource):
@@ -95,7 +81,7 @@ class TubeMQDataSource(DataSource):
             raise self._refused()
         if self._refusal is None:
             self._freeze(options)
-        decoder = decoder_of(options)
+        decoder = decoder_of(options, RECORDS)
         return RECORDS.ddl(options.columns) if decoder is None else decoder.ddl
 
     def reader(self, schema: StructType) -> TubeMQBatchReader:
@@ -107,8 +93,8 @@ class TubeMQDataSource(DataSource):
             raise self._refused()
         if options.max_per_trigger is not None:
             log.warning("maxOffsetsPerTrigger is for streams; this batch read ignores it")
-        decoder = decoder_of(options)
-        check_schema(schema, None if decoder is None else decoder.ddl)
+        decoder = decoder_of(options, RECORDS)
+        check_schema(schema, RECORDS.ddl() if decoder is None else decoder.ddl, self.name())
         return TubeMQBatchReader(options, self.planned(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -122,8 +108,8 @@ class TubeMQDataSource(DataSource):
                 "readStream needs PySpark 4.2 or newer, for limits of batches", subject="Spark"
             ) from error
         options = parse_options(self.options, streaming=True)
-        decoder = decoder_of(options)
-        check_schema(schema, None if decoder is None else decoder.ddl)
+        decoder = decoder_of(options, RECORDS)
+        check_schema(schema, RECORDS.ddl() if decoder is None else decoder.ddl, self.name())
         return TubeMQStreamReader(options, options.settings(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -184,59 +170,29 @@ def _read_options(given: Mapping[str, str]) -> tuple[ReadOptions | None, ConfigE
     return None, refusal
 
 
-class TubeMQBatchReader(DataSourceReader):
+class TubeMQBatchReader(BatchReader["ReadOptions"]):
     """Plans splits on the driver and reads them in tasks.
 
     Made on the driver; tasks get it pickled, with the settings as they were there.
     """
 
+    COLUMNS = RECORDS
+
     def __init__(self, options: ReadOptions, planned: PlannedRead, schema: StructType) -> None:
-        self._options = options
+        super().__init__(options, schema)
         self._settings = planned.settings
         self._planned = planned
-        self._schema = schema
 
     @property
     def planned_ranges(self) -> tuple[OffsetRange, ...]:
         """The ranges that every action on the frame reads."""
         return self._planned.ranges
 
-    def partitions(self) -> list[InputPartition]:
-        """One partition per split, longest first; an `EmptyPartition` if there is nothing."""
-        from tubemq_provider.spark.splits import split_ranges
+    def broker_of(self, range_: OffsetRange) -> BrokerNode:
+        """Where the range's partition is served."""
+        return broker_of(self._planned.brokers, range_.partition)
 
-        splits = split_ranges(
-            self._planned.ranges,
-            max_entries=self._options.max_entries,
-            min_partitions=self._options.min_partitions,
-        )
-        brokers = self._planned.brokers
-        found = [SplitPartition(s, broker_of(brokers, s.range.partition)) for s in splits]
-        return list(found) or [EmptyPartition()]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one split. Spark's own placeholder for "no partitions" reads as empty."""
-        if not isinstance(partition, SplitPartition):
-            return iter(())
-        return self._read(partition)
-
-    def _read(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
-        from tubemq_provider.spark.reports import report_read
-        from tubemq_provider.spark.rows import arrow_batches, arrow_schema, typed_batches
-
-        options, split = self._options, partition.split
-        schema, decoder = arrow_schema(self._schema), decoder_of(options)
-        rejects, rows = Rejects(options.corrupt_records), 0
-        with self.open_reader(partition) as reader:
-            # Closing early (`limit`, a failed task) must reach the reader: it gives up its lease.
-            with closing(reader.read(split.range)) as batches:  # type: ignore[type-var]
-                typed = typed_batches(batches, schema, decoder, rejects)
-                for batch in arrow_batches(typed, options.batch_bytes):
-                    rows += batch.num_rows
-                    yield batch
-            report_read(split, reader.stats, options.report_dir, rows=rows, bad=rejects.count)
-
-    def open_reader(self, partition: SplitPartition, **policy: Any) -> RangeReader:
+    def open_reader(self, item: SplitPartition, **policy: Any) -> RangeReader:
         """The reader of one split; `policy` replaces what the options say. Close it."""
         from tubemq_client.sync import RangeReader
 
@@ -249,10 +205,33 @@ class TubeMQBatchReader(DataSourceReader):
             self._settings,
             group=options.group,
             filters=options.filters,
-            brokers=by_number(partition.broker),
+            brokers=by_number(item.broker),
             pool_size=options.pool_size,
-            slot_seed=f"{self._planned.seed}/{partition.split.index}",
+            slot_seed=f"{self._planned.seed}/{item.split.index}",
             gap_policy=options.gap_policy,
             deadline_ms=options.read_timeout_ms,
             **given,
         )
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("tubemq")` known to a session that did not find it by itself."""
+    spark.dataSource.register(TubeMQDataSource)
+
+
+@contextmanager
+def reading(settings: ClientSettings, plan: WindowPlan) -> Iterator[dict[str, str]]:
+    """The options that read exactly `plan`. Users and TLS stand in a file while the body runs."""
+    from tubemq_provider.spark.access import access_file
+    from tubemq_provider.spark.session import spark_options
+
+    with access_file(settings) as path:
+        yield spark_options(settings, plan, config_file=path)
+
+
+def batch_reader(options: Mapping[str, str], schema: Any = None) -> TubeMQBatchReader:
+    """A planned reader; asks the master where brokers are."""
+    from tubemq_provider.spark.planning import plan_read
+
+    parsed = parse_options(options)
+    return TubeMQBatchReader(parsed, plan_read(parsed, parsed.settings()), schema)

@@ -137,6 +137,7 @@ def test_a_large_window_stays_inline_where_spark_does_not_read_it(
     mq, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AutoEngine.__init__, "__kwdefaults__", {"inline_up_to": 0})
+    monkeypatch.delattr("tubemq_provider.sources.rocketmq.SPARK")
     produce(mq, 5)
     task = operator(tmp_path, initial_position="earliest", engine="auto")
     assert run(task, {}, "r1")["total"] == 5

@@ -29,8 +29,8 @@ from tubemq_provider.engines.session import SessionEngine  # noqa: E402
 from tubemq_provider.spark.landing import (  # noqa: E402
     OPTION,
     LandingOrder,
+    LandingSource,
     ManifestRow,
-    TubeMQLandingSource,
 )
 from tubemq_provider.spark.session import spark_options  # noqa: E402
 
@@ -53,7 +53,7 @@ class Job:
         if parts := order.pop("min_partitions", None):
             options["minPartitions"] = str(parts)
         told = LandingOrder(str(Path(staging.path) / "_landing"), **order)
-        source = TubeMQLandingSource({**options, OPTION: told.to_json()})
+        source = LandingSource({**options, OPTION: told.to_json()})
         self.reader = source.reader(None)  # type: ignore[arg-type]
         self.tasks = self.reader.partitions()
 

@@ -10,8 +10,13 @@ import pytest
 
 from tubemq_provider.spark.session import spark_artifacts
 
-OURS = ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
+OURS = (
+    *("tubemq_client", "rocketmq_client", "tubemq_provider"),
+    *("pyspark_tubemq", "pyspark_rocketmq"),
+)
 LARGEST = 450 * 1024
+LARGER = 520 * 1024
+"""With what a second kind of source brings."""
 IMPORT_ALL = """
 import sys, zipfile
 zipped = sys.argv[1]
@@ -23,9 +28,14 @@ for name in zipfile.ZipFile(zipped).namelist():
 """
 
 
+@pytest.fixture(scope="module", params=["tubemq", "rocketmq"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def zipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return spark_artifacts(tmp_path_factory.mktemp("zip"))
+def zipped(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return spark_artifacts(tmp_path_factory.mktemp("zip"), kind=kind)
 
 
 def imported(source: str) -> set[str]:
@@ -39,8 +49,10 @@ def imported(source: str) -> set[str]:
     return {name for name in found if name.partition(".")[0] in OURS}
 
 
-def test_the_zip_is_small(zipped: Path) -> None:
-    assert zipped.stat().st_size <= LARGEST
+def test_the_zip_is_small(zipped: Path, kind: str) -> None:
+    names = zipfile.ZipFile(zipped).namelist()
+    assert zipped.stat().st_size <= (LARGEST if kind == "tubemq" else LARGER)
+    assert any("rocketmq" in name for name in names) is (kind == "rocketmq")
 
 
 def test_every_module_of_the_zip_can_be_imported_from_it_alone(zipped: Path) -> None:
@@ -63,7 +75,10 @@ def test_what_the_source_imports_late_is_in_the_zip_too(zipped: Path) -> None:
         name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name
         for name in archive.namelist()
     }
-    rooms = ("tubemq_provider.spark", "tubemq_provider.files", "pyspark_tubemq")
+    rooms = (
+        *("tubemq_provider.spark", "tubemq_provider.files"),
+        *("pyspark_tubemq", "pyspark_rocketmq"),
+    )
     missing = {
         module: sorted(imported(archive.read(name).decode()) - modules.keys())
         for module, name in modules.items()

@@ -4,3 +4,10 @@
 planning and engines ask. Only here, and in the client, may code know an index entry's size, a store
 or a broker's number.
 """
+
+from typing import Final
+
+__all__ = ["SPARK"]
+
+SPARK: Final = "tubemq_provider.spark.source"
+"""Its half in Spark; see `spark.formats`."""

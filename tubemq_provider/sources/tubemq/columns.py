@@ -26,7 +26,8 @@ RECORDS: Final = ColumnSet(
             repeating=("attributes.key_value.key", "attributes.key_value.value"),
         ),
         Column("value", "binary"),
-    )
+    ),
+    place=("batch_offset", "message_id"),
 )
 """What a TubeMQ record consists of: the names are those that the client's batches fill."""
 

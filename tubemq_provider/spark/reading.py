@@ -1,0 +1,146 @@
+"""What batch readers of every kind of source do alike: splits on the driver, Arrow in tasks.
+
+A kind's reader says what its ranges are, where they are served and how one is read; cutting them,
+decoding, joining batches and reporting are here. Spark pickles readers, so nothing holds a
+connection, and pyarrow is imported where it is used. This module must not name a kind of source.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from tubemq_provider.files.columns import ColumnSet
+from tubemq_provider.rows.decoding import Rejects, RowDecoder
+from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.spark.splits import Split, split_ranges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["BatchReader", "EmptyPartition", "ReadShape", "SplitPartition", "decoder_of"]
+
+
+class ReadShape(Protocol):
+    """What checked options of every kind say beside where to read. `max_entries` counts index
+    entries, `batch_bytes` bytes."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of records that are wanted."""
+
+    @property
+    def decode(self) -> DecodeSpec | None:
+        """What makes typed rows of bodies."""
+
+    @property
+    def corrupt_records(self) -> str:
+        """``fail`` or ``drop``."""
+
+    @property
+    def max_entries(self) -> int:
+        """The most of a split."""
+
+    @property
+    def min_partitions(self) -> int | None:
+        """The fewest splits."""
+
+    @property
+    def batch_bytes(self) -> int:
+        """About the size of a batch for Spark."""
+
+    @property
+    def report_dir(self) -> str | None:
+        """Where splits leave their reports."""
+
+
+OptionsT = TypeVar("OptionsT", bound=ReadShape)
+
+
+@dataclass(frozen=True)
+class SplitPartition(InputPartition):
+    """What one task reads: a sub-range, the broker that has it, and its place in the read."""
+
+    split: Split
+    broker: Any
+
+
+class EmptyPartition(InputPartition):
+    """Stands for a window without offsets: Spark calls `read` even when nothing is to be read."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+
+def decoder_of(options: ReadShape, records: ColumnSet) -> RowDecoder | None:
+    """What makes typed rows, if the options say so."""
+    return None if options.decode is None else RowDecoder(options.decode, records)
+
+
+class BatchReader(DataSourceReader, Generic[OptionsT]):
+    """Plans splits on the driver and reads them in tasks.
+
+    Made on the driver; tasks get it pickled, with what it was made of. A kind derives from it.
+    """
+
+    COLUMNS: ClassVar[ColumnSet]
+
+    def __init__(self, options: OptionsT, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    @property
+    def options(self) -> OptionsT:
+        """As they were checked."""
+        return self._options
+
+    @property
+    @abstractmethod
+    def planned_ranges(self) -> Sequence[Any]:
+        """The ranges that every action on the frame reads."""
+
+    @abstractmethod
+    def broker_of(self, range_: Any) -> Any:
+        """The broker that serves a range. To be asked on the driver."""
+
+    @abstractmethod
+    def open_reader(self, item: SplitPartition, **policy: Any) -> AbstractContextManager[Any]:
+        """The reader of one split; `policy` replaces what the options say. Close it."""
+
+    def partitions(self) -> list[InputPartition]:
+        """One partition per split, longest first; an `EmptyPartition` if there is nothing."""
+        splits = split_ranges(
+            self.planned_ranges,
+            max_entries=self._options.max_entries,
+            min_partitions=self._options.min_partitions,
+        )
+        found = [SplitPartition(split, self.broker_of(split.range)) for split in splits]
+        return list(found) or [EmptyPartition()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one split. Spark's own placeholder for "no partitions" reads as empty."""
+        if not isinstance(partition, SplitPartition):
+            return iter(())
+        return self._read(partition)
+
+    def _read(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
+        from tubemq_provider.spark.reports import report_read
+        from tubemq_provider.spark.rows import arrow_batches, arrow_schema, typed_batches
+
+        options, split = self._options, partition.split
+        schema, decoder = arrow_schema(self._schema), decoder_of(options, self.COLUMNS)
+        rejects, rows = Rejects(options.corrupt_records), 0
+        with self.open_reader(partition) as reader:
+            # Closing early (`limit`, a failed task) must reach the reader: it gives up its lease.
+            with closing(reader.read(split.range)) as batches:
+                typed = typed_batches(batches, schema, decoder, rejects)
+                for batch in arrow_batches(typed, options.batch_bytes):
+                    rows += batch.num_rows
+                    yield batch
+            report_read(split, reader.stats, options.report_dir, rows=rows, bad=rejects.count)
