@@ -1,6 +1,7 @@
 """Settings of the whole test session; fixtures live beside the tests that use them.
 
-The one exception is the genuine server, which takes a minute to start and is shared by all folders.
+The one exception is the genuine servers, which take a minute to start and are shared by all
+folders.
 Nothing here starts servers or imports optional packages.
 """
 
@@ -10,9 +11,9 @@ import sys
 
 from hypothesis import HealthCheck, settings
 
-from tests.system.real.cluster import genuine
+from tests.system.real.cluster import genuine, pair_of_brokers, two_brokers
 
-__all__ = ["genuine"]
+__all__ = ["genuine", "pair_of_brokers", "two_brokers"]
 
 # The embedded server and its clients share one interpreter in tests. With the default of 5 ms each
 # round trip can wait that long for the other thread to give up the lock: ten times slower produce.

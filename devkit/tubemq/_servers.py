@@ -26,14 +26,19 @@ from devkit.tubemq.artifacts import Artifacts
 from tubemq_provider.engines.java import JavaRuntime
 
 __all__ = [
+    "REGISTRATION_FAILED",
     "HeapSizes",
     "Servers",
     "Setup",
+    "broker_process",
     "build_servers",
     "free_ports",
     "master_process",
     "remembered_ports",
 ]
+
+REGISTRATION_FAILED = "Register to master failed"
+"""What a broker logs that the master refused; its process stays alive."""
 
 _TOOLS = "org.apache.inlong.tubemq.server.tools"
 
@@ -141,7 +146,9 @@ class Place:
 
 def build_servers(place: Place, setup: Setup) -> Servers:
     """Writes all configuration below the place; returns the processes, none of them running."""
-    return Servers(_zookeeper(place, setup), master_process(place, setup), _broker(place, setup))
+    return Servers(
+        _zookeeper(place, setup), master_process(place, setup), broker_process(place, setup)
+    )
 
 
 def _zookeeper(place: Place, setup: Setup) -> ServerProcess:
@@ -165,14 +172,17 @@ def master_process(
     return place.process(name, flags, f"{_TOOLS}.MasterStartup", "-f", str(config))
 
 
-def _broker(place: Place, setup: Setup) -> ServerProcess:
+def broker_process(
+    place: Place, setup: Setup, name: str = "broker", ports: Ports | None = None
+) -> ServerProcess:
+    """A broker in a directory of its own; `ports` differ for a second one."""
     config = write_broker(
-        place.directory / "broker",
-        place.ports,
+        place.directory / name,
+        ports or place.ports,
         setup.broker_id,
         setup.broker_options,
         setup.broker_sections,
     )
     direct = f"-XX:MaxDirectMemorySize={setup.heaps.broker_direct}"
     flags = [f"-Xmx{setup.heaps.broker}", direct, *_OPENED]
-    return place.process("broker", flags, f"{_TOOLS}.BrokerStartup", "-f", str(config))
+    return place.process(name, flags, f"{_TOOLS}.BrokerStartup", "-f", str(config))

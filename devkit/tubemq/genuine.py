@@ -30,6 +30,7 @@ from devkit.processes import ServerProcess, listens, tail
 from devkit.reaper import Reaper
 from devkit.tubemq._server_files import HOST, Ports, Sections
 from devkit.tubemq._servers import (
+    REGISTRATION_FAILED,
     HeapSizes,
     Place,
     Servers,
@@ -61,7 +62,6 @@ __all__ = [
 
 _OPERATOR = "docker"  # The servers want at least two characters, the first a letter.
 _POLL_S = 0.25
-_REGISTRATION_FAILED = "Register to master failed"
 # The master takes a broker through its states one heartbeat at a time; shipped are eight seconds.
 _FAST_HEARTBEAT = {"heartbeatPeriodMs": "1000"}
 
@@ -302,7 +302,7 @@ class GenuineTubeMQ:
 
         def serving() -> bool:
             # The RPC port opens after the registration; one that failed leaves the process alive.
-            if broker.said(_REGISTRATION_FAILED):
+            if broker.said(REGISTRATION_FAILED):
                 raise GenuineFailed(f"the broker could not register\n{tail(broker.log)}")
             return listens(self.broker_address)
 

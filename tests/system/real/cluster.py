@@ -1,6 +1,6 @@
 """One genuine TubeMQ for the whole test session, or one line that says why there is none.
 
-`tests/conftest.py` imports the fixture, so that every folder gets the same cluster.
+`tests/conftest.py` imports the fixtures, so that every folder gets the same clusters.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 from devkit.isolation import can_isolate, is_isolated
 from devkit.tubemq.artifacts import Artifacts, cached_artifacts
 from devkit.tubemq.genuine import GenuineTubeMQ
+from devkit.tubemq.two_brokers import TwoBrokers
 from tests.system.real import topics
 from tubemq_provider.engines.java import JavaRuntime, JavaUnavailable, find_java
 
@@ -56,3 +57,24 @@ def genuine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GenuineTubeMQ]
     ) as cluster:
         cluster.wait_accepting()
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def pair_of_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoBrokers]:
+    """A cluster beside `genuine`, made when the first test asks; ask for `two_brokers` instead."""
+    artifacts, java = require_genuine()
+    directory = tmp_path_factory.mktemp("two-brokers")
+    with TwoBrokers(
+        directory, topics=topics.ON_TWO_BROKERS, artifacts=artifacts, java=java
+    ) as pair:
+        yield pair
+
+
+@pytest.fixture
+def two_brokers(pair_of_brokers: TwoBrokers) -> TwoBrokers:
+    """Two genuine brokers that accept `topics.ON_TWO_BROKERS`, whatever the test before did.
+
+    A test may stop, kill or retire them; the next one waits some 35 s until they serve again.
+    """
+    pair_of_brokers.mend()
+    return pair_of_brokers

@@ -43,9 +43,10 @@ class Pipeline:
         self.sent: list[bytes] = []
         self.journal, self.runs = MemoryJournal(), 0
 
-    def produce(self, count: int) -> None:
+    def produce(self, count: int, over: int = 1) -> None:
+        """Send so many records in turn to all partitions, once the master names `over` of them."""
         with Producer(self.settings) as producer:
-            wait_for(lambda: len(producer.partitions(self.topic)) > 0)
+            wait_for(lambda: len(producer.partitions(self.topic)) >= over)
             partitions = producer.partitions(self.topic)
             bodies = [f"record {len(self.sent) + number}".encode() for number in range(count)]
             records = [

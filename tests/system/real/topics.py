@@ -43,6 +43,13 @@ SPARES = tuple(
     TopicSpec(f"spare_{letter}", partitions=2, options=_SOON_ON_DISK) for letter in "abcdefgh"
 )
 
+# On both brokers of `two_brokers`, with partitions 1:0, 1:1, 2:0 and 2:1.
+RETIRED = TopicSpec("pair_retired", partitions=2, options=_SOON_ON_DISK)  # test_retired_broker.py
+PAIR_SPARES = tuple(
+    TopicSpec(f"pair_{letter}", partitions=2, options=_SOON_ON_DISK) for letter in "abcd"
+)
+ON_TWO_BROKERS = (RETIRED, *PAIR_SPARES)
+
 ALL = (
     *(ONE_STORE, TWO_STORES, SINGLE, MANY_STORES),
     *(WIRE, WIRE_SHARED, RESTART, FROM_JAVA, TO_JAVA, EMPTY),
