@@ -125,7 +125,8 @@ class WindowPlan:
     - `absent`: partitions of the position that no broker offers now; their range is empty.
     - `has_more`: a cap cut the window short.
     - `before`: by which records the logs are known that the window was planned for, by partition: a
-      record shortly before its range or the first in it, at least one a store where there is any.
+      record shortly before its range or the first in it, or in the range of another one that shares
+      the store; at least one a store where there is any.
     - `upto`: the last records up to the end of the ranges, once they were read.
     - `time`: the interval, `seq`: the number in the chain; each only for its kind.
 

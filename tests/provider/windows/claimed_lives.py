@@ -83,7 +83,8 @@ class ClaimedLives(Lives):
             self._begin_epoch(_seen(error))
             return
         if book.position.seq >= held.position.seq:
-            journal.cursor = json.dumps({**cursor, **self._document(book)})
+            kept = {key: value for key, value in cursor.items() if key != "last"}
+            journal.cursor = json.dumps({**kept, **self._document(book)})
 
     def _document(self, book: ClaimBook) -> dict[str, object]:
         scope = self.world.scope

@@ -49,8 +49,8 @@ class Group:
                 result: WindowResult = done.value
                 return result
 
-    def dies(self, task: str, point: str = "plan claimed") -> Any:
-        _, steps = self.start(task)
+    def dies(self, task: str, point: str = "plan claimed", **policies: str) -> Any:
+        _, steps = self.start(task, **policies)
         for step in steps:
             if step.point == point:
                 return steps
@@ -146,6 +146,30 @@ def test_a_lost_ledger_over_logs_that_are_gone_says_so() -> None:
         group.run("third")
 
 
+def test_a_hole_over_a_log_that_is_gone_ends_in_an_error_and_the_error_in_a_green_run() -> None:
+    """With the ledger went the claim with which the log began anew: the hole knows the old log, the
+    windows behind it know the one of now. Runs with a policy passed over it, green, for ever."""
+    group = Group()
+    group.run("first")
+    group.log.begin_anew((2, 0))
+    group.log.append("2:0", 5)
+    lost = group.dies("second", **ANEW)
+    group.log.append("1:0")
+    store, beside = group.start("third")
+    store.is_over = lambda claimant: False
+    list(beside)
+    lost.close()
+    group.world.journal.cursor = None
+    group.world.journal.events = group.world.journal.events[:1]
+    with pytest.raises(SinkHistoryLost, match="No window behind it began anew") as error:
+        group.run("fourth", **ANEW)
+    begin = json.loads(str(error.value).partition("--begin '")[2].partition("'")[0])
+    assert begin == {"1:0": 140, "1:1": 140, "2:0": 140}
+    order(group, "2", [""], "", begin=begin)
+    group.log.append("2:0")
+    assert group.run("fifth").total == 1
+
+
 def _third(group: Group) -> Any:
     """What a third window would leave, had the second been claimed and not written."""
     other = World(log=group.log)
@@ -157,8 +181,10 @@ def _third(group: Group) -> Any:
     return other.sink.windows[other.id(3)]
 
 
-def order(group: Group, epoch: str, past: list[str], seen: str) -> None:
+def order(
+    group: Group, epoch: str, past: list[str], seen: str, *, begin: object = "earliest"
+) -> None:
     """What ``airflow tubemq offsets epoch`` leaves."""
-    document = {"v": 1, "epoch": epoch, "past": past, "begin": "earliest", "seq": 0, "rev": 7}
+    document = {"v": 1, "epoch": epoch, "past": past, "begin": begin, "seq": 0, "rev": 7}
     group.world.journal.cursor = json.dumps({**document, "seen": seen})
     group.world.begin(epoch)

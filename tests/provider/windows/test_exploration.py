@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.provider.windows import explore
 from tests.provider.windows.exploration import WIDTH, Claimed, History, SetByHand, ViolationError
 from tests.provider.windows.world import MemorySink, ReplacingMemorySink
 from tubemq_provider.windows.cursor import Cursor
@@ -60,6 +61,12 @@ def test_no_history_with_claims_or_rewrites_loses_or_repeats_a_record(
     for seed in range(80):
         sink = ReplacingMemorySink() if seed % 2 else MemorySink()
         kind(fenced=fenced, purges=seed % 3 == 0, sink=sink).play(random_choices(seed, 150))
+
+
+@pytest.mark.parametrize("seed", [5008492, 5010578])
+def test_a_claim_that_a_hole_took_along_is_not_missed(seed: int) -> None:
+    """Its task, tried again, said that the sink had lost the window."""
+    explore.KINDS["claims"](seed)
 
 
 @pytest.mark.parametrize("seed", range(4))

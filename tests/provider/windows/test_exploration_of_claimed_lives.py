@@ -35,6 +35,12 @@ def test_a_record_behind_the_position_does_not_stand_for_its_log() -> None:
     explore.KINDS["lives of claims"](10043)
 
 
+def test_a_hole_that_no_run_can_fill_ends_in_advice() -> None:
+    """Runs went on behind it for ever, green, and what the log of now had at its offsets was read
+    by none."""
+    explore.KINDS["lives of claims"](10654)
+
+
 # -- seeded mistakes ----------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.provider.windows import explore
 from tests.provider.windows.changing_worlds import EPOCH, HOUR, OfHours
 from tests.provider.windows.exploration import ViolationError
 from tests.provider.windows.lives_of_time import TimeLives
@@ -23,6 +24,11 @@ from tubemq_provider.windows.run.kinds import window_run
 def test_no_history_of_time_and_lives_loses_or_repeats_a_record() -> None:
     for seed in range(250):
         TimeLives(seed).play()
+
+
+def test_a_window_knows_its_log_by_the_entries_of_partitions_that_share_it() -> None:
+    """Nothing was in its own ranges when it was planned; then the topic was made anew."""
+    explore.KINDS["lives of time"](5004769)
 
 
 class Late:

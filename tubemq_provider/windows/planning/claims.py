@@ -140,6 +140,10 @@ class ClaimBook:
                 gaps[key] = (*kept, (cut, end))
         return replace(plan, gaps=gaps)
 
+    def begun_anew_behind(self, plan: WindowPlan) -> set[str]:
+        """The partitions in which windows behind `plan` begin anew."""
+        return set(self._read_again(plan))
+
     def _read_again(self, plan: WindowPlan) -> dict[str, int]:
         """From where windows behind `plan` read partitions once more."""
         found: dict[str, int] = {}

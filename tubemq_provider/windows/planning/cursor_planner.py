@@ -233,6 +233,19 @@ class CursorPlanner:
         self.recognise(claim)
         return True
 
+    def stranded(self, claim: WindowPlan, behind: Position) -> list[str]:
+        """The partitions of a claim that is not `claimable` where no window would begin anew: its
+        log is gone, and the one there is that of the position `behind` all windows."""
+        if self.policies.on_offset_regression is RegressionPolicy.FAIL:
+            return []
+        shorter = {
+            key
+            for key, end in claim.read_upto.items()
+            if key in self._known and reach_of(self._known[key]) < end
+        }
+        lost = shorter | set(self._life.foreign(claim, self._known))
+        return self.scope.space.ordered(lost - self._regressed(behind)) if lost else []
+
     def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
         """Raise `LogReplaced` unless the logs are still those that the plan was made for; `again`
         asks the brokers anew. What was read before such a look is of the right log."""

@@ -90,8 +90,9 @@ class LogLife:
         """The partitions of `plan` whose log is not the one it was made for. A store of which it
         reads nothing does not matter: what follows is compared with the same records."""
         read = plan.read_upto
+        # A record below the furthest end of a store tells its log, whichever partition has it.
         ends = {
-            key: plan.ends[key]
+            key: max(plan.ends[key] for key in keys)
             for keys in self._stores(plan.ranges)
             if any(key in read for key in keys)
             for key in keys
@@ -139,6 +140,13 @@ class LogLife:
             low = max(start, known[name].min_offset)
             if low < end <= known[name].max_offset:
                 yield space.ranges(topic, name, low, end)
+        # Partitions without a record in their own ranges may have the entries of others there.
+        first = min((start for start, _ in ranges.values()), default=0)
+        last = max((end for _, end in ranges.values()), default=0)
+        for name, range_ in ranges.items():
+            low = max(first, known[name].min_offset)
+            if low < last <= known[name].max_offset and range_ != (low, last):
+                yield space.ranges(topic, name, low, last)
 
     def _holds(self, key: str, anchor: Anchor, upto: int) -> bool | None:
         asked = (key, anchor)

@@ -8,7 +8,7 @@ must not do I/O.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -28,6 +28,7 @@ __all__ = [
     "RECOVERED_LIMIT",
     "RunProgress",
     "appended_before",
+    "claim_stranded",
     "cursor_numbers",
     "epoch_unclear",
     "history_lost",
@@ -227,6 +228,21 @@ def epoch_unclear(
         f"logs' beginning nor the end of that window is where the epoch begins. Write what "
         f"{missing} left out before it as an explicit window with on_other_scope='start_anew', and "
         f"begin another one where you want it, e.g. behind that window: {epoch_command(scope)} "
+        f"--begin '{json.dumps(dict(begin))}'"
+    )
+
+
+def claim_stranded(
+    scope: WindowScope, claim: WindowPlan, lost: Sequence[str], begin: Mapping[str, int]
+) -> SinkHistoryLost:
+    """A claim can never be written, and what its logs have now may never be read."""
+    ranges = {key: list(claim.ranges[key]) for key in lost}
+    return SinkHistoryLost(
+        f"window {claim.window_id} was claimed and never written, and its logs are others by now "
+        f"(partitions {', '.join(lost)}). No window behind it began anew there: the ledger that "
+        f"told of one is lost. What the logs of today have at its offsets, {ranges}, and before, "
+        f"may be in no window: look, and write what is missing as an explicit window with "
+        f"on_other_scope='start_anew'. Then go on behind the newest one: {epoch_command(scope)} "
         f"--begin '{json.dumps(dict(begin))}'"
     )
 

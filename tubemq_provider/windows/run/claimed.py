@@ -9,7 +9,8 @@ This module must not import airflow, pyspark or pyarrow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import cached_property
 
 from tubemq_client.errors import LogRegression
 from tubemq_provider.windows.cursor import (
@@ -23,7 +24,7 @@ from tubemq_provider.windows.errors import SinkHistoryLost, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
 from tubemq_provider.windows.protocols import ClaimStore, Document
-from tubemq_provider.windows.run._progress import cursor_numbers, history_lost
+from tubemq_provider.windows.run._progress import claim_stranded, cursor_numbers, history_lost
 from tubemq_provider.windows.run.cursor import CursorRun
 
 __all__ = ["ClaimedRun"]
@@ -38,6 +39,11 @@ class ClaimedRun(CursorRun):
 
     _store: ClaimStore
     _book: ClaimBook | None = None
+
+    @cached_property
+    def _passed(self) -> list[WindowPlan]:
+        """Claims of runs that have ended which this one cannot take: their logs are others now."""
+        return []
 
     # -- 1 load -------------------------------------------------------------------------------
 
@@ -170,13 +176,34 @@ class ClaimedRun(CursorRun):
         if marker is not None and marker.plan.bases == plan.bases:
             self._now.plan = marker.plan
         elif marker is None and self._known().published(plan):
-            self._now.plan = plan
+            covered = yield from self._covered(plan)
+            self._now.plan = None if covered else plan
+
+    def _covered(self, plan: WindowPlan) -> Generator[str, None, bool]:
+        """Whether the window before this one in the sink has all of it: a ledger that was lost
+        leaves one hole where several windows were claimed, and the first of them fills it."""
+        before = [
+            seq
+            for seq in cursor_numbers(self._sink.window_ids(), self._scope.h)
+            if seq < (plan.seq or 0)
+        ]
+        yield "windows listed"
+        marker = self._sink.marker(cursor_window_id(max(before), self._scope.h)) if before else None
+        yield "marker before task plan read"
+        return marker is not None and all(
+            marker.plan.ranges.get(key, (end, end))[0] <= start
+            and end <= marker.plan.ranges.get(key, (end, end))[1]
+            for key, (start, end) in plan.ranges.items()
+        )
 
     def _go_on(self, claim: WindowPlan) -> Iterator[str]:
         """Take a claim of this task, unless a reset has to be planned before it."""
         plan = self._known().remaining(claim)
         try:
-            self._now.plan = plan if self._planner.claimable(plan) else None
+            if self._planner.claimable(plan):
+                self._now.plan = plan
+            else:
+                self._passed.append(plan)
         except LogRegression:
             marker = self._sink.marker(plan.window_id)
             yield "marker of own claim read"
@@ -202,7 +229,9 @@ class ClaimedRun(CursorRun):
                 yield "claim completed"
                 continue
             plan = self._known().remaining(claim.plan)
-            if self._planner.claimable(plan) and self._adopt_claim(claim):
+            if not self._planner.claimable(plan):
+                self._passed.append(plan)
+            elif self._adopt_claim(claim):
                 self._now.plan = plan
                 yield "claim adopted"
                 return
@@ -223,6 +252,7 @@ class ClaimedRun(CursorRun):
             self._planner.forget_ends()
             plan = self._planner.plan(self._known().frontier)
             yield "plan created"
+            self._refuse_stranded()
             if plan is None:
                 yield from self._anchor()
                 return
@@ -235,6 +265,19 @@ class ClaimedRun(CursorRun):
                 self._now.plan = plan
                 return
         raise StoreConflict(f"{_ATTEMPTS} windows in a row were claimed by others first")
+
+    def _refuse_stranded(self) -> None:
+        """A claim over a log that is gone is left behind only where the next window, or one that is
+        known, begins anew in the log of today; else nothing would read what that has there."""
+        book = self._known()
+        behind = book.frontier
+        for plan in self._passed:
+            if plan.window_id not in book.pending:
+                continue
+            lost = set(self._planner.stranded(plan, behind)) - book.begun_anew_behind(plan)
+            if lost:
+                begin = self._planner.begin_behind(behind)
+                raise claim_stranded(self._scope, plan, self._scope.space.ordered(lost), begin)
 
     def _anchor(self) -> Iterator[str]:
         """Nothing is new: a position that knows its logs by no record gets some."""
