@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubemq_client.model import Partition, ProducerSettings
 
@@ -24,6 +24,8 @@ Router = Callable[[str, Any, Sequence[Partition]], Partition]
 Called in the thread or task that sends."""
 
 QUALITY_PERIOD_MS = 30_000
+T = TypeVar("T")
+
 _LEAST_FAILED = 20
 """Failures of a period below which a broker is not judged."""
 
@@ -53,7 +55,10 @@ class _Quality:
 
 @dataclass(slots=True)
 class Detours:
-    """Brokers and partitions that get nothing until a time, and why they soon might."""
+    """Brokers and partitions that get nothing until a time, and why they soon might.
+
+    Threads that send share it without a lock, so nothing here relies on two looks being alike.
+    """
 
     settings: ProducerSettings = field(default_factory=ProducerSettings)
     brokers: dict[int, int] = field(default_factory=dict)
@@ -77,9 +82,8 @@ class Detours:
     ) -> Sequence[Partition]:
         """Those that may be used; `tried` holds ids of brokers that just refused. All that were
         not tried if nothing else is left; empty if all were."""
-        # Lists, because other threads may note a failure meanwhile.
-        self.brokers = {b: until for b, until in list(self.brokers.items()) if until > now}
-        self.partitions = {p: until for p, until in list(self.partitions.items()) if until > now}
+        _drop_over(self.brokers, now)
+        _drop_over(self.partitions, now)
         left = [p for p in partitions if p.broker_id not in tried]
         good = [p for p in left if p.broker_id not in self.brokers and p not in self.partitions]
         return good or left
@@ -114,7 +118,7 @@ class Detours:
         self._note(partition)
         count = self._failed[partition] = self._failed.get(partition, 0) + 1
         if count > self.settings.partition_max_failures:
-            del self._failed[partition]
+            self._failed.pop(partition, None)  # another thread may have stored one meanwhile
             self.partitions[partition] = now + self.settings.partition_quarantine_ms
 
     def is_full(self, partition: Partition, now: int) -> bool:
@@ -136,7 +140,7 @@ class Detours:
         link.count += 1
         room = round(known_brokers * settings.link_max_quarantined_share)
         if link.count > settings.link_max_failures and len(self.brokers) < room:
-            del self._links[broker]
+            self._links.pop(broker, None)
             self._cut_off.add(broker)
             self.brokers[broker] = now + settings.link_quarantine_ms
 
@@ -161,3 +165,11 @@ class Detours:
 
     def _note(self, partition: Partition) -> None:
         self._quality.setdefault(partition.broker_id, _Quality()).sent += 1
+
+
+def _drop_over(until_by_place: dict[T, int], now: int) -> None:
+    """Leave out no more what was to be left out until `now`. Other threads may note something
+    meanwhile: hence the copy, and the same dictionary afterwards."""
+    for place, until in until_by_place.copy().items():
+        if until <= now and until_by_place.get(place) == until:
+            until_by_place.pop(place, None)

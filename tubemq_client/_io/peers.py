@@ -99,7 +99,7 @@ class Peers(Generic[C]):
                 is_open=peer.connection is not None and peer.connection.usable,
                 in_flight=sum(found.in_flight for found in peer.connections()),
             )
-            for address, peer in sorted(self._peers.items())
+            for address, peer in sorted(self._peers.copy().items())
         }
 
     def _to_look_up(self, address: Address) -> Peer[C] | None:
