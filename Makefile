@@ -133,8 +133,10 @@ test-pure: setup ## The decoder's rooms again, with the Python decoder
 	TUBEMQ_NATIVE=0 $(call bounded,pure) $(PY) $(call pytest,pure) tests/client/core tests/client/wire \
 	  -m "not (real or spark or airflow or soak)"
 
+# Two processes, and all that share an Airflow to one of them (tests/conftest.py).
 test-airflow: setup ## Hooks, operators, sensors, Dags on a real Airflow
-	$(call bounded,airflow) $(PY) $(call pytest,airflow) -m "airflow and not (real or soak)"
+	$(call bounded,airflow) $(PY) $(call pytest,airflow) -n $(WORKERS) --dist loadscope \
+	  -m "airflow and not (real or soak)"
 
 test-spark: setup ## The data source on a real Spark
 	$(call bounded,spark) $(PY) $(call pytest,spark) -m "spark and not (airflow or real or soak)"

@@ -8,12 +8,23 @@ Nothing here starts servers or imports optional packages.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.system.real.cluster import genuine, pair_of_brokers, two_brokers
 
 __all__ = ["genuine", "pair_of_brokers", "two_brokers"]
+
+_SHARED = {
+    "tests/rocketmq/": "rocketmq",
+    "tests/system/airflow/": "airflow",
+    "tests/system/scenarios/": "scenarios",
+    "tests/client/": "tubemq",
+    "tests/system/": "tubemq",
+}
+"""Folders, and what their tests share that takes a minute to start."""
 
 # The embedded server and its clients share one interpreter in tests. With the default of 5 ms each
 # round trip can wait that long for the other thread to give up the lock: ten times slower produce.
@@ -22,3 +33,18 @@ sys.setswitchinterval(0.0002)
 # How long an example takes says something about the machine only.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadscope`: files go to processes whole, and so do all that share a server."""
+    if config.getoption("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByServer(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return next((name for folder, name in _SHARED.items() if file.startswith(folder)), file)
+
+    return ByServer(config, log)

@@ -49,7 +49,7 @@ class AirflowStack:
         """Create the tables. Blocks for some seconds."""
         self.cli("db", "migrate")
 
-    def start(self, *, triggerer: bool = False, timeout: float = 120.0) -> None:
+    def start(self, *, triggerer: bool = False, timeout: float = 240.0) -> None:
         """Start the components and wait until the API answers."""
         for name in _COMMANDS:
             if name != "triggerer" or triggerer:
@@ -80,7 +80,7 @@ class AirflowStack:
         self._outputs.clear()
         self.api.close()
 
-    def cli(self, *arguments: str, timeout: float = 180.0) -> str:
+    def cli(self, *arguments: str, timeout: float = 240.0) -> str:
         """Run `airflow <arguments>` to its end; what it printed. Raises with its last lines."""
         done = subprocess.run(
             ["airflow", *arguments],
@@ -98,7 +98,7 @@ class AirflowStack:
             )
         return done.stdout
 
-    def wait_for_dags(self, dag_ids: Sequence[str], timeout: float = 90.0) -> None:
+    def wait_for_dags(self, dag_ids: Sequence[str], timeout: float = 180.0) -> None:
         """Block until all Dags are known; import errors are raised as soon as they show."""
 
         def known() -> bool:
@@ -110,14 +110,14 @@ class AirflowStack:
         self.api.wait(known, timeout, f"the Dags {', '.join(dag_ids)}", period=1.0)
 
     def run_dag(
-        self, dag_id: str, conf: Mapping[str, Any] | None = None, *, timeout: float = 120.0
+        self, dag_id: str, conf: Mapping[str, Any] | None = None, *, timeout: float = 240.0
     ) -> str:
         """Trigger a run, wait for it, and give its id. Raises with the task logs if it failed."""
         run_id = self.api.trigger(dag_id, conf)
         self.expect_success(dag_id, run_id, timeout=timeout)
         return run_id
 
-    def expect_success(self, dag_id: str, run_id: str, *, timeout: float = 120.0) -> None:
+    def expect_success(self, dag_id: str, run_id: str, *, timeout: float = 240.0) -> None:
         """Block until the run is over; raise with its task logs unless it succeeded."""
         try:
             state = self.api.wait_for_run(dag_id, run_id, timeout)

@@ -18,7 +18,7 @@ WINDOWS = 200
 
 def wait_readable(metadata, topic: str, written) -> dict:
     """Ends that reach everything acknowledged."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         ends = metadata.ends(topic, stable=False)
         short = [q for q, items in written.items() if ends[q].latest_offset <= max(items)]

@@ -217,9 +217,9 @@ def test_members_are_back_when_their_genuine_broker_is(brokers, open_site) -> No
             site.cluster.start_broker()
             started = time.monotonic()
             with PullConsumer(site.settings, group="members") as direct:
-                _until(lambda: _members(direct, topic) == [consumer.client_id], 20)
+                _until(lambda: _members(direct, topic) == [consumer.client_id], 60)
             print(f"{brokers}: member again after {time.monotonic() - started:.1f} s")
-            _until(lambda: _pulls(consumer, queue), 20)
+            _until(lambda: _pulls(consumer, queue), 60)
 
 
 def _members(consumer: PullConsumer, topic: str) -> list[str]:

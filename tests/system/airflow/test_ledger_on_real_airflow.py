@@ -21,7 +21,7 @@ from devkit.airflow.stack import AirflowStack, running_airflow
 from tests.kit.lakes import Cluster, Lake
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
 TOPIC = "orders"
 GROUP = "test/orders/ledger"
@@ -108,7 +108,7 @@ def test_runs_of_one_group_side_by_side_and_one_that_dies_lose_nothing(
     for name, count in (("dies", 10), ("lives", 20)):
         cluster.produce(TOPIC, [f"{name} {i}" for i in range(count)])
         runs[name] = airflow.api.trigger(dag_id, {"wait": name})
-        airflow.api.wait((lakes / "claimed" / name).exists, 60, f"the claim of {name}")
+        airflow.api.wait((lakes / "claimed" / name).exists, 180, f"the claim of {name}")
     show = tubemq(airflow, "offsets", "show", GROUP)
     assert (show["store"], len(show["cursor"]["pending"])) == ("ledger", 2)
     airflow.kill_task(dag_id, runs["dies"], "ingest")

@@ -21,7 +21,7 @@ from devkit.airflow.api import AirflowApiError
 from devkit.airflow.stack import AirflowStack
 from tests.kit.lakes import SECRET, Cluster, Lake
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
 TOPIC = "orders"
 
@@ -271,7 +271,7 @@ class TestKills:
                     waiting.discard(dag_id)
             return not waiting
 
-        airflow.api.wait(kill_those_that_stand, 120, f"{len(dag_ids)} tasks to reach their point")
+        airflow.api.wait(kill_those_that_stand, 180, f"{len(dag_ids)} tasks to reach their point")
         for dag_id, run_id in runs.items():
             airflow.expect_success(dag_id, run_id)
         cluster.produce("kills", [f"second window {i}" for i in range(20)])
@@ -362,17 +362,16 @@ def test_killing_the_task_by_hand_ends_it_soon(airflow: AirflowStack, lakes: Pat
     unpause(airflow, dag_id)
     run_id = airflow.api.trigger(dag_id)
     reached = lakes / "reached" / dag_id
-    airflow.api.wait(reached.exists, 60, "the task to stand in its ingest")
+    airflow.api.wait(reached.exists, 180, "the task to stand in its ingest")
     pid = int(airflow.api.task(dag_id, run_id, "ingest")["pid"])
     path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/ingest"
     airflow.api.call("PATCH", path, json={"new_state": "failed"})
-    airflow.api.wait(lambda: not psutil.pid_exists(pid), 60, "the task's process to end")
+    airflow.api.wait(lambda: not psutil.pid_exists(pid), 180, "the task's process to end")
     assert "the task was killed" in airflow.logs(dag_id, run_id)
     assert Lake(lakes / dag_id).windows() == []
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(480)
 def test_a_killed_spark_task_leaves_no_process_and_its_retry_writes_the_window(
     airflow: AirflowStack, cluster: Cluster, lakes: Path
 ) -> None:
@@ -380,12 +379,12 @@ def test_a_killed_spark_task_leaves_no_process_and_its_retry_writes_the_window(
     unpause(airflow, dag_id)
     cluster.produce("drill", [f"for spark {i}" for i in range(25)])
     run_id = airflow.api.trigger(dag_id)
-    airflow.api.wait((lakes / "reached" / dag_id).exists, 200, "Spark to have written its files")
+    airflow.api.wait((lakes / "reached" / dag_id).exists, 300, "Spark to have written its files")
     pid = int(airflow.api.task(dag_id, run_id, "ingest")["pid"])
     java = psutil.Process(pid).children(recursive=True)
     assert any(process.name() == "java" for process in java)
     airflow.kill_task(dag_id, run_id, "ingest")
-    airflow.expect_success(dag_id, run_id, timeout=200)
+    airflow.expect_success(dag_id, run_id, timeout=300)
     assert not any(process.is_running() for process in java)
     assert result(airflow, dag_id, run_id)["engine"] == "session"
     assert Lake(lakes / dag_id).records() == cluster.sent["drill"]

@@ -11,7 +11,7 @@ import pytest
 from devkit.airflow.stack import AirflowStack
 from tests.system.airflow.conftest import TOPIC, Cluster
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def links(airflow: AirflowStack, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from devkit.airflow.api import AirflowApiError
 from devkit.airflow.stack import AirflowStack
 from tests.kit.lakes import Cluster, Lake
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ASSET = "tubemq:test/timed/timed"
 HOUR = "2026-01-01T05:00:00Z"

@@ -12,7 +12,7 @@ import pytest
 from devkit.airflow.stack import AirflowStack
 from tests.kit.lakes import Cluster, Lake
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
 DAG = "tubemq_on_records"
 TOPIC = "orders"
@@ -34,7 +34,7 @@ def wait_for_records(airflow: AirflowStack, cluster: Cluster, lake: Lake, what: 
         busy = any(run["state"] in ("queued", "running") for run in runs)
         return not busy and finished(airflow, DAG) > 0 and lake.records() == cluster.sent[TOPIC]
 
-    airflow.api.wait(there, 120, what, period=1.0)
+    airflow.api.wait(there, 180, what, period=1.0)
 
 
 def test_runs_follow_records_and_nothing_else(
@@ -86,12 +86,12 @@ def test_the_sink_tells_once_of_each_window_with_records(
 
     # A try that was killed right after it published tells by its retry.
     first = airflow.api.trigger("tell", {"max_records": 2})
-    airflow.api.wait((lakes / "reached" / "tell").exists, 90, "the first try to publish")
+    airflow.api.wait((lakes / "reached" / "tell").exists, 180, "the first try to publish")
     airflow.kill_task("tell", first, "ingest")
     airflow.expect_success("tell", first)
-    airflow.api.wait(heard_of(1), 90, "the first window to be heard of")
+    airflow.api.wait(heard_of(1), 180, "the first window to be heard of")
     second = airflow.run_dag("tell")
-    airflow.api.wait(heard_of(2), 90, "the second window to be heard of")
+    airflow.api.wait(heard_of(2), 180, "the second window to be heard of")
 
     # Neither an empty window nor one that was told of before.
     empty = airflow.run_dag("tell")
@@ -120,7 +120,7 @@ def test_a_waiting_sensor_holds_no_worker(airflow: AirflowStack, cluster: Cluste
     def state() -> str:
         return str(airflow.api.task(dag_id, run_id, "lag")["state"])
 
-    airflow.api.wait(lambda: state() == "deferred", 90, "the sensor to be deferred")
+    airflow.api.wait(lambda: state() == "deferred", 180, "the sensor to be deferred")
     time.sleep(3)
     assert state() == "deferred"
     cluster.produce("deferred", ["one", "two"])

@@ -25,7 +25,7 @@ from tubemq_provider.windows.coverage import Coverage, coverage
 HOUR = timedelta(hours=1)
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 DAGS = Path(__file__).parent / "dags"
-PATIENCE = 120
+PATIENCE = 180
 """Seconds in which a task begins, or fails for good, on a machine that does much else as well."""
 
 
@@ -217,7 +217,8 @@ def stage(
                 "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
                 # How often stale Dags, and the state of assets without a Dag, are cleaned up.
                 "AIRFLOW__SCHEDULER__PARSING_CLEANUP_INTERVAL": "5",
-                "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "10",
+                # A heartbeat comes every five seconds, or a little later on a busy machine.
+                "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
                 "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
             },
             parallelism=5,

@@ -13,7 +13,7 @@ import pytest
 
 from tests.system.scenarios.conftest import FIRST, HOUR, Scene, rfc
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_scenario_07_the_latest_task_is_cleared(scene: Scene) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.system.scenarios.conftest import Scene
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def killed_at(scene: Scene, point: str, between: int = 0) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def test_scenario_06_a_superseded_try_goes_on(scene: Scene, stopped: list[int]) 
     written, cursor, events = scene.files(), scene.cursor(), scene.events()
     scene.go_on()
     os.kill(supervisor, signal.SIGCONT)
-    zombie.wait(60)
+    zombie.wait(180)
     assert scene.files() == written
     assert scene.cursor() == cursor
     assert scene.events() == events
@@ -128,7 +128,7 @@ def test_scenario_23_api_server_down_when_the_cursor_is_written(scene: Scene) ->
             time.sleep(0.1)
     finally:
         scene.airflow.restart("api-server")
-        scene.api.wait(scene.api.alive, 60, "the API server to be back")
+        scene.api.wait(scene.api.alive, 180, "the API server to be back")
     scene.result(run_id)
     assert scene.cursor()["seq"] == 1  # type: ignore[index]
     assert len(scene.events()) == 1

@@ -21,7 +21,7 @@ from tubemq_client.embedded import TopicSpec
 from tubemq_client.sync import Producer
 from tubemq_provider.sinks.factory import sink_uri
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_scenario_16_asset_state_is_wiped(scene: Scene) -> None:
@@ -61,11 +61,11 @@ def test_scenario_16_the_dag_file_goes_missing_and_airflow_wipes_asset_state(
     text = file.read_text()
     file.unlink()
     # What is no more than an outlet loses its state; the inlet keeps the offsets asset's.
-    scene.api.wait(lambda: scene.kept_state(sink) == 0, 60, "the sink's asset to be wiped")
+    scene.api.wait(lambda: scene.kept_state(sink) == 0, 180, "the sink's asset to be wiped")
     assert scene.cursor() == cursor
     # Who tidies up the stale Dag takes the inlet away.
     scene.api.call("DELETE", f"/dags/{scene.name}")
-    scene.api.wait(lambda: scene.kept_state(scene.asset) == 0, 60, "the offsets to be wiped")
+    scene.api.wait(lambda: scene.kept_state(scene.asset) == 0, 180, "the offsets to be wiped")
     file.write_text(text)
     scene.produce(5)
     scene.begin()
@@ -234,8 +234,8 @@ def test_scenario_22_a_task_is_marked_success_by_hand(scene: Scene) -> None:
     path = f"/dags/{scene.name}/dagRuns/{run_id}/taskInstances/ingest"
     process = psutil.Process(int(scene.api.task(scene.name, run_id, "ingest")["pid"]))
     scene.api.call("PATCH", path, json={"new_state": "success"})
-    process.wait(60)
-    assert scene.api.wait_for_run(scene.name, run_id, 60) == "success"
+    process.wait(180)
+    assert scene.api.wait_for_run(scene.name, run_id, 180) == "success"
     assert scene.events() == []
     found = scene.run()
     assert (found["total"], found["window_id"].split("-")[1]) == (20, "1")
