@@ -39,6 +39,7 @@ class ClaimedLives(Lives):
     told: set[Record] = field(default_factory=set)
     finishing: bool = False
     seen: dict[str, str] = field(default_factory=dict)
+    by_hand: set[str] = field(default_factory=set)
 
     def store_of(self, task: Task) -> TryStore:
         return ClaimTry(self.world.journal, self, task.name)
@@ -51,6 +52,11 @@ class ClaimedLives(Lives):
 
     def save_or_restore(self, which: int) -> None:
         restores = bool(self.saved) and not which % 3
+        if (
+            restores
+            and stored_epoch(TryStore(self.world.journal, self, "operator")) in self.by_hand
+        ):
+            return  # offsets by hand are of the logs of then, and not promised twice
         if restores:
             self.tasks.clear()
         super().save_or_restore(which)
@@ -117,6 +123,7 @@ class ClaimedLives(Lives):
                 self.told.add((key, number))
         self._begin_epoch("")
         order = json.loads(self.world.journal.cursor or "{}")
+        self.by_hand.add(order["epoch"])
         self.world.journal.cursor = json.dumps({**order, "begin": begin})
         # Offsets tell no log: they are of the one of now, so the next run is now.
         task = Task(f"at-once-{self.attempts}")

@@ -264,6 +264,13 @@ def test_a_claim_that_is_known_stands_for_its_hole() -> None:
     assert (book.in_order(), book.position) == ([back], position)
 
 
+def test_a_claim_that_the_window_behind_it_was_not_planned_on_stands_for_no_hole() -> None:
+    """It is of a ledger that was restored: the sink goes on from another window of its number."""
+    claim = Claim(window(2, 1, 9), "me", "")
+    (hole,) = rebuilt(Position(1, {"1:0": 28}), [window(3, 4, 6)], [claim]).in_order()
+    assert hole.plan.ranges == {"1:0": (28, 112)}
+
+
 def test_the_position_does_not_pass_a_claim_that_ends_where_it_stands() -> None:
     book = ClaimBook(Position(1, {"1:0": 140}))
     anew = WindowPlan.cursor(SCOPE, 2, {"1:0": (0, 140)}, resets={"1:0": 140})

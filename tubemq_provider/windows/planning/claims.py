@@ -236,6 +236,8 @@ def rebuilt(
         while (claim := known.get(reached.seq + 1)) is not None:
             if claim.plan.seq == plan.seq or not claim.plan.continues(reached.next):
                 break
+            if claim.plan.seq == (plan.seq or 0) - 1 and not plan.continues(claim.plan.ends):
+                break  # the window was planned behind another one of that number
             pending[claim.plan.window_id] = claim
             reached = Position(reached.seq + 1, claim.plan.ends, _anchors(reached, claim.plan))
         if not plan.continues(reached.next):
