@@ -31,6 +31,7 @@ _OURS: Final = {
     "granularity": "partitions_def says it",
     "path": "sink says it",
     "sink_conn_id": "pass storage_options, catalog_properties or a Sink",
+    "spark_conn_id": "spark_conf says it",
     "offset_store": "progress is in the resource's offsets_dir; claims=True keeps claims there",
     "skip_if_empty": "there is nothing to skip",
     "emit_replayed": "each run is told of",

@@ -20,7 +20,15 @@ from tubemq_client.errors import ConfigError, require_extra
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["following", "job_group", "open_session", "session_conf", "temporary_conf"]
+__all__ = [
+    "following",
+    "job_group",
+    "launch_environment",
+    "open_session",
+    "session_conf",
+    "spark_submit",
+    "temporary_conf",
+]
 
 _LOOPBACK = "127.0.0.1"
 _FOLLOW_S = 1.0
@@ -54,11 +62,25 @@ def open_session(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, bo
         return active, False
     _require_jars(pyspark.__file__)
     settings = session_conf(master, conf)
-    with _environment(_launch_environment(settings)):
+    with _environment(launch_environment(settings)):
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)
         return builder.getOrCreate(), True
+
+
+def spark_submit() -> Path:
+    """The program `spark-submit`: of SPARK_HOME, else of the installed pyspark. Raises
+    `MissingExtraError` without either, `ConfigError` for a pyspark without its jars."""
+    home = os.environ.get("SPARK_HOME")
+    if home is None:
+        try:
+            import pyspark
+        except ImportError as error:
+            raise require_extra("spark", error) from error
+        _require_jars(pyspark.__file__)
+        home = str(Path(pyspark.__file__).parent)
+    return Path(home) / "bin" / "spark-submit"
 
 
 @contextmanager
@@ -131,7 +153,7 @@ def _is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def _launch_environment(settings: Mapping[str, str]) -> dict[str, str]:
+def launch_environment(settings: Mapping[str, str]) -> dict[str, str]:
     """What the JVM and the Python workers it starts must find in their environment."""
     from tubemq_provider.engines.java import find_java
 

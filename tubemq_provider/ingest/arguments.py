@@ -18,6 +18,7 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 from tubemq_client import errors
 from tubemq_client.config import FilterItem, GroupName, TopicName
+from tubemq_provider.ingest.engine_arguments import engine_problems
 from tubemq_provider.ingest.judging import (
     ClusterAlias,
     GivenOffsets,
@@ -144,6 +145,15 @@ def _of_path(path: str | None) -> str | None:
     return path
 
 
+def _rooted(path: str | None) -> str | None:
+    if path is not None and not is_template(path) and not PurePath(path).is_absolute():
+        raise ValueError(f"{path!r} is relative; give an absolute path")
+    return path
+
+
+Directory = Annotated[str | None, BeforeValidator(_blank_is_none), AfterValidator(_rooted)]
+
+
 def _decode(value: object) -> object:
     value = _blank_is_none(value)
     if isinstance(value, (str, dict)) and (problems := DecodeSpec.judge(value)):
@@ -204,8 +214,11 @@ class IngestArguments(TaskArguments):
     verify: Literal["facts", "footers"] = "facts"
     cluster: ClusterAlias
     mode: Mode = "cursor"
-    engine: Literal["session", "inline", "auto"] = "session"
+    engine: Literal["session", "inline", "auto", "submit"] = "session"
     spark_conf: SparkConf = Field(default_factory=dict)
+    spark_conn_id: Annotated[str | None, BeforeValidator(_blank_is_none)] = None
+    spark_work_dir: Directory = None
+    ship_package: bool = False
     landing: Literal["auto", "on", "off"] = "auto"
     target_file_bytes: Count = Field(None, ge=1)
     compression: Literal["snappy", "zstd", "gzip", "lz4", "none"] | None = None
@@ -259,7 +272,7 @@ class IngestArguments(TaskArguments):
             problems += self._of_sink()
         if not unknown & {"starting_offsets", "ending_offsets"}:
             problems += self._of_resolver()
-        problems += self._of_engine()
+        problems += engine_problems(self)
         if self.epoch_seen and not self.epoch:
             problems.append("epoch_seen has no effect without epoch, the name of a new one")
         if "topic" not in unknown:
@@ -293,36 +306,6 @@ class IngestArguments(TaskArguments):
         if is_template(spec):
             return []
         return sink_problems(spec, OfSink(*(getattr(self, name) for name in OfSink._fields)))
-
-    def _of_engine(self) -> list[str]:
-        if self.compression and self.engine != "inline":
-            return [f"compression has no effect with engine={self.engine!r}", *self._of_landing()]
-        return self._of_landing()
-
-    def _of_landing(self) -> list[str]:
-        changed = "transform" if self.transform else "sql" if self.sql else ""
-        if changed and self.engine != "session":
-            return [f"{changed} needs engine='session', and has no effect with {self.engine!r}"]
-        if self.engine == "inline":
-            given = {"spark_conf": self.spark_conf, "landing": self.landing != "auto"}
-            return [
-                f"{name} has no effect with engine={self.engine!r}"
-                for name, value in given.items()
-                if value
-            ]
-        problems = []
-        if self.transform and self.sql:
-            problems.append("give either transform or sql")
-        if changed and self.landing == "on":
-            problems.append(f"landing='on' would not run {changed}; use 'auto' or 'off'")
-        if not changed and self.landing != "off":
-            return problems
-        why = f"with {changed}" if changed else "with landing='off'"
-        if self.target_file_bytes is not None:
-            problems.append(f"target_file_bytes has no effect {why}")
-        if self.corrupt_records == "quarantine":
-            problems.append(f"corrupt_records='quarantine' needs landing, which is not had {why}")
-        return problems
 
     @property
     def by(self) -> Resolver:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError
@@ -56,17 +57,11 @@ def _decoding(arguments: IngestArguments) -> DecodeSpec | None:
 def _session(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
-    if not _in_spark(source):
-        raise ConfigError(
-            f"engine='session' has no Spark source for {source.space.source!r}; use "
-            f"engine='inline'",
-            subject="engine",
-        )
+    _refuse_unless_in_spark(arguments, source)
     from tubemq_provider.engines.session import SessionEngine
     from tubemq_provider.engines.transforms import sql_transform
 
-    # A progress bar in a log is a page of carriage returns.
-    conf = {"spark.ui.showConsoleProgress": "false", **arguments.spark_conf}
+    conf = _spark_conf(arguments)
     engine = SessionEngine(
         source.settings(),
         kind=source.space.source,
@@ -81,6 +76,50 @@ def _session(
     )
     stack.callback(engine.stop)
     return engine
+
+
+def _submit(
+    arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
+) -> Engine:
+    _refuse_unless_in_spark(arguments, source)
+    from tubemq_provider.engines.submit import SubmitEngine
+
+    conf = _spark_conf(arguments)
+    decode = _decoding(arguments)
+    shape = {
+        "gap_policy": policies.gap_policy.value,
+        "corrupt_records": policies.corrupt_records.value,
+        "landing": arguments.landing,
+        "target_file_bytes": arguments.target_file_bytes,
+        "decode": None if decode is None else decode.to_json(),
+        "transform": arguments.transform,
+        "sql": arguments.sql,
+    }
+    work_dir = arguments.spark_work_dir
+    engine = SubmitEngine(
+        source.settings(),
+        master=conf.pop("spark.master", _LOCAL_SPARK),
+        conf=conf,
+        shape={name: value for name, value in shape.items() if value is not None},
+        work_dir=None if work_dir is None else Path(work_dir),
+        ship_package=arguments.ship_package,
+    )
+    stack.push(engine.leave)
+    return engine
+
+
+def _spark_conf(arguments: IngestArguments) -> dict[str, str]:
+    # A progress bar in a log is a page of carriage returns.
+    return {"spark.ui.showConsoleProgress": "false", **arguments.spark_conf}
+
+
+def _refuse_unless_in_spark(arguments: IngestArguments, source: Source) -> None:
+    if not _in_spark(source):
+        raise ConfigError(
+            f"engine={arguments.engine!r} has no Spark source for {source.space.source!r}; use "
+            f"engine='inline'",
+            subject="engine",
+        )
 
 
 def _in_spark(source: Source) -> bool:
@@ -105,6 +144,7 @@ def _auto(
 
 ENGINES: Final[Mapping[str, Callable[[IngestArguments, Source, Policies, ExitStack], Engine]]] = {
     "session": _session,
+    "submit": _submit,
     "inline": _inline,
     "auto": _auto,
 }

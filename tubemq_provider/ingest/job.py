@@ -16,7 +16,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.function import FunctionEngine, PlannedWindow, ReportedEngine
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.engines import make_engine
-from tubemq_provider.ingest.narrate import Log, NarratedEngine, Narrator
+from tubemq_provider.ingest.narrate import Log, Narrator, narrated
 from tubemq_provider.ingest.resolvers import make_resolver
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowScope
@@ -158,7 +158,7 @@ class IngestJob:
     def narrator(self, log: Log) -> Narrator:
         """Tells a task's log what is done, and ends a cancelled run."""
         found = Narrator(log, self._cancelled, self._arguments.destination or self._sink.identity)
-        self._told_engine = NarratedEngine(self._engine, found)
+        self._told_engine = narrated(self._engine, found)
         return found
 
     def _scope(self, store: OffsetStore) -> WindowScope:

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tubemq_provider.windows.errors import WindowError
+from tubemq_provider.windows.protocols import ResumingEngine
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
     from tubemq_provider.windows.protocols import Engine, IngestCounts, Progress, Staging, Step
     from tubemq_provider.windows.run.result import WindowResult
 
-__all__ = ["Log", "NarratedEngine", "Narrator"]
+__all__ = ["Log", "NarratedEngine", "Narrator", "narrated"]
 
 PERIOD_S = 10.0
 """Seconds between two lines of progress."""
@@ -211,6 +212,23 @@ class NarratedEngine:
         finally:
             for name in known:
                 setattr(engine, name, None)
+
+
+class _NarratedResuming(NarratedEngine):
+    """The same for an engine whose work may outlive a try."""
+
+    _engine: Any
+
+    def place(self, plan: WindowPlan, staging: Staging) -> Staging:
+        """What the engine says."""
+        found: Staging = self._engine.place(plan, staging)
+        return found
+
+
+def narrated(engine: Engine, narrator: Narrator) -> NarratedEngine:
+    """`engine`, with its work told to `narrator`."""
+    kind = _NarratedResuming if isinstance(engine, ResumingEngine) else NarratedEngine
+    return kind(engine, narrator)
 
 
 def _number(value: int) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "IngestPolicies",
     "MessageTime",
     "Spark",
+    "SparkSubmit",
     "Timeline",
     "Value",
     "members",
@@ -62,13 +63,35 @@ class IngestPolicies(Value):
 @dataclass
 class Spark(Value):
     """The engine ``session``: Spark in the task's process, with the configuration of a new session
-    (``spark.master`` defaults to ``local[2]``). `landing`: tasks write files themselves."""
+    (``spark.master`` defaults to ``local[2]``). `landing`: tasks write files themselves. `conn_id`:
+    an Airflow connection of type ``spark``, with the master."""
 
     conf: Mapping[str, str] | None = None
     landing: str = "auto"
+    conn_id: str | None = None
 
-    names: ClassVar[Mapping[str, str]] = {"conf": "spark_conf"}
+    names: ClassVar[Mapping[str, str]] = {"conf": "spark_conf", "conn_id": "spark_conn_id"}
     fixed: ClassVar[Mapping[str, str]] = {"engine": "session"}
+
+
+@dataclass
+class SparkSubmit(Value):
+    """The engine ``submit``: `spark-submit` as a process of its own, which outlives the task.
+    `work_dir` is where applications keep what the next try takes up; `ship_package`: nodes get this
+    package as a zip."""
+
+    conf: Mapping[str, str] | None = None
+    landing: str = "auto"
+    conn_id: str | None = None
+    work_dir: str | None = None
+    ship_package: bool = False
+
+    names: ClassVar[Mapping[str, str]] = {
+        "conf": "spark_conf",
+        "conn_id": "spark_conn_id",
+        "work_dir": "spark_work_dir",
+    }
+    fixed: ClassVar[Mapping[str, str]] = {"engine": "submit"}
 
 
 @dataclass

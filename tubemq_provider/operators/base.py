@@ -36,6 +36,7 @@ from tubemq_provider.ingest.values import (
     IngestPolicies,
     MessageTime,
     Spark,
+    SparkSubmit,
     Timeline,
     Value,
     members,
@@ -75,7 +76,7 @@ _ABOVE_INIT = 5
 
 _VALUES: dict[str, tuple[type[Value], ...]] = {
     "policies": (IngestPolicies,),
-    "engine": (Spark,),
+    "engine": (Spark, SparkSubmit),
     "resolver": (Timeline, History, MessageTime),
 }
 """Arguments that may be values, and of which kinds."""
@@ -108,7 +109,7 @@ class IngestOperator(BaseOperator):
     :param verify: ``facts``, or ``footers``: how files are checked before they are published.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
-    :param engine: ``session``, ``inline`` …, or `Spark(conf=…, landing=…)`.
+    :param engine: ``session``, ``inline`` …, or `Spark(conf=…)`, `SparkSubmit(conf=…)`.
     :param target_file_bytes: size of data files.
     :param compression: of data files, with ``engine="inline"``: ``snappy``, ``zstd`` …
     :param filters: stream ids to read; none means all.

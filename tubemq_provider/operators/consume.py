@@ -27,7 +27,18 @@ if TYPE_CHECKING:
 __all__ = ["TubeMQConsumeOperator", "TubeMQWindowOperator"]
 
 TAKEN: Final = frozenset(
-    {"path", "sink", "exactly_once", "staging_root", "engine", "spark_conf", "landing"}
+    {
+        "path",
+        "sink",
+        "exactly_once",
+        "staging_root",
+        "engine",
+        "spark_conf",
+        "landing",
+        "spark_conn_id",
+        "spark_work_dir",
+        "ship_package",
+    }
     | {"target_file_bytes", "compression", "decode", "transform", "sql", "verify"}
 )
 """Arguments of the ingest operator that say where records go, and how: here nowhere."""

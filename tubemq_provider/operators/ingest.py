@@ -177,10 +177,15 @@ class TubeMQSparkIngestOperator(IngestOperator):
     :param starting_offsets: ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` or JSON.
     :param ending_offsets: the same with ``stable``, the end that a broker crash cannot take back.
     :param engine: ``session``: Spark in the task's process. ``inline``: no JVM; for small windows.
-        ``auto``: inline for windows of up to two million index entries, or without pyspark, else
-        Spark.
+        ``submit``: Spark in a process of `spark-submit`, which a retry takes up again. ``auto``:
+        inline for windows of up to two million index entries, or without pyspark, else ``session``.
     :param spark_conf: Spark configuration of a new session; ``spark.master`` defaults to
         ``local[2]``.
+    :param spark_conn_id: Airflow connection of type ``spark``: the master, and settings in its
+        extra.
+    :param spark_work_dir: with ``engine="submit"``: a directory of the workers' user where
+        applications keep what the next try takes up. Default: in the user's cache directory.
+    :param ship_package: with ``engine="submit"``: nodes get this package as a zip.
     :param landing: ``auto`` (as ``on``): Spark tasks write the files themselves. ``off``: records
         go through Spark's own writer, which costs more.
     :param target_file_bytes: size of data files; default is a file per partition (``inline``) or
@@ -258,6 +263,8 @@ class TubeMQSparkIngestOperator(IngestOperator):
         "initial_position",
         "filters",
         "spark_conf",
+        "spark_conn_id",
+        "spark_work_dir",
         "max_records",
         "max_bytes",
         "max_duration",
@@ -310,6 +317,9 @@ class TubeMQSparkIngestOperator(IngestOperator):
         on_clear: str = "verify",
         on_other_scope: str = "fail",
         spark_conf: Mapping[str, str] | None = None,
+        spark_conn_id: str | None = None,
+        spark_work_dir: str | None = None,
+        ship_package: bool = False,
         landing: str = "auto",
         decode: Mapping[str, Any] | str | None = None,
         transform: str | None = None,

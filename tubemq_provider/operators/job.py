@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tubemq_provider.hooks.destination import open_sink
+from tubemq_provider.hooks.spark_connection import spark_settings
 from tubemq_provider.ingest.job import IngestJob, needs_interval
 from tubemq_provider.operators.intervals import no_interval
 
@@ -59,5 +60,9 @@ def open_job(
         hook.get_connection,
         **arguments.sink_options,
     )
+    if arguments.spark_conn_id is not None:
+        found = spark_settings(hook.get_connection(arguments.spark_conn_id))
+        conf = {**found, **arguments.spark_conf}
+        arguments = arguments.model_copy(update={"spark_conf": conf})
     source = hook.source(arguments.topic, arguments.group, arguments.filters)
     return IngestJob(arguments, source, sink, stack, interval=interval, timeline=timeline)

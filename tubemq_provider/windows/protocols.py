@@ -35,6 +35,7 @@ __all__ = [
     "Publication",
     "RecountingSink",
     "ReplacingSink",
+    "ResumingEngine",
     "Sink",
     "Staging",
     "Step",
@@ -346,6 +347,16 @@ class Engine(Protocol):
 
     def cancel(self) -> None:
         """Ask a running `ingest` to stop soon; called from a signal handler or another thread."""
+
+
+@runtime_checkable
+class ResumingEngine(Protocol):
+    """An engine whose work may outlive the try that began it. Staging places that it was given are
+    left to `Sink.tidy`: another try may be about to publish what is in them."""
+
+    def place(self, plan: WindowPlan, staging: Staging) -> Staging:
+        """The staging place that `ingest` is to be given: `staging`, or that of an earlier try of
+        just this work, which goes on, or is done and was not published."""
 
 
 @runtime_checkable

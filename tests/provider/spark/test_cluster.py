@@ -15,15 +15,12 @@ from pathlib import Path
 import pytest
 
 from devkit.spark import QUICK_JAVA, SparkCluster
-from tests.provider.sinks.object_server import object_server
 from tests.provider.spark.world import TOPIC, World
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.read import read_windows
 
 pytest.importorskip("pyspark")
-
-from tubemq_provider.engines.java import JavaUnavailable, find_java
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -92,39 +89,34 @@ def kill_one_at_work(driver: subprocess.Popen[str], sink: ObjectStoreSink, c: Sp
 
 
 def test_executors_that_share_nothing_with_the_driver_write_a_window_and_one_is_killed(
-    world: World, tmp_path: Path
+    world: World, cluster: SparkCluster, lake: dict[str, str], tmp_path: Path
 ) -> None:
-    try:
-        java = find_java().home
-    except JavaUnavailable as error:
-        pytest.skip(str(error))
     world.produce(2_000, size=2_000)
-    with object_server() as options, SparkCluster(tmp_path / "cluster", java) as cluster:
-        url = "s3://lake/orders"
-        sink = sink_for(url, storage_options=options)
-        assert isinstance(sink, ObjectStoreSink)
-        folder = tmp_path / "driver"
-        folder.mkdir()
-        storage = {"sink": url, "storage_options": options}
-        driver = start_driver(folder, {**order_of(world, cluster, folder), **storage})
-        try:
-            killed = kill_one_at_work(driver, sink, cluster)
-            driver.wait(DEADLINE_S)
-        finally:
-            driver.kill()
-        answer = folder / "answer.json"
-        assert answer.exists(), (folder / "driver.log").read_text()[-3000:]
-        done = json.loads(answer.read_text())
-        assert done["won"]
-        assert len(done["files"]) >= 12
-        found = sorted(read_windows(sink).to_table()["value"].to_pylist())
-        assert found == world.expected(world.whole())
-        # What the killed executor left is gone; a worker of it may have outlived it by a moment.
-        sink.tidy(done["window_id"])
-        assert sorted(sink.place.names("data")) == sorted(done["files"])
-        assert killed
-        assert not [p for p in (folder / "tmp").rglob("*") if "parquet" in p.name]
-        said = [json.dumps(done), *(p.read_text("utf-8", "replace") for p in cluster.logs())]
-        said += [p.read_text("utf-8", "replace") for p in folder.rglob("*") if p.is_file()]
-        assert len(said) > 6
-        assert not [text[:200] for text in said if SECRET in text]
+    url = "s3://lake/by-session"
+    sink = sink_for(url, storage_options=lake)
+    assert isinstance(sink, ObjectStoreSink)
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    storage = {"sink": url, "storage_options": lake}
+    driver = start_driver(folder, {**order_of(world, cluster, folder), **storage})
+    try:
+        killed = kill_one_at_work(driver, sink, cluster)
+        driver.wait(DEADLINE_S)
+    finally:
+        driver.kill()
+    answer = folder / "answer.json"
+    assert answer.exists(), (folder / "driver.log").read_text()[-3000:]
+    done = json.loads(answer.read_text())
+    assert done["won"]
+    assert len(done["files"]) >= 12
+    found = sorted(read_windows(sink).to_table()["value"].to_pylist())
+    assert found == world.expected(world.whole())
+    # What the killed executor left is gone; a worker of it may have outlived it by a moment.
+    sink.tidy(done["window_id"])
+    assert sorted(sink.place.names("data")) == sorted(done["files"])
+    assert killed
+    assert not [p for p in (folder / "tmp").rglob("*") if "parquet" in p.name]
+    said = [json.dumps(done), *(p.read_text("utf-8", "replace") for p in cluster.logs())]
+    said += [p.read_text("utf-8", "replace") for p in folder.rglob("*") if p.is_file()]
+    assert len(said) > 6
+    assert not [text[:200] for text in said if SECRET in text]

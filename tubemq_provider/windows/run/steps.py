@@ -33,6 +33,8 @@ from tubemq_provider.windows.protocols import (
     PlacedSink,
     RecountingSink,
     ReplacingSink,
+    ResumingEngine,
+    Staging,
     Step,
 )
 from tubemq_provider.windows.run._base import RunBase
@@ -245,6 +247,7 @@ class WindowRun(RunBase, ABC):
         self._refuse_lost_place(now.plan)
         now.staging = self._sink.begin(now.plan, self._attempt)
         yield "staging ready"
+        yield from self._take_up(now.plan, now.staging)
         now.began = self._clock()
         try:
             if now.plan.entries:
@@ -260,9 +263,25 @@ class WindowRun(RunBase, ABC):
             check_counts(now.plan, now.counts, replaces=now.replacing)
             now.plan = replace(now.plan, upto=now.counts.last)
         except Exception as exc:  # noqa: BLE001 (raised again unless the window is written)
-            self._sink.discard(now.staging)
+            self._drop(now.staging)
             yield from self._pardon(now.plan, exc)
         yield "ingested"
+
+    def _take_up(self, plan: WindowPlan, fresh: Staging) -> Iterator[str]:
+        """Take the staging place of an earlier try whose work goes on, if the engine has one. What
+        replaces a window is always written anew: the sink has been told of its place."""
+        if not isinstance(self._engine, ResumingEngine) or self._now.replacing:
+            return
+        found = self._engine.place(plan, fresh)
+        if found != fresh:
+            self._sink.discard(fresh)
+            self._now.staging = found
+            yield "earlier try taken up"
+
+    def _drop(self, staging: Staging) -> None:
+        """Discard what this try will not publish, unless another try may."""
+        if not isinstance(self._engine, ResumingEngine):
+            self._sink.discard(staging)
 
     def _refuse_lost_place(self, plan: WindowPlan) -> None:
         """A window after others goes where those went, and not on the disk below a mount."""
@@ -303,7 +322,7 @@ class WindowRun(RunBase, ABC):
                 now.marker = won.marker
                 now.ended = self._clock()
             else:
-                self._sink.discard(now.staging)
+                self._drop(now.staging)
                 yield "staging discarded"
                 yield from self._adopt(now.plan, won.marker)
         yield from self._arrive(now.plan)

@@ -1,0 +1,146 @@
+"""Windows through `spark-submit` on a standalone cluster: whatever is killed, content equals
+receipts, and nothing is left over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from devkit.spark import SparkCluster
+from tests.provider.spark.jobs import Window, conf_for
+from tests.provider.spark.world import World
+from tubemq_provider.engines.applications import Application, Applications
+from tubemq_provider.sinks.object_store import ObjectStoreSink
+from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.windows.errors import WindowError
+
+pytest.importorskip("pyspark")
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+
+SECRET = "hush-hush"
+DEADLINE_S = 100
+
+
+class TaskDied(BaseException):
+    """What stands for the death of the task's process: nothing catches it, nothing cleans up."""
+
+
+def bodies(window: Window) -> list[bytes]:
+    return sorted(read_windows(window.sink()).to_table()["value"].to_pylist())
+
+
+def application_of(work_dir: Path) -> Application:
+    (found,) = (path for path in work_dir.iterdir() if path.is_dir())
+    return Application(found)
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.05)
+
+
+def said(*folders: Path) -> list[str]:
+    files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+    return [path.read_text("utf-8", "replace") for path in files]
+
+
+def commands() -> str:
+    """Command lines of all processes."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(path.read_bytes().decode("utf-8", "replace"))
+        except OSError:
+            continue
+    return "\n".join(found)
+
+
+def test_a_task_dies_its_next_try_takes_the_application_up_and_an_executor_is_killed(
+    world: World, cluster: SparkCluster, lake: dict[str, str], tmp_path: Path
+) -> None:
+    world.produce(2_000, size=2_000)
+    work = tmp_path / "work"
+    window = Window(
+        world,
+        "s3://lake/by-submit",
+        lake,
+        engine="submit",
+        spark_conf=conf_for(cluster),
+        spark_work_dir=str(work),
+        ship_package=True,
+    )
+    shown: list[str] = []
+
+    def die(point: str) -> None:
+        if point == "frame loaded":
+            shown.append(commands())
+            raise TaskDied
+
+    with pytest.raises(TaskDied):
+        window.run(die)
+    application = application_of(work)
+    assert application.running
+    shown += said(work)
+    sink = window.sink()
+    assert isinstance(sink, ObjectStoreSink)
+
+    def kill(point: str) -> None:
+        if point == "session started":
+            until(lambda: any(sink.place.names("data")) or not application.running)
+            os.kill(cluster.executors()[0], signal.SIGKILL)
+
+    points: list[str] = []
+    result = window.run(lambda point: (points.append(point), kill(point))[0])
+
+    assert "earlier try taken up" in points
+    assert "application submitted" not in points
+    assert result.total == 2_000
+    assert bodies(window) == window.expected()
+    marker = sink.marker(result.window_id or "")
+    assert marker is not None
+    sink.tidy(result.window_id or "")
+    assert sorted(sink.place.names("data")) == sorted(marker.files)
+    assert not list(work.iterdir())
+    assert not [text[:200] for text in (*shown, *said(cluster.folder)) if SECRET in text]
+    assert "program.py" in shown[0]
+
+
+def test_a_driver_is_killed_and_the_task_retried_into_delta(
+    world: World, cluster: SparkCluster, lake: dict[str, str], tmp_path: Path
+) -> None:
+    world.produce(500, size=500)
+    work = tmp_path / "work"
+    window = Window(
+        world,
+        "delta:s3://lake/by-submit-delta",
+        lake,
+        engine="submit",
+        spark_conf=conf_for(cluster),
+        spark_work_dir=str(work),
+    )
+
+    def kill(point: str) -> None:
+        if point == "frame loaded":
+            process = application_of(work).process
+            assert process is not None
+            os.killpg(process, signal.SIGKILL)
+
+    with pytest.raises(WindowError, match="ended without a result"):
+        window.run(kill)
+    assert not application_of(work).running
+    result = window.run()
+
+    assert (result.total, result.replayed) == (500, False)
+    assert bodies(window) == window.expected()
+    assert window.run().replayed
+    assert not list(work.iterdir())
+    assert not list(Applications(work).of_window(result.window_id or ""))

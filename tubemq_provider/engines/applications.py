@@ -1,0 +1,186 @@
+"""Spark applications in processes of their own: a folder for each, which is all that both sides
+share.
+
+A folder belongs to one try of one window and has an order (the plan, no secret), what the driver
+tells while it works, and its result, which appears whole or not at all. A lock that the process
+inherits says whether it still runs: it ends with the process however that ends, and no other
+process can be taken for it. This module starts nothing and knows nothing of Spark.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.files.durable import read_document, replace_document
+from tubemq_provider.windows.protocols import Document
+
+__all__ = ["Application", "Applications", "fingerprint"]
+
+_ORDER: Final = "order.json"
+_RESULT: Final = "result.json"
+_TOLD: Final = "told.json"
+_PROCESS: Final = "process.json"
+_STOP: Final = "stop"
+_LOCK: Final = "running"
+_LOG: Final = "driver.log"
+_TAIL_BYTES: Final = 64 * 1024
+_FORGOTTEN_S: Final = 7 * 24 * 3600
+"""Folders of applications that ended and that nobody has asked for since are removed."""
+
+
+class Application:
+    """One folder. Either side may open it; the driver writes `told` and `result`, the task the
+    rest."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"Application({self.folder.name!r})"
+
+    @property
+    def order(self) -> Document | None:
+        """What is to be done; None if the folder has gone, or was never finished."""
+        return read_document(self.folder / _ORDER)
+
+    @property
+    def told(self) -> Document:
+        """What the driver has told last."""
+        return read_document(self.folder / _TOLD) or {}
+
+    def tell(self, document: Document) -> None:
+        """The driver's: replace what is told."""
+        replace_document(self.folder / _TOLD, document)
+
+    @property
+    def result(self) -> Document | None:
+        """The outcome; None while there is none."""
+        return read_document(self.folder / _RESULT)
+
+    def finish(self, document: Document) -> None:
+        """The driver's: the outcome, in one step, on disk when this returns."""
+        replace_document(self.folder / _RESULT, document)
+
+    @property
+    def process(self) -> int | None:
+        """The process, and process group, that was started."""
+        found = read_document(self.folder / _PROCESS)
+        return None if found is None else int(found["pid"])
+
+    @process.setter
+    def process(self, pid: int) -> None:
+        replace_document(self.folder / _PROCESS, {"pid": pid})
+
+    @property
+    def log(self) -> Path:
+        """What the process says."""
+        return self.folder / _LOG
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The last lines of the log."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, self.log.stat().st_size - _TAIL_BYTES))
+                text = file.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def lock(self) -> int:
+        """A descriptor that holds the lock, for the process to inherit; the caller closes its own
+        when it has."""
+        descriptor = os.open(self.folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return descriptor
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there. When it is not, no result will come any more."""
+        try:
+            descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        else:
+            return False
+        finally:
+            os.close(descriptor)
+
+    def ask_to_stop(self) -> None:
+        """Leave word for the driver to end."""
+        (self.folder / _STOP).touch(mode=0o600)
+
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether the driver is to end; also when its folder has gone."""
+        return (self.folder / _STOP).exists() or not self.folder.exists()
+
+    def remove(self) -> None:
+        """Drop the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Applications:
+    """The folders of one user below `root`, which other users cannot enter.
+
+    Raises `ConfigError` if `root` is another user's or open to others.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = root.stat()
+        if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise ConfigError(
+                f"{root} belongs to user {found.st_uid} and has mode {stat.filemode(found.st_mode)}"
+                f"; name a directory of user {os.geteuid()} that others cannot enter (mode 0700)",
+                subject="work_dir",
+            )
+
+    def make(self, window_id: str, order: Mapping[str, Any]) -> Application:
+        """A new folder, with its order in it."""
+        folder = Path(tempfile.mkdtemp(prefix=f"{window_id}.", dir=self._root))
+        made = Application(folder)
+        replace_document(folder / _ORDER, dict(order))
+        return made
+
+    def of_window(self, window_id: str) -> Iterator[Application]:
+        """Those of a window, the newest first."""
+        found = [path for path in self._root.glob(f"{window_id}.*") if path.is_dir()]
+        for path in sorted(found, key=_age):
+            yield Application(path)
+
+    def forget_old(self, now: float | None = None) -> None:
+        """Remove what nobody has come back for within a week."""
+        limit = (time.time() if now is None else now) - _FORGOTTEN_S
+        for path in self._root.iterdir():
+            application = Application(path)
+            if path.is_dir() and -_age(path) < limit and not application.running:
+                application.remove()
+
+
+def fingerprint(document: Mapping[str, Any]) -> str:
+    """A name for just this order: an application that has another one is of no use."""
+    text = json.dumps(document, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _age(path: Path) -> float:
+    try:
+        return -path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,134 @@
+"""The program that `spark-submit` runs for the engine `submit`: one window, and a result file.
+
+It is told what to do by the order in its application's folder, does what the engine `session` does,
+and says how it went in the folder too: neither its exit code nor its output counts. What must stay
+secret it reads once, from a file that the order names. This module must not publish anything.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tubemq_provider.engines.applications import Application
+from tubemq_provider.engines.outcome import counts_document, error_document
+from tubemq_provider.engines.session import SessionEngine
+from tubemq_provider.engines.transforms import sql_transform
+from tubemq_provider.files.locations import location_of
+from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.spark.access import settings_from_document
+from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.protocols import IngestCounts, Staging
+
+__all__ = ["main", "session_engine"]
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 1.0
+
+
+def main(folder: str) -> None:
+    """Do the order in `folder`. Returns when there is a result; it may be an error."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    application = Application(Path(folder))
+    order = application.order
+    if order is None:
+        raise SystemExit(f"{folder} has no order")
+    secrets = json.loads(Path(order["secrets"]).read_text(encoding="utf-8"))
+    # Whoever waits for this may take the secrets away now.
+    teller = _Teller(application)
+    engine = session_engine(secrets["settings"], order["engine"])
+    plan = WindowPlan.from_document(order["plan"])
+    staging = Staging(**order["staging"], options=secrets["storage"])
+    outcome: dict[str, Any] = {"v": 1, "hash": plan.hash}
+    try:
+        with _obeying(application, engine):
+            counts = _ingest(engine, plan, staging, teller)
+    except Exception as error:
+        log.exception("window %s", plan.window_id)
+        _clear(staging)
+        application.finish({**outcome, "error": error_document(error)})
+    else:
+        application.finish({**outcome, "counts": counts_document(counts)})
+
+
+def session_engine(settings: Mapping[str, Any], shape: Mapping[str, Any]) -> SessionEngine:
+    """The engine of an order: `shape` has its arguments as JSON has them, with `sql` beside
+    `transform`."""
+    given = dict(shape)
+    sql, decode = given.pop("sql", None), given.pop("decode", None)
+    if sql is not None:
+        given["transform"] = sql_transform(sql)
+    if decode is not None:
+        given["decode"] = DecodeSpec.parse(decode)
+    return SessionEngine(settings_from_document(settings), **given)
+
+
+class _Teller:
+    """Keeps what was told, so that every document has all of it."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._lock = threading.Lock()
+        self._told: dict[str, Any] = {"points": []}
+        application.tell(self._told)
+
+    def point(self, name: str, **more: Any) -> None:
+        with self._lock:
+            self._told["points"].append(name)
+            self._told.update(more)
+            self._application.tell(self._told)
+
+    def tasks(self, done: int, total: int) -> None:
+        with self._lock:
+            self._told["tasks"] = [done, total]
+            self._application.tell(self._told)
+
+
+def _ingest(
+    engine: SessionEngine, plan: WindowPlan, staging: Staging, teller: _Teller
+) -> IngestCounts:
+    from pyspark.sql import SparkSession
+
+    # The one that spark-submit has prepared; the engine finds it active.
+    spark = SparkSession.builder.getOrCreate()
+    teller.point("application", id=spark.sparkContext.applicationId)
+    engine.on_tasks = teller.tasks
+    try:
+        return engine.ingest(
+            plan, staging, lambda point: teller.point(point, ui=spark.sparkContext.uiWebUrl)
+        )
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _obeying(application: Application, engine: SessionEngine) -> Iterator[None]:
+    """The engine is cancelled when the application is asked to stop."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_LOOK_S):
+            if application.asked_to_stop:
+                engine.cancel()
+                return
+
+    thread = threading.Thread(target=watch, name="tubemq-stop", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _clear(staging: Staging) -> None:
+    """Nobody publishes what has failed."""
+    with suppress(Exception):
+        location_of(staging).clear()

@@ -1,0 +1,94 @@
+"""What came of a window in another process: `IngestCounts`, or an error, as a JSON document.
+
+Facts of files travel whole, so the process that reads the document publishes without reading a
+file again. Errors come back with their class, because that says whether a retry may help. This
+module must not do I/O or judge counts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from tubemq_client.errors import ConfigError, TubeMQError
+from tubemq_client.model import Anchor
+from tubemq_provider.files.parquet import fact_from_json, fact_to_json
+from tubemq_provider.windows.errors import WindowError
+from tubemq_provider.windows.facts import FileFact
+from tubemq_provider.windows.protocols import Document, IngestCounts
+
+__all__ = ["counts_document", "counts_from", "error_document", "error_from"]
+
+_OURS: Final = ("tubemq_client.errors", "tubemq_provider.windows.errors")
+
+
+def counts_document(counts: IngestCounts) -> Document:
+    """`counts` as plain JSON values, every field of it."""
+    return {
+        "records": dict(counts.records),
+        "bytes": counts.bytes,
+        "gaps": {key: [list(gap) for gap in gaps] for key, gaps in counts.gaps.items()},
+        "corrupt": counts.corrupt,
+        "pieces": None
+        if counts.pieces is None
+        else {key: [list(piece) for piece in pieces] for key, pieces in counts.pieces.items()},
+        "last": {key: list(anchor) for key, anchor in counts.last.items()},
+        "files": None if counts.files is None else [_fact_document(f) for f in counts.files],
+        "set_aside": list(counts.set_aside),
+        "read": None if counts.read is None else dict(counts.read),
+    }
+
+
+def counts_from(document: Mapping[str, Any]) -> IngestCounts:
+    """What `counts_document` was given."""
+    files = document["files"]
+    return IngestCounts(
+        records=document["records"],
+        bytes=document["bytes"],
+        gaps=document["gaps"],
+        corrupt=document["corrupt"],
+        pieces=document["pieces"],
+        last={key: Anchor(*anchor) for key, anchor in document["last"].items()},
+        files=None if files is None else tuple(map(_fact_from, files)),
+        set_aside=tuple(document["set_aside"]),
+        read=document["read"],
+    )
+
+
+def error_document(error: BaseException) -> Document:
+    """Class and text of `error`."""
+    return {"class": f"{type(error).__module__}.{type(error).__qualname__}", "text": str(error)}
+
+
+def error_from(document: Mapping[str, Any], other: type[WindowError] = WindowError) -> TubeMQError:
+    """The error of ours that `document` tells of, with its class; else one of the class `other`."""
+    name, text = str(document["class"]), str(document["text"])
+    module, _, kind = name.rpartition(".")
+    cls = getattr(importlib.import_module(module), kind, None) if module in _OURS else None
+    if not (isinstance(cls, type) and issubclass(cls, TubeMQError)):
+        return other(f"{kind}: {text}")
+    # Past `__init__`, which may take more than a text.
+    made = cls.__new__(cls, text)
+    made.args = (text,)
+    if isinstance(made, ConfigError):
+        made.problems = [text]
+    return made
+
+
+def _fact_document(fact: FileFact) -> Document:
+    return {
+        "fact": json.loads(fact_to_json(fact)),
+        "partitions": None if fact.partitions is None else dict(fact.partitions),
+        "pieces": [list(piece) for piece in fact.pieces],
+    }
+
+
+def _fact_from(document: Mapping[str, Any]) -> FileFact:
+    return replace(
+        fact_from_json(json.dumps(document["fact"])),
+        partitions=document["partitions"],
+        pieces=tuple((key, start, end, rows) for key, start, end, rows in document["pieces"]),
+    )

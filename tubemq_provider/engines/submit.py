@@ -1,0 +1,363 @@
+"""The engine `submit`: runs a plan in a Spark application of its own, started by `spark-submit`.
+
+The process does what the engine `session` does (`driver`) and leaves a result file; that file
+alone says how it went. The process goes on when the task that started it dies, and the next
+try of the task on the same machine takes it up: still running, or done and not published. Where it
+cannot be told, a new try writes under names of its own, and only facts of the try that is published
+count. This engine must not publish anything.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.engines.applications import Application, Applications, fingerprint
+from tubemq_provider.engines.cache import cache_root
+from tubemq_provider.engines.driver import session_engine
+from tubemq_provider.engines.outcome import counts_from, error_from
+from tubemq_provider.engines.spark_runtime import launch_environment, session_conf, spark_submit
+from tubemq_provider.files.objects import is_remote
+from tubemq_provider.spark.access import secret_file, settings_document
+from tubemq_provider.windows.errors import WindowError
+from tubemq_provider.windows.protocols import IngestCounts
+
+if TYPE_CHECKING:
+    from tubemq_client.model import ClientSettings
+    from tubemq_provider.windows.plan import WindowPlan
+    from tubemq_provider.windows.protocols import Document, Progress, Staging
+
+__all__ = ["SubmitEngine"]
+
+log = logging.getLogger(__name__)
+
+_POLL_S: Final = 0.5
+_BEGIN_S: Final = 300.0
+_STOP_S: Final = 4.0
+_END_S: Final = 20.0
+_PROGRAM: Final = "program.py"
+_ABOVE: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_PIN_THREAD")
+"""What a process inside of another Spark application must not inherit."""
+
+
+class SubmitEngine:
+    """One process `spark-submit` in client mode for each try of a window.
+
+    `master` and `conf` are Spark's; they reach it in a file that only this user can read. `shape`
+    has the arguments of `SessionEngine` as JSON has them, and `sql`. `work_dir` is where
+    applications have their folders: by default one of this user's, on this machine. With
+    `ship_package` the nodes get the package as a zip (``--py-files``).
+
+    Delivery: as `SessionEngine`. A process that was started is taken up by the next try of the same
+    plan with the same settings, if that sees the same `work_dir` and machine; else it has written
+    for nothing, under names that nobody will publish, and ends by itself. `cancel` ends it. An
+    engine that was cancelled stays so.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        master: str = "local[2]",
+        conf: Mapping[str, str] | None = None,
+        shape: Mapping[str, Any] | None = None,
+        work_dir: Path | None = None,
+        ship_package: bool = False,
+    ) -> None:
+        self._settings = settings
+        self._master = master
+        self._conf = dict(conf or {})
+        self._shape = dict(shape or {})
+        self._ship = ship_package
+        _refuse(self._conf, self._shape)
+        session_engine(settings_document(settings), self._shape)  # judges its own arguments
+        self._work_dir = work_dir or cache_root() / "applications"
+        self._found: Application | None = None
+        self._application: Application | None = None
+        self._was_done = False
+        self._child: subprocess.Popen[bytes] | None = None
+        self._cancelled = threading.Event()
+        self._ui_url: str | None = None
+        self.on_tasks: Any = None
+
+    @property
+    def name(self) -> str:
+        """``submit``."""
+        return "submit"
+
+    @property
+    def ui_url(self) -> str | None:
+        """Spark's own page of the application, where it has one."""
+        return self._ui_url
+
+    def place(self, plan: WindowPlan, staging: Staging) -> Staging:
+        """The staging place of an earlier try that runs, or is done; see `ResumingEngine`. Others
+        of this window in the same place that still run are ended: nobody waits for them."""
+        wanted = self._fingerprint(plan)
+        found: Staging | None = None
+        for application in Applications(self._work_dir).of_window(plan.window_id):
+            earlier = _staging_of(application, staging)
+            if earlier is None:
+                continue
+            usable = (application.order or {}).get("fingerprint") == wanted
+            if found is None and usable and _worth(application, earlier):
+                self._found, found = application, earlier
+            else:
+                _end(application)
+                application.remove()
+        return staging if found is None else found
+
+    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+        """Have the records of `plan` written into `staging.path`; returns their counts.
+
+        Blocks until the application is over. Raises what it failed with, `WindowError` if it ended
+        without a result, and after `cancel`.
+        """
+        self._stop_if_cancelled(plan)
+        if next(plan.reads(), None) is None:
+            return IngestCounts(records=dict.fromkeys(plan.ranges, 0), pieces={})
+        with ExitStack() as stack:
+            application = self._found
+            if application is None:
+                application = self._start(plan, staging, stack)
+                progress("application submitted")
+            else:
+                log.info("taking up %s, which an earlier try has started", application)
+                self._was_done = application.result is not None
+            self._application = application
+            result = self._await(application, plan, progress, stack)
+        return self._counts(application, plan, result)
+
+    def cancel(self) -> None:
+        """End the application, and make a running `ingest` fail; returns within seconds. Safe from
+        any thread and from signal handlers."""
+        self._cancelled.set()
+        if self._application is not None:
+            _end(self._application)
+
+    def leave(self, kind: object, *_: object) -> None:
+        """At the end of the run (an `ExitStack` may call it): drop the application's folder if the
+        run went well, so that nothing is left. Else the next try may find it, but a result that
+        could not be published is not offered twice."""
+        application = self._application
+        if application is not None and (kind is None or self._was_done):
+            application.remove()
+
+    # -- starting ---------------------------------------------------------------------------------
+
+    def _start(self, plan: WindowPlan, staging: Staging, stack: ExitStack) -> Application:
+        applications = Applications(self._work_dir)
+        applications.forget_old()
+        secrets = {
+            "settings": settings_document(self._settings),
+            "storage": dict(staging.options),
+        }
+        settings = self._spark_conf(plan)
+        hidden = stack.enter_context(secret_file("secrets.json", json.dumps(secrets)))
+        properties = stack.enter_context(secret_file("spark.conf", _properties(settings)))
+        application = applications.make(
+            plan.window_id,
+            {
+                "v": 1,
+                "plan": plan.to_document(),
+                "engine": self._shape,
+                "staging": {
+                    "window_id": staging.window_id,
+                    "attempt": staging.attempt,
+                    "path": staging.path,
+                    "final": staging.final,
+                },
+                "secrets": hidden,
+                "fingerprint": self._fingerprint(plan),
+            },
+        )
+        self._application = application
+        self._spawn(application, properties, settings)
+        return application
+
+    def _spawn(
+        self, application: Application, properties: str, settings: Mapping[str, str]
+    ) -> None:
+        """Start the process, which holds the application's lock from its first moment on."""
+        program = application.folder / _PROGRAM
+        program.write_text(
+            f"from tubemq_provider.engines.driver import main\nmain({str(application.folder)!r})\n"
+        )
+        command = [str(spark_submit()), "--properties-file", properties, "--load-spark-defaults"]
+        if self._ship:
+            from tubemq_provider.spark.session import spark_artifacts
+
+            command += ["--py-files", str(spark_artifacts(application.folder))]
+        environment = {**os.environ, **launch_environment(settings)}
+        lock = application.lock()
+        try:
+            with application.log.open("wb") as output:
+                self._child = subprocess.Popen(
+                    [*command, str(program)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={k: v for k, v in environment.items() if k not in _ABOVE},
+                    cwd=application.folder,
+                    pass_fds=(lock,),
+                    start_new_session=True,
+                )
+        finally:
+            os.close(lock)
+        application.process = self._child.pid
+        log.info("spark-submit runs as process %s; its log: %s", self._child.pid, application.log)
+
+    def _spark_conf(self, plan: WindowPlan) -> dict[str, str]:
+        named = {"spark.app.name": f"TubeMQ window {plan.window_id} of topic {plan.topic}"}
+        return session_conf(self._master, {**named, **self._conf})
+
+    def _fingerprint(self, plan: WindowPlan) -> str:
+        return fingerprint(
+            {
+                "plan": plan.to_document(),
+                "engine": self._shape,
+                "master": self._master,
+                "conf": self._conf,
+                "masters": list(self._settings.masters),
+                "ship": self._ship,
+            }
+        )
+
+    # -- waiting ----------------------------------------------------------------------------------
+
+    def _await(
+        self, application: Application, plan: WindowPlan, progress: Progress, stack: ExitStack
+    ) -> Document:
+        """The result. What is told meanwhile is passed on; secrets last until they were read."""
+        passed = 0
+        while True:
+            # In this order: a process writes its result before it ends.
+            running, result, told = application.running, application.result, application.told
+            if told:
+                stack.close()
+            points = told.get("points", ())[passed:]
+            passed += len(points)
+            self._pass_on(told, points, progress)
+            if self._child is not None:
+                self._child.poll()
+            self._stop_if_cancelled(plan)
+            if result is not None:
+                return result
+            if not running:
+                raise WindowError(_lost(application, plan))
+            self._cancelled.wait(_POLL_S)
+
+    def _pass_on(self, told: Mapping[str, Any], points: list[str], progress: Progress) -> None:
+        if "application" in points:
+            log.info("Spark application %s", told["id"])
+        self._ui_url = told.get("ui")
+        for point in points:
+            progress(point)
+        if self.on_tasks is not None and "tasks" in told:
+            self.on_tasks(*told["tasks"])
+
+    def _counts(
+        self, application: Application, plan: WindowPlan, result: Mapping[str, Any]
+    ) -> IngestCounts:
+        if self._child is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._child.wait(_END_S)
+        if result.get("hash") != plan.hash:
+            raise WindowError(f"{application.folder} has the result of another plan")
+        if "error" in result:
+            application.remove()
+            raise error_from(result["error"])
+        return counts_from(result["counts"])
+
+    def _stop_if_cancelled(self, plan: WindowPlan) -> None:
+        if not self._cancelled.is_set():
+            return
+        if self._application is not None:
+            _end(self._application)
+            if self._child is not None:
+                self._child.poll()
+        raise WindowError(f"ingest of window {plan.window_id} was cancelled")
+
+
+def _refuse(conf: Mapping[str, str], shape: Mapping[str, Any]) -> None:
+    problems = []
+    if conf.get("spark.submit.deployMode", "client") != "client":
+        problems.append(
+            "spark.submit.deployMode: only client mode; the driver runs on this machine, "
+            "executors on the cluster"
+        )
+    if callable(shape.get("transform")):
+        problems.append("transform: give the dotted path of the function, for another process")
+    if problems:
+        raise ConfigError(problems, subject="submit engine")
+
+
+def _properties(conf: Mapping[str, str]) -> str:
+    """`conf` as Java reads properties."""
+    lines = []
+    for key, value in conf.items():
+        escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+        lines.append(f"{key} {escaped}\n")
+    return "".join(lines)
+
+
+def _staging_of(application: Application, fresh: Staging) -> Staging | None:
+    """Where an application writes, if that is beside `fresh`: in the same sink, by the same way."""
+    from dataclasses import replace
+
+    order = application.order
+    if order is None:
+        return None
+    known = order["staging"]
+    beside = PurePosixPath(known["path"]).parent == PurePosixPath(fresh.path).parent
+    if not beside or known["final"] != fresh.final:
+        return None
+    return replace(fresh, path=known["path"], attempt=known["attempt"])
+
+
+def _worth(application: Application, staging: Staging) -> bool:
+    """Whether it is, or will be, of use."""
+    if application.asked_to_stop or not (is_remote(staging.path) or Path(staging.path).is_dir()):
+        return False
+    running, result = application.running, application.result
+    return "counts" in result if result is not None else running
+
+
+def _end(application: Application) -> None:
+    """End the process and what it has started; returns within seconds."""
+    with suppress(OSError):
+        application.ask_to_stop()
+    if not (pid := application.process):
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        # A process that has the lock is the one that was started: no other can bear its number.
+        if not application.running:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, number)
+        _until_over(application)
+
+
+def _until_over(application: Application) -> None:
+    pause = threading.Event()
+    for _ in range(int(_STOP_S / 0.1)):
+        if not application.running:
+            return
+        pause.wait(0.1)
+
+
+def _lost(application: Application, plan: WindowPlan) -> str:
+    return (
+        f"window {plan.window_id}: spark-submit ended without a result, so nothing of it is "
+        f"published; a retry reads the window again. Its log is {application.log}, and ends:\n"
+        f"{application.log_tail()}"
+    )

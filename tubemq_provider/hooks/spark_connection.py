@@ -1,0 +1,83 @@
+"""Airflow connections of the type ``spark``, read without the provider that has the type.
+
+That provider cannot be installed beside pyspark, as it brings a package that overwrites pyspark's
+files; Airflow keeps connections of any type. What a connection says becomes settings of Spark; what
+it says in vain is refused. Opens nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from tubemq_client.errors import ConfigError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+__all__ = ["spark_settings"]
+
+_SETTINGS: Final = {
+    "queue": "spark.yarn.queue",
+    "namespace": "spark.kubernetes.namespace",
+    "principal": "spark.kerberos.principal",
+    "keytab": "spark.kerberos.keytab",
+}
+"""Extras that are settings of Spark under another name."""
+_NO_MATTER: Final = {"spark-binary": "spark-submit", "deploy-mode": "client"}
+"""Extras that say what holds anyway."""
+
+
+def spark_settings(connection: Connection) -> dict[str, str]:
+    """The settings of Spark that `connection` means, ``spark.master`` among them.
+
+    Host (and port) are the master: ``spark://host``, ``yarn``, ``k8s://https://host``,
+    ``local[4]``; a host without a scheme is one of a standalone cluster. The extra may have
+    ``queue``, ``namespace``, ``principal``, ``keytab``, and settings by their names. Raises
+    `ConfigError` with every problem.
+    """
+    problems = []
+    if connection.conn_type != "spark":
+        problems.append(f"its type is {connection.conn_type!r}, not 'spark'")
+    if not connection.host:
+        problems.append("it has no host, the master of Spark")
+    settings = {}
+    for name, value in _extras(connection).items():
+        key = _SETTINGS.get(name, name)
+        if key.startswith("spark.") and isinstance(value, str | int):
+            settings[key] = _text(value)
+        elif _NO_MATTER.get(name.replace("_", "-")) != value:
+            problems.append(
+                f"extra {name!r} has no effect here: it may have "
+                f"{', '.join(_SETTINGS)} and settings of Spark by their names"
+                if name.replace("_", "-") not in _NO_MATTER
+                else f"extra {name!r}: only {_NO_MATTER[name.replace('_', '-')]!r} is possible here"
+            )
+    if problems:
+        raise ConfigError(problems, subject=f"connection {connection.conn_id!r}")
+    return {"spark.master": _master(connection), **settings}
+
+
+def _master(connection: Connection) -> str:
+    host = str(connection.host)
+    plain = "://" in host or host.startswith(("yarn", "local"))
+    address = host if plain else f"spark://{host}"
+    return f"{address}:{connection.port}" if connection.port else address
+
+
+def _text(value: str | int) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _extras(connection: Connection) -> Mapping[str, Any]:
+    text = connection.extra or "{}"
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ConfigError(
+            "its extra is no JSON object", subject=f"connection {connection.conn_id!r}"
+        )
+    return found

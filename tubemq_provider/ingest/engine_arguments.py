@@ -1,0 +1,73 @@
+"""The rules between the arguments that choose and shape an engine.
+
+What would have no effect with an engine is refused, and so is what it cannot do. This module opens
+nothing and imports no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tubemq_provider.ingest.arguments import IngestArguments
+
+__all__ = ["SPARK_ENGINES", "engine_problems"]
+
+SPARK_ENGINES: Final = ("session", "submit")
+"""Engines that always run in Spark."""
+
+_DEPLOY: Final = "spark.submit.deployMode"
+_MASTER: Final = "spark.master"
+
+
+def engine_problems(arguments: IngestArguments) -> list[str]:
+    """What does not go together, or would have no effect with the engine."""
+    problems = []
+    if arguments.compression and arguments.engine != "inline":
+        problems.append(f"compression has no effect with engine={arguments.engine!r}")
+    return [*problems, *_without_effect(arguments), *_of_landing(arguments), *_of_spark(arguments)]
+
+
+def _without_effect(arguments: IngestArguments) -> Iterator[str]:
+    given = {
+        "spark_conf": (arguments.spark_conf, (*SPARK_ENGINES, "auto")),
+        "landing": (arguments.landing != "auto", (*SPARK_ENGINES, "auto")),
+        "spark_conn_id": (arguments.spark_conn_id, (*SPARK_ENGINES, "auto")),
+        "spark_work_dir": (arguments.spark_work_dir, ("submit",)),
+        "ship_package": (arguments.ship_package, ("submit",)),
+    }
+    for name, (value, engines) in given.items():
+        if value and arguments.engine not in engines:
+            yield f"{name} has no effect with engine={arguments.engine!r}"
+
+
+def _of_landing(arguments: IngestArguments) -> list[str]:
+    changed = "transform" if arguments.transform else "sql" if arguments.sql else ""
+    if changed and arguments.engine not in SPARK_ENGINES:
+        engines = " or ".join(map(repr, SPARK_ENGINES))
+        return [f"{changed} needs engine={engines}, and has no effect with {arguments.engine!r}"]
+    problems = []
+    if arguments.transform and arguments.sql:
+        problems.append("give either transform or sql")
+    if changed and arguments.landing == "on":
+        problems.append(f"landing='on' would not run {changed}; use 'auto' or 'off'")
+    if arguments.engine == "inline" or (not changed and arguments.landing != "off"):
+        return problems
+    why = f"with {changed}" if changed else "with landing='off'"
+    if arguments.target_file_bytes is not None:
+        problems.append(f"target_file_bytes has no effect {why}")
+    if arguments.corrupt_records == "quarantine":
+        problems.append(f"corrupt_records='quarantine' needs landing, which is not had {why}")
+    return problems
+
+
+def _of_spark(arguments: IngestArguments) -> Iterator[str]:
+    conf = arguments.spark_conf
+    if conf.get(_DEPLOY, "client") != "client" and arguments.engine != "inline":
+        yield (
+            f"spark_conf: {_DEPLOY}={conf[_DEPLOY]!r}: drivers run on the machine of the task "
+            f"(client), executors on the cluster"
+        )
+    if arguments.spark_conn_id and _MASTER in conf:
+        yield f"spark_conf: {_MASTER} is what spark_conn_id says; give one of them"
