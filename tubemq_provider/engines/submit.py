@@ -17,6 +17,7 @@ import subprocess
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +46,12 @@ _BEGIN_S: Final = 300.0
 _STOP_S: Final = 4.0
 _END_S: Final = 20.0
 _PROGRAM: Final = "program.py"
+_HERE: Final = Path(__file__).resolve().parents[2]
+_MAIN: Final = """import sys
+sys.path.insert(0, {root!r})  # before what nodes are sent, which is not the whole package
+from tubemq_provider.engines.driver import main
+main({folder!r})
+"""
 _ABOVE: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_PIN_THREAD")
 """What a process inside of another Spark application must not inherit."""
 
@@ -189,9 +196,7 @@ class SubmitEngine:
     ) -> None:
         """Start the process, which holds the application's lock from its first moment on."""
         program = application.folder / _PROGRAM
-        program.write_text(
-            f"from tubemq_provider.engines.driver import main\nmain({str(application.folder)!r})\n"
-        )
+        program.write_text(_MAIN.format(root=str(_HERE), folder=str(application.folder)))
         command = [str(spark_submit()), "--properties-file", properties, "--load-spark-defaults"]
         if self._ship:
             from tubemq_provider.spark.session import spark_artifacts
@@ -312,8 +317,6 @@ def _properties(conf: Mapping[str, str]) -> str:
 
 def _staging_of(application: Application, fresh: Staging) -> Staging | None:
     """Where an application writes, if that is beside `fresh`: in the same sink, by the same way."""
-    from dataclasses import replace
-
     order = application.order
     if order is None:
         return None

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from devkit.spark import SparkCluster
 from tests.provider.spark.jobs import Window, conf_for
@@ -33,6 +34,9 @@ class TaskDied(BaseException):
 
 
 def bodies(window: Window) -> list[bytes]:
+    if window.url.startswith("delta:"):
+        table = DeltaTable(window.url.removeprefix("delta:"), storage_options=window.storage)
+        return sorted(table.to_pyarrow_table(columns=["value"])["value"].to_pylist())
     return sorted(read_windows(window.sink()).to_table()["value"].to_pylist())
 
 
@@ -93,13 +97,15 @@ def test_a_task_dies_its_next_try_takes_the_application_up_and_an_executor_is_ki
     sink = window.sink()
     assert isinstance(sink, ObjectStoreSink)
 
+    points: list[str] = []
+
     def kill(point: str) -> None:
+        points.append(point)
         if point == "session started":
             until(lambda: any(sink.place.names("data")) or not application.running)
             os.kill(cluster.executors()[0], signal.SIGKILL)
 
-    points: list[str] = []
-    result = window.run(lambda point: (points.append(point), kill(point))[0])
+    result = window.run(kill)
 
     assert "earlier try taken up" in points
     assert "application submitted" not in points
