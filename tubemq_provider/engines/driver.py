@@ -7,8 +7,9 @@ secret it reads once, from a file that the order names. This module must not pub
 
 from __future__ import annotations
 
-import json
+import base64
 import logging
+import pickle
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -22,11 +23,10 @@ from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.transforms import sql_transform
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.rows.spec import DecodeSpec
-from tubemq_provider.spark.access import settings_from_document
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts, Staging
 
-__all__ = ["main", "session_engine"]
+__all__ = ["main", "secrets_text", "session_engine"]
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def main(folder: str) -> None:
     order = application.order
     if order is None:
         raise SystemExit(f"{folder} has no order")
-    secrets = json.loads(Path(order["secrets"]).read_text(encoding="utf-8"))
+    secrets = secrets_from(order["secrets"])
     # Whoever waits for this may take the secrets away now.
     teller = _Teller(application)
     engine = session_engine(secrets["settings"], order["engine"])
@@ -58,7 +58,20 @@ def main(folder: str) -> None:
         application.finish({**outcome, "counts": counts_document(counts)})
 
 
-def session_engine(settings: Mapping[str, Any], shape: Mapping[str, Any]) -> SessionEngine:
+def secrets_text(settings: Any, storage: Mapping[str, str]) -> str:
+    """What an order must not carry: settings of a source as they are, of whatever kind, and the
+    options of a storage. For a `secret_file`."""
+    return base64.b64encode(pickle.dumps({"settings": settings, "storage": dict(storage)})).decode()
+
+
+def secrets_from(path: str) -> dict[str, Any]:
+    """What `secrets_text` was given; the file is in memory, or this user's alone."""
+    data = base64.b64decode(Path(path).read_text(encoding="utf-8"))
+    found: dict[str, Any] = pickle.loads(data)  # noqa: S301 - written by the task, for this process
+    return found
+
+
+def session_engine(settings: Any, shape: Mapping[str, Any]) -> SessionEngine:
     """The engine of an order: `shape` has its arguments as JSON has them, with `sql` beside
     `transform`."""
     given = dict(shape)
@@ -67,7 +80,7 @@ def session_engine(settings: Mapping[str, Any], shape: Mapping[str, Any]) -> Ses
         given["transform"] = sql_transform(sql)
     if decode is not None:
         given["decode"] = DecodeSpec.parse(decode)
-    return SessionEngine(settings_from_document(settings), **given)
+    return SessionEngine(settings, **given)
 
 
 class _Teller:

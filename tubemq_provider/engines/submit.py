@@ -9,7 +9,6 @@ count. This engine must not publish anything.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -24,16 +23,16 @@ from typing import TYPE_CHECKING, Any, Final
 from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.applications import Application, Applications, fingerprint
 from tubemq_provider.engines.cache import cache_root
-from tubemq_provider.engines.driver import session_engine
+from tubemq_provider.engines.driver import secrets_text, session_engine
 from tubemq_provider.engines.outcome import counts_from, error_from
 from tubemq_provider.engines.spark_runtime import launch_environment, session_conf, spark_submit
 from tubemq_provider.files.objects import is_remote
-from tubemq_provider.spark.access import secret_file, settings_document
+from tubemq_provider.spark.access import secret_file
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.protocols import IngestCounts
+from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
-    from tubemq_client.model import ClientSettings
     from tubemq_provider.windows.plan import WindowPlan
     from tubemq_provider.windows.protocols import Document, Progress, Staging
 
@@ -59,10 +58,11 @@ _ABOVE: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_PIN_
 class SubmitEngine:
     """One process `spark-submit` in client mode for each try of a window.
 
-    `master` and `conf` are Spark's; they reach it in a file that only this user can read. `shape`
-    has the arguments of `SessionEngine` as JSON has them, and `sql`. `work_dir` is where
-    applications have their folders: by default one of this user's, on this machine. With
-    `ship_package` the nodes get the package as a zip (``--py-files``).
+    `settings` are those of a source, as `Source.settings` gives them. `master` and `conf` are
+    Spark's; they reach it in a file that only this user can read. `shape` has the other arguments
+    of `SessionEngine` as JSON has them, and `sql`. `work_dir` is where applications have their
+    folders: by default one of this user's, on this machine. With `ship_package` the nodes get the
+    package as a zip (``--py-files``).
 
     Delivery: as `SessionEngine`. A process that was started is taken up by the next try of the same
     plan with the same settings, if that sees the same `work_dir` and machine; else it has written
@@ -72,7 +72,7 @@ class SubmitEngine:
 
     def __init__(
         self,
-        settings: ClientSettings,
+        settings: Any,
         *,
         master: str = "local[2]",
         conf: Mapping[str, str] | None = None,
@@ -86,7 +86,7 @@ class SubmitEngine:
         self._shape = dict(shape or {})
         self._ship = ship_package
         _refuse(self._conf, self._shape)
-        session_engine(settings_document(settings), self._shape)  # judges its own arguments
+        session_engine(settings, self._shape)  # judges its own arguments
         self._work_dir = work_dir or cache_root() / "applications"
         self._found: Application | None = None
         self._application: Application | None = None
@@ -164,12 +164,9 @@ class SubmitEngine:
     def _start(self, plan: WindowPlan, staging: Staging, stack: ExitStack) -> Application:
         applications = Applications(self._work_dir)
         applications.forget_old()
-        secrets = {
-            "settings": settings_document(self._settings),
-            "storage": dict(staging.options),
-        }
+        secrets = secrets_text(self._settings, staging.options)
         settings = self._spark_conf(plan)
-        hidden = stack.enter_context(secret_file("secrets.json", json.dumps(secrets)))
+        hidden = stack.enter_context(secret_file("secrets", secrets))
         properties = stack.enter_context(secret_file("spark.conf", _properties(settings)))
         application = applications.make(
             plan.window_id,
@@ -201,7 +198,8 @@ class SubmitEngine:
         if self._ship:
             from tubemq_provider.spark.session import spark_artifacts
 
-            command += ["--py-files", str(spark_artifacts(application.folder))]
+            kind = self._shape.get("kind", FIRST_SOURCE)
+            command += ["--py-files", str(spark_artifacts(application.folder, kind=kind))]
         environment = {**os.environ, **launch_environment(settings)}
         lock = application.lock()
         try:
@@ -232,7 +230,7 @@ class SubmitEngine:
                 "engine": self._shape,
                 "master": self._master,
                 "conf": self._conf,
-                "masters": list(self._settings.masters),
+                "settings": repr(self._settings),  # without secrets
                 "ship": self._ship,
             }
         )

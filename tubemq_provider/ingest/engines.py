@@ -87,6 +87,7 @@ def _submit(
     conf = _spark_conf(arguments)
     decode = _decoding(arguments)
     shape = {
+        "kind": source.space.source,
         "gap_policy": policies.gap_policy.value,
         "corrupt_records": policies.corrupt_records.value,
         "landing": arguments.landing,

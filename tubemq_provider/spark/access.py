@@ -14,20 +14,20 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from tubemq_client.errors import ConfigError
-from tubemq_client.model import ClientSettings, Credentials, TlsSettings
+
+if TYPE_CHECKING:
+    from tubemq_client.model import ClientSettings
 
 __all__ = [
     "access_file",
     "needs_access",
     "secret_file",
-    "settings_document",
     "settings_from",
-    "settings_from_document",
     "storage_file",
     "storage_from",
 ]
@@ -49,23 +49,6 @@ def settings_from(path: str, **overrides: Any) -> ClientSettings:
         return ClientConfig.parse({**known, **given}).settings()
     except ConfigError as error:
         raise ConfigError(error.problems, subject=f"configFile {path}") from None
-
-
-def settings_document(settings: ClientSettings) -> dict[str, Any]:
-    """`settings` as JSON has them, secrets included: for a `secret_file` only."""
-    return asdict(settings)
-
-
-def settings_from_document(document: Mapping[str, Any]) -> ClientSettings:
-    """What `settings_document` was given."""
-    auth, tls = document["auth"], document["tls"]
-    plain: dict[str, Any] = {
-        **document,
-        "masters": tuple((host, port) for host, port in document["masters"]),
-        "auth": None if auth is None else Credentials(**auth),
-        "tls": None if tls is None else TlsSettings(**tls),
-    }
-    return ClientSettings(**plain)
 
 
 _OPTIONS = frozenset({"masters", "auth", "tls", "connect_timeout_ms", "rpc_timeout_ms"})

@@ -85,6 +85,18 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ({"transform": "a.b", "landing": "on"}, "landing='on' would not run transform"),
         ({"transform": "change"}, "names no module"),
         ({"engine": "inline", "sql": "FROM records"}, "sql needs engine='session'"),
+        ({"ship_package": True}, "ship_package has no effect with engine='session'"),
+        ({"spark_work_dir": "/w"}, "spark_work_dir has no effect with engine='session'"),
+        ({"engine": "submit", "spark_work_dir": "w"}, "'w' is relative"),
+        ({"engine": "inline", "spark_conn_id": "lab"}, "spark_conn_id has no effect"),
+        (
+            {"engine": "submit", "spark_conf": {"spark.submit.deployMode": "cluster"}},
+            "drivers run on the machine of the task",
+        ),
+        (
+            {"spark_conn_id": "lab", "spark_conf": {"spark.master": "yarn"}},
+            "spark.master is what spark_conn_id says",
+        ),
         ({"decode": "xml"}, "decode"),
         ({"decode": {"format": "tdmsg", "then": {"format": "csv"}}}, "then: schema: is needed"),
         ({"landing": "off", "corrupt_records": "quarantine"}, "needs landing"),

@@ -1,0 +1,47 @@
+"""Stands for `spark-submit`: a process that gets an application's folder and does as it is told.
+
+What it is to do stands in the environment variable FAKE_SUBMIT: ``good`` counts a record for each
+partition, ``bad`` has a corrupt record, ``silent`` ends well without a result, ``slow`` waits for a
+file ``go`` beside the order, and is good then.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from tubemq_client.errors import CorruptRecord
+from tubemq_provider.engines.applications import Application
+from tubemq_provider.engines.driver import secrets_from
+from tubemq_provider.engines.outcome import counts_document, error_document
+from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.protocols import IngestCounts
+
+
+def main(program: str) -> None:
+    """Do what FAKE_SUBMIT says."""
+    application, todo = Application(Path(program).parent), os.environ["FAKE_SUBMIT"]
+    order = application.order
+    assert order is not None
+    print(f"fake application, {todo}", flush=True)
+    if todo == "silent":
+        return
+    secrets_from(order["secrets"])
+    application.tell({"points": ["application", "session started"], "id": "app-1", "tasks": [1, 2]})
+    while todo == "slow" and not (application.folder / "go").exists():
+        time.sleep(0.01)
+    plan = WindowPlan.from_document(order["plan"])
+    outcome = {"v": 1, "hash": plan.hash}
+    if todo == "bad":
+        error = CorruptRecord("1:0 at 28: wrong\nchecksum")
+        application.finish({**outcome, "error": error_document(error)})
+        raise SystemExit(1)
+    counts = IngestCounts(records=dict.fromkeys(plan.ranges, 1))
+    application.finish({**outcome, "counts": counts_document(counts)})
+    raise SystemExit(3)  # which nobody may believe
+
+
+if __name__ == "__main__":
+    main(sys.argv[-1])

@@ -1,0 +1,241 @@
+"""The engine `submit` against a process that stands for `spark-submit`: who is believed, what the
+next try takes up, and what ends with a kill."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tubemq_client.config import ClientConfig
+from tubemq_client.errors import ConfigError, CorruptRecord
+from tubemq_client.model import Anchor, Credentials
+from tubemq_provider.engines.applications import Application
+from tubemq_provider.engines.outcome import (
+    counts_document,
+    counts_from,
+    error_document,
+    error_from,
+)
+from tubemq_provider.engines.submit import SubmitEngine
+from tubemq_provider.windows.errors import CountMismatch, WindowError
+from tubemq_provider.windows.facts import FileFact, LeafFact
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.protocols import IngestCounts, ResumingEngine, Staging
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+
+FAKE = Path(__file__).with_name("fake_spark_submit.py")
+SETTINGS = replace(
+    ClientConfig.parse({"masters": "127.0.0.1:1"}).settings(), auth=Credentials("u", "hush-hush")
+)
+PLAN = WindowPlan.explicit(
+    WindowScope("local", "orders", "etl", "parquet:/lake"), {"1:0": (0, 280), "1:1": (28, 56)}
+)
+
+
+class TaskDied(BaseException):
+    """Stands for the death of the task's process."""
+
+
+@pytest.fixture(autouse=True)
+def spark_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "spark" / "bin" / "spark-submit"
+    program.parent.mkdir(parents=True)
+    root = Path(__file__).resolve().parents[3]
+    python, fake = shlex.quote(sys.executable), shlex.quote(str(FAKE))
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(root))} exec {python} {fake} "$@"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Staging:
+    (tmp_path / "staging" / "first").mkdir(parents=True)
+    return Staging(PLAN.window_id, "first", str(tmp_path / "staging" / "first"))
+
+
+def later(staging: Staging, name: str = "second") -> Staging:
+    """The staging place of another try."""
+    path = Path(staging.path).with_name(name)
+    path.mkdir(exist_ok=True)
+    return replace(staging, attempt=name, path=str(path))
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    return tmp_path / "work"
+
+
+def engine(work: Path, **given: Any) -> SubmitEngine:
+    return SubmitEngine(SETTINGS, work_dir=work, **given)
+
+
+def folders(work: Path) -> list[Application]:
+    return [Application(path) for path in work.iterdir()]
+
+
+def silent(point: str) -> None:
+    """Listens to nothing."""
+
+
+def die(point: str) -> None:
+    if point == "session started":
+        raise TaskDied
+
+
+def test_the_result_file_is_believed_and_not_the_exit_code(
+    work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SUBMIT", "good")
+    mine = engine(work)
+    assert isinstance(mine, ResumingEngine)
+    points: list[str] = []
+    tasks: list[tuple[int, int]] = []
+    mine.on_tasks = lambda done, total: tasks.append((done, total))
+
+    counts = mine.ingest(PLAN, staging, points.append)
+
+    assert dict(counts.records) == {"1:0": 1, "1:1": 1}
+    assert points == ["application submitted", "application", "session started"]
+    assert tasks[-1] == (1, 2)
+    (application,) = folders(work)
+    kept = [path.read_text() for path in application.folder.iterdir()]
+    assert not [text for text in kept if "hush-hush" in text]
+    mine.leave(None)
+    assert not folders(work)
+
+
+def test_a_process_that_ends_well_without_a_result_is_an_error_that_shows_its_log(
+    work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SUBMIT", "silent")
+    with pytest.raises(WindowError, match=r"(?s)without a result.*fake application, silent"):
+        engine(work).ingest(PLAN, staging, silent)
+    assert engine(work).place(PLAN, later(staging)) == later(staging)
+    assert not folders(work)
+
+
+def test_an_error_comes_back_with_its_class(
+    work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SUBMIT", "bad")
+    with pytest.raises(CorruptRecord, match=r"(?s)at 28: wrong.checksum"):
+        engine(work).ingest(PLAN, staging, silent)
+    assert not folders(work)
+
+
+def test_the_next_try_takes_up_what_runs_and_what_is_done_but_not_published(
+    work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SUBMIT", "slow")
+    with pytest.raises(TaskDied):
+        engine(work).ingest(PLAN, staging, die)
+    (application,) = folders(work)
+    assert application.running
+
+    second = engine(work)
+    assert second.place(PLAN, later(staging)) == staging
+    (application.folder / "go").touch()
+    points: list[str] = []
+    assert second.ingest(PLAN, staging, points.append).total == 2
+    assert "application submitted" not in points
+    second.leave(OSError)  # it could not publish: a third try may
+
+    third = engine(work)
+    assert third.place(PLAN, later(staging, "third")) == staging
+    assert third.ingest(PLAN, staging, silent).total == 2
+    third.leave(OSError)  # what was done before and failed again is not offered for ever
+
+    assert not folders(work)
+    assert engine(work).place(PLAN, later(staging, "fourth")).attempt == "fourth"
+
+
+@pytest.mark.parametrize(
+    "changed", [{"conf": {"spark.executor.memory": "2g"}}, {"shape": {"sql": "FROM records"}}]
+)
+def test_an_application_with_other_arguments_is_ended_and_not_taken_up(
+    changed: dict[str, Any], work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SUBMIT", "slow")
+    first = engine(work)
+    with pytest.raises(TaskDied):
+        first.ingest(PLAN, staging, die)
+    (application,) = folders(work)
+
+    assert engine(work, **changed).place(PLAN, later(staging)) == later(staging)
+
+    assert not application.running
+    assert not folders(work)
+
+
+def test_an_application_of_another_place_is_left_alone(
+    work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SUBMIT", "slow")
+    first = engine(work)
+    with pytest.raises(TaskDied):
+        first.ingest(PLAN, staging, die)
+    elsewhere = replace(staging, path=str(work.parent / "other" / "first"))
+
+    assert engine(work).place(PLAN, elsewhere) == elsewhere
+
+    (application,) = folders(work)
+    assert application.running
+    first.cancel()
+    assert not application.running
+
+
+def test_a_kill_ends_the_process_and_the_ingest(
+    work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SUBMIT", "slow")
+    mine = engine(work)
+
+    def kill(point: str) -> None:
+        if point == "session started":
+            mine.cancel()
+
+    with pytest.raises(WindowError, match="was cancelled"):
+        mine.ingest(PLAN, staging, kill)
+    (application,) = folders(work)
+    assert not application.running
+    assert engine(work).place(PLAN, later(staging)) == later(staging)
+
+
+def test_a_directory_that_others_may_enter_is_refused(work: Path, staging: Staging) -> None:
+    work.mkdir(mode=0o755)
+    with pytest.raises(ConfigError, match="others cannot enter"):
+        engine(work).place(PLAN, staging)
+
+
+def test_what_cannot_be_done_is_listed_at_once(work: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        engine(work, conf={"spark.submit.deployMode": "cluster"}, shape={"transform": lambda f: f})
+    assert len(caught.value.problems) == 2
+    with pytest.raises(ConfigError, match="landing 'maybe'"):
+        engine(work, shape={"landing": "maybe"})
+
+
+def test_counts_and_errors_come_back_as_they_were() -> None:
+    leaf = LeafFact("INT64", 10, 3, 0, 28, 84)
+    fact = FileFact(
+        "a.parquet", 3, 99, {"1:0": 3}, (("1:0", 0, 84, 3),), "t", b"s", {"offset": leaf}
+    )
+    counts = IngestCounts(
+        {"1:0": 3}, 30, {"1:0": [[0, 28]]}, 1, {"1:0": [[0, 84]]}, {"1:0": Anchor(56, 7, 8)},
+        (fact,), ("_corrupt/x",), {"1:0": 4},
+    )  # fmt: skip
+    found = counts_from(counts_document(counts))
+    assert found == counts
+    assert (found.files, found.set_aside) == (counts.files, counts.set_aside)
+    for error in (CountMismatch("one\ntwo"), ConfigError(["a", "b"], subject="sink")):
+        back = error_from(error_document(error))
+        assert (type(back), str(back), back.fatal) == (type(error), str(error), error.fatal)
+    assert str(error_from(error_document(OSError("disk")))) == "OSError: disk"
