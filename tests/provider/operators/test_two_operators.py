@@ -57,8 +57,8 @@ def test_each_has_its_own_arguments_only() -> None:
     assert not window & OF_CURSOR
     assert both >= OF_TIME | OF_CURSOR
     assert min(len(both - cursor), len(both - window)) >= 16
-    assert len(cursor) <= 24
-    assert len(window) <= 26
+    assert len(cursor) <= 25
+    assert len(window) <= 27
 
 
 @pytest.mark.parametrize(
