@@ -155,7 +155,8 @@ def build_tubemq_asset(
         sampled yet) is tried again, 30 s apart.
 
     `options` are arguments of the ingest operators by their names, with their meaning: `engine`
-    (here ``inline`` by default), `verify`, `spark_conf`, `resolver` (by default the samples that
+    (here ``inline`` by default), `verify`, `partition_by`,
+    `schema_evolution`, `spark_conf`, `resolver` (by default the samples that
     `build_tubemq_ends_asset` takes, or `boundaries`), `filters`, `initial_position`, `max_bytes`,
     `max_duration`, `epoch`, `epoch_seen`, `commit_to_broker`, `cluster` … All others go to
     `dagster.asset`. Runs

@@ -23,6 +23,7 @@ from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.transforms import sql_transform
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts, Staging
 
@@ -45,7 +46,9 @@ def main(folder: str) -> None:
     teller = _Teller(application)
     engine = session_engine(secrets["settings"], order["engine"])
     plan = WindowPlan.from_document(order["plan"])
-    staging = Staging(**order["staging"], options=secrets["storage"])
+    apart = order["staging"].pop("partition_by", None)
+    by = None if apart is None else PartitionBy.from_json(apart)
+    staging = Staging(**order["staging"], options=secrets["storage"], partition_by=by)
     outcome: dict[str, Any] = {"v": 1, "hash": plan.hash}
     try:
         with _obeying(application, engine):

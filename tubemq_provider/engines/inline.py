@@ -17,6 +17,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.sampling import first_bodies
 from tubemq_provider.files.columns import ColumnSet, columns_of
 from tubemq_provider.files.locations import Location, location_of
+from tubemq_provider.files.partitioned import PartitionedWriter, staged_writer
 from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, CorruptFile
 from tubemq_provider.files.writer import ROW_GROUP_BYTES, StagedWriter, with_pieces
 from tubemq_provider.rows.decoding import Rejects, RowDecoder
@@ -24,6 +25,7 @@ from tubemq_provider.rows.inference import settle
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.base import RecordReader, Source
 from tubemq_provider.windows.errors import WindowError
+from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import CorruptRecords, GapPolicy, Policies
 from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging
@@ -130,7 +132,7 @@ class InlineEngine:
         with (
             self._corrupt.into(location, _ASIDE),
             self._open_reader(plan) as reader,
-            self._writer(location) as writer,
+            self._writer(location, staging.partition_by) as writer,
         ):
             for range_ in plan.reads():
                 known_gaps = len(reader.stats.gaps)
@@ -171,11 +173,14 @@ class InlineEngine:
             return self._decoder.schema
         return self._known.arrow_schema(self._columns)
 
-    def _writer(self, location: Location) -> StagedWriter:
-        return StagedWriter(
+    def _writer(
+        self, location: Location, by: PartitionBy | None
+    ) -> StagedWriter | PartitionedWriter:
+        return staged_writer(
             location,
             "part",
             self._schema,
+            by,
             target_bytes=self._target_file_bytes,
             row_group_bytes=self._row_group_bytes,
             compression=self._compression,
@@ -225,7 +230,7 @@ class _Counted:
 class _Output:
     """Where records go: into files, or aside; and what is counted of them."""
 
-    writer: StagedWriter
+    writer: StagedWriter | PartitionedWriter
     rejects: Rejects
     counted: _Counted
 

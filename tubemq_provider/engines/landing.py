@@ -53,7 +53,8 @@ def landing_frame(
         place.mkdir(exist_ok=True)
         directory = str(place)
     tasks = spark.sparkContext.defaultParallelism if target_bytes else None
-    order = LandingOrder(directory, storage_file, target_bytes, tasks, quarantine, kind)
+    by = None if staging.partition_by is None else staging.partition_by.to_json()
+    order = LandingOrder(directory, storage_file, target_bytes, tasks, quarantine, kind, by)
     spark.dataSource.register(LandingSource)
     given = {**options, OPTION: order.to_json()}
     return spark.read.format(LandingSource.name()).options(**given).load()
@@ -83,7 +84,7 @@ def accept(plan: WindowPlan, staging: Staging, manifest: Sequence[ManifestRow]) 
             subject="landing",
         )
     for name in names:
-        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).rename(root / name)
     # Renamed first: a copy of a task that goes on could put a file into it while it is emptied.
     shutil.rmtree(directory.rename(root / _LANDED))

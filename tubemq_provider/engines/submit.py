@@ -179,6 +179,7 @@ class SubmitEngine:
                     "attempt": staging.attempt,
                     "path": staging.path,
                     "final": staging.final,
+                    "partition_by": _apart(staging),
                 },
                 "secrets": hidden,
                 "fingerprint": self._fingerprint(plan),
@@ -320,9 +321,14 @@ def _staging_of(application: Application, fresh: Staging) -> Staging | None:
         return None
     known = order["staging"]
     beside = PurePosixPath(known["path"]).parent == PurePosixPath(fresh.path).parent
-    if not beside or known["final"] != fresh.final:
+    same = known["final"] == fresh.final and known.get("partition_by") == _apart(fresh)
+    if not beside or not same:
         return None
     return replace(fresh, path=known["path"], attempt=known["attempt"])
+
+
+def _apart(staging: Staging) -> str | None:
+    return None if staging.partition_by is None else staging.partition_by.to_json()
 
 
 def _worth(application: Application, staging: Staging) -> bool:

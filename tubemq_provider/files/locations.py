@@ -111,10 +111,10 @@ class LocalLocation:
         return str(self.root)
 
     def create(self, name: str) -> Output:
-        """See `Location.create`. One directory below the root is made if it is not there."""
+        """See `Location.create`. Directories below the root are made if they are not there."""
         path = self.root / name
-        if path.parent != self.root:
-            path.parent.mkdir(exist_ok=True)
+        for above in reversed(path.relative_to(self.root).parents[:-1]):
+            (self.root / above).mkdir(exist_ok=True)
         return _LocalOutput(path)
 
     def stored(self, prefix: str = "") -> dict[str, Stored]:

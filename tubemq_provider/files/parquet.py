@@ -148,6 +148,7 @@ def fact_to_json(fact: FileFact) -> str:
             },
             "nulls": dict(fact.nulls),
             "splits": list(fact.splits),
+            "keys": [list(key) for key in fact.keys],
         },
         separators=(",", ":"),
     )
@@ -169,6 +170,7 @@ def fact_from_json(text: str) -> FileFact:
         leaves=leaves,
         nulls=found["nulls"],
         splits=tuple(found["splits"]),
+        keys=tuple((name, kind, text) for name, kind, text in found.get("keys", ())),
     )
 
 

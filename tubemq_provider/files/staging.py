@@ -256,7 +256,21 @@ def verified_files(
         if verify == "footers":
             _check_footers(location, plan, files, stored)
     check_staged(plan, counts, rows_by_partition(files), sum(file.rows for file in files))
+    _check_keys(staging, files)
     return files, aside
+
+
+def _check_keys(staging: Staging, files: Sequence[FileFact]) -> None:
+    """Files are apart as the sink wants them to be. Raises `ConfigError` for writers that do not
+    know of that."""
+    wanted = () if staging.partition_by is None else staging.partition_by.names
+    for file in files:
+        if tuple(name for name, _, _ in file.keys) != wanted:
+            raise ConfigError(
+                f"{file.path} was not written apart by {staging.partition_by}: the engine does not "
+                f"do that; use the engines inline or session with landing='auto'",
+                subject="partition_by",
+            )
 
 
 def _set_aside(stored: Mapping[str, Stored], counts: IngestCounts) -> list[str]:

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from tubemq_provider.files.locations import Location, Output, give_up
-from tubemq_provider.files.parquet import fact_of
+from tubemq_provider.files.data_file import DataFile
+from tubemq_provider.files.locations import Location
 from tubemq_provider.windows.facts import FileFact
 
 if TYPE_CHECKING:
@@ -88,10 +88,7 @@ class StagedWriter:
         self._columns = columns
         self._number = 0
         self._name = ""
-        self._output: Output | None = None
-        self._writer: Any = None
-        self._footers: list[Any] = []
-        self._nulls: Counter[str] = Counter()
+        self._file: DataFile | None = None
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
         self._range: Any | None = None
@@ -144,9 +141,9 @@ class StagedWriter:
         """Asked between row groups only: what is pending belongs to the file before."""
         return (
             self._target is not None
-            and self._output is not None
+            and self._file is not None
             and not self._pending
-            and self._output.stream.tell() >= self._target
+            and self._file.size >= self._target
         )
 
     def _note(self, end: int) -> None:
@@ -160,35 +157,13 @@ class StagedWriter:
     def _flush(self) -> None:
         if not self._pending:
             return
-        import pyarrow as pa
-
-        if self._writer is None:
-            self._open()
-        table = pa.Table.from_batches(self._pending, self._schema)
-        self._writer.write_table(table, row_group_size=table.num_rows)
-        for name in table.column_names:
-            self._nulls[name] += table.column(name).null_count
+        if self._file is None:
+            self._name = self._next_name()
+            self._file = DataFile(
+                self._location, self._name, self._schema, self._compression, self._columns
+            )
+        self._file.write(self._pending)
         self._pending, self._pending_bytes = [], 0
-
-    def _open(self) -> None:
-        import pyarrow.parquet as pq
-
-        names, hints = self._schema.names, self._columns
-        self._name = self._next_name()
-        self._output = self._location.create(self._name)
-        self._footers, self._nulls = [], Counter()
-        self._writer = pq.ParquetWriter(
-            self._output.stream,
-            self._schema,
-            compression=self._compression,
-            use_dictionary=True
-            if hints is None
-            else hints.repeating(names) + _flat(self._schema, hints),
-            write_statistics=True
-            if hints is None
-            else hints.ranged(names) + _flat(self._schema, hints),
-            metadata_collector=self._footers,
-        )
 
     def _next_name(self) -> str:
         if self._target is None and self._range is not None:
@@ -198,24 +173,11 @@ class StagedWriter:
         return f"{self._stem}-{self._number - 1}.parquet"
 
     def _close(self) -> None:
-        writer, output = self._writer, self._output
-        self._writer = self._output = None
-        if writer is None or output is None:
-            return
-        writer.close()
-        stored = output.finish()
-        self.files.append(fact_of(self._name, stored, self._footers[0], nulls=self._nulls))
+        file, self._file = self._file, None
+        if file is not None:
+            self.files.append(file.close())
 
     def _abandon(self) -> None:
-        writer, output = self._writer, self._output
-        self._writer = self._output = None
-        if writer is not None and output is not None:
-            give_up(writer, output)
-
-
-def _flat(schema: pa.Schema, known: ColumnSet) -> list[str]:
-    """Columns that are not a record's own, decoded from bodies: a dictionary and statistics cost
-    little where they do not pay, and readers expect them."""
-    import pyarrow.types as pt
-
-    return [f.name for f in schema if f.name not in known.names and not pt.is_nested(f.type)]
+        file, self._file = self._file, None
+        if file is not None:
+            file.abandon()

@@ -192,11 +192,15 @@ InitialPosition = Annotated[str | dict[str, Any] | None, BeforeValidator(_positi
 
 def _one_or_more(value: object) -> object:
     value = from_json(value)
-    return (value,) if isinstance(value, str) else value
+    return (value,) if isinstance(value, str) else value or ()
 
 
 Filters = Annotated[tuple[FilterItem, ...], BeforeValidator(_one_or_more), Field(max_length=500)]
 """Stream ids: a list, its JSON, or a single one."""
+
+
+Columns = Annotated[tuple[str, ...], BeforeValidator(_one_or_more), Field(max_length=16)]
+"""Columns to be apart by: a list, its JSON, or a single one."""
 
 
 class IngestArguments(TaskArguments):
@@ -212,6 +216,9 @@ class IngestArguments(TaskArguments):
     exactly_once: bool = True
     staging_root: str | None = None
     verify: Literal["facts", "footers"] = "facts"
+    partition_by: Columns = ()
+    max_partitions: Count = Field(None, ge=1)
+    schema_evolution: Literal["refuse", "add_columns"] = "refuse"
     cluster: ClusterAlias
     mode: Mode = "cursor"
     engine: Literal["session", "inline", "auto", "submit"] = "session"
@@ -290,8 +297,10 @@ class IngestArguments(TaskArguments):
     def sink_options(self) -> dict[str, Any]:
         """What is said of the sink besides its address, as `sink_for` takes it; what was left at
         its default is not in it, so that sinks which know no such thing need not hear of it."""
-        given = {name: getattr(self, name) for name in ("exactly_once", "staging_root")}
-        return given | ({} if self.verify == "facts" else {"verify": self.verify})
+        always = {name: getattr(self, name) for name in ("exactly_once", "staging_root")}
+        others = ("verify", "partition_by", "max_partitions", "schema_evolution")
+        chosen = self.model_dump(include={*others}, exclude_defaults=True)
+        return {**always, **chosen}
 
     def offsets(self, name: str) -> dict[str, int | str]:
         """Offsets by partition key that the argument `name` gives, bare or below the topic. Raises

@@ -57,6 +57,8 @@ def _of_landing(arguments: IngestArguments) -> list[str]:
     why = f"with {changed}" if changed else "with landing='off'"
     if arguments.target_file_bytes is not None:
         problems.append(f"target_file_bytes has no effect {why}")
+    if arguments.partition_by:
+        problems.append(f"partition_by needs landing, which is not had {why}")
     if arguments.corrupt_records == "quarantine":
         problems.append(f"corrupt_records='quarantine' needs landing, which is not had {why}")
     return problems

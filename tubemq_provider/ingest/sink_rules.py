@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tubemq_provider.sinks.factory import needless_connection, sink_word, spec_problems
+from tubemq_provider.windows.partitioning import partition_problems
 
 __all__ = ["OfSink", "sink_problems"]
 
@@ -25,6 +26,9 @@ class OfSink(NamedTuple):
     verify: str
     on_clear: str
     corrupt_records: str
+    partition_by: tuple[str, ...]
+    max_partitions: int | None
+    schema_evolution: str
 
 
 def sink_problems(spec: str, given: OfSink) -> list[str]:
@@ -37,6 +41,17 @@ def sink_problems(spec: str, given: OfSink) -> list[str]:
         problems.append(
             f"verify='footers' has no effect with {word}: it takes records, and keeps no files "
             f"that could be read again"
+        )
+    problems += [
+        f"partition_by: {problem}"
+        for problem in partition_problems(given.partition_by, given.max_partitions)
+    ]
+    if given.partition_by and word not in (*_FILES, *_TABLES):
+        problems.append(f"partition_by has no effect with {word}, which keeps no files of a window")
+    if given.schema_evolution != "refuse" and word not in _TABLES:
+        problems.append(
+            f"schema_evolution has no effect with {word}: it is for Delta and Iceberg tables; "
+            f"windows of files may differ in columns, and read_windows reads all of them"
         )
     if given.sink_conn_id and (needless := needless_connection(spec)):
         problems.append(needless)

@@ -86,6 +86,9 @@ COMMON_TEMPLATE_FIELDS = (
     "sink",
     "staging_root",
     "verify",
+    "partition_by",
+    "max_partitions",
+    "schema_evolution",
     "filters",
     "target_file_bytes",
     "compression",
@@ -106,6 +109,9 @@ class IngestOperator(BaseOperator):
     :param sink_conn_id: Airflow connection with the credentials of `sink`.
     :param exactly_once: False only, and always, for ``append:…``.
     :param staging_root: where engines write before the sink takes the files.
+    :param partition_by: columns, ``day(…)`` and ``hour(…)`` that files are apart by.
+    :param max_partitions: so many of them one task may make.
+    :param schema_evolution: ``refuse``, or ``add_columns`` to tables.
     :param verify: ``facts``, or ``footers``: how files are checked before they are published.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
@@ -150,6 +156,9 @@ class IngestOperator(BaseOperator):
         exactly_once: bool = True,
         staging_root: str | None = None,
         verify: str = "facts",
+        partition_by: Sequence[str] | str = (),
+        max_partitions: int | str | None = None,
+        schema_evolution: str = "refuse",
         tubemq_conn_id: str = TubeMQHook.default_conn_name,
         cluster: str | None = None,
         engine: str | Value = "session",
@@ -169,6 +178,9 @@ class IngestOperator(BaseOperator):
         self.exactly_once = exactly_once
         self.staging_root = staging_root
         self.verify = verify
+        self.partition_by = partition_by
+        self.max_partitions = max_partitions
+        self.schema_evolution = schema_evolution
         self.tubemq_conn_id = tubemq_conn_id
         self.cluster = cluster or tubemq_conn_id
         self.engine = engine

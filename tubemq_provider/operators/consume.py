@@ -40,6 +40,7 @@ TAKEN: Final = frozenset(
         "ship_package",
     }
     | {"target_file_bytes", "compression", "decode", "transform", "sql", "verify"}
+    | {"partition_by", "max_partitions", "schema_evolution"}
 )
 """Arguments of the ingest operator that say where records go, and how: here nowhere."""
 

@@ -148,6 +148,13 @@ class TubeMQSparkIngestOperator(IngestOperator):
     :param staging_root: a directory where engines write before the sink takes the files; all
         machines of a Spark cluster must share it. By default files are written where they stay, in
         the object store or the table.
+    :param partition_by: what files are apart by: columns of records, or decoded ones, and
+        ``day(…)`` and ``hour(…)`` of instants, in UTC: ``["country", "day(msg_time)"]``. Folders in
+        directories and object stores, partition columns of Delta, partition specs of Iceberg.
+    :param max_partitions: so many of them one task may make of a window, 1000 unless said
+        otherwise; more fail it.
+    :param schema_evolution: a window has columns that the Delta or Iceberg table has not:
+        ``refuse``, or ``add_columns`` in the commit that brings their first values.
     :param verify: how files are checked before they are published: ``facts``: what the tasks that
         wrote them say must tile the plan and agree with names and sizes in the storage;
         ``footers``: the footer of every file is read besides. Sinks of files and tables.
@@ -255,6 +262,9 @@ class TubeMQSparkIngestOperator(IngestOperator):
         "sink",
         "staging_root",
         "verify",
+        "partition_by",
+        "max_partitions",
+        "schema_evolution",
         "start",
         "end",
         "boundaries",

@@ -9,15 +9,19 @@ This module reads a loaded table and facts of files, and must not change either.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_provider.files.locations import Location
+from tubemq_provider.sinks._delta_log import Shape, unknown_types
 from tubemq_provider.windows.facts import FileFact
+from tubemq_provider.windows.partitioning import PartitionBy
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
+
+    from tubemq_provider.sinks._tables import StagedWindow
 
 __all__ = ["misfits", "rules_of"]
 
@@ -84,24 +88,39 @@ def rules_of(table: DeltaTable) -> object:
 
 
 def misfits(
-    table: DeltaTable, schema: pa.Schema, files: Sequence[FileFact], location: Location
+    table: DeltaTable, shape: Shape, staged: StagedWindow, by: PartitionBy | None
 ) -> list[str]:
-    """Why `files`, all of `schema`, cannot be added to the table; empty if they can. Columns that
-    the table wants without nulls are read where nobody has counted them."""
+    """Why staged files cannot be added to the table once it has this shape; empty if they can.
+    Columns that the table wants without nulls are read where nobody has counted them."""
     return [
+        *_partition_problems(shape, by),
         *_table_problems(table),
-        *_column_problems(table, schema),
-        *_null_problems(table, schema, files, location),
+        *unknown_types(table, shape),
+        *_column_problems(shape, staged.schema),
+        *_null_problems(shape, staged),
     ]
+
+
+def _partition_problems(shape: Shape, by: PartitionBy | None) -> Iterator[str]:
+    there, asked = shape.partition_columns, () if by is None else by.names
+    if {*there} == {*asked}:
+        return
+    if there:
+        yield (
+            f"it is partitioned by {', '.join(there)}; say so with partition_by="
+            f"[{', '.join(map(repr, there))}]"
+            + (f" instead of {by}" if by else "")
+            + ", or write windows into a table without partition columns"
+        )
+        return
+    yield (
+        f"it has no partition columns, and partition_by asks for {by}; leave partition_by out, or "
+        f"name a table that is to be made"
+    )
 
 
 def _table_problems(table: DeltaTable) -> Iterator[str]:
     found = table.metadata()
-    if found.partition_columns:
-        yield (
-            f"it is partitioned by {', '.join(found.partition_columns)}; windows go into tables "
-            f"without partition columns"
-        )
     for name, (harmless, problem) in _PROPERTIES.items():
         if found.configuration.get(name, harmless).lower() != harmless:
             yield f"{problem}, {_TABLE_OF_OUR_OWN}"
@@ -133,12 +152,15 @@ def _protocol_problems(table: DeltaTable) -> Iterator[str]:
         )
 
 
-def _column_problems(table: DeltaTable, schema: pa.Schema) -> Iterator[str]:
-    wanted = {field.name: field for field in table.schema().fields}
+def _column_problems(shape: Shape, schema: pa.Schema) -> Iterator[str]:
+    wanted = {field.name: field for field in shape.fields}
     for field in _delta_fields(schema):
         known = wanted.pop(field.name, None)
         if known is None:
-            yield f"it has no column {field.name!r}"
+            yield (
+                f"it has no column {field.name!r}; say schema_evolution='add_columns' to have new "
+                f"columns added, or add it to the table"
+            )
             continue
         if _type_of(known) != _type_of(field):
             yield f"column {field.name!r} is {known.type}, the files have {field.type}"
@@ -163,11 +185,10 @@ def _rule_problems(field: Any) -> Iterator[str]:
             )
 
 
-def _null_problems(
-    table: DeltaTable, schema: pa.Schema, files: Sequence[FileFact], location: Location
-) -> Iterator[str]:
-    given = {field.name: field for field in _delta_fields(schema)}
-    for known in table.schema().fields:
+def _null_problems(shape: Shape, staged: StagedWindow) -> Iterator[str]:
+    given = {field.name: field for field in _delta_fields(staged.schema)}
+    files, location = staged.files, staged.location
+    for known in shape.fields:
         field = given.get(known.name)
         if field is None or _type_of(known) != _type_of(field):
             continue
@@ -186,6 +207,9 @@ def _null_problems(
 
 
 def _nulls(file: FileFact, name: str, location: Location) -> int:
+    shared = {key: text for key, _, text in file.keys}
+    if name in shared:
+        return file.rows if shared[name] is None else 0
     counted = file.null_count(name)
     if counted is not None:
         return counted

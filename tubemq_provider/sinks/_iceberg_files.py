@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tubemq_provider.files.parquet import arrow_schema_of
+from tubemq_provider.sinks._iceberg_spec import partition_of
 from tubemq_provider.windows.facts import FileFact, LeafFact
 
 if TYPE_CHECKING:
@@ -44,11 +45,14 @@ def data_file_of(metadata: TableMetadata, path: str, fact: FileFact) -> DataFile
         ),
         split_offsets=list(fact.splits),
     )
+    spec = metadata.spec()
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
-        partition=statistics.partition(metadata.spec(), schema),
+        partition=partition_of(spec, schema, fact.keys)
+        if fact.keys
+        else statistics.partition(spec, schema),
         file_size_in_bytes=fact.size,
         sort_order_id=None,
         spec_id=metadata.default_spec_id,

@@ -13,13 +13,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tubemq_provider.sinks._iceberg_spec import spec_of
 from tubemq_provider.windows.facts import FileFact
+from tubemq_provider.windows.partitioning import PartitionBy
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table
 
-__all__ = ["StagedColumns", "columns_of", "misfits"]
+__all__ = ["StagedColumns", "columns_of", "misfits", "missing_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,36 @@ def columns_of(schema: pa.Schema | None, files: Sequence[FileFact]) -> StagedCol
     return StagedColumns(frozenset(schema.names), frozenset(told))
 
 
-def misfits(table: Table, columns: StagedColumns) -> list[str]:
-    """Why files with `columns` cannot be added to the table; empty if they can."""
-    return [*_partition_problems(table, columns), *_mapping_problems(table, columns.names)]
+def misfits(table: Table, columns: StagedColumns, by: PartitionBy | None) -> list[str]:
+    """Why files with `columns` cannot be added to the table; empty if they can. Files that were
+    written apart by what the table is partitioned by need not tell it in their footers."""
+    apart = _told_problems(table, columns) if by is None else _spec_problems(table, by)
+    return [*apart, *_mapping_problems(table, columns.names)]
 
 
-def _partition_problems(table: Table, columns: StagedColumns) -> Iterator[str]:
+def missing_columns(table: Table, schema: pa.Schema) -> list[str]:
+    """Columns of files that the table has not, with the way out."""
+    known = {*table.schema().column_names}
+    return [
+        f"it has no column {name!r}; say schema_evolution='add_columns' to have new columns added, "
+        f"or add it to the table"
+        for name in schema.names
+        if name not in known
+    ]
+
+
+def _spec_problems(table: Table, by: PartitionBy) -> Iterator[str]:
+    there, asked = spec_of(table.metadata), {(f.column, f.transform) for f in by.fields}
+    if {*there} == asked:
+        return
+    words = [f"{how}({name})" if how != "identity" else name for name, how in there]
+    yield (
+        f"it is partitioned by {', '.join(words) or 'nothing'}, and partition_by says {by}; say "
+        f"the same, leave partition_by out, or change the table's partition spec"
+    )
+
+
+def _told_problems(table: Table, columns: StagedColumns) -> Iterator[str]:
     schema = table.schema()
     for field in table.spec().fields:
         name = schema.find_column_name(field.source_id) or ""
@@ -54,9 +80,10 @@ def _partition_problems(table: Table, columns: StagedColumns) -> Iterator[str]:
             yield (
                 f"it is partitioned by {field.transform}({name}), and the footers of the files do "
                 f"not tell which partition their records are in (no least and largest value of "
-                f"{name!r}, or some nulls): readers with a filter would pass over them; write into "
-                f"a table without that partition field, or one by msg_time of records that all "
-                f"have it, and a window a partition"
+                f"{name!r}, or some nulls): readers with a filter would pass over them; say "
+                f"partition_by, so that files are written apart by it, or write into a table "
+                f"without that partition field, or one by msg_time of records that all have it, "
+                f"and a window a partition"
             )
 
 

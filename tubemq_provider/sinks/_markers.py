@@ -24,6 +24,8 @@ def marker_document(
     plan: WindowPlan, counts: IngestCounts, files: Iterable[FileFact], **notes: str
 ) -> Document:
     """The document of a window; `notes` are members that one sink adds for itself."""
+    files = list(files)
+    apart = [[name, kind] for name, kind, _ in files[0].keys] if files else []
     return {
         "v": MARKER_VERSION,
         "plan": plan.to_document(),
@@ -33,6 +35,7 @@ def marker_document(
         "corrupt": counts.corrupt,
         "gaps": {key: [list(gap) for gap in gaps] for key, gaps in counts.gaps.items()},
         "files": [{"path": file.path, "rows": file.rows} for file in files],
+        **({"partition_columns": apart} if apart else {}),
         **notes,
     }
 
@@ -47,7 +50,8 @@ def read_marker(document: Document, place: str, window_id: str) -> Marker:
         raise SinkDamaged(f"{where} has version {document.get('v')!r}, which is unknown here")
     try:
         plan = WindowPlan.from_document(document.get("plan"), where=where)
-        marker = Marker(plan, _read_counts(document), place, _read_files(document))
+        apart = tuple((str(n), str(k)) for n, k in document.get("partition_columns", ()))
+        marker = Marker(plan, _read_counts(document), place, _read_files(document), apart)
     except (DocumentError, KeyError, TypeError, ValueError) as exc:
         raise SinkDamaged(f"{where} is not valid: {exc}") from exc
     if plan.window_id != window_id or plan.hash != document.get("hash"):

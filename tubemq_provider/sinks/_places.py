@@ -167,7 +167,11 @@ class LocalPlace:
             path = self.root / name
             path.unlink(missing_ok=True)
             with suppress(OSError):
-                path.parent.rmdir()
+                above = path.parent
+                above.rmdir()
+                while "=" in above.name:  # folders of partitions
+                    above = above.parent
+                    above.rmdir()
 
     def filesystem(self) -> tuple[pyarrow.fs.FileSystem, str]:
         """See `Place.filesystem`."""

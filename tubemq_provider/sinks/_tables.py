@@ -31,6 +31,7 @@ from tubemq_provider.sinks._places import Place, PlaceBook
 from tubemq_provider.sinks._shelf import Shelf
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged, WindowError
 from tubemq_provider.windows.facts import FileFact
+from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
     BoundaryBook,
@@ -109,6 +110,8 @@ class TableSink(ABC):
     identity: str
     _local: StagingArea
     """Where tries stage if not in the table's own storage, and where earlier releases did."""
+    _by: PartitionBy | None
+    """What the table is partitioned by, if that was said."""
 
     def __init__(self, verify: Verify) -> None:
         self._known_shelf: Shelf | None = None
@@ -177,9 +180,12 @@ class TableSink(ABC):
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """A prefix of the table's storage that no other try uses, or a fresh local directory."""
         area = self._final_area()
-        if area is None:
-            return self._local.begin(plan, attempt)
-        return area.begin(plan, attempt, data_of(plan.window_id), _new_token())
+        begun = (
+            self._local.begin(plan, attempt)
+            if area is None
+            else area.begin(plan, attempt, data_of(plan.window_id), _new_token())
+        )
+        return replace(begun, partition_by=self._by)
 
     def publish(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
@@ -230,7 +236,9 @@ class TableSink(ABC):
         """Files and marker of this try, under names that no other try uses."""
         staged, _ = verified_files(staging, plan, counts, verify=self._verify)
         progress("files verified")
-        schema = _common_schema(staged)
+        schema = _common_schema(
+            staged, with_keys=self._by is not None and self._by.layout == "values"
+        )
         self._prepare(schema and StagedWindow(staged, schema, location_of(staging)))
         token = _token_of(staging)
         names = [_name_of(plan, token, at, file, staging) for at, file in enumerate(staged)]
@@ -375,11 +383,16 @@ def _name_of(plan: WindowPlan, token: str, at: int, file: FileFact, staging: Sta
     return f"{data_of(plan.window_id)}/{token}-{at}-{_plain(file.path)}"
 
 
-def _common_schema(staged: Sequence[FileFact]) -> pa.Schema | None:
-    """The schema that all files share; None if there are none. Raises `ConfigError`."""
+def _common_schema(staged: Sequence[FileFact], *, with_keys: bool) -> pa.Schema | None:
+    """The columns of the table that all files have, in them or, `with_keys`, as what their rows
+    share; None if there are none. Raises `ConfigError`."""
+    import pyarrow as pa
+
     schema: pa.Schema | None = None
     for file in staged:
         found = arrow_schema_of(file)
+        for name, kind, _ in file.keys if with_keys else ():
+            found = found.append(pa.field(name, pa.type_for_alias(kind)))
         if "/" in file.path or "partition" not in found.names:
             raise ConfigError(
                 f"{file.path}: a table takes files that hold the column 'partition' themselves, "

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,8 +23,17 @@ from typing import TYPE_CHECKING, Any, Final
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.durable import ensure_root, fsync_path, missing_root
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
+from tubemq_provider.sinks._delta_log import (
+    Shape,
+    commit_of,
+    grown,
+    log_name,
+    shape_of,
+    values_of,
+)
 from tubemq_provider.sinks._delta_rules import misfits, rules_of
 from tubemq_provider.sinks._delta_stats import stats_of
+from tubemq_provider.sinks._evolution import Evolution, checked_evolution
 from tubemq_provider.sinks._locating import place_at
 from tubemq_provider.sinks._places import LocalPlace, Place
 from tubemq_provider.sinks._tables import (
@@ -39,6 +48,7 @@ from tubemq_provider.sinks._tables import (
 from tubemq_provider.windows.canonical import canonical_json
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.facts import FileFact
+from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import Staging
 
@@ -61,8 +71,8 @@ class DeltaSink(TableSink):
     """Exactly-once windows in the Delta table at `url` (a path, ``s3://…``, ``gs://…``, ``az://…``).
 
     The table is made from the first window's columns if there is none. An existing one must have
-    their names and types and no partition columns; columns of its own must be nullable. NOT NULL is
-    checked in the files; tables with rules that are not (`_delta_rules`) are refused.
+    their names and types and the same partition columns; columns of its own must be nullable. NOT
+    NULL is checked in the files; tables with rules that are not (`_delta_rules`) are refused.
 
     - `storage_options`: as for delta-rs; the same go to what is kept beside the table.
     - `staging_root`: a local directory where engines write before files are brought in. Default:
@@ -70,6 +80,10 @@ class DeltaSink(TableSink):
       stores engines write into the table's ``windows/`` themselves.
     - `identity`: part of every window id; by default the address.
     - `verify`: how files are checked before they are committed (`files.staging.Verify`).
+    - `partition_by`: the table's partition columns; ``day(x)`` and ``hour(x)`` are columns
+      ``x_day`` and ``x_hour`` of it. `max_partitions`: so many one task may make of a window.
+    - `schema_evolution`: ``add_columns`` adds columns that the table has not, in the commit of the
+      first files that have them; they may be null. Other changes are always refused.
     """
 
     kind = "delta"
@@ -82,11 +96,18 @@ class DeltaSink(TableSink):
         staging_root: str | Path | None = None,
         identity: str | None = None,
         verify: Verify = "facts",
+        partition_by: Sequence[str] = (),
+        max_partitions: int | None = None,
+        schema_evolution: Evolution = "refuse",
     ) -> None:
         super().__init__(checked_verify(verify))
+        self._by = PartitionBy.of(partition_by, "values", max_partitions)
         _delta()
         self._handle: DeltaTable | None = None
         self._judged: object = None
+        self._staged: StagedWindow | None = None
+        self._change: Shape | None = None
+        self._evolution = checked_evolution(schema_evolution)
         self._options = dict(storage_options or {})
         self._place = place_at(str(url), self._options)
         self.identity = identity or f"delta:{self._place.url}"
@@ -148,12 +169,30 @@ class DeltaSink(TableSink):
             table = self._table()
         if table is None:
             raise SinkDamaged(f"{self._place.url}: no Delta table, right after it was made")
-        if staged is not None:
+        if staged is not None and self._by is None:
             table = self._grown(table, staged.schema)
-            problems = misfits(table, staged.schema, staged.files, staged.location)
-            if problems:
+        self._staged = staged
+        self._judge(table)
+
+    def _judge(self, table: DeltaTable) -> None:
+        """Whether the staged files fit the table as it is, or as the commit will change it. Raises
+        `ConfigError` if not."""
+        self._change, staged = None, self._staged
+        if staged is not None:
+            now = shape_of(table)
+            shape = self._wanted(table, now, staged.schema)
+            if problems := misfits(table, shape, staged, self._by):
                 raise ConfigError(problems, subject=f"Delta table {self._place.url}")
+            self._change = None if shape == now else shape
         self._judged = rules_of(table)
+
+    def _wanted(self, table: DeltaTable, now: Shape, schema: pa.Schema) -> Shape:
+        """What the table has to be made of for files of `schema`."""
+        stub = [field.name for field in now.fields] == stub_schema().names
+        if self._by is not None and stub and not now.partition_columns and not table.file_uris():
+            # Made for an empty window, when nobody knew the types of partition columns.
+            return grown(Shape((), self._by.names), schema)
+        return grown(now, schema) if self._evolution == "add_columns" else now
 
     def _grown(self, table: DeltaTable, schema: pa.Schema) -> DeltaTable:
         """A table that was made for an empty window gets its columns from the first with records.
@@ -177,9 +216,18 @@ class DeltaSink(TableSink):
         """
         deltalake = _delta()
         with tempfile.TemporaryDirectory(prefix="tubemq-delta-") as scratch:
-            deltalake.DeltaTable.create(scratch, schema=deltalake.Schema.from_arrow(schema))
+            apart = [name for name in self._apart if name in schema.names]
+            deltalake.DeltaTable.create(
+                scratch,
+                schema=deltalake.Schema.from_arrow(schema),
+                partition_by=apart if len(apart) == len(self._apart) < len(schema) else None,
+            )
             first = (Path(scratch) / _FIRST_COMMIT).read_bytes()
         self._place.create_file(_FIRST_COMMIT, first)
+
+    @property
+    def _apart(self) -> tuple[str, ...]:
+        return () if self._by is None else self._by.names
 
     def _confirmed(self, plan: WindowPlan) -> str | None:
         table = self._table()
@@ -196,12 +244,15 @@ class DeltaSink(TableSink):
             raise SinkDamaged(f"{self._place.url}: the table is gone")
         if _token_in(table, window.plan) is not None:
             raise CommitRefused(f"window {window.plan.window_id} is in the table")
-        if window.files and rules_of(table) != self._judged:
+        if window.files and rules_of(table) != self._judged and not self._judged_anew(table):
             raise TableChanged(
                 f"Delta table {self._place.url}: its columns or properties changed while window "
                 f"{window.plan.window_id} was written; nothing of it is in the table, a retry "
                 f"judges the table as it is then"
             )
+        if self._change is not None and window.files:
+            self._commit_change(table, self._change, window)
+            return
         try:
             table.create_write_transaction(
                 [_add_action(file) for file in window.files],
@@ -214,6 +265,29 @@ class DeltaSink(TableSink):
         except (DeltaError, OSError) as exc:
             # Hooks that run after the commit raise the same classes.
             raise CommitUnclear(f"{self._place.url}: {type(exc).__name__}: {exc}") from exc
+
+    def _judged_anew(self, table: DeltaTable) -> bool:
+        """Where columns may be added, another window may have added some: what has changed is
+        looked at again. False where that would mean to read files again. Raises `ConfigError`."""
+        if self._evolution == "refuse":
+            return False
+        try:
+            self._judge(table)
+        except OSError:
+            return False
+        return True
+
+    def _commit_change(self, table: DeltaTable, shape: Shape, window: TableWindow) -> None:
+        """The commit with new columns. It gets the next number of the log, or is refused: whatever
+        another commit did since the table was loaded, it is looked at first."""
+        document = canonical_json(window.document)
+        data = commit_of(table, shape, window.files, _transactions(window), document)
+        try:
+            done = self._place.create_file(log_name(table.version() + 1), data)
+        except Exception as exc:
+            raise CommitUnclear(f"{self._place.url}: {type(exc).__name__}") from exc
+        if not done:
+            raise CommitRefused(f"{self._place.url}: another commit came first")
 
     def _force_to_disk(self, version: int) -> None:
         """delta-rs leaves local log files to the operating system; who is told "written" may rely
@@ -246,15 +320,17 @@ def _token_in(table: DeltaTable, plan: WindowPlan) -> str | None:
     return f"{number:x}"
 
 
+def _transactions(window: TableWindow) -> dict[str, int]:
+    name = application_id(window.plan)
+    return {name: 1, f"{name}/try": int(window.token, 16)}
+
+
 def _properties(window: TableWindow) -> Any:
     deltalake = _delta()
-    name = application_id(window.plan)
+    said = _transactions(window)
     return deltalake.CommitProperties(
         custom_metadata={"tubemq": canonical_json(window.document)},
-        app_transactions=[
-            deltalake.Transaction(name, 1),
-            deltalake.Transaction(f"{name}/try", int(window.token, 16)),
-        ],
+        app_transactions=[deltalake.Transaction(name, n) for name, n in said.items()],
     )
 
 
@@ -262,4 +338,4 @@ def _add_action(file: FileFact) -> Any:
     from deltalake.transaction import AddAction
 
     now_ms = time.time_ns() // 1_000_000
-    return AddAction(file.path, file.size, {}, now_ms, True, stats_of(file))  # noqa: FBT003 (data change)
+    return AddAction(file.path, file.size, values_of(file), now_ms, True, stats_of(file))  # noqa: FBT003 (data change)

@@ -17,7 +17,7 @@ it is asked for. Credentials in an address of a database are never repeated in a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple, TypeGuard
@@ -32,6 +32,7 @@ from tubemq_provider.sinks._database_address import (
     address_problems,
     without_login,
 )
+from tubemq_provider.sinks._evolution import Evolution
 from tubemq_provider.windows.protocols import Sink
 
 __all__ = [
@@ -55,6 +56,7 @@ SUPPORTED: Final = (
 )
 """What `sink_for` understands, for errors and help texts."""
 
+_OF_FACTS: Final = ("verify", "partition_by", "max_partitions", "schema_evolution")
 _OBJECTS: Final = ("s3", "gs", "az")
 _LOCAL: Final = ("parquet", "sqlite")
 _WORD: Final = re.compile(r"([A-Za-z][A-Za-z0-9.+_-]*):(.*)", re.DOTALL)
@@ -68,19 +70,33 @@ def sink_for(
     staging_root: str | Path | None = None,
     catalog_properties: Mapping[str, str] | None = None,
     verify: Verify | None = None,
+    partition_by: Sequence[str] | str = (),
+    max_partitions: int | None = None,
+    schema_evolution: Evolution | None = None,
 ) -> Sink:
     """The sink that `spec` means; a `Sink` is returned as it is.
 
     `catalog_properties` are pyiceberg's, for ``iceberg:…``; `verify` says how files are checked,
-    where tasks can tell what they hold. Raises `ConfigError` that lists what
-    is supported, or names the option that would have no effect, and `MissingExtraError` with
+    where tasks can tell what they hold; `partition_by` what they are apart by (columns,
+    ``day(<column>)``, ``hour(<column>)``) and `max_partitions` how many of those a task may make;
+    `schema_evolution` what becomes of columns that a table has not. Raises `ConfigError` that lists
+    what is supported, or names the option that would have no effect, and `MissingExtraError` with
     the install line. Opens nothing in a storage.
     """
     if not isinstance(spec, str | PathLike):
         if not _is_sink(spec):
             raise _unknown(f"{type(spec).__name__} is no sink")
-        if verify is not None:
-            raise ConfigError("verify has no effect: say it where the sink is made", subject="sink")
+        given = {
+            "verify": verify,
+            "partition_by": partition_by,
+            "max_partitions": max_partitions,
+            "schema_evolution": schema_evolution,
+        }
+        if said := [name for name, value in given.items() if value]:
+            raise ConfigError(
+                [f"{name} has no effect: say it where the sink is made" for name in said],
+                subject="sink",
+            )
         return spec
     word, rest = _split(fspath(spec))
     if word != "append" and not exactly_once:
@@ -91,7 +107,16 @@ def sink_for(
     make = _MAKERS.get(word.partition("+")[0])
     if make is None:
         raise _unknown(f"{word}:… is no known kind of sink")
-    options = _Options(exactly_once, storage_options, staging_root, catalog_properties, verify)
+    options = _Options(
+        exactly_once,
+        storage_options,
+        staging_root,
+        catalog_properties,
+        verify,
+        (partition_by,) if isinstance(partition_by, str) else tuple(partition_by),
+        max_partitions,
+        schema_evolution,
+    )
     if word != "iceberg":
         options.refuse(f"{word or 'parquet'} sink", "catalog_properties")
     return make(word, rest, options)
@@ -191,6 +216,9 @@ class _Options(NamedTuple):
     staging_root: str | Path | None
     catalog_properties: Mapping[str, str] | None = None
     verify: Verify | None = None
+    partition_by: tuple[str, ...] = ()
+    max_partitions: int | None = None
+    schema_evolution: Evolution | None = None
 
     def refuse(self, subject: str, *names: str) -> None:
         """Options that would have no effect. Raises `ConfigError`."""
@@ -205,40 +233,48 @@ class _Options(NamedTuple):
 
     @property
     def checked(self) -> dict[str, Any]:
-        """For those whose files are checked by facts."""
-        return {} if self.verify is None else {"verify": self.verify}
+        """For those whose files are told by facts."""
+        given = {"partition_by": self.partition_by, "max_partitions": self.max_partitions}
+        return {**given, **({} if self.verify is None else {"verify": self.verify})}
+
+    @property
+    def of_table(self) -> dict[str, Any]:
+        """For tables, which have a schema of their own."""
+        grows = self.schema_evolution
+        return {**self.checked, **({} if grows is None else {"schema_evolution": grows})}
 
 
 def _parquet(_: str, path: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.parquet import ParquetSink
 
-    options.refuse("parquet sink", "storage_options")
+    options.refuse("parquet sink", "storage_options", "schema_evolution")
     return ParquetSink(path, staging_root=options.staging_root, **options.checked)
 
 
 def _object_store(word: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.object_store import ObjectStoreSink
 
+    options.refuse("object store sink", "schema_evolution")
     return ObjectStoreSink(f"{word}:{rest}", **options.stored, **options.checked)
 
 
 def _delta(_: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.delta import DeltaSink
 
-    return DeltaSink(_place_in(rest), **options.stored, **options.checked)
+    return DeltaSink(_place_in(rest), **options.stored, **options.of_table)
 
 
 def _append(_: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.append import AppendSink
 
-    options.refuse("append sink", "verify")
+    options.refuse("append sink", *_OF_FACTS)
     return AppendSink(_place_in(rest), exactly_once=options.exactly_once, **options.stored)
 
 
 def _markers(_: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.markers import MarkerSink
 
-    options.refuse("marker sink", "staging_root", "verify")
+    options.refuse("marker sink", "staging_root", *_OF_FACTS)
     return MarkerSink.at(_place_in(rest), storage_options=options.storage_options)
 
 
@@ -253,14 +289,14 @@ def _iceberg(_: str, rest: str, options: _Options) -> Sink:
         catalog=catalog,
         catalog_properties=options.catalog_properties,
         **options.stored,
-        **options.checked,
+        **options.of_table,
     )
 
 
 def _database(word: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.jdbc import JdbcSink
 
-    options.refuse("jdbc sink", "storage_options", "verify")
+    options.refuse("jdbc sink", "storage_options", *_OF_FACTS)
     address, table = _table_of(rest)
     if not table:
         raise _unknown(f"{word}: the address of a database needs ?table=<name>")

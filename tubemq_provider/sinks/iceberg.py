@@ -18,7 +18,7 @@ or pyspark, and leaves the order of steps to `_tables`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -27,8 +27,10 @@ from typing import TYPE_CHECKING, Final
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.durable import fsync_path
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
+from tubemq_provider.sinks._evolution import Evolution, checked_evolution
 from tubemq_provider.sinks._iceberg_files import data_file_of
-from tubemq_provider.sinks._iceberg_rules import columns_of, misfits
+from tubemq_provider.sinks._iceberg_rules import columns_of, misfits, missing_columns
+from tubemq_provider.sinks._iceberg_spec import as_nullable, set_spec
 from tubemq_provider.sinks._locating import place_at
 from tubemq_provider.sinks._places import LocalPlace, Place, PlaceBook
 from tubemq_provider.sinks._tables import (
@@ -41,6 +43,7 @@ from tubemq_provider.sinks._tables import (
     stub_schema,
 )
 from tubemq_provider.windows.errors import SinkDamaged
+from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import BoundaryBook
 
@@ -83,6 +86,10 @@ class IcebergSink(TableSink):
       the first window begins.
     - `identity`: part of every window id; by default catalog name and identifier.
     - `verify`: how files are checked before they are committed (`files.staging.Verify`).
+    - `partition_by`: the table's partition spec: columns, ``day(…)`` and ``hour(…)``;
+      `max_partitions`: so many one task may make of a window.
+    - `schema_evolution`: ``add_columns`` adds columns that the table has not, in the commit of the
+      first files that have them; they may be null. Other changes are always refused.
     """
 
     kind = "iceberg"
@@ -97,8 +104,12 @@ class IcebergSink(TableSink):
         staging_root: str | Path | None = None,
         identity: str | None = None,
         verify: Verify = "facts",
+        partition_by: Sequence[str] = (),
+        max_partitions: int | None = None,
+        schema_evolution: Evolution = "refuse",
     ) -> None:
         super().__init__(checked_verify(verify))
+        self._by = PartitionBy.of(partition_by, "columns", max_partitions)
         if "." not in identifier.strip("."):
             raise ConfigError(f"{identifier!r} is not <namespace>.<table>", subject="Iceberg table")
         self._catalog = _catalog(catalog, catalog_properties or {})
@@ -106,6 +117,8 @@ class IcebergSink(TableSink):
         self._storage_options = storage_options
         self._known_place: tuple[Place, FinalArea] | None = None
         self._columns = columns_of(None, ())
+        self._evolution = checked_evolution(schema_evolution)
+        self._schema: pa.Schema | None = None
         self.identity = identity or f"iceberg:{self._catalog.name}/{identifier}"
         self._stages_locally = staging_root is not None
         self._local = (
@@ -176,11 +189,12 @@ class IcebergSink(TableSink):
             self._create(stub_schema() if staged is None else staged.schema)
             table = self._existing_table()
         if staged is None:
-            self._columns = columns_of(None, ())
+            self._columns, self._schema = columns_of(None, ()), None
             return
         if table.schema().column_names == stub_schema().names:
             self._grow(table, staged.schema)
         self._columns = columns_of(staged.schema, staged.files)
+        self._schema = staged.schema
 
     def _create(self, schema: pa.Schema) -> None:
         """Make namespace and table; another try may do so at the same time."""
@@ -190,20 +204,29 @@ class IcebergSink(TableSink):
             lambda: catalog.namespace_exists(namespace),
             lambda: catalog.create_namespace(namespace),
         )
-        _make_once(
-            lambda: catalog.table_exists(name), lambda: catalog.create_table(name, schema=schema)
-        )
+        _make_once(lambda: catalog.table_exists(name), lambda: self._make(schema))
+
+    def _make(self, schema: pa.Schema) -> None:
+        """The table with its partition spec, in one step; a stub gets its spec when it grows."""
+        if self._by is None or schema.names == stub_schema().names:
+            self._catalog.create_table(self._identifier, schema=schema)
+            return
+        with self._catalog.create_table_transaction(self._identifier, schema) as made:
+            set_spec(made, self._by)
 
     def _grow(self, table: Table, schema: pa.Schema) -> None:
         """A table that was made before anybody knew its columns gets them. Another try may add
         them at the same time."""
         from pyiceberg.exceptions import CommitFailedException
 
-        with suppress(CommitFailedException), table.update_schema() as update:
-            update.union_by_name(schema)
-            update.move_first(schema.names[0])
-            for before, name in pairwise(schema.names):
-                update.move_after(name, before)
+        with suppress(CommitFailedException), table.transaction() as change:
+            with change.update_schema() as update:
+                update.union_by_name(schema)
+                update.move_first(schema.names[0])
+                for before, name in pairwise(schema.names):
+                    update.move_after(name, before)
+            if self._by is not None and not table.spec().fields:
+                set_spec(change, self._by)
 
     def _confirmed(self, plan: WindowPlan) -> str | None:
         table = self._existing_table()
@@ -219,7 +242,7 @@ class IcebergSink(TableSink):
         table = self._existing_table()
         if _snapshot_of(table, window.plan.window_id) is not None:
             raise CommitRefused(f"window {window.plan.window_id} is in the table")
-        if problems := misfits(table, self._columns):
+        if problems := self._misfits(table, window):
             raise ConfigError(problems, subject=f"Iceberg table {self._identifier}")
         # Only this handle's view: the property that the table has stays as it is for others.
         once = {**table.metadata.properties, **_ONCE}
@@ -231,6 +254,8 @@ class IcebergSink(TableSink):
         }
         change = table.transaction()
         try:
+            if window.files and self._evolution == "add_columns":
+                self._add_columns(change)
             _append(change, table, window, said)
         except ValueError as exc:
             # Files are judged and manifests written; the catalog has not been asked for anything.
@@ -242,6 +267,23 @@ class IcebergSink(TableSink):
         except Exception as exc:
             # Sent: a garbled or lost answer says nothing about what the catalog did.
             raise CommitUnclear(f"{self._identifier}: {type(exc).__name__}: {exc}") from exc
+
+    def _misfits(self, table: Table, window: TableWindow) -> list[str]:
+        if not window.files:
+            return []
+        problems = misfits(table, self._columns, self._by)
+        if self._evolution == "refuse" and self._schema is not None:
+            problems += missing_columns(table, self._schema)
+        return problems
+
+    def _add_columns(self, change: Transaction) -> None:
+        """Columns that the table has not, in the same commit; the catalog refuses it if others have
+        changed the columns since."""
+        known = {*change.table_metadata.schema().column_names}
+        given = [] if self._schema is None else list(self._schema)
+        if more := [field for field in given if field.name not in known]:
+            with change.update_schema() as update:
+                update.union_by_name(as_nullable(more))
 
     def _named_by_files(self, window_id: str, tokens: Collection[str]) -> str | None:
         """Reads the manifests of the current snapshot, for a commit whose own snapshot expired."""
@@ -283,14 +325,16 @@ def _append(
     No other try has these names, so nobody has to look for them in all manifests. Raises
     `ValueError` for files that do not fit."""
     if table.name_mapping() is None:
-        mapping = table.schema().name_mapping.model_dump_json()
+        mapping = change.table_metadata.schema().name_mapping.model_dump_json()
         change.set_properties({_NAME_MAPPING: mapping})
     root = table.location().rstrip("/")
     update = change.update_snapshot(snapshot_properties=dict(said))
     merges = table.metadata.properties.get(_MERGES, "false").lower() == "true"
     with update.merge_append() if merges else update.fast_append() as append:
         for file in window.files:
-            append.append_data_file(data_file_of(table.metadata, f"{root}/{file.path}", file))
+            append.append_data_file(
+                data_file_of(change.table_metadata, f"{root}/{file.path}", file)
+            )
 
 
 def _catalog(catalog: Catalog | str, properties: Mapping[str, str]) -> Catalog:

@@ -20,7 +20,7 @@ not import airflow or pyspark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +44,7 @@ from tubemq_provider.windows.errors import (
     SinkDamaged,
     StoreConflict,
 )
+from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
     BoundaryBook,
@@ -72,6 +73,8 @@ class ObjectStoreSink:
       default they write into the store themselves, with the same `storage_options`.
     - `identity`: part of every window id; by default the URL.
     - `verify`: how files are checked before they are published (`files.staging.Verify`).
+    - `partition_by`: columns, ``day(…)`` and ``hour(…)`` of which files are apart, in folders below
+      the try's prefix; `max_partitions`: so many one task may make.
 
     A local path works too, for tests and for those who want the layout of manifests.
     """
@@ -87,10 +90,13 @@ class ObjectStoreSink:
         staging_root: str | Path | None = None,
         identity: str | None = None,
         verify: Verify = "facts",
+        partition_by: Sequence[str] = (),
+        max_partitions: int | None = None,
     ) -> None:
         self.place: Place = place_at(url, storage_options or {})
         self.identity = identity or f"object_store:{self.place.url}"
         self._verify = checked_verify(verify)
+        self._by = PartitionBy.of(partition_by, "folders", max_partitions)
         self._final = None if staging_root else FinalArea(self.place.url, storage_options or {})
         # Without a root of its own only what earlier releases left is tidied there.
         self._local = (
@@ -124,6 +130,9 @@ class ObjectStoreSink:
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """A prefix of the store that no other try uses, or a fresh directory of `staging_root`."""
+        return replace(self._begun(plan, attempt), partition_by=self._by)
+
+    def _begun(self, plan: WindowPlan, attempt: str) -> Staging:
         if self._final is None:
             return self._local.begin(plan, attempt)
         window_id, token = plan.window_id, uuid4().hex

@@ -21,8 +21,9 @@ import airflow or pyspark.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Final
@@ -41,6 +42,7 @@ from tubemq_provider.files.staging import StagingArea, Verify, checked_verify, v
 from tubemq_provider.sinks._markers import marker_document, read_marker
 from tubemq_provider.sinks._places import LocalPlace, PlaceBook
 from tubemq_provider.windows.errors import CountMismatch, DocumentError, SinkDamaged
+from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
     BoundaryBook,
@@ -85,7 +87,9 @@ class ParquetSink:
     `identity` is part of every window id; by default it is the absolute path. Give it by hand
     where one place has several names (mounts), and never give two places the same. `staging_root`:
     where tries work, on the file system of `root`; by default beside it. `verify`: how files are
-    checked before they are published (`files.staging.Verify`).
+    checked before they are published (`files.staging.Verify`). `partition_by`: columns, ``day(…)``
+    and ``hour(…)`` of which files are apart, in folders inside the window's directory;
+    `max_partitions`: so many one task may make.
     """
 
     kind = "parquet"
@@ -98,9 +102,12 @@ class ParquetSink:
         staging_root: str | Path | None = None,
         identity: str | None = None,
         verify: Verify = "facts",
+        partition_by: Sequence[str] = (),
+        max_partitions: int | None = None,
     ) -> None:
         self.root = local_root(root)
         self._verify = checked_verify(verify)
+        self._by = PartitionBy.of(partition_by, "folders", max_partitions)
         self.identity = identity or f"parquet:{self.root}"
         self._judged = False
         self._staging = StagingArea.beside(self.root, Path(staging_root) if staging_root else None)
@@ -159,7 +166,7 @@ class ParquetSink:
             ensure_root(self.root)
             refuse_object_mounts(self.root)
             self._judged = True
-        return self._staging.begin(plan, attempt)
+        return replace(self._staging.begin(plan, attempt), partition_by=self._by)
 
     def publish(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress

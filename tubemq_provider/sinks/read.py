@@ -11,12 +11,14 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.files.partitioned import NULL_FOLDER
 from tubemq_provider.sinks._places import LocalPlace, Place, scheme_of
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.protocols import Marker, Sink
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.dataset as ds
 
 __all__ = ["published_windows", "read_windows"]
@@ -46,8 +48,9 @@ def read_windows(
     """The records of published windows (all, or those named) as a pyarrow dataset, with a
     `window_id` column and all columns that any of them has: the footer of every file is read.
 
-    Raises `ConfigError` for a window that is not published, and for a column whose types in two
-    windows have none in common.
+    Columns that a sink keeps in the names of folders (`partition_by`) are among them, in their own
+    types. Raises `ConfigError` for a window that is not published, and for a column whose types in
+    two windows have none in common.
     """
     try:
         import pyarrow as pa
@@ -62,7 +65,7 @@ def read_windows(
         return ds.dataset(pa.table({"window_id": pa.array([], pa.string())}))
     filesystem, root = place.filesystem()
     options = ds.FileSystemFactoryOptions(
-        partitioning=ds.HivePartitioning.discover(),
+        partitioning=ds.HivePartitioning(_folders(markers, files), null_fallback=NULL_FOLDER),
         partition_base_dir=root,
     )
     paths = [f"{root}/{name}" for name in files]
@@ -77,6 +80,25 @@ def read_windows(
             subject="windows",
         ) from exc
     return factory.finish(schema)
+
+
+def _folders(markers: Iterable[Marker], files: Iterable[str]) -> pa.Schema:
+    """Columns that are in the names of folders. Raises `ConfigError` if windows differ in one."""
+    import pyarrow as pa
+
+    found = {"window_id": "string"}
+    if any("/partition=" in name for name in files):  # engines of others may make such
+        found["partition"] = "string"
+    for marker in markers:
+        for name, kind in marker.partition_columns:
+            if found.setdefault(name, kind) != kind:
+                raise ConfigError(
+                    f"windows differ in the type of a column: {name} is {found[name]}, and {kind} "
+                    f"in window {marker.plan.window_id}; read windows of one kind by their ids "
+                    f"(window_ids=…), and cast them",
+                    subject="windows",
+                )
+    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in found.items()])
 
 
 def _sink_of(source: Source, storage_options: Mapping[str, str] | None) -> Sink:

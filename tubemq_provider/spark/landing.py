@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from tubemq_provider.files.locations import Location, location_at
 from tubemq_provider.files.parquet import fact_to_json
+from tubemq_provider.files.partitioned import PartitionedWriter, staged_writer
 from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, CorruptFile
 from tubemq_provider.files.writer import FilePiece, StagedWriter
 from tubemq_provider.rows.decoding import Rejects, RowDecoder
@@ -29,6 +30,7 @@ from tubemq_provider.spark.access import storage_from
 from tubemq_provider.spark.formats import format_of
 from tubemq_provider.spark.reading import BatchReader, SplitPartition, decoder_of
 from tubemq_provider.spark.reports import report_read
+from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
@@ -50,7 +52,8 @@ class LandingOrder:
     """What tasks are told: a directory that exists and that all share, or a prefix of an object
     store (and the file on the driver's host that has what opens it); the size of files (bytes,
     None: a file per split), how many tasks may share the splits, whether corrupt records are
-    set aside, and the kind of source that is read."""
+    set aside, the kind of source that is read, and what files are apart by (`PartitionBy` as
+    JSON)."""
 
     directory: str
     storage_file: str | None = None
@@ -58,6 +61,7 @@ class LandingOrder:
     tasks: int | None = None
     quarantine: bool = False
     kind: str = FIRST_SOURCE
+    partition_by: str | None = None
 
     def to_json(self) -> str:
         """The option's value."""
@@ -159,8 +163,14 @@ class LandingReader(DataSourceReader):
         decoder = decoder_of(self._options, columns)
         schema = columns.arrow_schema(self._options.columns) if decoder is None else decoder.schema
         rows: list[ManifestRow] = []
-        with StagedWriter(
-            location, stem, schema, target_bytes=self._order.target_bytes, columns=columns
+        by = self._order.partition_by
+        with staged_writer(
+            location,
+            stem,
+            schema,
+            PartitionBy.from_json(by) if by else None,
+            target_bytes=self._order.target_bytes,
+            columns=columns,
         ) as writer:
             for item in splits:
                 aside = f"{CORRUPT}/{stem}-{item.split.index}{CORRUPT_SUFFIX}"
@@ -172,7 +182,7 @@ class LandingReader(DataSourceReader):
     def _write(
         self,
         item: SplitPartition,
-        writer: StagedWriter,
+        writer: StagedWriter | PartitionedWriter,
         decoder: RowDecoder | None,
         location: Location,
         aside: str,

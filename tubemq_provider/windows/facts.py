@@ -11,10 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["FileFact", "LeafFact", "Piece", "rows_by_partition"]
+__all__ = ["FileFact", "Key", "LeafFact", "Piece", "rows_by_partition"]
 
 Piece = tuple[str, int, int, int]
 """Part of a file: partition key, offsets `[start, end)` of the sub-range, rows."""
+
+Key = tuple[str, str, str | None]
+"""A value that all rows of a file share by `partition_by`: name, Arrow type, and the value as text
+(None: null)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class FileFact:
     sub-ranges in it where a task of ours wrote it, `tag` the store's name for just these bytes (an
     ETag; empty where there is none). `schema` is Arrow's, serialised; `leaves` go by Parquet path,
     `nulls` by column, as far as they were counted; `splits` are the places of row groups.
+    `keys` are what the rows share, where the sink wants files to be apart by it.
     """
 
     path: str
@@ -56,6 +61,7 @@ class FileFact:
     leaves: Mapping[str, LeafFact] = field(default_factory=dict, repr=False)
     nulls: Mapping[str, int] = field(default_factory=dict, repr=False)
     splits: tuple[int, ...] = field(default=(), repr=False)
+    keys: tuple[Key, ...] = ()
 
     def null_count(self, column: str) -> int | None:
         """Nulls of a top-level column; None if they were not counted."""

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from tubemq_provider.windows.anchors import Anchors
     from tubemq_provider.windows.facts import FileFact
-    from tubemq_provider.windows.plan import WindowPlan
+    from tubemq_provider.windows.partitioning import PartitionBy
+from tubemq_provider.windows.plan import WindowPlan
 
 __all__ = [
     "BoundaryBook",
@@ -80,6 +81,9 @@ class Staging:
     neither fsync nor rename nor write the marker.
 
     `final` says that the files are where they will stay, and `publish` only says so.
+
+    `partition_by`: rows that differ in it belong into different files, and the facts of each have
+    its values (`files.partitioned` writes such files); a sink refuses files without them.
     """
 
     window_id: str
@@ -87,6 +91,7 @@ class Staging:
     path: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     final: bool = False
+    partition_by: PartitionBy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +132,14 @@ class Marker:
     """Proof, kept with the data, that a window is written: its whole plan, counts and files.
 
     `ref` names the published data for people and downstream tasks (a path or a version). `files`
-    are relative to it.
+    are relative to it. `partition_columns` are names and Arrow types of what they are apart by.
     """
 
     plan: WindowPlan
     counts: IngestCounts
     ref: str
     files: tuple[str, ...] = ()
+    partition_columns: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

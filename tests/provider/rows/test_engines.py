@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.kit.engines import inline_engine
 from tests.provider.spark.conftest import spark as spark  # noqa: PLC0414 - the one session
@@ -19,6 +20,7 @@ from tubemq_client.tdmsg import TDMsgBuilder
 from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.transforms import sql_transform
 from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
@@ -223,6 +225,26 @@ def test_spark_leaves_no_columns_of_a_window_without_records(typed: World, tmp_p
     assert not list(Path(staging.path).rglob("part-*.parquet"))
     sink.publish(staging, plan, counts, silent)
     assert not (tmp_path / "orders.ddl").exists()
+
+
+@pytest.mark.parametrize("engine", ENGINES[:2])
+@pytest.mark.usefixtures("with_spark")
+def test_typed_rows_are_apart_by_decoded_columns(
+    engine: object, typed: World, tmp_path: Path
+) -> None:
+    plan = typed.plan({"1:0": (0, typed.end("1:0"))})
+    sink = DeltaSink(tmp_path / "table", partition_by=["name", "partition"], max_partitions=100)
+    staging = sink.begin(plan, "try-1")
+    counts = engine(typed, JSON, "drop").ingest(plan, staging, silent)  # type: ignore[operator]
+    check_counts(plan, counts)
+    sink.publish(staging, plan, counts, silent)
+    table = DeltaTable(tmp_path / "table")
+    rows = table.to_pyarrow_table().select(["id", "name", "partition"]).to_pylist()
+    assert {row["name"] for row in rows} == {f"n{row['id']}" for row in rows}
+    assert len(rows) == counts.total == len(table.file_uris())
+    missing = DeltaSink(tmp_path / "other", partition_by=["country"])
+    with pytest.raises(ConfigError, match=r"there is no column 'country', only topic.*name"):
+        engine(typed, JSON, "drop").ingest(plan, missing.begin(plan, "a"), silent)  # type: ignore[operator]
 
 
 def test_windows_need_their_partition(typed: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.spark.access import storage_file, storage_from
+from tubemq_provider.windows.verify import check_counts
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
@@ -74,6 +76,25 @@ def test_tasks_write_where_the_sink_keeps_its_files(
         found = table.to_pyarrow_table()["value"].to_pylist()
     assert sorted(found) == world.expected(world.whole())
     assert SECRET not in "\n".join(shown_plans(spark))
+
+
+def test_tasks_write_folders_of_partitions_into_the_store(
+    spark: SparkSession, world: World, options: dict[str, str]
+) -> None:
+    world.produce(60)
+    plan = world.plan(world.whole())
+    by = ["stream_id", "day(msg_time)", "partition"]
+    sink = ObjectStoreSink("s3://sparks/apart", storage_options=options, partition_by=by)
+    staging = sink.begin(plan, "try")
+    engine = SessionEngine(world.settings, options={"minPartitions": "5"})
+    counts = engine.ingest(plan, staging, silent)
+    check_counts(plan, counts)
+    marker = sink.publish(staging, plan, counts, silent).marker
+    table = read_windows(sink).to_table()
+    assert sorted(table["value"].to_pylist()) == world.expected(world.whole())
+    assert {*table["stream_id"].to_pylist()} == {"alpha", "beta"}
+    assert {*table["msg_time_day"].to_pylist()} == {date(2026, 11, 21)}
+    assert dict(sink.recount(marker)) == marker.counts.records
 
 
 def test_corrupt_records_are_set_aside_in_the_store(

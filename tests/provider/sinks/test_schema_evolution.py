@@ -1,0 +1,225 @@
+"""Tables that get new columns with the first files that have them, in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from tests.provider.sinks.object_server import object_server
+from tests.provider.sinks.openers import iceberg_catalog
+from tests.provider.sinks.windows import COUNTS, ignore, plan_of
+from tubemq_client.errors import ConfigError
+from tubemq_provider.files.locations import location_of
+from tubemq_provider.sinks.delta import DeltaSink
+from tubemq_provider.sinks.iceberg import IcebergSink
+from tubemq_provider.windows.protocols import Publication, Staging
+
+TableSink = DeltaSink | IcebergSink
+OpenSink = Callable[..., TableSink]
+OLD = {"id": pa.array([1, 2, 3], pa.int64())}
+NEW = {**OLD, "note": pa.array(["a", None, "c"]), "more": pa.array([{"x": 1}, None, {"x": 3}])}
+
+
+@pytest.fixture(scope="module")
+def options() -> Iterator[dict[str, str]]:
+    with object_server("grow") as found:
+        yield found
+
+
+@pytest.fixture(params=["delta", "delta-s3", "iceberg"])
+def open_sink(request: pytest.FixtureRequest, tmp_path: Path, options: dict[str, str]) -> OpenSink:
+    if request.param == "iceberg":
+        root = tmp_path / "iceberg"
+        return lambda **given: IcebergSink("sales.orders", catalog=iceberg_catalog(root), **given)
+    if request.param == "delta":
+        return lambda **given: DeltaSink(tmp_path / "table", **given)
+    url = f"s3://grow/{tmp_path.name}"
+    return lambda **given: DeltaSink(url, storage_options=options, **given)
+
+
+def staged(sink: TableSink, seq: int, columns: dict[str, Any], who: str = "a") -> Staging:
+    staging = sink.begin(plan_of(sink, seq), who)
+    output = location_of(staging).create("part-0.parquet")
+    pq.write_table(pa.table({"partition": ["1:0", "1:0", "1:1"], **columns}), output.stream)
+    output.finish()
+    return staging
+
+
+def publish(
+    sink: TableSink, seq: int, columns: dict[str, Any], progress: Callable[[str], None] = ignore
+) -> Publication:
+    return sink.publish(staged(sink, seq, columns), plan_of(sink, seq), COUNTS, progress)
+
+
+def table_of(sink: TableSink, options: dict[str, str]) -> pa.Table:
+    if isinstance(sink, IcebergSink):
+        return sink._existing_table().scan().to_arrow()
+    return DeltaTable(sink.place.url, storage_options=options).to_pyarrow_table()
+
+
+def commits_of(sink: TableSink, options: dict[str, str]) -> int:
+    if isinstance(sink, IcebergSink):
+        return len(sink._existing_table().metadata.snapshots)
+    return DeltaTable(sink.place.url, storage_options=options).version()
+
+
+def test_new_columns_come_with_the_files_that_have_them(
+    open_sink: OpenSink, options: dict[str, str]
+) -> None:
+    publish(open_sink(), 1, OLD)
+    before = commits_of(open_sink(), options)
+    assert publish(open_sink(schema_evolution="add_columns"), 2, NEW).won
+    publish(open_sink(), 3, OLD)
+    publish(open_sink(schema_evolution="add_columns"), 4, NEW)
+    assert commits_of(open_sink(), options) == before + 3
+    table = table_of(open_sink(), options)
+    assert table.num_rows == 12
+    assert sorted(table["note"].to_pylist(), key=str) == [*[None] * 8, "a", "a", "c", "c"]
+    assert sorted(row["x"] for row in table["more"].to_pylist() if row) == [1, 1, 3, 3]
+    for seq in (1, 2, 3, 4):
+        assert open_sink().marker(plan_of(open_sink(), seq).window_id) is not None
+
+
+def test_without_leave_new_columns_are_refused_with_the_way_out(
+    open_sink: OpenSink, options: dict[str, str]
+) -> None:
+    publish(open_sink(), 1, OLD)
+    with pytest.raises(ConfigError, match="no column 'note'; say schema_evolution='add_columns'"):
+        publish(open_sink(), 2, NEW)
+    assert table_of(open_sink(), options).column_names == ["partition", "id"]
+    assert publish(open_sink(schema_evolution="add_columns"), 2, NEW).won
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"id": ["one", "two", "three"]}, {"id": pa.array([1.5, 2, 3])}],
+    ids=["text", "real"],
+)
+def test_nothing_but_new_columns_is_ever_accepted(
+    open_sink: OpenSink, options: dict[str, str], columns: dict[str, Any]
+) -> None:
+    publish(open_sink(), 1, OLD)
+    with pytest.raises(ConfigError, match="id"):
+        publish(open_sink(schema_evolution="add_columns"), 2, {**NEW, **columns})
+    table = table_of(open_sink(), options)
+    assert table.column_names == ["partition", "id"]
+    assert table.num_rows == 3
+
+
+def test_of_two_that_add_columns_at_once_both_are_published(
+    open_sink: OpenSink, options: dict[str, str]
+) -> None:
+    """Both have judged the table before either commits: the same column, and one of its own."""
+    publish(open_sink(), 1, OLD)
+    sinks = {seq: open_sink(schema_evolution="add_columns") for seq in (2, 3)}
+    ready: dict[int, list[Publication]] = {}
+
+    def other(point: str) -> None:
+        if point == "marker laid" and not ready:
+            ready[3] = []
+            ready[3].append(publish(sinks[3], 3, {**NEW, "mine": [1, 2, 3]}))
+
+    assert publish(sinks[2], 2, {**NEW, "yours": [True, False, None]}, other).won
+    assert ready[3][0].won
+    table = table_of(open_sink(), options)
+    assert {*table.column_names} == {"partition", "id", "note", "more", "mine", "yours"}
+    assert table.num_rows == 9
+    assert sorted(filter(None, table["mine"].to_pylist())) == [1, 2, 3]
+
+
+def test_one_that_becomes_wrong_while_it_is_published_is_refused(
+    open_sink: OpenSink, options: dict[str, str]
+) -> None:
+    publish(open_sink(), 1, OLD)
+    first, second = (open_sink(schema_evolution="add_columns") for _ in range(2))
+    done: list[Publication] = []
+
+    def other(point: str) -> None:
+        if point == "marker laid" and not done:
+            done.append(publish(second, 3, {**OLD, "note": [1, 2, 3]}))
+
+    with pytest.raises(ConfigError, match="note"):
+        publish(first, 2, NEW, other)
+    assert done[0].won
+    assert table_of(open_sink(), options).num_rows == 6
+    assert {*open_sink().place.names("windows")} == {
+        name
+        for seq in (1, 3)
+        for name in open_sink().marker(plan_of(first, seq).window_id).files  # type: ignore[union-attr]
+    }
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("point", ["files in place", "marker laid", "committed", "sealed"])
+def test_killed_between_the_steps_a_retry_makes_it_right(
+    open_sink: OpenSink, options: dict[str, str], point: str
+) -> None:
+    publish(open_sink(), 1, OLD)
+
+    def die(reached: str) -> None:
+        if reached == point:
+            raise Died
+
+    with suppress(Died):
+        publish(open_sink(schema_evolution="add_columns"), 2, NEW, die)
+    sink = open_sink(schema_evolution="add_columns")
+    visible = sink.marker(plan_of(sink, 2).window_id) is not None
+    assert ("note" in table_of(sink, options).column_names) is visible
+    assert publish(sink, 2, NEW).won is not visible
+    sink.tidy(plan_of(sink, 2).window_id)
+    table = table_of(open_sink(), options)
+    assert table.num_rows == 6
+    assert sorted(filter(None, table["note"].to_pylist())) == ["a", "c"]
+
+
+def test_of_many_tries_of_one_window_one_wins(open_sink: OpenSink, options: dict[str, str]) -> None:
+    publish(open_sink(), 1, OLD)
+    sinks = [open_sink(schema_evolution="add_columns") for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda sink: publish(sink, 2, NEW).won, sinks))
+    assert sorted(found) == [False, False, True]
+    assert table_of(open_sink(), options).num_rows == 6
+
+
+def test_a_column_that_delta_must_be_told_of_is_refused(tmp_path: Path) -> None:
+    """Readers of the table need not know instants without a zone."""
+    publish(DeltaSink(tmp_path / "t"), 1, OLD)
+    sink = DeltaSink(tmp_path / "t", schema_evolution="add_columns")
+    with pytest.raises(ConfigError, match="has not the feature timestampNtz; cast it"):
+        publish(sink, 2, {**OLD, "at": pa.array([1, 2, 3], pa.timestamp("us"))})
+
+
+def test_a_new_column_may_not_become_a_rule(tmp_path: Path) -> None:
+    """What files have without nulls may be null in the table: rows before it have none."""
+    publish(DeltaSink(tmp_path / "t"), 1, OLD)
+    schema = pa.schema(
+        [
+            ("partition", pa.string()),
+            ("id", pa.int64()),
+            pa.field("must", pa.int64(), nullable=False),
+        ]
+    )
+    sink = DeltaSink(tmp_path / "t", schema_evolution="add_columns")
+    staging = sink.begin(plan_of(sink, 2), "a")
+    rows = [{"partition": key, "id": 1, "must": 2} for key in ("1:0", "1:0", "1:1")]
+    pq.write_table(pa.Table.from_pylist(rows, schema), Path(staging.path) / "part-0.parquet")
+    assert sink.publish(staging, plan_of(sink, 2), COUNTS, ignore).won
+    table = DeltaTable(tmp_path / "t")
+    assert [field.nullable for field in table.schema().fields] == [True] * 3
+    assert table.to_pyarrow_table()["must"].null_count == 3
+
+
+def test_words_are_judged() -> None:
+    with pytest.raises(ConfigError, match="none of refuse, add_columns"):
+        DeltaSink("/nowhere", schema_evolution="merge")  # type: ignore[arg-type]

@@ -1,0 +1,350 @@
+"""Writes staged Parquet files that are apart by the values of columns: `partition_by` of a sink.
+
+The twin of `writer.StagedWriter` for such sinks, used by the same engines. A file has rows of one
+combination of values only, and its fact says which. Memory is bounded, whatever comes: rows wait up
+to a bound for their row group, a bounded number of files is open, and the number of partitions of
+one task has a limit that the user can move. This module must not plan windows, read brokers, or
+import pyspark.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.files.data_file import DataFile
+from tubemq_provider.files.writer import ROW_GROUP_BYTES, FilePiece, StagedWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tubemq_provider.files.columns import ColumnSet
+    from tubemq_provider.files.locations import Location
+    from tubemq_provider.windows.facts import FileFact, Key
+    from tubemq_provider.windows.partitioning import PartitionBy, PartitionField
+
+__all__ = ["NULL_FOLDER", "PartitionedWriter", "folder_of", "staged_writer"]
+
+NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
+"""What Hive, Spark, pyarrow and DuckDB call the folder of rows without a value."""
+
+_OPEN_FILES: Final = 48
+_PENDING_GROUPS: Final = 4
+"""So many row groups' worth of rows wait at once, over all partitions."""
+
+_LONGEST: Final = 240
+"""Bytes of a folder's name; file systems take 255."""
+
+_ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{[]^<>|`~&+,;$!()@") | {chr(n) for n in range(32)}
+
+Values = tuple[str | None, ...]
+
+
+def staged_writer(
+    location: Location,
+    stem: str,
+    schema: pa.Schema,
+    by: PartitionBy | None,
+    **options: Any,
+) -> StagedWriter | PartitionedWriter:
+    """The writer of files for a staging place; `options` are those of `StagedWriter`."""
+    if by is None:
+        return StagedWriter(location, stem, schema, **options)
+    return PartitionedWriter(location, stem, schema, by, **options)
+
+
+@dataclass(slots=True)
+class _Partition:
+    """Rows of one combination of values: those that wait, and the file that is open for them."""
+
+    keys: tuple[Key, ...]
+    folder: str
+    pending: list[pa.RecordBatch] = field(default_factory=list)
+    pending_bytes: int = 0
+    name: str = ""
+    file: DataFile | None = None
+    used: int = 0
+
+
+class PartitionedWriter:
+    """Files ``[<folders>/]<stem>-<number>.parquet`` in `location`, apart by `by`; see
+    `StagedWriter` for the rest.
+
+    Rows of a range are spread over files, so `pieces` tell of a range that it was read, and then
+    of each file how many rows it has of it, at no offsets of its own. Without `begin_range` rows of
+    any partition key may come, told by their column ``partition``.
+
+    Raises `ConfigError` where `schema` lacks a column of `by`, or has it in a type that files
+    cannot be apart by; later if there are more partitions than its limit, or values that no folder
+    can be called by.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        stem: str,
+        schema: pa.Schema,
+        by: PartitionBy,
+        *,
+        target_bytes: int | None = None,
+        row_group_bytes: int = ROW_GROUP_BYTES,
+        compression: str = "snappy",
+        columns: ColumnSet | None = None,
+    ) -> None:
+        import pyarrow as pa
+
+        self.pieces: list[FilePiece] = []
+        self.files: list[FileFact] = []
+        self._location, self._stem, self._by = location, stem, by
+        self._kinds = _kinds(by, schema)
+        self._kept = [name for name in schema.names if name not in by.moved]
+        self._schema = pa.schema([schema.field(name) for name in self._kept])
+        self._target = target_bytes
+        self._limit = min(row_group_bytes, target_bytes or row_group_bytes)
+        self._compression, self._columns = compression, columns
+        self._number = self._clock = self._waiting = 0
+        self._partitions: dict[Values, _Partition] = {}
+        self._range: Any | None = None
+        self._rows: Counter[tuple[str, str]] = Counter()
+        self._bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.end_range()
+            for partition in self._partitions.values():
+                self._close(partition)
+        else:
+            self._abandon()
+
+    def begin_range(self, range_: Any) -> None:
+        """What comes now are records of `range_`."""
+        self._range, self._bytes = range_, 0
+
+    def end_range(self) -> None:
+        """The range is complete. Calling it again changes nothing."""
+        range_, self._range = self._range, None
+        at = 0 if range_ is None else range_.end
+        for (name, key), rows in sorted(self._rows.items()):
+            self.pieces.append(FilePiece(name, key, at, at, rows, 0))
+        self._rows.clear()
+        if range_ is not None:
+            key = range_.partition.key
+            self.pieces.append(FilePiece("", key, range_.start, range_.end, 0, self._bytes))
+
+    def add(self, batch: pa.RecordBatch, body_bytes: int, start: int | None = None) -> bool:  # noqa: ARG002
+        """Take records of the range; True if a row group was written."""
+        if not batch.num_rows:
+            return False
+        self._bytes += body_bytes
+        written = False
+        for values, rows in _split(batch, self._by):
+            partition = self._partitions.get(values) or self._begun(values)
+            written = self._take(partition, rows) or written
+        while self._waiting >= self._limit * _PENDING_GROUPS:
+            self._flush(max(self._partitions.values(), key=lambda found: found.pending_bytes))
+            written = True
+        return written
+
+    def _begun(self, values: Values) -> _Partition:
+        if len(self._partitions) >= self._by.limit:
+            raise ConfigError(
+                f"{self._by} makes more than {self._by.limit} partitions in one task of the "
+                f"window, each with a file of its own; take coarser columns, as day(…) of an "
+                f"instant, or raise max_partitions",
+                subject="partition_by",
+            )
+        names = self._by.names
+        keys = tuple(zip(names, self._kinds, values, strict=True))
+        folder = ""
+        if self._by.layout != "columns":
+            _refuse_unnameable(keys)
+        if self._by.layout == "folders":
+            folder = "".join(f"{folder_of(name, text)}/" for name, _, text in keys)
+        made = self._partitions[values] = _Partition(keys, folder)
+        return made
+
+    def _take(self, partition: _Partition, rows: pa.RecordBatch) -> bool:
+        """Rows wait in the file that they will be in, which may be closed before they come."""
+        if partition.file is not None and self._is_full(partition):
+            self._close(partition)
+        if not partition.name:
+            partition.name = f"{partition.folder}{self._stem}-{self._number}.parquet"
+            self._number += 1
+        for key, count in self._counted(rows):
+            self._rows[partition.name, key] += count
+        kept = rows.select(self._kept)
+        partition.pending.append(kept)
+        partition.pending_bytes += kept.nbytes
+        self._waiting += kept.nbytes
+        if partition.pending_bytes < self._limit:
+            return False
+        self._flush(partition)
+        return True
+
+    def _counted(self, rows: pa.RecordBatch) -> Iterator[tuple[str, int]]:
+        if self._range is not None:
+            yield self._range.partition.key, rows.num_rows
+            return
+        for item in rows.column("partition").value_counts().to_pylist():
+            yield str(item["values"]), item["counts"]
+
+    def _is_full(self, partition: _Partition) -> bool:
+        file = partition.file
+        full = self._target is not None and file is not None and file.size >= self._target
+        return full and not partition.pending
+
+    def _flush(self, partition: _Partition) -> None:
+        if not partition.pending:
+            return
+        self._clock += 1
+        partition.used = self._clock
+        if partition.file is None:
+            self._make_room()
+            partition.file = DataFile(
+                self._location, partition.name, self._schema, self._compression, self._columns
+            )
+        partition.file.write(partition.pending)
+        self._waiting -= partition.pending_bytes
+        partition.pending, partition.pending_bytes = [], 0
+
+    def _make_room(self) -> None:
+        """The file that nothing was written to for longest is closed; rows of its partition that
+        come later make another one."""
+        opened = [found for found in self._partitions.values() if found.file is not None]
+        if len(opened) >= _OPEN_FILES:
+            self._close(min(opened, key=lambda found: found.used))
+
+    def _close(self, partition: _Partition) -> None:
+        self._flush(partition)
+        file, partition.file, partition.name = partition.file, None, ""
+        if file is not None:
+            self.files.append(replace(file.close(), keys=partition.keys))
+
+    def _abandon(self) -> None:
+        for partition in self._partitions.values():
+            file, partition.file = partition.file, None
+            if file is not None:
+                file.abandon()
+
+
+def folder_of(name: str, text: str | None) -> str:
+    """A folder as Hive and Spark call it: what means something in paths and addresses is escaped,
+    letters of any alphabet are not, since Spark reads escapes as characters and not as bytes."""
+    return f"{_escaped(name)}={NULL_FOLDER if text is None else _escaped(text)}"
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
+
+
+def _refuse_unnameable(keys: Sequence[Key]) -> None:
+    """Values that would come back as others. Raises `ConfigError`."""
+    for name, _, text in keys:
+        if text is None:
+            continue
+        problem = ""
+        if text in ("", NULL_FOLDER):
+            problem = f"the text {text!r}, which readers of partitions cannot tell from null"
+        elif len(folder_of(name, text).encode()) > _LONGEST:
+            problem = f"a text of {len(text)} characters, too long for the name of a folder"
+        if problem:
+            raise ConfigError(
+                f"column {name!r} has {problem}; change it in decode or transform, or leave the "
+                f"column out of partition_by",
+                subject="partition_by",
+            )
+
+
+# -- values of columns ----------------------------------------------------------------------------
+
+
+def _kinds(by: PartitionBy, schema: pa.Schema) -> tuple[str, ...]:
+    """The Arrow types of the values. Raises `ConfigError` with every problem."""
+    problems, kinds = [], []
+    for item in by.fields:
+        if item.column not in schema.names:
+            there = ", ".join(schema.names)
+            problems.append(f"there is no column {item.column!r}, only {there}")
+            continue
+        kind = _kind(item, schema.field(item.column).type)
+        if kind is None:
+            given = schema.field(item.column).type
+            problems.append(
+                f"{item}: {item.column} is {given}; "
+                + (
+                    "take a column of texts, integers, booleans or days, or day(…) of an instant"
+                    if item.transform == "identity"
+                    else "instants have days and hours"
+                )
+            )
+        kinds.append(kind or "")
+        if item.transform != "identity" and item.name in schema.names:
+            problems.append(f"{item}: there is a column {item.name!r} already; name it instead")
+    if not problems and not {*schema.names} - by.moved:
+        problems.append("no column would be left in the files")
+    if problems:
+        raise ConfigError(problems, subject="partition_by")
+    return tuple(kinds)
+
+
+def _kind(item: PartitionField, kind: pa.DataType) -> str | None:
+    import pyarrow.types as pt
+
+    if item.transform == "day":
+        return "date32[day]" if pt.is_timestamp(kind) else None
+    if item.transform == "hour":
+        return "string" if pt.is_timestamp(kind) else None
+    if pt.is_string(kind) or pt.is_large_string(kind):
+        return "string"
+    plain = pt.is_integer(kind) or pt.is_boolean(kind) or pt.is_date32(kind)
+    return str(kind) if plain else None
+
+
+def _split(batch: pa.RecordBatch, by: PartitionBy) -> Iterator[tuple[Values, pa.RecordBatch]]:
+    """Rows by their values, in the order in which they came."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = [_texts(batch.column(item.column), item) for item in by.fields]
+    codes: Any = None
+    for column in texts:
+        found = column.dictionary_encode(null_encoding="encode")
+        each = found.indices.cast(pa.int64())
+        codes = (
+            each
+            if codes is None
+            else pc.add(pc.multiply(codes, len(found.dictionary)), each)
+            .dictionary_encode()
+            .indices.cast(pa.int64())
+        )
+    if pc.min_max(codes)["min"] == pc.min_max(codes)["max"]:
+        yield tuple(column[0].as_py() for column in texts), batch
+        return
+    order = pc.sort_indices(codes)
+    batch, at = batch.take(order), 0
+    for item in codes.take(order).value_counts().to_pylist():
+        first = order[at].as_py()
+        yield tuple(column[first].as_py() for column in texts), batch.slice(at, item["counts"])
+        at += item["counts"]
+
+
+def _texts(column: pa.Array, item: PartitionField) -> pa.Array:
+    """Values as text; days as ``2026-11-22``, hours as ``2026-11-22-13``, both in UTC."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if item.transform == "identity":
+        return column.cast(pa.string())
+    zone = column.type.tz and "UTC"
+    instants = column.cast(pa.timestamp("us", zone), safe=False)
+    plain = instants.cast(pa.int64()).cast(pa.timestamp("us"))
+    if item.transform == "day":
+        return pc.floor_temporal(plain, unit="day").cast(pa.date32()).cast(pa.string())
+    hours = pc.utf8_slice_codeunits(pc.cast(plain, pa.string()), 0, 13)
+    return pc.replace_substring(hours, " ", "-")

@@ -1,0 +1,138 @@
+"""Commits of a Delta table that change what the table is made of: its columns with the first files
+that have them.
+
+delta-rs adds files in one commit and columns in another; a reader between the two, or a crash,
+would see half of it. So such a commit is put into the log here, as the one object that Delta's
+protocol makes it: created only if no other commit has its number. All other commits are delta-rs's.
+This module makes bytes; it must not store anything.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tubemq_provider.sinks._delta_stats import stats_of
+from tubemq_provider.windows.facts import FileFact
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+__all__ = [
+    "Shape",
+    "commit_of",
+    "grown",
+    "log_name",
+    "shape_of",
+    "unknown_types",
+    "values_of",
+]
+
+_FEATURES = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Columns of a table, as deltalake's fields, and those it is partitioned by."""
+
+    fields: tuple[Any, ...]
+    partition_columns: tuple[str, ...]
+
+
+def shape_of(table: DeltaTable) -> Shape:
+    """What the table is made of now."""
+    return Shape(tuple(table.schema().fields), tuple(table.metadata().partition_columns))
+
+
+def grown(shape: Shape, schema: pa.Schema) -> Shape:
+    """`shape` with the columns of `schema` that it has not, which may be null."""
+    from deltalake import Field, Schema
+
+    known = {field.name for field in shape.fields}
+    more = [
+        Field(field.name, field.type, nullable=True)
+        for field in Schema.from_arrow(schema).fields
+        if field.name not in known
+    ]
+    return Shape((*shape.fields, *more), shape.partition_columns)
+
+
+def unknown_types(table: DeltaTable, shape: Shape) -> list[str]:
+    """New columns of types that the table's readers need not know."""
+    protocol = table.protocol()
+    known = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    old = {field.name for field in table.schema().fields}
+    return [
+        f"column {field.name!r} is {field.type}, and the table has not the feature {feature}; cast "
+        f"it (an instant with a zone needs none), or add the feature to the table"
+        for field in shape.fields
+        if field.name not in old
+        for word, feature in _FEATURES.items()
+        if f'"{word}"' in field.to_json() and feature not in known
+    ]
+
+
+def log_name(version: int) -> str:
+    """The commit's file, relative to the table."""
+    return f"_delta_log/{version:020}.json"
+
+
+def commit_of(
+    table: DeltaTable,
+    shape: Shape,
+    files: Sequence[FileFact],
+    transactions: Mapping[str, int],
+    document: str,
+) -> bytes:
+    """The commit that gives the table this shape and adds files to it."""
+    now_ms = time.time_ns() // 1_000_000
+    said = {
+        "timestamp": now_ms,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append"},
+        "tubemq": document,
+    }
+    actions: list[dict[str, Any]] = [{"commitInfo": said}, {"metaData": _metadata(table, shape)}]
+    actions += [
+        {"txn": {"appId": name, "version": number, "lastUpdated": now_ms}}
+        for name, number in transactions.items()
+    ]
+    actions += [
+        {
+            "add": {
+                "path": file.path,
+                "partitionValues": values_of(file),
+                "size": file.size,
+                "modificationTime": now_ms,
+                "dataChange": True,
+                "stats": stats_of(file),
+            }
+        }
+        for file in files
+    ]
+    return "".join(f"{json.dumps(action)}\n" for action in actions).encode()
+
+
+def values_of(file: FileFact) -> dict[str, str | None]:
+    """What a file's rows share, as Delta writes it."""
+    return {name: text for name, _, text in file.keys}
+
+
+def _metadata(table: DeltaTable, shape: Shape) -> dict[str, Any]:
+    from deltalake import Schema
+
+    found = table.metadata()
+    return {
+        "id": str(found.id),
+        "name": found.name,
+        "description": found.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": Schema(list(shape.fields)).to_json(),
+        "partitionColumns": list(shape.partition_columns),
+        "configuration": dict(found.configuration),
+        "createdTime": found.created_time,
+    }
