@@ -108,7 +108,7 @@ NOT_FOUND = 404
 SPEED_LIMIT = 452
 """`errCode` of a fetch that comes too early under a rule (`RateLimited`)."""
 
-_QUOTED = re.compile(rf"\b{re.escape(__name__)}\.(\w+): (.+)")
+_QUOTED = re.compile(rf"\b{re.escape(__name__)}\.(\w+): (.+(?:\n  - .+)*)")
 
 
 class TubeMQError(Exception):
@@ -139,8 +139,8 @@ def from_text(text: str) -> TubeMQError | None:
     """The error of this module that `text` quotes as ``tubemq_client.errors.<Class>: <message>``.
 
     For errors that crossed a process boundary as a traceback, as Spark's do: the last one quoted,
-    with its class (and so `fatal` and `retriable`) and message, without other data. None if there
-    is none.
+    with its class (and so `fatal` and `retriable`) and message, lines of problems among it, without
+    other data. None if there is none.
     """
     for name, message in reversed(_QUOTED.findall(text)):
         cls = globals().get(name)

@@ -175,22 +175,16 @@ class IngestOperator(BaseOperator):
         super().__init__(**kwargs)
         self.topic, self.group = topic, group
         self.path, self.sink, self.sink_conn_id = path, sink, sink_conn_id
-        self.exactly_once = exactly_once
-        self.staging_root = staging_root
-        self.verify = verify
-        self.partition_by = partition_by
-        self.max_partitions = max_partitions
-        self.schema_evolution = schema_evolution
+        self.exactly_once, self.staging_root = exactly_once, staging_root
+        self.partition_by, self.max_partitions = partition_by, max_partitions
+        self.verify, self.schema_evolution = verify, schema_evolution
         self.tubemq_conn_id = tubemq_conn_id
         self.cluster = cluster or tubemq_conn_id
-        self.engine = engine
-        self.target_file_bytes = target_file_bytes
-        self.compression = compression
-        self.filters = filters
+        self.target_file_bytes, self.compression = target_file_bytes, compression
+        self.engine, self.filters = engine, filters
         self.epoch, self.epoch_seen = epoch, epoch_seen
         self.offset_store = offset_store
-        self.skip_if_empty = skip_if_empty
-        self.emit_replayed = emit_replayed
+        self.skip_if_empty, self.emit_replayed = skip_if_empty, emit_replayed
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Take the window through all eight steps; see `WindowRun` for what a crash leaves."""

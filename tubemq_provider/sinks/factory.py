@@ -17,7 +17,7 @@ it is asked for. Credentials in an address of a database are never repeated in a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple, TypeGuard
@@ -86,17 +86,8 @@ def sink_for(
     if not isinstance(spec, str | PathLike):
         if not _is_sink(spec):
             raise _unknown(f"{type(spec).__name__} is no sink")
-        given = {
-            "verify": verify,
-            "partition_by": partition_by,
-            "max_partitions": max_partitions,
-            "schema_evolution": schema_evolution,
-        }
-        if said := [name for name, value in given.items() if value]:
-            raise ConfigError(
-                [f"{name} has no effect: say it where the sink is made" for name in said],
-                subject="sink",
-            )
+        said = (verify, partition_by, max_partitions, schema_evolution)
+        _refuse_late(name for name, value in zip(_OF_FACTS, said, strict=True) if value)
         return spec
     word, rest = _split(fspath(spec))
     if word != "append" and not exactly_once:
@@ -107,19 +98,18 @@ def sink_for(
     make = _MAKERS.get(word.partition("+")[0])
     if make is None:
         raise _unknown(f"{word}:… is no known kind of sink")
-    options = _Options(
-        exactly_once,
-        storage_options,
-        staging_root,
-        catalog_properties,
-        verify,
-        (partition_by,) if isinstance(partition_by, str) else tuple(partition_by),
-        max_partitions,
-        schema_evolution,
-    )
+    apart = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    of_files = (verify, apart, max_partitions, schema_evolution)
+    options = _Options(exactly_once, storage_options, staging_root, catalog_properties, *of_files)
     if word != "iceberg":
         options.refuse(f"{word or 'parquet'} sink", "catalog_properties")
     return make(word, rest, options)
+
+
+def _refuse_late(said: Iterable[str]) -> None:
+    """Options of a sink that is made already. Raises `ConfigError`."""
+    if problems := [f"{name} has no effect: say it where the sink is made" for name in said]:
+        raise ConfigError(problems, subject="sink")
 
 
 def _is_sink(spec: object) -> TypeGuard[Sink]:

@@ -34,4 +34,7 @@ def test_an_error_is_recognised_in_a_traceback() -> None:
     assert isinstance(found, errors.DataLoss)
     assert (str(found), found.fatal) == ("retention has removed offsets [0, 28)", True)
     assert errors.from_text("java.lang.OutOfMemoryError: heap") is None
+    problems = errors.ConfigError(["one", "two"], subject="columns")
+    again = errors.from_text(f"x\ntubemq_client.errors.ConfigError: {problems}\n\tat org.apache")
+    assert str(again) == str(problems)
     assert errors.from_text("tubemq_client.errors.NoSuchThing: x") is None
