@@ -41,8 +41,7 @@ __all__ = ["SubmitEngine"]
 log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.5
-_BEGIN_S: Final = 300.0
-_STOP_S: Final = 4.0
+_STOP_S: Final = 2.0
 _END_S: Final = 20.0
 _PROGRAM: Final = "program.py"
 _HERE: Final = Path(__file__).resolve().parents[2]

@@ -171,6 +171,7 @@ def test_an_asset_of_another_cluster_is_refused(resource: TubeMQResource, lake: 
         ({"max_entries": 3, "max_records": 3}, "max_entries: max_records says the same"),
         ({"boundaries": {}}, "boundaries need partitions_def"),
         ({"spark_conf": {"a": "b"}}, "spark_conf has no effect with engine='inline'"),
+        ({"spark_conn_id": "lab"}, "spark_conn_id has no effect: spark_conf says it"),
         ({"cluster": "a/b"}, "cluster: "),
     ],
 )
@@ -191,3 +192,16 @@ def test_spark_writes_the_window(resource: TubeMQResource, lake: Path) -> None:
 
     assert materialize(sparked, resource)["records"] == 20
     assert read_windows(lake).count_rows() == 20
+
+
+@pytest.mark.spark
+def test_spark_in_a_process_of_its_own_writes_the_window(
+    resource: TubeMQResource, lake: Path, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    conf = {"spark.master": "local[1]"}
+    sparked = asset(lake, engine="submit", spark_conf=conf, spark_work_dir=str(work))
+
+    assert materialize(sparked, resource)["records"] == 20
+    assert read_windows(lake).count_rows() == 20
+    assert not list(work.iterdir())

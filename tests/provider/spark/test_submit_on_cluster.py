@@ -24,10 +24,10 @@ from tubemq_provider.windows.errors import WindowError
 
 pytest.importorskip("pyspark")
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
 SECRET = "hush-hush"
-DEADLINE_S = 100
+DEADLINE_S = 180
 
 
 class TaskDied(BaseException):
@@ -115,7 +115,8 @@ def test_a_task_dies_its_next_try_takes_the_application_up_and_an_executor_is_ki
         points.append(point)
         if point == "session started":
             until(lambda: any(sink.place.names("data")) or not application.running)
-            os.kill(cluster.executors()[0], signal.SIGKILL)
+            for pid in cluster.executors()[:1]:  # none if the window was done meanwhile
+                os.kill(pid, signal.SIGKILL)
 
     result = window.run(kill)
 
@@ -123,8 +124,7 @@ def test_a_task_dies_its_next_try_takes_the_application_up_and_an_executor_is_ki
     assert "application submitted" not in points
     assert result.total == 2_000
     assert bodies(window) == window.expected()
-    assert not leftovers(window, result.window_id or "")
-    assert not list(work.iterdir())
+    assert not [*leftovers(window, result.window_id or ""), *work.iterdir()]
     assert not [text[:200] for text in (*shown, *said(cluster.folder)) if SECRET in text]
     assert "program.py" in shown[0]
 
