@@ -119,8 +119,9 @@ test: setup ## The whole suite, the genuine TubeMQ included
 	@for part in $(TEST_PARTS); do $(MAKE) test-$$part || true; done
 	@$(PY) scripts/test_report.py $(REPORTS) $(TEST_PARTS)
 
-# Two processes, a file to each: its servers are started once. WORKERS=0 plays all in one.
-WORKERS ?= 2
+# A file to each process: its servers are started once. Tests wait as much as they work, so three
+# processes keep two cores busy. WORKERS=0 plays all in one.
+WORKERS ?= 3
 test-unit: setup ## Everything without Spark, Airflow or a genuine server
 	$(call bounded,unit) $(PY) $(call pytest,unit) -n $(WORKERS) --dist loadfile \
 	  -m "not (real or spark or airflow or soak or rates)"
@@ -133,7 +134,7 @@ test-pure: setup ## The decoder's rooms again, with the Python decoder
 	TUBEMQ_NATIVE=0 $(call bounded,pure) $(PY) $(call pytest,pure) tests/client/core tests/client/wire \
 	  -m "not (real or spark or airflow or soak)"
 
-# Two processes, and all that share an Airflow to one of them (tests/conftest.py).
+# All that share an Airflow are played by one of the processes (tests/conftest.py).
 test-airflow: setup ## Hooks, operators, sensors, Dags on a real Airflow
 	$(call bounded,airflow) $(PY) $(call pytest,airflow) -n $(WORKERS) --dist loadscope \
 	  -m "airflow and not (real or soak)"

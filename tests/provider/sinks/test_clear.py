@@ -144,7 +144,7 @@ def test_of_two_rewrites_one_stays_and_nothing_of_the_other(
         won: list[bool] = []
 
         def replace(sink: ObjectStoreSink, number: int) -> None:
-            start.wait(10)  # noqa: B023
+            start.wait(60)  # noqa: B023
             with suppress(StoreConflict):
                 won.append(_publish(sink, plan, b"new %d" % number, replace=True))  # noqa: B023
 
@@ -152,7 +152,7 @@ def test_of_two_rewrites_one_stays_and_nothing_of_the_other(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         assert sum(won) >= 1
         sinks[0].tidy(plan.window_id)
         values = read_windows(sinks[0]).to_table()["value"].to_pylist()
