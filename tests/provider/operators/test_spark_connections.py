@@ -1,0 +1,49 @@
+"""A connection of the type ``spark`` becomes the master of whatever engine runs in Spark."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.provider.hooks.test_spark_connection import connection
+from tubemq_client.config import ClientConfig
+from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.judging import parse
+from tubemq_provider.ingest.values import Spark, SparkSubmit, taken_apart
+from tubemq_provider.operators.job import open_job
+from tubemq_provider.sources.tubemq.source import TubeMQSource
+
+
+class Hook:
+    """A hook whose cluster nobody asks."""
+
+    admin_url = None
+
+    def expect_cluster(self, cluster: str) -> None:
+        """It is."""
+
+    def source(self, topic: str, group: str, filters: Any = ()) -> TubeMQSource:
+        settings = ClientConfig.parse({"masters": "127.0.0.1:1"}).settings()
+        return TubeMQSource(settings, identity="main", topic=topic, group=group, filters=filters)
+
+    def get_connection(self, conn_id: str) -> Any:
+        extra = {"queue": "night", "spark.executor.memory": "1g"}
+        return connection(extra, conn_id=conn_id, host="master1", port=7077)
+
+
+@pytest.mark.parametrize("kind", [Spark, SparkSubmit])
+def test_the_connection_says_where_and_the_dag_how(kind: Any, tmp_path: Path) -> None:
+    engine = kind(conf={"spark.executor.memory": "4g"}, conn_id="lab")
+    given = {"topic": "orders", "group": "lake", "cluster": "main", "path": str(tmp_path)}
+    more = {"engine": engine, "initial_position": "earliest"}
+    arguments = parse(IngestArguments, taken_apart({**given, **more}))
+
+    with ExitStack() as stack:
+        made: Any = open_job(arguments, Hook(), (None, None), stack)._engine
+
+    assert made._master == "spark://master1:7077"
+    assert made._conf["spark.executor.memory"] == "4g"
+    assert made._conf["spark.yarn.queue"] == "night"
