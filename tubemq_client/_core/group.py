@@ -21,7 +21,7 @@ from tubemq_client._core.batch import DecodePolicies
 from tubemq_client._core.broker_beats import BrokerBeats
 from tubemq_client._core.effects import Deliver, Now, Sleep
 from tubemq_client._core.flow_control import FlowControl, Pace
-from tubemq_client._core.leases import HeartbeatSchedule
+from tubemq_client._core.heartbeat_schedule import HeartbeatSchedule
 from tubemq_client._core.registration import Registered, Registration
 from tubemq_client._core.renewal import LeaseNames, may_be_served_late
 from tubemq_client._core.trouble import Trouble

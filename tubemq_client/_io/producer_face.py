@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
-from tubemq_client._core.leases import HeartbeatSchedule
+from tubemq_client._core.heartbeat_schedule import HeartbeatSchedule
 from tubemq_client._core.publishing import ProducerSession
 from tubemq_client._core.send_stats import Tally
 from tubemq_client._io.faces import ClientFace

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tubemq_client._core.leases import HeartbeatSchedule
+from tubemq_client._core.heartbeat_schedule import HeartbeatSchedule
 
 
 def test_the_first_beat_is_due_at_once_and_then_every_period() -> None:
