@@ -30,7 +30,7 @@ from tubemq_client import errors
 from tubemq_client._core.batch import DecodePolicy, MessageBatch, RawBatch
 from tubemq_client._core.effects import Await, Deliver, Now, Sleep
 from tubemq_client._core.ends import look_up_ends
-from tubemq_client._core.fence import RecordIdentity, find_fence
+from tubemq_client._core.range_end import RecordIdentity, find_end_record
 from tubemq_client._core.registration import Registration
 from tubemq_client._core.security import Access
 from tubemq_client._wire.fetching import size_if_delivering, whole
@@ -394,7 +394,7 @@ class RangeRead:
         for step in range(self._pool.size):
             probe = self._registration(self._pool.probe(self._slot + step))
             try:
-                return (yield from find_fence(probe, self._range.end, upto))
+                return (yield from find_end_record(probe, self._range.end, upto))
             except errors.PartitionOccupied as error:
                 occupied = error
             except errors.DataLoss as error:  # what is missing is for the next register to say

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
     from tubemq_client._core.registration import Registration
 
-__all__ = ["RecordIdentity", "find_fence", "identity"]
+__all__ = ["RecordIdentity", "find_end_record", "identity"]
 
 _RETRY_MS = 50
 _MAX_STALLS = 40
@@ -35,7 +35,9 @@ def identity(record: Any) -> RecordIdentity:
     return RecordIdentity(record.messageId, record.checkSum)
 
 
-def find_fence(probe: Registration, offset: int, upto: int) -> Conversation[RecordIdentity | None]:
+def find_end_record(
+    probe: Registration, offset: int, upto: int
+) -> Conversation[RecordIdentity | None]:
     """First record at or after `offset`, or None if there is none before position `upto`.
 
     `probe` must use the reader's filters and priority. Raises `errors.PartitionOccupied` when the
