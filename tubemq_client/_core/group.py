@@ -18,7 +18,7 @@ from tubemq_client._core.balance_fetch import GroupFetch
 from tubemq_client._core.balance_orders import Calls, Rebalance
 from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable, Use
 from tubemq_client._core.batch import DecodePolicies
-from tubemq_client._core.broker_beats import BrokerBeats
+from tubemq_client._core.broker_heartbeats import BrokerBeats
 from tubemq_client._core.effects import Deliver, Now, Sleep
 from tubemq_client._core.flow_control import FlowControl, Pace
 from tubemq_client._core.heartbeat_schedule import HeartbeatSchedule

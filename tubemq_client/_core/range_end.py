@@ -1,8 +1,8 @@
-"""The fence: identity of the first record of a partition at or after an offset.
+"""The end record of a range: identity of the first record at or after the offset where it ends.
 
 A range reader asks for it after it has received a batch that ends beyond its range. Records carry
 no offset, but a store's message ids are unique (not ordered), so the id together with the checksum
-recognises the fence inside the batch. The search gives up once the position has passed the batch:
+recognises it inside the batch. The search gives up once the position has passed the batch:
 then nothing in the batch lies at or after the offset asked for. Retention must not have passed that
 offset meanwhile: a fetch jumps without a word.
 """
@@ -46,7 +46,7 @@ def find_end_record(
     found = yield from probe.register(offset)
     try:
         _check_offset(probe, offset, found.current)
-        start, fence = yield from _search(probe, upto)
+        start, end_record = yield from _search(probe, upto)
         if start != offset:  # the position moved, be it past other records or past removed ones
             found = yield from probe.register(offset)
             _check_offset(probe, offset, found.current)
@@ -54,11 +54,11 @@ def find_end_record(
         yield from probe.give_back()
         raise
     yield from probe.give_back()
-    return fence
+    return end_record
 
 
 def _search(probe: Registration, upto: int) -> Conversation[tuple[int, RecordIdentity | None]]:
-    """The fence, and where the batch starts that has it."""
+    """The end record, and where the batch starts that has it."""
     stalls = 0
     while stalls < _MAX_STALLS:
         reply = yield Await((yield from probe.post_fetch(consumed=True)))
@@ -66,13 +66,14 @@ def _search(probe: Registration, upto: int) -> Conversation[tuple[int, RecordIde
             if reply.messages:
                 return reply.currOffset, identity(reply.messages[0])
         elif reply.errCode != errors.NOT_FOUND:
-            raise probe.refusal(reply, "fence")
+            raise probe.refusal(reply, "end record")
         position = (yield from probe.commit()).current
         if position >= upto:
             return position, None
         stalls += 1
         yield Sleep(_RETRY_MS)
-    raise errors.ServerFailure(500, "no progress while looking for the fence", where=probe.where)
+    text = "no progress while looking for the end record"
+    raise errors.ServerFailure(500, text, where=probe.where)
 
 
 def _check_offset(probe: Registration, offset: int, current: int) -> None:

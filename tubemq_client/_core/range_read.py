@@ -8,9 +8,9 @@ the short form:
   resume point is always known exactly, and nothing needs to be recognised again after a break.
 * Two fetches are on their way at a time: brokers serve those of one connection in turn. Should one
   ever not, starts come out of order; until that is excluded a start counts for nothing.
-* A batch that ends beyond `end` is cut at the *fence*: the first record at or after `end`, found by
+* A batch that ends beyond `end` is cut at the *end record*: the first at or after `end`, found by
   a second registration **after** the batch was received. Asking later than reading is what makes it
-  airtight while producers run: whatever the batch holds, the fence look-up can see. It counts if
+  airtight while producers run: whatever the batch holds, the look-up can see. It counts if
   the lease outlives it: a broker that crashed meanwhile gives lost offsets to other records.
 * "Nothing to read" (404) is not the end: it may have moved the position. The end is reached when
   the position is.
@@ -376,18 +376,18 @@ class RangeRead:
             yield Deliver(batch)
 
     def _cut(self, raw: RawBatch, upto: int) -> Conversation[int]:
-        """How many records of the batch lie before `end`: those before the fence."""
+        """How many records of the batch lie before `end`: those before the end record."""
         self._stats.fence_probes += 1
-        fence = yield from self._fence(upto)
+        end_record = yield from self._end_record(upto)
         yield from self._give_back_alive()
-        index = None if fence is None else find(raw.messages, *fence)
+        index = None if end_record is None else find(raw.messages, *end_record)
         return len(raw.messages) if index is None else index
 
-    def _fence(self, upto: int) -> Conversation[RecordIdentity | None]:
+    def _end_record(self, upto: int) -> Conversation[RecordIdentity | None]:
         """Ask in the first free slot of the pool, once: any trouble means reading the batch again.
 
         Waiting here with the batch in hand would not be safe. If the broker dies meanwhile, records
-        beyond its disk are lost and their offsets go to others; the fence is then not in the batch,
+        beyond its disk are lost and their offsets go to others; that record is then not in the batch,
         and lost records would pass for the range's own.
         """
         occupied: errors.TubeMQError | None = None
@@ -398,13 +398,13 @@ class RangeRead:
             except errors.PartitionOccupied as error:
                 occupied = error
             except errors.DataLoss as error:  # what is missing is for the next register to say
-                raise errors.DataMoved(301, str(error), where=f"fence of {self._range}") from error
+                raise errors.DataMoved(301, str(error), where=f"end of {self._range}") from error
         raise errors.ServiceUnavailable(
-            503, f"all {self._pool.size} probe groups are busy", where=f"fence of {self._range}"
+            503, f"all {self._pool.size} probe groups are busy", where=f"end of {self._range}"
         ) from occupied
 
     def _give_back_alive(self) -> Conversation[None]:
-        """Give the partition back, which works only if the lease outlived the fence's look-up.
+        """Give the partition back, which works only if the lease outlived the look-up.
 
         A broker that was restarted knows no leases. Its crash may have passed unnoticed: the reply
         that told where the batch ended was here already, and another connection was opened since.
