@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
 from tubemq_client._core.effects import Await, AwaitAll, Deliver, Now, Post, PostAll, Sleep
-from tubemq_client._core.flights import Flight, Record, Volley, fate_unknown, pieces
 from tubemq_client._core.record_size import judge_size
 from tubemq_client._core.routes import RouteSession
+from tubemq_client._core.send_batch import InFlightRecord, Record, SendBatch, chunks, fate_unknown
 from tubemq_client._wire import methods
 from tubemq_client._wire.payload import encode_payload
 from tubemq_client._wire.sending import SendTemplate
@@ -26,7 +26,7 @@ from tubemq_client.model import Partition, SendReceipt
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
 
-__all__ = ["Flight", "ProducerSession", "Record"]
+__all__ = ["InFlightRecord", "ProducerSession", "Record"]
 
 _GROUPS = 4
 """A window of records is answered in so many groups, so that some are always under way."""
@@ -68,11 +68,11 @@ class ProducerSession(RouteSession):
         error for each record beside the size of its body."""
         yield from self._window(topic, records, sent_address, in_flight, keep=True)
 
-    def settle(self, volley: Volley) -> Conversation[None]:
+    def settle(self, batch: SendBatch) -> Conversation[None]:
         """Deliver a receipt or an error for each record on its way, like `send_each`."""
-        yield from self._land([volley], keep=True)
+        yield from self._land([batch], keep=True)
 
-    def send_volley(self, flights: Sequence[Flight]) -> Conversation[None]:
+    def send_together(self, flights: Sequence[InFlightRecord]) -> Conversation[None]:
         """Send these together and settle them."""
         yield from self.settle((yield from self.post_all(flights)))
 
@@ -85,28 +85,28 @@ class ProducerSession(RouteSession):
         *,
         keep: bool,
     ) -> Conversation[None]:
-        waiting: deque[Volley] = deque()
+        waiting: deque[SendBatch] = deque()
         unanswered, group = 0, max(1, in_flight // _GROUPS)
         singly = not isinstance(records, list | tuple)
         for chunk in _chunks(records, group):
             now = yield Now()
-            volley = Volley([self._encoded(topic, record, sent_address, now) for record in chunk])
-            yield from self._post_soon(volley) if singly else self._post_volley(volley)
-            waiting.append(volley)
+            batch = SendBatch([self._encoded(topic, record, sent_address, now) for record in chunk])
+            yield from self._post_soon(batch) if singly else self._post_together(batch)
+            waiting.append(batch)
             unanswered += len(chunk)
             if unanswered > in_flight - len(chunk):
                 landing = _first(waiting, group)
-                unanswered -= sum(len(volley.flights) for volley in landing)
+                unanswered -= sum(len(batch.flights) for batch in landing)
                 yield from self._land(landing, keep=keep)
         while waiting:
             yield from self._land(_first(waiting, group), keep=keep)
 
-    def _land(self, volleys: Sequence[Volley], *, keep: bool) -> Conversation[None]:
+    def _land(self, batches: Sequence[SendBatch], *, keep: bool) -> Conversation[None]:
         """Take the replies for all of these, then deliver what came of each record. Who must be
         sent again does not hold up the receipts before it."""
-        yield from self._gather(volleys)
+        yield from self._gather(batches)
         ready: list[Any] = []
-        for flight in chain.from_iterable(volley.flights for volley in volleys):
+        for flight in chain.from_iterable(batch.flights for batch in batches):
             outcome: SendReceipt | errors.TubeMQError | None = flight.receipt
             if outcome is None:
                 if ready:
@@ -121,8 +121,8 @@ class ProducerSession(RouteSession):
             ready.append((outcome, len(flight.record.body)) if keep else outcome)
         yield Deliver(ready)
 
-    def _gather(self, volleys: Sequence[Volley]) -> Conversation[None]:
-        posted = [each for volley in volleys for each in volley.posted]
+    def _gather(self, batches: Sequence[SendBatch]) -> Conversation[None]:
+        posted = [each for batch in batches for each in batch.posted]
         replies = yield AwaitAll([ticket for ticket, _ in posted])
         now = yield Now()
         flights = chain.from_iterable(group for _, group in posted)
@@ -130,7 +130,7 @@ class ProducerSession(RouteSession):
             flight.reply, flight.ticket = reply, None
             flight.receipt = self._receipt(flight, reply, now)
 
-    def encode(self, topic: str, record: Record, sent_address: int, now: int) -> Flight:
+    def encode(self, topic: str, record: Record, sent_address: int, now: int) -> InFlightRecord:
         """The record's bytes and where they are to go; sends nothing.
 
         Raises `errors.ConfigError` for a record that no broker would take, `errors.UnknownTopic`
@@ -148,9 +148,9 @@ class ProducerSession(RouteSession):
         limit = self.limits.get(topic) or self.default_limit
         if len(data) > min(limit, self.default_limit):
             judge_size(topic, len(data), limit, self.default_limit, self.settings.large_records)
-        return Flight(topic, record, sent_address, partition, data, flag, now)
+        return InFlightRecord(topic, record, sent_address, partition, data, flag, now)
 
-    def finish(self, flight: Flight) -> Conversation[SendReceipt]:
+    def finish(self, flight: InFlightRecord) -> Conversation[SendReceipt]:
         """The receipt of a record on its way.
 
         What was certainly not stored (a refusal for overflow or by a broker that cannot write, a
@@ -170,50 +170,53 @@ class ProducerSession(RouteSession):
             self.stats.failure(error)
             raise
 
-    def _encoded(self, topic: str, record: Record, sent_address: int, now: int) -> Flight:
+    def _encoded(self, topic: str, record: Record, sent_address: int, now: int) -> InFlightRecord:
         """Like `encode`, but what is wrong with a record is told when its turn comes."""
         try:
             return self.encode(topic, record, sent_address, now)
         except errors.TubeMQError as error:
             nowhere = Partition(-1, topic, -1)
-            return Flight(topic, record, sent_address, nowhere, b"", 0, now, failure=error)
+            return InFlightRecord(topic, record, sent_address, nowhere, b"", 0, now, failure=error)
 
-    def post_all(self, flights: Sequence[Flight]) -> Conversation[Volley]:
+    def post_all(self, flights: Sequence[InFlightRecord]) -> Conversation[SendBatch]:
         """Put records on their way, those of one broker together. Failures are kept in the
         flights, for `finish` to raise."""
-        volley = Volley(flights)
-        yield from self._post_volley(volley)
-        return volley
+        batch = SendBatch(flights)
+        yield from self._post_together(batch)
+        return batch
 
-    def _post_soon(self, volley: Volley) -> Conversation[None]:
+    def _post_soon(self, batch: SendBatch) -> Conversation[None]:
         """Put a single record on its way, which may wait a little for the next ones."""
-        (flight,) = volley.flights
+        (flight,) = batch.flights
         if flight.failure is None:
-            yield from self._post_group(
-                flight.partition.broker_id, volley.flights, volley, soon=True
-            )
+            yield from self._post_group(flight.partition.broker_id, batch.flights, batch, soon=True)
 
-    def _post_volley(self, volley: Volley) -> Conversation[None]:
-        by_broker: dict[int, list[Flight]] = {}
-        for flight in volley.flights:
+    def _post_together(self, batch: SendBatch) -> Conversation[None]:
+        by_broker: dict[int, list[InFlightRecord]] = {}
+        for flight in batch.flights:
             if flight.failure is None:
                 by_broker.setdefault(flight.partition.broker_id, []).append(flight)
         for broker_id, all_of_it in by_broker.items():
-            for group in pieces(all_of_it):
+            for group in chunks(all_of_it):
                 if len(group) > 1:
-                    yield from self._post_group(broker_id, group, volley)
+                    yield from self._post_group(broker_id, group, batch)
                 else:
-                    yield from self._post_singly(group, volley)
+                    yield from self._post_singly(group, batch)
 
     def _post_group(
-        self, broker_id: int, group: Sequence[Flight], volley: Volley, *, soon: bool = False
+        self,
+        broker_id: int,
+        group: Sequence[InFlightRecord],
+        batch: SendBatch,
+        *,
+        soon: bool = False,
     ) -> Conversation[None]:
         requests = self._requests(group)
         try:
             address = self._address(broker_id)
             ticket = yield PostAll(address, methods.SEND_MESSAGE, requests, soon)
         except errors.ConnectError:  # one by one then, each elsewhere if need be
-            yield from self._post_singly(group, volley)
+            yield from self._post_singly(group, batch)
         except _UNKNOWN as error:
             for flight in group:
                 flight.reply = error  # it may have got there: judged like no answer
@@ -221,21 +224,21 @@ class ProducerSession(RouteSession):
             for flight in group:
                 flight.failure = fate_unknown(error, flight.partition)
         else:
-            volley.posted.append((ticket, group))
+            batch.posted.append((ticket, group))
 
-    def _post_singly(self, group: Sequence[Flight], volley: Volley) -> Conversation[None]:
+    def _post_singly(self, group: Sequence[InFlightRecord], batch: SendBatch) -> Conversation[None]:
         for flight in group:
             yield from self._post_kept(flight)
             if flight.ticket is not None:
-                volley.posted.append((flight.ticket, (flight,)))
+                batch.posted.append((flight.ticket, (flight,)))
 
-    def _post_kept(self, flight: Flight) -> Conversation[None]:
+    def _post_kept(self, flight: InFlightRecord) -> Conversation[None]:
         try:
             yield from self._post(flight)
         except errors.TubeMQError as error:
             flight.failure = error
 
-    def _post(self, flight: Flight) -> Conversation[None]:
+    def _post(self, flight: InFlightRecord) -> Conversation[None]:
         """Put a record on the wire. What fails here was not sent, so it may go elsewhere."""
         while True:
             try:
@@ -250,7 +253,7 @@ class ProducerSession(RouteSession):
             else:
                 return
 
-    def _outcome(self, flight: Flight) -> Conversation[SendReceipt | errors.TubeMQError]:
+    def _outcome(self, flight: InFlightRecord) -> Conversation[SendReceipt | errors.TubeMQError]:
         """The receipt, or a failure after which the record may be sent again."""
         try:
             reply, flight.reply = flight.reply, None
@@ -275,7 +278,7 @@ class ProducerSession(RouteSession):
                 raise failure
         return failure
 
-    def _receipt(self, flight: Flight, reply: Any, now: int) -> SendReceipt | None:
+    def _receipt(self, flight: InFlightRecord, reply: Any, now: int) -> SendReceipt | None:
         """The receipt in a reply, None if it is none."""
         if isinstance(reply, errors.TubeMQError) or reply.errCode != errors.SUCCESS:
             return None
@@ -285,7 +288,7 @@ class ProducerSession(RouteSession):
         message_id = reply.messageId or int(reply.errMsg or 0)
         return SendReceipt(partition, reply.appendOffset, message_id, reply.appendTime)
 
-    def _again(self, flight: Flight, failure: errors.TubeMQError) -> Conversation[None]:
+    def _again(self, flight: InFlightRecord, failure: errors.TubeMQError) -> Conversation[None]:
         """Send a record again after `failure`. Raises it once there is no place or no try left."""
         flight.again += 1
         now = yield Now()
@@ -311,7 +314,7 @@ class ProducerSession(RouteSession):
                 raise
             flight.reply = error  # this copy was not sent, the one before may be stored
 
-    def _elsewhere(self, flight: Flight, now: int, failure: errors.TubeMQError) -> None:
+    def _elsewhere(self, flight: InFlightRecord, now: int, failure: errors.TubeMQError) -> None:
         """Give the record to a broker that has not refused it. Raises `failure` if there is none,
         or if the record belongs where it is."""
         flight.tried |= {flight.partition.broker_id}
@@ -321,7 +324,7 @@ class ProducerSession(RouteSession):
             raise failure
         flight.partition = self._pick(flight.topic, flight.record, left)
 
-    def _requests(self, flights: Iterable[Flight]) -> list[bytes]:
+    def _requests(self, flights: Iterable[InFlightRecord]) -> list[bytes]:
         token, templates = self.master.visit_token, self._templates
         requests = []
         for flight in flights:
@@ -337,7 +340,7 @@ class ProducerSession(RouteSession):
         return requests
 
     def _template(
-        self, key: tuple[int, int, int], flight: Flight
+        self, key: tuple[int, int, int], flight: InFlightRecord
     ) -> tuple[Partition, SendTemplate]:
         partition = flight.partition
         template = SendTemplate(
@@ -352,9 +355,9 @@ class ProducerSession(RouteSession):
         return entry
 
 
-def _first(waiting: deque[Volley], count: int) -> list[Volley]:
-    """Take volleys of at least `count` records, if there are so many."""
-    found: list[Volley] = []
+def _first(waiting: deque[SendBatch], count: int) -> list[SendBatch]:
+    """Take batches of at least `count` records while that many are left."""
+    found: list[SendBatch] = []
     while waiting and count > 0:
         found.append(waiting.popleft())
         count -= len(found[-1].flights)

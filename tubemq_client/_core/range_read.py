@@ -387,7 +387,7 @@ class RangeRead:
         """Ask in the first free slot of the pool, once: any trouble means reading the batch again.
 
         Waiting here with the batch in hand would not be safe. If the broker dies meanwhile, records
-        beyond its disk are lost and their offsets go to others; that record is then not in the batch,
+        beyond its disk are lost and their offsets go to others; it is then not in the batch,
         and lost records would pass for the range's own.
         """
         occupied: errors.TubeMQError | None = None

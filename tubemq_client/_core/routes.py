@@ -24,8 +24,8 @@ from tubemq_client.model import Partition, ProducerSettings
 
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
-    from tubemq_client._core.flights import Record
     from tubemq_client._core.master import MasterSession
+    from tubemq_client._core.send_batch import Record
     from tubemq_client._wire.sending import SendTemplate
     from tubemq_client.model import Address, BrokerNode, ClientSettings
 

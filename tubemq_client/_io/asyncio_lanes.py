@@ -16,7 +16,7 @@ from tubemq_client._io.producer_face import LanesFace
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from tubemq_client._core.publishing import Flight, ProducerSession, Record
+    from tubemq_client._core.publishing import InFlightRecord, ProducerSession, Record
     from tubemq_client._io.asyncio_driver import AsyncDriver
     from tubemq_client.model import ProducerSettings, SendReceipt
 
@@ -30,7 +30,7 @@ class _Lane:
     """The records for one broker. One that goes elsewhere after a refusal stays in its lane."""
 
     def __init__(self) -> None:
-        self.queue: list[tuple[Flight, Future[SendReceipt]]] = []
+        self.queue: list[tuple[InFlightRecord, Future[SendReceipt]]] = []
         self.in_flight = 0
 
 
@@ -102,9 +102,11 @@ class AsyncLanes(LanesFace):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, lane: _Lane, group: list[tuple[Flight, Future[SendReceipt]]]) -> None:
+    async def _send(
+        self, lane: _Lane, group: list[tuple[InFlightRecord, Future[SendReceipt]]]
+    ) -> None:
         left = iter([future for _, future in group])
-        sending = self._session.send_volley([flight for flight, _ in group])
+        sending = self._session.send_together([flight for flight, _ in group])
         try:
             async with aclosing(self._driver.stream(sending)) as stream:
                 async for outcomes in stream:

@@ -14,7 +14,7 @@ from collections import deque
 from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING
 
-from tubemq_client._core.flights import Flight, Volley
+from tubemq_client._core.send_batch import InFlightRecord, SendBatch
 from tubemq_client._io.producer_face import LanesFace
 
 if TYPE_CHECKING:
@@ -112,14 +112,14 @@ class _Lane:
         self._driver = driver
         self._session = session
         self._done = done
-        self._queue: deque[tuple[Flight, Future[SendReceipt]]] = deque()
+        self._queue: deque[tuple[InFlightRecord, Future[SendReceipt]]] = deque()
         self._wake = threading.Event()
         self._stopping = False
         self.in_flight = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def put(self, flight: Flight, future: Future[SendReceipt]) -> None:
+    def put(self, flight: InFlightRecord, future: Future[SendReceipt]) -> None:
         """Called under the lock of `Lanes`, so that nothing comes after `stop`."""
         self._queue.append((flight, future))
         if not self._wake.is_set():
@@ -136,20 +136,20 @@ class _Lane:
         self._thread.join()
 
     def _run(self) -> None:
-        under_way: deque[tuple[Volley, list[Future[SendReceipt]]]] = deque()
+        under_way: deque[tuple[SendBatch, list[Future[SendReceipt]]]] = deque()
         while True:
             if not under_way:
                 self._wake.wait()
             group = self._take()
             if group:
-                volley = self._post([flight for flight, _ in group])
-                under_way.append((volley, [future for _, future in group]))
+                batch = self._post([flight for flight, _ in group])
+                under_way.append((batch, [future for _, future in group]))
             if under_way and (len(under_way) >= _GROUPS_UNDER_WAY or not self._queue):
                 self._receive(*under_way.popleft())
             elif not (under_way or self._queue) and self._stopping:
                 return
 
-    def _take(self) -> list[tuple[Flight, Future[SendReceipt]]]:
+    def _take(self) -> list[tuple[InFlightRecord, Future[SendReceipt]]]:
         queue = self._queue
         group = [queue.popleft() for _ in range(min(len(queue), _GROUP))]
         if not queue and not self._stopping:
@@ -158,16 +158,16 @@ class _Lane:
                 self._wake.set()
         return group
 
-    def _post(self, flights: list[Flight]) -> Volley:
+    def _post(self, flights: list[InFlightRecord]) -> SendBatch:
         try:
             return self._driver.start(self._session.post_all(flights))
         except Exception as error:  # noqa: BLE001 - the thread goes on, whatever failed
-            return Volley.unsent(flights, error)
+            return SendBatch.unsent(flights, error)
 
-    def _receive(self, volley: Volley, futures: list[Future[SendReceipt]]) -> None:
+    def _receive(self, batch: SendBatch, futures: list[Future[SendReceipt]]) -> None:
         answered = 0
         try:
-            for outcomes in self._driver.stream(self._session.settle(volley)):
+            for outcomes in self._driver.stream(self._session.settle(batch)):
                 for outcome, _ in outcomes:
                     answered += 1
                     _settle(futures[answered - 1], outcome)

@@ -16,10 +16,10 @@ from tubemq_client.model import Partition, SendReceipt
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Ticket
 
-__all__ = ["Flight", "Record", "Volley", "fate_unknown", "pieces"]
+__all__ = ["InFlightRecord", "Record", "SendBatch", "chunks", "fate_unknown"]
 
 _GROUP_BYTES = 2**19
-"""Bytes of records put on the wire in one piece, which exist twice for a moment."""
+"""Bytes of records put on the wire in one chunk, which exist twice for a moment."""
 
 
 class Record(NamedTuple):
@@ -39,7 +39,7 @@ class Record(NamedTuple):
 
 
 @dataclass(slots=True)
-class Flight:
+class InFlightRecord:
     """A record on its way. `since` is when it was taken, ms of the monotonic clock; `tried` are
     brokers that did not take it, `visit_token` is what the broker was shown last."""
 
@@ -65,16 +65,16 @@ class Flight:
 
 
 @dataclass(slots=True)
-class Volley:
+class SendBatch:
     """Records that were put on their way together. `posted` are those that got there: tickets, and
     the records each is for."""
 
-    flights: Sequence[Flight]
-    posted: list[tuple[Ticket, Sequence[Flight]]] = field(default_factory=list)
+    flights: Sequence[InFlightRecord]
+    posted: list[tuple[Ticket, Sequence[InFlightRecord]]] = field(default_factory=list)
 
     @classmethod
-    def unsent(cls, flights: Sequence[Flight], error: Exception) -> Volley:
-        """Records that could not be put on their way, whatever failed."""
+    def unsent(cls, flights: Sequence[InFlightRecord], error: Exception) -> SendBatch:
+        """Records that could not be put on their way because of `error`."""
         failure = error
         if not isinstance(failure, errors.TubeMQError):
             failure = errors.LocalError(f"cannot send: {error!r}")
@@ -84,18 +84,18 @@ class Volley:
         return cls(flights)
 
 
-def pieces(flights: list[Flight]) -> Iterator[list[Flight]]:
-    """Groups of at most `_GROUP_BYTES`, but for single records that are larger."""
-    piece: list[Flight] = []
+def chunks(flights: list[InFlightRecord]) -> Iterator[list[InFlightRecord]]:
+    """Chunks of at most `_GROUP_BYTES`; a larger record is a chunk of its own."""
+    chunk: list[InFlightRecord] = []
     size = 0
     for flight in flights:
-        if piece and size + len(flight.data) > _GROUP_BYTES:
-            yield piece
-            piece, size = [], 0
-        piece.append(flight)
+        if chunk and size + len(flight.data) > _GROUP_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(flight)
         size += len(flight.data)
-    if piece:
-        yield piece
+    if chunk:
+        yield chunk
 
 
 def fate_unknown(error: errors.TubeMQError, partition: Partition) -> errors.TubeMQError:
