@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         SendSummary,
     )
 
-__all__ = ["LanesFace", "ProducerFace", "Progress"]
+__all__ = ["ProducerFace", "Progress", "SenderFace"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _PROGRESS_EVERY = 50
 class ProducerFace(ClientFace):
     """A producer as its user sees it. `_bell` wakes what beats for it."""
 
-    _lanes: Any
+    _background: Any
     _bell: Any
 
     def __init__(
@@ -67,7 +67,7 @@ class ProducerFace(ClientFace):
     def stats(self) -> ProducerStats:
         """What was done so far: counts, bytes, errors by code, latencies, brokers left out."""
         left_out = len(self._producer.detours.brokers)
-        return self._producer.stats.snapshot(self._lanes.in_flight, left_out, self.connections)
+        return self._producer.stats.snapshot(self._background.in_flight, left_out, self.connections)
 
     def _routes(self, topic: str) -> list[Partition]:
         return list(self._producer.routes.get(topic, ()))
@@ -138,14 +138,14 @@ class Progress:
         return self._tally.summary()
 
 
-class LanesFace:
+class SenderFace:
     """How many records of one producer are under way in the background, and how many may be."""
 
     def __init__(self, driver: Any, session: ProducerSession, settings: ProducerSettings) -> None:
         self._driver = driver
         self._session = session
         self._settings = settings
-        self._lanes: dict[int, Any] = {}
+        self._senders: dict[int, Any] = {}
         self._in_flight = 0
         self._closed = False
 
@@ -154,15 +154,15 @@ class LanesFace:
         """Records without a receipt or failure yet."""
         return self._in_flight
 
-    def _has_room(self, lane: Any) -> bool:
+    def _has_room(self, sender: Any) -> bool:
         return self._closed or (
             self._in_flight < self._settings.max_in_flight
-            and lane.in_flight < self._settings.max_in_flight_per_broker
+            and sender.in_flight < self._settings.max_in_flight_per_broker
         )
 
-    def _count(self, lane: Any, records: int) -> None:
+    def _count(self, sender: Any, records: int) -> None:
         self._in_flight += records
-        lane.in_flight += records
+        sender.in_flight += records
 
     def _no_room(self, timeout_ms: int) -> errors.TooManyInFlight:
         return errors.TooManyInFlight(

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client._core.publishing import Record
-from tubemq_client._io.asyncio_lanes import AsyncLanes
+from tubemq_client._io.asyncio_background_sender import AsyncBackgroundSender
 from tubemq_client._io.producer_face import ProducerFace, Progress
 from tubemq_client.aio._base import AsyncClient
 from tubemq_client.aio._turns import Bell
@@ -50,7 +50,9 @@ class Producer(ProducerFace, AsyncClient):
         super().__init__(settings, producer=producer, router=router)
         self._bell, self._lock = Bell(), asyncio.Lock()
         self._beat: asyncio.Task[None] | None = None
-        self._lanes: AsyncLanes = AsyncLanes(self._driver, self._producer, producer)
+        self._background: AsyncBackgroundSender = AsyncBackgroundSender(
+            self._driver, self._producer, producer
+        )
 
     async def publish(self, topic: str) -> list[Partition]:
         """Announce `topic` and learn its writable partitions (empty: none accepts records yet)."""
@@ -97,7 +99,7 @@ class Producer(ProducerFace, AsyncClient):
         the record is on its way.
         """
         await self._ready(topic)
-        return await self._lanes.send(topic, record, self._sent_address, timeout_ms)
+        return await self._background.send(topic, record, self._sent_address, timeout_ms)
 
     async def flush(self, *, timeout_ms: int | None = None) -> None:
         """Wait until no record of `send_async` is under way.
@@ -105,7 +107,7 @@ class Producer(ProducerFace, AsyncClient):
         Raises `errors.TooManyInFlight` if some still are after `timeout_ms`. Failures are told by
         the futures only.
         """
-        await self._lanes.flush(timeout_ms)
+        await self._background.flush(timeout_ms)
 
     async def send_many(
         self, topic: str, records: Iterable[Record], *, in_flight: int | None = None
@@ -150,7 +152,7 @@ class Producer(ProducerFace, AsyncClient):
     async def close(self) -> None:
         """Wait for receipts under way, stop beating, tell the master, close connections."""
         try:
-            await self._lanes.close()
+            await self._background.close()
             await self._stop_beating()
             if self._registered:
                 self._registered = False

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._core.publishing import Record
-from tubemq_client._io.lanes import Lanes
+from tubemq_client._io.background_sender import BackgroundSender
 from tubemq_client._io.producer_face import ProducerFace, Progress
 from tubemq_client.model import ProducerSettings
 from tubemq_client.sync._base import BlockingClient
@@ -54,7 +54,9 @@ class Producer(ProducerFace, BlockingClient):
         super().__init__(settings, producer=producer, router=router)
         self._bell, self._lock = Bell(), threading.Lock()
         self._beat: threading.Thread | None = None
-        self._lanes: Lanes = Lanes(self._driver, self._producer, producer)
+        self._background: BackgroundSender = BackgroundSender(
+            self._driver, self._producer, producer
+        )
 
     def publish(self, topic: str) -> list[Partition]:
         """Announce `topic` and learn its writable partitions (empty: none accepts records yet)."""
@@ -101,7 +103,7 @@ class Producer(ProducerFace, BlockingClient):
         the record is on its way.
         """
         self._ready(topic)
-        return self._lanes.send(topic, record, self._sent_address, timeout_ms)
+        return self._background.send(topic, record, self._sent_address, timeout_ms)
 
     def flush(self, *, timeout_ms: int | None = None) -> None:
         """Wait until no record of `send_async` is under way.
@@ -110,7 +112,7 @@ class Producer(ProducerFace, BlockingClient):
         `errors.LocalError` in a callback of a future, which would wait for itself. Failures are
         told by the futures only.
         """
-        self._lanes.flush(timeout_ms)
+        self._background.flush(timeout_ms)
 
     def send_many(
         self, topic: str, records: Iterable[Record], *, in_flight: int | None = None
@@ -150,7 +152,7 @@ class Producer(ProducerFace, BlockingClient):
 
     def close(self) -> None:
         """Wait for receipts under way, stop beating, tell the master, close connections."""
-        self._lanes.close()
+        self._background.close()
         self._closing = True
         self._bell.ring()
         if self._beat is not None:

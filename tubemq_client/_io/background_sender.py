@@ -1,6 +1,6 @@
-"""Sends records in the background for the blocking producer: one thread a broker, a lane each.
+"""Sends records in the background for the blocking producer: a sender, with its thread, per broker.
 
-The caller chooses the partition and waits for room; the lane's thread writes what has gathered in
+The caller chooses the partition and waits for room; the sender's thread writes what has gathered in
 one piece and hands out receipts, so that a broker that stands still holds up only its own records.
 Threads start with the first record for a broker and end with `close()`. An event loop needs none of
 this: there a task is enough.
@@ -15,7 +15,7 @@ from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING
 
 from tubemq_client._core.send_batch import InFlightRecord, SendBatch
-from tubemq_client._io.producer_face import LanesFace
+from tubemq_client._io.producer_face import SenderFace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from tubemq_client._io.driver import BlockingDriver
     from tubemq_client.model import ProducerSettings, SendReceipt
 
-__all__ = ["Lanes"]
+__all__ = ["BackgroundSender"]
 
 _GROUP = 256
-"""Most records that are put on their way at once: large, because after every system call this
-thread may have to wait for the interpreter, which the sending thread holds."""
+"""Max records per write. Large: after each system call this thread competes with the caller for
+the interpreter lock."""
 
 _GROUPS_UNDER_WAY = 4
 
 
-class Lanes(LanesFace):
+class BackgroundSender(SenderFace):
     """The records of one producer that are under way in the background."""
 
     def __init__(
@@ -50,14 +50,14 @@ class Lanes(LanesFace):
         flight = self._session.encode(topic, record, sent_address, now)
         future: Future[SendReceipt] = Future()
         with self._changed:
-            lane = self._lane(flight.partition.broker_id)
-            if not self._has_room(lane) and not self._changed.wait_for(
-                lambda: self._has_room(lane), timeout_ms / 1000
+            sender = self._sender(flight.partition.broker_id)
+            if not self._has_room(sender) and not self._changed.wait_for(
+                lambda: self._has_room(sender), timeout_ms / 1000
             ):
                 raise self._no_room(timeout_ms)
             self._raise_if_closed()
-            self._count(lane, 1)
-            lane.put(flight, future)
+            self._count(sender, 1)
+            sender.put(flight, future)
         return future
 
     def flush(self, timeout_ms: int | None = None) -> None:
@@ -73,41 +73,43 @@ class Lanes(LanesFace):
         self._refuse_in_callback("close")
         with self._changed:
             self._closed = True
-            lanes, self._lanes = list(self._lanes.values()), {}
-            for lane in lanes:
-                lane.stop()
+            senders, self._senders = list(self._senders.values()), {}
+            for sender in senders:
+                sender.stop()
             self._changed.notify_all()
-        for lane in lanes:
-            lane.join()
+        for sender in senders:
+            sender.join()
 
     def _refuse_in_callback(self, what: str) -> None:
-        """Callbacks of futures run in a lane's thread, which cannot wait for itself."""
-        if any(lane.is_current() for lane in list(self._lanes.values())):
+        """Callbacks of futures run in a sender's thread, which cannot wait for itself."""
+        if any(sender.is_current() for sender in list(self._senders.values())):
             raise self._in_callback(what)
 
-    def _lane(self, broker_id: int) -> _Lane:
-        lane: _Lane | None = self._lanes.get(broker_id)
-        if lane is None:
+    def _sender(self, broker_id: int) -> _BrokerSender:
+        sender: _BrokerSender | None = self._senders.get(broker_id)
+        if sender is None:
             self._raise_if_closed()
-            lane = _Lane(f"tubemq-producer-{broker_id}", self._driver, self._session, self._done)
-            self._lanes[broker_id] = lane
-        return lane
+            sender = _BrokerSender(
+                f"tubemq-producer-{broker_id}", self._driver, self._session, self._done
+            )
+            self._senders[broker_id] = sender
+        return sender
 
-    def _done(self, lane: _Lane, count: int) -> None:
+    def _done(self, sender: _BrokerSender, count: int) -> None:
         with self._changed:
-            self._count(lane, -count)
+            self._count(sender, -count)
             self._changed.notify_all()
 
 
-class _Lane:
-    """The thread of one broker. A record that goes elsewhere after a refusal stays in its lane."""
+class _BrokerSender:
+    """One broker's thread. A record that goes elsewhere after a refusal stays with its sender."""
 
     def __init__(
         self,
         name: str,
         driver: BlockingDriver,
         session: ProducerSession,
-        done: Callable[[_Lane, int], None],
+        done: Callable[[_BrokerSender, int], None],
     ) -> None:
         self._driver = driver
         self._session = session
@@ -120,7 +122,7 @@ class _Lane:
         self._thread.start()
 
     def put(self, flight: InFlightRecord, future: Future[SendReceipt]) -> None:
-        """Called under the lock of `Lanes`, so that nothing comes after `stop`."""
+        """Called under the lock of `BackgroundSender`, so that nothing comes after `stop`."""
         self._queue.append((flight, future))
         if not self._wake.is_set():
             self._wake.set()

@@ -2,7 +2,7 @@
 
 The caller chooses the partition and waits for room. What gathers for a broker until the loop turns
 is written in one piece and answered together, so that a broker that stands still holds up only its
-own records. `lanes` is the twin, where threads do the same.
+own records. `background_sender` is the twin, where threads do the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from tubemq_client._io.producer_face import LanesFace
+from tubemq_client._io.producer_face import SenderFace
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from tubemq_client._io.asyncio_driver import AsyncDriver
     from tubemq_client.model import ProducerSettings, SendReceipt
 
-__all__ = ["AsyncLanes"]
+__all__ = ["AsyncBackgroundSender"]
 
 _GROUP = 256
 """Most records that are answered together: none of them has its receipt before the last."""
 
 
-class _Lane:
-    """The records for one broker. One that goes elsewhere after a refusal stays in its lane."""
+class _BrokerSender:
+    """The records for one broker. One that goes elsewhere after a refusal stays with its sender."""
 
     def __init__(self) -> None:
         self.queue: list[tuple[InFlightRecord, Future[SendReceipt]]] = []
         self.in_flight = 0
 
 
-class AsyncLanes(LanesFace):
+class AsyncBackgroundSender(SenderFace):
     """The records of one producer that are under way in the background."""
 
     def __init__(
@@ -52,17 +52,17 @@ class AsyncLanes(LanesFace):
         loop = asyncio.get_running_loop()
         flight = self._session.encode(topic, record, sent_address, round(loop.time() * 1000))
         broker_id = flight.partition.broker_id
-        lane = self._lanes.get(broker_id)
-        if lane is None:
-            lane = self._lanes[broker_id] = _Lane()
-        if not self._has_room(lane):
-            await self._wait_for_room(lane, timeout_ms)
+        sender = self._senders.get(broker_id)
+        if sender is None:
+            sender = self._senders[broker_id] = _BrokerSender()
+        if not self._has_room(sender):
+            await self._wait_for_room(sender, timeout_ms)
         self._raise_if_closed()
         future: Future[SendReceipt] = loop.create_future()
-        if not lane.queue:
-            loop.call_soon(self._start, lane)
-        lane.queue.append((flight, future))
-        self._count(lane, 1)
+        if not sender.queue:
+            loop.call_soon(self._start, sender)
+        sender.queue.append((flight, future))
+        self._count(sender, 1)
         self._idle.clear()
         return future
 
@@ -85,25 +85,25 @@ class AsyncLanes(LanesFace):
             for task in self._tasks:
                 task.cancel()
 
-    async def _wait_for_room(self, lane: _Lane, timeout_ms: int) -> None:
+    async def _wait_for_room(self, sender: _BrokerSender, timeout_ms: int) -> None:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                while not self._has_room(lane):
+                while not self._has_room(sender):
                     self._room.clear()
                     await self._room.wait()
         except TimeoutError:
             raise self._no_room(timeout_ms) from None
 
-    def _start(self, lane: _Lane) -> None:
-        queue, lane.queue = lane.queue, []
+    def _start(self, sender: _BrokerSender) -> None:
+        queue, sender.queue = sender.queue, []
         for begin in range(0, len(queue), _GROUP):
-            sending = self._send(lane, queue[begin : begin + _GROUP])
+            sending = self._send(sender, queue[begin : begin + _GROUP])
             task = asyncio.get_running_loop().create_task(sending, name="tubemq-send")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _send(
-        self, lane: _Lane, group: list[tuple[InFlightRecord, Future[SendReceipt]]]
+        self, sender: _BrokerSender, group: list[tuple[InFlightRecord, Future[SendReceipt]]]
     ) -> None:
         left = iter([future for _, future in group])
         sending = self._session.send_together([flight for flight, _ in group])
@@ -118,10 +118,10 @@ class AsyncLanes(LanesFace):
         finally:
             for future in left:
                 future.cancel()
-            self._done(lane, len(group))
+            self._done(sender, len(group))
 
-    def _done(self, lane: _Lane, count: int) -> None:
-        self._count(lane, -count)
+    def _done(self, sender: _BrokerSender, count: int) -> None:
+        self._count(sender, -count)
         self._room.set()
         if not self._in_flight:
             self._idle.set()
