@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tubemq_client import errors
 from tubemq_client.model import ConnectionStats, ProducerStats, SendReceipt, SendSummary
 
-__all__ = ["LATENCY_BOUNDS_MS", "SendStats", "Tally"]
+__all__ = ["LATENCY_BOUNDS_MS", "SendStats", "SendTotals"]
 
 LATENCY_BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 """Upper ends of the classes of the histogram, inclusive; the last class is everything above."""
@@ -64,7 +64,7 @@ class SendStats:
 
 
 @dataclass(slots=True)
-class Tally:
+class SendTotals:
     """The sum of one `send_all`."""
 
     stored: int = 0

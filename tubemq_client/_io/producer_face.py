@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tubemq_client import errors
 from tubemq_client._core.heartbeat_schedule import HeartbeatSchedule
 from tubemq_client._core.publishing import ProducerSession
-from tubemq_client._core.send_stats import Tally
+from tubemq_client._core.send_stats import SendTotals
 from tubemq_client._io.faces import ClientFace
 from tubemq_client._io.host import now_ms, signed_ipv4
 from tubemq_client._io.routines import Do, Wait
@@ -118,24 +118,24 @@ class Progress:
     def __init__(self, tell: Callable[[SendSummary], None] | None, max_failures: int) -> None:
         self._tell = tell
         self._max_failures = max_failures
-        self._tally = Tally()
+        self._totals = SendTotals()
 
     def add(self, outcomes: Iterable[tuple[SendReceipt | errors.TubeMQError, int]]) -> None:
         """Count what came of some records and of how many bytes. Raises the failure that is one too
         many."""
-        tally = self._tally
+        totals = self._totals
         for outcome in outcomes:
-            tally.add(*outcome)
-            if len(tally.failures) > self._max_failures:
-                raise tally.failures[-1]
-            if self._tell is not None and tally.count % _PROGRESS_EVERY == 0:
-                self._tell(tally.summary())
+            totals.add(*outcome)
+            if len(totals.failures) > self._max_failures:
+                raise totals.failures[-1]
+            if self._tell is not None and totals.count % _PROGRESS_EVERY == 0:
+                self._tell(totals.summary())
 
     def end(self) -> SendSummary:
         """Every record has its outcome."""
         if self._tell is not None:
-            self._tell(self._tally.summary())
-        return self._tally.summary()
+            self._tell(self._totals.summary())
+        return self._totals.summary()
 
 
 class SenderFace:
