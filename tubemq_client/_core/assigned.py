@@ -353,7 +353,7 @@ class AssignedSession(GroupSession):
             except (errors.ServerError, errors.NetworkError, errors.RemoteException) as error:
                 if may_be_served_late(error):
                     self._names.doubt(partition)
-                self.trouble[str(partition)] = error
+                self.last_errors[str(partition)] = error
             else:
                 self._to_ends.discard(partition)
                 held.use, held.token = Use.IDLE, 0

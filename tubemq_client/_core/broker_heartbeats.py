@@ -38,14 +38,14 @@ class _Leases(NamedTuple):
 @dataclass(slots=True)
 class BrokerBeats:
     """Heartbeats to all brokers of one member of `group`, every `period_ms`. `on_lost` hears of
-    partitions that a broker gives to us no longer, `trouble` keeps what went wrong by broker."""
+    partitions that a broker gives to us no longer, `last_errors` keeps what went wrong by broker."""
 
     master: MasterSession
     group: str
     flow: FlowControl
     period_ms: int
     on_lost: Callable[[HeldPartition, errors.TubeMQError], None]
-    trouble: dict[str, errors.TubeMQError]
+    last_errors: dict[str, errors.TubeMQError]
     _away: dict[BrokerNode, int] = field(default_factory=dict)
     """When each broker was last looked for in vain."""
 
@@ -60,7 +60,7 @@ class BrokerBeats:
                 reached.add(leases.broker)
                 self._heed(leases, reply)
             except errors.TubeMQError as error:
-                self.trouble[f"broker {leases.broker}"] = error
+                self.last_errors[f"broker {leases.broker}"] = error
         return len(reached)
 
     def _post(self, held: Iterable[HeldPartition]) -> Conversation[list[tuple[_Leases, Ticket]]]:
@@ -80,7 +80,7 @@ class BrokerBeats:
             except errors.TubeMQError as error:
                 self._away[broker] = yield Now()
                 unreached.add(broker)
-                self.trouble[f"broker {broker}"] = error
+                self.last_errors[f"broker {broker}"] = error
             else:
                 self._away.pop(broker, None)
                 posted.append((leases, ticket))
@@ -102,12 +102,12 @@ class BrokerBeats:
         where = f"heartbeat to broker {leases.broker}"
         if not reply.success:
             refusal = errors.for_code(reply.errCode, reply.errMsg, where=where)
-            self.trouble[f"broker {leases.broker}"] = refusal
+            self.last_errors[f"broker {leases.broker}"] = refusal
             if isinstance(refusal, errors.AuthenticationFailed):
                 for held, _ in leases.held.values():
                     self.on_lost(held, refusal)
             return
-        self.trouble.pop(f"broker {leases.broker}", None)
+        self.last_errors.pop(f"broker {leases.broker}", None)
         for held, refusal in self._lost(reply, leases, where):
             self.on_lost(held, refusal)
 
@@ -123,7 +123,7 @@ class BrokerBeats:
             try:
                 failure = strings.parse_failure_info(text)
             except errors.ProtocolViolation as error:
-                self.trouble[f"broker {leases.broker}"] = error
+                self.last_errors[f"broker {leases.broker}"] = error
                 continue
             held, lease = leases.held.get(failure.partition, (None, None))
             if held is not None and held.lease is lease and not held.renewing:

@@ -22,9 +22,9 @@ from tubemq_client._core.broker_heartbeats import BrokerBeats
 from tubemq_client._core.effects import Deliver, Now, Sleep
 from tubemq_client._core.flow_control import FlowControl, Pace
 from tubemq_client._core.heartbeat_schedule import HeartbeatSchedule
+from tubemq_client._core.last_errors import LastErrors
 from tubemq_client._core.registration import Registered, Registration
 from tubemq_client._core.renewal import LeaseNames, may_be_served_late
-from tubemq_client._core.trouble import Trouble
 from tubemq_client.model import BrokerNode, ClientSettings, ConsumerSettings, Partition
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class GroupSession:
     corrupt_records: str = "fail"
     calls: Calls = field(default_factory=Calls)
     flow: FlowControl = field(default_factory=FlowControl)
-    trouble: Trouble = field(default_factory=Trouble)
+    last_errors: LastErrors = field(default_factory=LastErrors)
     failure: Exception | None = None
     closing: bool = False
     rebalance_wait_ms: int | None = None
@@ -86,7 +86,7 @@ class GroupSession:
         period = self.settings.heartbeat_period_ms
         self._at_brokers = HeartbeatSchedule(period, period)
         self._beats_to_brokers = BrokerBeats(
-            self.master, self.group, self.flow, period, self._lose, self.trouble
+            self.master, self.group, self.flow, period, self._lose, self.last_errors
         )
 
     # -- what the two kinds do in their own way ---------------------------------------------------
@@ -127,7 +127,7 @@ class GroupSession:
                 journal.beat_failed(self.group, error)
                 self._at_master.failed((yield Now()))
             else:
-                if self.trouble.pop("master", None) is not None:
+                if self.last_errors.pop("master", None) is not None:
                     journal.beats_again(self.group)
                 if not news:
                     self._at_master.succeeded((yield Now()))
@@ -214,7 +214,7 @@ class GroupSession:
         self._names.taken(partition)
         held = HeldPartition(lease, Pace(self.flow, filtered=bool(lease.filters)))
         held.learn_registered(found, (yield Now()))
-        self.trouble.pop(str(partition), None)
+        self.last_errors.pop(str(partition), None)
         self.table.add(held)
         journal.took(self.group, partition, broker, found.current)
         return found
@@ -263,4 +263,4 @@ class GroupSession:
             self.calls.beat()
 
     def _note(self, where: str, error: errors.TubeMQError) -> None:
-        self.trouble[where] = error
+        self.last_errors[where] = error

@@ -7,6 +7,7 @@ takes step by step; what they hold and how it is fetched belongs to the sessions
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
@@ -105,10 +106,16 @@ class MemberFace(ClientFace):
             return self._consumer.table.idle_reason(now_ms())
 
     @property
-    def trouble(self) -> dict[str, errors.TubeMQError]:
+    def last_errors(self) -> dict[str, errors.TubeMQError]:
         """What went wrong last without ending anything, by partition, broker or "master"."""
         with self._lock:
-            return dict(self._consumer.trouble)
+            return dict(self._consumer.last_errors)
+
+    @property
+    def trouble(self) -> dict[str, errors.TubeMQError]:
+        """Deprecated name of `last_errors`, gone with the next minor release."""
+        warnings.warn("use last_errors instead of trouble", DeprecationWarning, stacklevel=2)
+        return self.last_errors
 
     @property
     def stats(self) -> ConsumerStats:
@@ -204,7 +211,7 @@ class MemberFace(ClientFace):
             yield Do(self._consumer.fetching.settle(batch, consumed=True))
         except _SETTLED_LATER as error:
             with self._lock:  # told again with the next fetch, or the batch comes again
-                self._consumer.trouble[str(batch.partition)] = error
+                self._consumer.last_errors[str(batch.partition)] = error
 
     def _beating(self, beat: Callable[[], Conversation[int]]) -> Routine[None]:
         while not self._consumer.closing:

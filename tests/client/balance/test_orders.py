@@ -75,7 +75,7 @@ class Member:
         for _ in range(5):
             if isinstance(batch := self.fetch(), ReceivedBatch):
                 return batch
-        raise AssertionError(self.session.trouble)
+        raise AssertionError(self.session.last_errors)
 
     def everything(self) -> list[list[bytes]]:
         """Bodies of all batches there are, each confirmed."""
@@ -201,7 +201,7 @@ def test_a_partition_somebody_else_holds_is_tried_a_while_and_left_to_the_master
     member.session._receive_order(reply)
     assert member.rebalance() == []
     assert member.driver.slept == [1_000] * 4
-    assert isinstance(member.session.trouble[str(ZERO)], errors.PartitionOccupied)
+    assert isinstance(member.session.last_errors[str(ZERO)], errors.PartitionOccupied)
     member.beat()
     told = member.requests(methods.HEARTBEAT_CONSUMER)[-1]
     assert (told.event.rebalanceId, list(told.subscribeInfo)) == (77, [])

@@ -291,7 +291,7 @@ def test_an_entry_that_says_nothing_hides_no_other_loss(
     mq.tamper = rewriting("broker heartbeat", lost)
     driver.run(consumer.heartbeat_brokers())
     assert consumer.held.keys() == {PARTITION}
-    assert "garbage" in str(consumer.trouble[f"broker {mq.node(1)}"])
+    assert "garbage" in str(consumer.last_errors[f"broker {mq.node(1)}"])
 
 
 # -- metadata --------------------------------------------------------------------------------------
@@ -402,8 +402,8 @@ def test_partitions_take_turns_and_one_that_fails_costs_the_others_nothing(
     mq.unplugged.add(mq.node(1).address)
     found = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
     assert [batch.partition for batch in found if isinstance(batch, ReceivedBatch)] == [there]
-    assert str(PARTITION) in consumer.trouble
-    assert str(BESIDE) not in consumer.trouble, "a broker is asked once, not once a partition"
+    assert str(PARTITION) in consumer.last_errors
+    assert str(BESIDE) not in consumer.last_errors, "a broker is asked once, not once a partition"
     mq.unplugged.clear()
     mq.elapse(300)
     found = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
@@ -428,7 +428,7 @@ def test_a_broker_that_hangs_costs_whoever_receives_a_moment_and_is_left_alone(
         driver.run(consumer.fetching.fetch())
     assert len(driver.asked) == asked, "what is owed is waited for beside the others"
     assert mq.clock() - began <= 1_100
-    assert consumer.trouble.keys() == {str(PARTITION)}
+    assert consumer.last_errors.keys() == {str(PARTITION)}
     mq.tamper = None
     mq.elapse(300)
     found = [driver.run(consumer.fetching.fetch()) for _ in range(4)]

@@ -90,8 +90,8 @@ def test_whoever_is_away_the_others_hear_the_heartbeat(away: set[str]) -> None:
 def test_who_did_not_hear_a_heartbeat_is_noted() -> None:
     session = consumer()
     beat(session, away={"broker2", "master"})
-    assert {where.split(" ")[0] for where in session.trouble} == {"broker", "master"}
-    assert len(session.trouble) == 2
+    assert {where.split(" ")[0] for where in session.last_errors} == {"broker", "master"}
+    assert len(session.last_errors) == 2
     beat(session, away=set())
 
 
@@ -113,7 +113,7 @@ def test_an_answer_that_cannot_be_read_ends_nothing(
     mq.elapse(10_000)
     driver.run(member.beat_brokers())
     assert member.held.keys() == {PARTITION}
-    assert isinstance(member.trouble[f"broker {mq.node(1)}"], errors.ProtocolViolation)
+    assert isinstance(member.last_errors[f"broker {mq.node(1)}"], errors.ProtocolViolation)
 
 
 def test_routes_are_there_while_a_heartbeat_brings_new_ones() -> None:

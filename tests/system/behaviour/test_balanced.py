@@ -65,7 +65,7 @@ def has(consumer: Consumer, count: int) -> None:
 
 def receive(consumer: Consumer) -> Any:
     batch = consumer.receive(SOON_MS)
-    assert batch is not None, f"nothing came; trouble: {consumer.trouble}"
+    assert batch is not None, f"nothing came; trouble: {consumer.last_errors}"
     return batch
 
 
@@ -137,7 +137,7 @@ def test_a_batch_in_hand_can_be_confirmed_when_its_partition_is_revoked(
                 first.confirm(batch)
             eventually(lambda: second.assignment or None)
             assert second.receive(QUIET_MS) is None
-            assert first.trouble == second.trouble == {}
+            assert first.last_errors == second.last_errors == {}
 
 
 def test_a_handler_gets_every_batch_and_its_failures_do_not_lose_any(
@@ -240,7 +240,7 @@ def test_a_batch_not_confirmed_in_time_comes_again(
         assert bodies(late) == bodies(again) == [b"a"]
         with pytest.raises(errors.StaleBatch):
             consumer.confirm(late)
-        assert isinstance(consumer.trouble[str(late.partition)], errors.StaleBatch)
+        assert isinstance(consumer.last_errors[str(late.partition)], errors.StaleBatch)
         consumer.confirm(again)
 
 

@@ -57,7 +57,7 @@ def test_a_member_goes_on_after_a_black_hole(
         bodies: list[bytes] = []
         while b"second" not in bodies[-1:]:
             batch = member.receive(20_000)
-            assert batch is not None, member.trouble
+            assert batch is not None, member.last_errors
             bodies = [message.body for message in batch.messages()]
             member.confirm(batch)
         assert 1 <= member.stats.unanswered <= 2

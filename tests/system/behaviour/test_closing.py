@@ -159,12 +159,12 @@ def test_a_pull_that_hangs_at_many_brokers_does_not_keep_who_closes(
             consumer.assign(partition)
             server.broker(partition.broker_id).silence(GET_MESSAGES.id)
         waiting = Side(lambda: consumer.receive(FOR_EVER))
-        eventually(lambda: consumer.trouble or None)
+        eventually(lambda: consumer.last_errors or None)
         consumer.close()
         kept = [server.broker(broker).revoke_lease(group, SHARED, 0) for broker in brokers]
         assert not any(kept), "all is given back"
         assert isinstance(waiting.join(), errors.ClosedError)
-        assert set(map(str, held)) - consumer.trouble.keys(), "the last were not asked any more"
+        assert set(map(str, held)) - consumer.last_errors.keys(), "the last were not asked any more"
 
 
 @pytest.mark.parametrize("work", ["beat_master", "beat_brokers"])

@@ -107,7 +107,7 @@ def test_a_consumer_that_assigns_itself_keeps_its_partitions(
             consumer.confirm(batch)
         assert sorted(got) == sorted(sent)
         assert consumer.assignment == mine
-        assert "master" not in consumer.trouble
+        assert "master" not in consumer.last_errors
 
 
 def partitions_or_none(consumer: object) -> object:

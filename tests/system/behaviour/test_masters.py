@@ -33,14 +33,14 @@ def test_records_flow_while_no_master_answers(
         producer.publish(SHARED)
         eventually(lambda: len(consumer.assignment) == 6 or None)
         by_hand.silence_master(*ALL_METHODS)
-        eventually(lambda: "master" in consumer.trouble or None)
+        eventually(lambda: "master" in consumer.last_errors or None)
         sent = [b"%d" % number for number in range(60)]
         assert len(list(producer.send_many(SHARED, [Record(body) for body in sent]))) == 60
         for broker in by_hand.broker_ids:
             by_hand.broker(broker).flush()
         while len(found) < len(sent):
             batch = consumer.receive(15_000)
-            assert batch is not None, consumer.trouble
+            assert batch is not None, consumer.last_errors
             found += bodies(batch)
             consumer.confirm(batch)
         by_hand.silence_master()

@@ -241,7 +241,7 @@ def test_a_group_with_a_rule_of_its_own_is_exempt_from_the_default(shell: Shell,
             found = 0
             while found < 20:
                 batch = consumer.receive(10_000)
-                assert batch is not None, consumer.trouble
+                assert batch is not None, consumer.last_errors
                 found += len(batch)
                 consumer.confirm(batch)
             assert consumer.stats.limited == 0
@@ -302,7 +302,7 @@ def test_a_share_begins_where_it_is_told_and_outlasts_masters(
         eventually(lambda: lost or None)
         eventually(lambda: len(consumer.assignment) == 3 or None)
         quick.silence_master()
-        eventually(lambda: "master" not in consumer.trouble or None)
+        eventually(lambda: "master" not in consumer.last_errors or None)
         fill(options, partition, 1)
         batch = consumer.receive(20_000)
         assert [message.body for message in batch.messages()] == [b"00000"], (

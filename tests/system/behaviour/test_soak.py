@@ -101,7 +101,7 @@ class Worker:
     def wait_ready(self) -> None:
         deadline = time.monotonic() + 60
         while len(self._consumer.assignment) < self._count:
-            assert time.monotonic() < deadline, self._consumer.trouble
+            assert time.monotonic() < deadline, self._consumer.last_errors
             time.sleep(0.05)
 
     def round(self, number: int) -> None:
@@ -125,7 +125,7 @@ class Worker:
     def _receive(self) -> None:
         deadline = time.monotonic() + 60
         while self._sent:
-            assert time.monotonic() < deadline, f"{len(self._sent)}: {self._consumer.trouble}"
+            assert time.monotonic() < deadline, f"{len(self._sent)}: {self._consumer.last_errors}"
             batch = self._consumer.receive(500)
             if batch is None:
                 continue

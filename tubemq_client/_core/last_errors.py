@@ -1,7 +1,7 @@
-"""What went wrong last, by where: what a group's member remembers for whoever asks why it is slow.
+"""The last error by partition, broker or master: what tells an operator why a member is slow.
 
-An exception holds its traceback, that the frames of the call, and those the connection that was
-lost, with its buffer and what had arrived. Members live for months: only the error itself is kept.
+Stores copies without traceback: a traceback would pin the frames and the lost connection's buffers
+for the member's life, which may be months.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import copy
 
 from tubemq_client import errors
 
-__all__ = ["Trouble"]
+__all__ = ["LastErrors"]
 
 
-class Trouble(dict[str, errors.TubeMQError]):
+class LastErrors(dict[str, errors.TubeMQError]):
     """By partition, broker or "master". What is put in is copied: of its class, with its message
     and data, without traceback, cause and context."""
 

@@ -11,8 +11,9 @@ import pytest
 from tubemq_client import ClientSettings, errors
 from tubemq_client._core.assigned import AssignedSession
 from tubemq_client._core.balance import BalancedSession
+from tubemq_client._core.last_errors import LastErrors
 from tubemq_client._core.master import MasterSession
-from tubemq_client._core.trouble import Trouble
+from tubemq_client._io.member_face import MemberFace
 
 MASTER = ("master", 8715)
 
@@ -36,27 +37,37 @@ ERRORS = [
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_an_error_is_remembered_with_its_data(error: errors.TubeMQError) -> None:
-    trouble = Trouble()
-    trouble["master"] = error
-    kept = trouble["master"]
+    last_errors = LastErrors()
+    last_errors["master"] = error
+    kept = last_errors["master"]
     assert (type(kept), str(kept), vars(kept)) == (type(error), str(error), vars(error))
 
 
 def test_nothing_that_was_in_use_is_remembered() -> None:
-    trouble, buffer = Trouble(), Buffer()
+    last_errors, buffer = LastErrors(), Buffer()
     try:
         receive(buffer, OSError("reset by peer"))
     except errors.TubeMQError as error:
-        trouble["master"] = error
+        last_errors["master"] = error
     alive = weakref.ref(buffer)
     del buffer
     gc.collect()
     assert alive() is None
-    assert isinstance(trouble["master"], errors.ConnectionLost)
+    assert isinstance(last_errors["master"], errors.ConnectionLost)
 
 
 def test_members_remember_so() -> None:
     master, topics, settings = MasterSession((MASTER,)), {"orders": ()}, ClientSettings((MASTER,))
     assigned = AssignedSession(master, "group", "client", topics)
     balanced = BalancedSession(master, "group", "client", topics, settings)
-    assert type(assigned.trouble) is type(balanced.trouble) is Trouble
+    assert type(assigned.last_errors) is type(balanced.last_errors) is LastErrors
+
+
+class Member(MemberFace):
+    last_errors = {"master": ERRORS[0]}  # noqa: RUF012 - in place of the property
+
+
+def test_the_old_name_of_the_property_gives_the_same_and_one_warning() -> None:
+    with pytest.warns(DeprecationWarning, match="last_errors") as warned:
+        assert Member.__new__(Member).trouble == Member.last_errors
+    assert len(warned) == 1
