@@ -247,8 +247,8 @@ class ProducerSession(RouteSession):
                 flight.ticket = yield Post(address, methods.SEND_MESSAGE, request)
             except errors.NetworkError as error:
                 now = yield Now()
-                self.detours.unreachable(flight.partition, now, len(self.brokers))
-                self.detours.failed(flight.partition, now)
+                self.breaker.unreachable(flight.partition, now, len(self.brokers))
+                self.breaker.failed(flight.partition, now)
                 self._elsewhere(flight, now, error)
             else:
                 return
@@ -263,7 +263,7 @@ class ProducerSession(RouteSession):
             elif isinstance(reply, errors.TubeMQError):
                 raise reply
         except _UNKNOWN as error:
-            self.detours.failed(flight.partition, (yield Now()))
+            self.breaker.failed(flight.partition, (yield Now()))
             if self.settings.retry_unknown and flight.again < _UNKNOWN_RETRIES:
                 return error
             raise fate_unknown(error, flight.partition) from error
@@ -283,7 +283,7 @@ class ProducerSession(RouteSession):
         if isinstance(reply, errors.TubeMQError) or reply.errCode != errors.SUCCESS:
             return None
         partition = flight.partition
-        self.detours.stored(partition)
+        self.breaker.stored(partition)
         self.stats.receipt(len(flight.data), now - flight.since)
         message_id = reply.messageId or int(reply.errMsg or 0)
         return SendReceipt(partition, reply.appendOffset, message_id, reply.appendTime)
@@ -293,13 +293,13 @@ class ProducerSession(RouteSession):
         flight.again += 1
         now = yield Now()
         if isinstance(failure, errors.ServiceUnavailable):
-            self.detours.unavailable(flight.partition, now)
+            self.breaker.unavailable(flight.partition, now)
             self._elsewhere(flight, now, failure)
         elif isinstance(failure, errors.Forbidden):
-            self.detours.failed(flight.partition, now)
+            self.breaker.failed(flight.partition, now)
             self._elsewhere(flight, now, failure)
         elif isinstance(failure, errors.Overflow):
-            full = self.detours.is_full(flight.partition, now)
+            full = self.breaker.is_full(flight.partition, now)
             retries = self.settings.overflow_retries
             if flight.again > (min(1, retries) if full else retries):
                 raise failure
@@ -319,7 +319,7 @@ class ProducerSession(RouteSession):
         or if the record belongs where it is."""
         flight.tried |= {flight.partition.broker_id}
         routes = self.routes.get(flight.topic, ())
-        left = self.detours.open(routes, now, flight.tried) if flight.free else ()
+        left = self.breaker.open(routes, now, flight.tried) if flight.free else ()
         if not left:
             raise failure
         flight.partition = self._pick(flight.topic, flight.record, left)

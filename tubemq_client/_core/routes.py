@@ -16,7 +16,7 @@ from tubemq_client import _pb, errors
 from tubemq_client._core import retry
 from tubemq_client._core.effects import Now
 from tubemq_client._core.registration import UNDEFINED
-from tubemq_client._core.routing import Detours, Router, partition_for_key
+from tubemq_client._core.routing import CircuitBreaker, Router, partition_for_key
 from tubemq_client._core.send_stats import SendStats
 from tubemq_client._wire import methods, strings
 from tubemq_client._wire.payload import checksum
@@ -54,7 +54,7 @@ class RouteSession:
     limits: dict[str, int | None] = field(default_factory=dict)
     default_limit: int = _MIB
     """Bytes of an encoded record, for topics without a limit of their own."""
-    detours: Detours = field(init=False)
+    breaker: CircuitBreaker = field(init=False)
     stats: SendStats = field(default_factory=SendStats)
     _turns: dict[str, itertools.count[int]] = field(default_factory=dict)
     _templates: dict[tuple[int, int, int], tuple[Partition, SendTemplate]] = field(
@@ -62,7 +62,7 @@ class RouteSession:
     )
 
     def __post_init__(self) -> None:
-        self.detours = Detours(self.settings)
+        self.breaker = CircuitBreaker(self.settings)
 
     def join(self, settings: ClientSettings) -> Conversation[None]:
         """Register, up to `register_attempts` times. What a person must mend is raised at once."""
@@ -101,7 +101,7 @@ class RouteSession:
             else:
                 break
         now = yield Now()
-        self.detours.judge(now)
+        self.breaker.judge(now)
         self._learn(reply)
         if reply.errCode != _WARMING_UP:
             self._learn_routes(reply.topicInfos, settling=self.master.settling(now))
@@ -141,7 +141,7 @@ class RouteSession:
         if record.key is not None:
             return partition_for_key(record.key, routes)
         return self._pick(
-            topic, record, self.detours.open(routes, now) if self.detours.any else routes
+            topic, record, self.breaker.open(routes, now) if self.breaker.any else routes
         )
 
     def _pick(self, topic: str, record: Record, partitions: Sequence[Partition]) -> Partition:

@@ -17,7 +17,7 @@ from tubemq_client.model import Partition, ProducerSettings
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["Detours", "Router", "partition_for_key"]
+__all__ = ["CircuitBreaker", "Router", "partition_for_key"]
 
 Router = Callable[[str, Any, Sequence[Partition]], Partition]
 """Chooses for `(topic, record, partitions)`; partitions are in order, those left out are missing.
@@ -54,8 +54,8 @@ class _Quality:
 
 
 @dataclass(slots=True)
-class Detours:
-    """Brokers and partitions that get nothing until a time, and why they soon might.
+class CircuitBreaker:
+    """Brokers and partitions left out of sending until a time, and their failures so far.
 
     Threads that send share it without a lock, so nothing here relies on two looks being alike.
     """

@@ -66,7 +66,7 @@ class ProducerFace(ClientFace):
     @property
     def stats(self) -> ProducerStats:
         """What was done so far: counts, bytes, errors by code, latencies, brokers left out."""
-        left_out = len(self._producer.detours.brokers)
+        left_out = len(self._producer.breaker.brokers)
         return self._producer.stats.snapshot(self._background.in_flight, left_out, self.connections)
 
     def _routes(self, topic: str) -> list[Partition]:

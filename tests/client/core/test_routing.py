@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tubemq_client import Partition, ProducerSettings
-from tubemq_client._core.routing import Detours, partition_for_key
+from tubemq_client._core.routing import CircuitBreaker, partition_for_key
 
 PARTITIONS = [Partition(broker, "orders", n) for broker in (1, 2, 3, 4) for n in (0, 1)]
 FIRST = PARTITIONS[0]
 
 
-def brokers_open(detours: Detours, now: int) -> set[int]:
-    return {p.broker_id for p in detours.open(PARTITIONS, now)}
+def brokers_open(breaker: CircuitBreaker, now: int) -> set[int]:
+    return {p.broker_id for p in breaker.open(PARTITIONS, now)}
 
 
 def test_the_partition_of_a_key_is_the_same_everywhere() -> None:
@@ -31,25 +31,25 @@ def test_every_key_has_a_partition(key: bytes | str, count: int) -> None:
 
 
 def test_a_broker_that_is_unavailable_gets_nothing_for_50_s() -> None:
-    detours = Detours()
-    detours.unavailable(FIRST, 1_000)
-    assert brokers_open(detours, 50_999) == {2, 3, 4}
-    assert brokers_open(detours, 51_000) == {1, 2, 3, 4}
-    assert not detours.any
+    breaker = CircuitBreaker()
+    breaker.unavailable(FIRST, 1_000)
+    assert brokers_open(breaker, 50_999) == {2, 3, 4}
+    assert brokers_open(breaker, 51_000) == {1, 2, 3, 4}
+    assert not breaker.any
 
 
 def test_a_partition_is_left_out_after_more_than_three_failures_in_a_row() -> None:
-    detours = Detours()
+    breaker = CircuitBreaker()
     for _ in range(3):
-        detours.failed(FIRST, 0)
-    detours.stored(FIRST)
+        breaker.failed(FIRST, 0)
+    breaker.stored(FIRST)
     for _ in range(3):
-        detours.failed(FIRST, 0)
-    assert FIRST in detours.open(PARTITIONS, 0)
-    detours.failed(FIRST, 0)
-    assert FIRST not in detours.open(PARTITIONS, 2_999)
-    assert PARTITIONS[1] in detours.open(PARTITIONS, 2_999), "its neighbour is not to blame"
-    assert FIRST in detours.open(PARTITIONS, 3_000)
+        breaker.failed(FIRST, 0)
+    assert FIRST in breaker.open(PARTITIONS, 0)
+    breaker.failed(FIRST, 0)
+    assert FIRST not in breaker.open(PARTITIONS, 2_999)
+    assert PARTITIONS[1] in breaker.open(PARTITIONS, 2_999), "its neighbour is not to blame"
+    assert FIRST in breaker.open(PARTITIONS, 3_000)
 
 
 class Meanwhile:
@@ -87,58 +87,58 @@ def test_what_is_noted_while_partitions_are_chosen_is_kept() -> None:
 
 @pytest.mark.parametrize(("apart_ms", "left_out"), [(10_000, True), (30_000, False)])
 def test_broken_connections_count_within_their_window(apart_ms: int, left_out: bool) -> None:
-    detours = Detours()
+    breaker = CircuitBreaker()
     for n in range(6):
-        detours.unreachable(FIRST, n * apart_ms, known_brokers=4)
-    assert (1 in detours.brokers) is left_out
+        breaker.unreachable(FIRST, n * apart_ms, known_brokers=4)
+    assert (1 in breaker.brokers) is left_out
     if left_out:
-        assert detours.brokers[1] == 50_000 + 1_800_000
+        assert breaker.brokers[1] == 50_000 + 1_800_000
 
 
 def test_no_more_than_a_share_of_the_brokers_is_left_out_for_connections() -> None:
-    detours = Detours(ProducerSettings(link_max_quarantined_share=0.5))
+    breaker = CircuitBreaker(ProducerSettings(link_max_quarantined_share=0.5))
     for partition in PARTITIONS[::2]:
         for _ in range(6):
-            detours.unreachable(partition, 0, known_brokers=4)
-    assert set(detours.brokers) == {1, 2}
+            breaker.unreachable(partition, 0, known_brokers=4)
+    assert set(breaker.brokers) == {1, 2}
 
 
 def test_when_everything_is_left_out_everything_is_tried() -> None:
-    detours = Detours()
+    breaker = CircuitBreaker()
     for partition in PARTITIONS:
-        detours.unavailable(partition, 0)
-    assert detours.open(PARTITIONS, 1) == PARTITIONS
-    assert brokers_open(detours, 1) == {1, 2, 3, 4}
-    assert [p.broker_id for p in detours.open(PARTITIONS, 1, {1, 2, 3})] == [4, 4]
-    assert list(detours.open(PARTITIONS, 1, {1, 2, 3, 4})) == []
+        breaker.unavailable(partition, 0)
+    assert breaker.open(PARTITIONS, 1) == PARTITIONS
+    assert brokers_open(breaker, 1) == {1, 2, 3, 4}
+    assert [p.broker_id for p in breaker.open(PARTITIONS, 1, {1, 2, 3})] == [4, 4]
+    assert list(breaker.open(PARTITIONS, 1, {1, 2, 3, 4})) == []
 
 
 def test_a_broker_that_stores_much_less_than_the_others_is_left_out_for_a_period() -> None:
-    detours = Detours()
+    breaker = CircuitBreaker()
     for partition in PARTITIONS[2:]:
         for _ in range(200):
-            detours.stored(partition)
+            breaker.stored(partition)
     for _ in range(100):
-        detours.failed(PARTITIONS[1], 0)
-    detours.judge(30_000)
-    assert brokers_open(detours, 30_001) == {2, 3, 4}
-    detours.judge(60_000)
-    assert brokers_open(detours, 60_000) == {1, 2, 3, 4}
+        breaker.failed(PARTITIONS[1], 0)
+    breaker.judge(30_000)
+    assert brokers_open(breaker, 30_001) == {2, 3, 4}
+    breaker.judge(60_000)
+    assert brokers_open(breaker, 60_000) == {1, 2, 3, 4}
 
 
 def test_few_failures_do_not_condemn_a_broker() -> None:
-    detours = Detours()
+    breaker = CircuitBreaker()
     for _ in range(200):
-        detours.stored(PARTITIONS[2])
-    detours.failed(PARTITIONS[1], 0)
-    detours.judge(30_000)
-    assert not detours.brokers
+        breaker.stored(PARTITIONS[2])
+    breaker.failed(PARTITIONS[1], 0)
+    breaker.judge(30_000)
+    assert not breaker.brokers
 
 
 def test_a_broker_that_answers_after_all_is_there_again() -> None:
-    detours = Detours()
+    breaker = CircuitBreaker()
     for _ in range(6):
-        detours.unreachable(FIRST, 0, known_brokers=4)
-    assert brokers_open(detours, 1) == {2, 3, 4}
-    detours.stored(FIRST)
-    assert brokers_open(detours, 1) == {1, 2, 3, 4}
+        breaker.unreachable(FIRST, 0, known_brokers=4)
+    assert brokers_open(breaker, 1) == {2, 3, 4}
+    breaker.stored(FIRST)
+    assert brokers_open(breaker, 1) == {1, 2, 3, 4}
