@@ -19,7 +19,7 @@ from tubemq_client.embedded.history import scan_groups
 from tubemq_client.embedded.leases import Lease, Leases
 from tubemq_client.embedded.persistence import DataDirectory
 from tubemq_client.embedded.positions import PositionKey, Positions
-from tubemq_client.embedded.refusals import Refusals, WebOrders
+from tubemq_client.embedded.scripted_replies import ScriptedPages, ScriptedReplies
 from tubemq_client.embedded.storage import Storage, Store
 from tubemq_client.embedded.store import Ends
 from tubemq_client.embedded.switches import Switches
@@ -94,8 +94,8 @@ class Broker:
         self.switches = switches
         self.clock = clock
         self.faults = Faults()
-        self.refusals = Refusals()
-        self.web_orders = WebOrders()
+        self.refusals = ScriptedReplies()
+        self.web_orders = ScriptedPages()
         self.running = True
         self.flow_rules = FlowRules()
         self.leases = Leases(switches.lease_ms)

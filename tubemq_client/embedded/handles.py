@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tubemq_client._core.flow_control import FlowRules
-from tubemq_client.embedded._orders import AnswersToOrder
+from tubemq_client.embedded._scripting import ScriptableReplies
 from tubemq_client.embedded.loop_thread import LoopThread
 from tubemq_client.embedded.positions import PositionKey
-from tubemq_client.embedded.refusals import Refusals
 from tubemq_client.embedded.runtime import ServedBroker
+from tubemq_client.embedded.scripted_replies import ScriptedReplies
 from tubemq_client.embedded.storage import Store
 from tubemq_client.embedded.store import Ends
 
@@ -24,7 +24,7 @@ __all__ = ["BrokerHandle", "StoreHandle"]
 T = TypeVar("T")
 
 
-class BrokerHandle(AnswersToOrder):
+class BrokerHandle(ScriptableReplies):
     """One broker, with the faults that can be had from it."""
 
     def __init__(self, thread: LoopThread, served: ServedBroker) -> None:
@@ -32,7 +32,7 @@ class BrokerHandle(AnswersToOrder):
         self._served = served
 
     @property
-    def _refusals(self) -> Refusals:
+    def _refusals(self) -> ScriptedReplies:
         return self._served.broker.refusals
 
     def __repr__(self) -> str:

@@ -37,7 +37,7 @@ from tubemq_client.embedded.checks import (
 )
 from tubemq_client.embedded.cluster import UNDEFINED, Cluster
 from tubemq_client.embedded.groups import Group, Groups, Join, Member, Producers
-from tubemq_client.embedded.refusals import Refusals, WebOrders
+from tubemq_client.embedded.scripted_replies import ScriptedPages, ScriptedReplies
 from tubemq_client.embedded.switches import Switches
 from tubemq_client.errors import TubeMQError
 from tubemq_client.model import BrokerNode
@@ -63,8 +63,8 @@ class Master:
         self.producers = Producers(switches.member_timeout_ms)
         self.standby = False
         self.silent: set[int] = set()
-        self.refusals = Refusals()
-        self.web_orders = WebOrders()
+        self.refusals = ScriptedReplies()
+        self.web_orders = ScriptedPages()
         self.address = "127.0.0.1"
         self._started_ms = clock()
         offers = ClusterOffers(cluster, clock, switches.max_brokers_per_member)

@@ -17,8 +17,8 @@ from tubemq_client.embedded.rpc import RpcListener
 from tubemq_client.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tubemq_client.embedded.auth import MasterGate
     from tubemq_client.embedded.cluster import Cluster
-    from tubemq_client.embedded.gates import MasterGate
     from tubemq_client.embedded.master import Master
     from tubemq_client.embedded.switches import ServerTls, Switches
 

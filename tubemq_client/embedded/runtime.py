@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from tubemq_client._wire.strings import DEFAULT_BROKER_TLS_PORT
+from tubemq_client.embedded.auth import BrokerGate, MasterGate, VisitTokens
 from tubemq_client.embedded.broker import Broker, Clock
 from tubemq_client.embedded.broker_rpc import BrokerRpc
 from tubemq_client.embedded.checks import OFFSET_HISTORY_TOPIC
@@ -26,7 +27,6 @@ from tubemq_client.embedded.cluster import (
     ManageStatus,
     TopicProps,
 )
-from tubemq_client.embedded.gates import BrokerGate, MasterGate, VisitTokens
 from tubemq_client.embedded.history import HISTORY_PARTITIONS
 from tubemq_client.embedded.master import Master
 from tubemq_client.embedded.masters import MasterPorts, Masters, ServedMaster

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from tubemq_client.embedded._orders import AnswersToOrder
+from tubemq_client.embedded._scripting import ScriptableReplies
 from tubemq_client.embedded.broker import Clock
 from tubemq_client.embedded.handles import BrokerHandle
 from tubemq_client.embedded.loop_thread import LoopThread
-from tubemq_client.embedded.refusals import Refusals, WebAnswer
 from tubemq_client.embedded.runtime import Ports, Runtime
+from tubemq_client.embedded.scripted_replies import ScriptedReplies, WebAnswer
 from tubemq_client.embedded.switches import ServerTls, Switches, TopicSpec
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Address
@@ -34,7 +34,7 @@ def _wall_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-class EmbeddedTubeMQ(AnswersToOrder):
+class EmbeddedTubeMQ(ScriptableReplies):
     """A TubeMQ of `brokers` brokers on loopback, as a context manager.
 
     `topics` (specs or names) are deployed on every broker. Without `data_dir` everything lives in
@@ -79,7 +79,7 @@ class EmbeddedTubeMQ(AnswersToOrder):
         self._thread = LoopThread("embedded-tubemq")
 
     @property
-    def _refusals(self) -> Refusals:
+    def _refusals(self) -> ScriptedReplies:
         return self._runtime.master.refusals
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ from tubemq_client.embedded.broker import Broker
 from tubemq_client.embedded.http_admin import MasterAdmin
 from tubemq_client.embedded.http_broker import BrokerAdmin
 from tubemq_client.embedded.master import Master
-from tubemq_client.embedded.refusals import WebOrders
+from tubemq_client.embedded.scripted_replies import ScriptedPages
 from tubemq_client.errors import require_extra
 
 try:
@@ -44,7 +44,7 @@ def broker_app(broker: Broker) -> Starlette:
 
 
 def _app(
-    reply: Reply, orders: WebOrders, stands_by: Callable[[], bool] = lambda: False
+    reply: Reply, orders: ScriptedPages, stands_by: Callable[[], bool] = lambda: False
 ) -> Starlette:
     async def answer(request: Request) -> Response:
         ordered = orders.take()

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from tubemq_client.embedded.checks import Refused, RpcFault
 
-__all__ = ["Refusals", "WebAnswer", "WebOrders"]
+__all__ = ["ScriptedPages", "ScriptedReplies", "WebAnswer"]
 
 
-class Refusals:
+class ScriptedReplies:
     """Orders by method id. The last one given for a method holds."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class WebAnswer(NamedTuple):
     headers: dict[str, str]
 
 
-class WebOrders:
+class ScriptedPages:
     """HTTP answers ordered in advance, for whatever is asked next."""
 
     def __init__(self) -> None:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from tubemq_client.embedded.checks import Refused, RpcFault
 from tubemq_client.embedded.loop_thread import LoopThread
-from tubemq_client.embedded.refusals import Refusals
+from tubemq_client.embedded.scripted_replies import ScriptedReplies
 
-__all__ = ["AnswersToOrder"]
+__all__ = ["ScriptableReplies"]
 
 
-class AnswersToOrder:
+class ScriptableReplies:
     """Whoever answers RPCs, told what to answer next."""
 
     _thread: LoopThread
 
     @property
-    def _refusals(self) -> Refusals:
+    def _refusals(self) -> ScriptedReplies:
         """Where orders are kept; asked on the server's thread."""
         raise NotImplementedError
 

@@ -11,7 +11,7 @@ from tests.client.embedded.rpc import BrokerWire, Wire
 from tubemq_client import _pb
 from tubemq_client._wire import methods
 from tubemq_client.embedded import EmbeddedTubeMQ, Security, Switches, TopicSpec
-from tubemq_client.embedded.gates import VisitTokens
+from tubemq_client.embedded.auth import VisitTokens
 from tubemq_client.testing.clock import ManualClock
 
 BY_HAND: dict[str, Any] = {
