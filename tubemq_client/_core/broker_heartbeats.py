@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tubemq_client._core.registration import Registration
     from tubemq_client.model import BrokerNode, Partition
 
-__all__ = ["BrokerBeats"]
+__all__ = ["BrokerHeartbeats"]
 
 
 class _Leases(NamedTuple):
@@ -36,9 +36,9 @@ class _Leases(NamedTuple):
 
 
 @dataclass(slots=True)
-class BrokerBeats:
+class BrokerHeartbeats:
     """Heartbeats to all brokers of one member of `group`, every `period_ms`. `on_lost` hears of
-    partitions that a broker gives to us no longer, `last_errors` keeps what went wrong by broker."""
+    partitions that a broker gives to us no longer, `last_errors` has the last error by broker."""
 
     master: MasterSession
     group: str

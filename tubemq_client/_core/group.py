@@ -18,7 +18,7 @@ from tubemq_client._core.balance_fetch import GroupFetch
 from tubemq_client._core.balance_orders import Calls, Rebalance
 from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable, Use
 from tubemq_client._core.batch import DecodePolicies
-from tubemq_client._core.broker_heartbeats import BrokerBeats
+from tubemq_client._core.broker_heartbeats import BrokerHeartbeats
 from tubemq_client._core.effects import Deliver, Now, Sleep
 from tubemq_client._core.flow_control import FlowControl, Pace
 from tubemq_client._core.heartbeat_schedule import HeartbeatSchedule
@@ -65,7 +65,7 @@ class GroupSession:
     _reported: frozenset[Partition] = frozenset()
     _beats: int = 0
     _names: LeaseNames = field(init=False)
-    _beats_to_brokers: BrokerBeats = field(init=False)
+    _beats_to_brokers: BrokerHeartbeats = field(init=False)
     _at_master: HeartbeatSchedule = field(init=False)
     _at_brokers: HeartbeatSchedule = field(init=False)
 
@@ -85,7 +85,7 @@ class GroupSession:
         # Brokers are many: one that is away must not slow down the beats that keep the others.
         period = self.settings.heartbeat_period_ms
         self._at_brokers = HeartbeatSchedule(period, period)
-        self._beats_to_brokers = BrokerBeats(
+        self._beats_to_brokers = BrokerHeartbeats(
             self.master, self.group, self.flow, period, self._lose, self.last_errors
         )
 

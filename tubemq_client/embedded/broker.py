@@ -94,7 +94,7 @@ class Broker:
         self.switches = switches
         self.clock = clock
         self.faults = Faults()
-        self.refusals = ScriptedReplies()
+        self.scripted = ScriptedReplies()
         self.web_orders = ScriptedPages()
         self.running = True
         self.flow_rules = FlowRules()

@@ -60,7 +60,7 @@ class BrokerRpc:
             return None
         handler = self.handlers[method_id]
         try:
-            self._broker.refusals.check(method_id)
+            self._broker.scripted.check(method_id)
             return handler.serve(request)
         except Refused as refusal:
             return handler.refuse(refusal)

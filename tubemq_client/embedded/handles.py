@@ -32,8 +32,8 @@ class BrokerHandle(ScriptableReplies):
         self._served = served
 
     @property
-    def _refusals(self) -> ScriptedReplies:
-        return self._served.broker.refusals
+    def _scripted(self) -> ScriptedReplies:
+        return self._served.broker.scripted
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.broker_id}, {self.address!r})"

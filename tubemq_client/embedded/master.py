@@ -63,7 +63,7 @@ class Master:
         self.producers = Producers(switches.member_timeout_ms)
         self.standby = False
         self.silent: set[int] = set()
-        self.refusals = ScriptedReplies()
+        self.scripted = ScriptedReplies()
         self.web_orders = ScriptedPages()
         self.address = "127.0.0.1"
         self._started_ms = clock()
@@ -99,7 +99,7 @@ class Master:
             return None
         handler = self.handlers[method_id]
         try:
-            self.refusals.check(method_id)
+            self.scripted.check(method_id)
             return handler.serve(request)
         except Refused as refusal:
             return handler.refuse(refusal)

@@ -79,8 +79,8 @@ class EmbeddedTubeMQ(ScriptableReplies):
         self._thread = LoopThread("embedded-tubemq")
 
     @property
-    def _refusals(self) -> ScriptedReplies:
-        return self._runtime.master.refusals
+    def _scripted(self) -> ScriptedReplies:
+        return self._runtime.master.scripted
 
     def __repr__(self) -> str:
         state = f"masters={self.masters!r}" if self._thread.running else "stopped"
