@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["BackgroundSender"]
 
 _GROUP = 256
-"""Max records per write. Large: after each system call this thread competes with the caller for
-the interpreter lock."""
+"""Max records per write. Large: after each one this thread competes with the caller for the GIL."""
 
 _GROUPS_UNDER_WAY = 4
 
@@ -89,9 +88,8 @@ class BackgroundSender(SenderFace):
         sender: _BrokerSender | None = self._senders.get(broker_id)
         if sender is None:
             self._raise_if_closed()
-            sender = _BrokerSender(
-                f"tubemq-producer-{broker_id}", self._driver, self._session, self._done
-            )
+            name = f"tubemq-producer-{broker_id}"
+            sender = _BrokerSender(name, self._driver, self._session, self._done)
             self._senders[broker_id] = sender
         return sender
 

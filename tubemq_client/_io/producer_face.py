@@ -46,7 +46,7 @@ _PROGRESS_EVERY = 50
 class ProducerFace(ClientFace):
     """A producer as its user sees it. `_bell` wakes what beats for it."""
 
-    _background: Any
+    _sender: Any
     _bell: Any
 
     def __init__(
@@ -67,7 +67,7 @@ class ProducerFace(ClientFace):
     def stats(self) -> ProducerStats:
         """What was done so far: counts, bytes, errors by code, latencies, brokers left out."""
         left_out = len(self._producer.breaker.brokers)
-        return self._producer.stats.snapshot(self._background.in_flight, left_out, self.connections)
+        return self._producer.stats.snapshot(self._sender.in_flight, left_out, self.connections)
 
     def _routes(self, topic: str) -> list[Partition]:
         return list(self._producer.routes.get(topic, ()))

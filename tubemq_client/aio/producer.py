@@ -50,7 +50,7 @@ class Producer(ProducerFace, AsyncClient):
         super().__init__(settings, producer=producer, router=router)
         self._bell, self._lock = Bell(), asyncio.Lock()
         self._beat: asyncio.Task[None] | None = None
-        self._background: AsyncBackgroundSender = AsyncBackgroundSender(
+        self._sender: AsyncBackgroundSender = AsyncBackgroundSender(
             self._driver, self._producer, producer
         )
 
@@ -99,7 +99,7 @@ class Producer(ProducerFace, AsyncClient):
         the record is on its way.
         """
         await self._ready(topic)
-        return await self._background.send(topic, record, self._sent_address, timeout_ms)
+        return await self._sender.send(topic, record, self._sent_address, timeout_ms)
 
     async def flush(self, *, timeout_ms: int | None = None) -> None:
         """Wait until no record of `send_async` is under way.
@@ -107,7 +107,7 @@ class Producer(ProducerFace, AsyncClient):
         Raises `errors.TooManyInFlight` if some still are after `timeout_ms`. Failures are told by
         the futures only.
         """
-        await self._background.flush(timeout_ms)
+        await self._sender.flush(timeout_ms)
 
     async def send_many(
         self, topic: str, records: Iterable[Record], *, in_flight: int | None = None
@@ -152,7 +152,7 @@ class Producer(ProducerFace, AsyncClient):
     async def close(self) -> None:
         """Wait for receipts under way, stop beating, tell the master, close connections."""
         try:
-            await self._background.close()
+            await self._sender.close()
             await self._stop_beating()
             if self._registered:
                 self._registered = False

@@ -54,9 +54,7 @@ class Producer(ProducerFace, BlockingClient):
         super().__init__(settings, producer=producer, router=router)
         self._bell, self._lock = Bell(), threading.Lock()
         self._beat: threading.Thread | None = None
-        self._background: BackgroundSender = BackgroundSender(
-            self._driver, self._producer, producer
-        )
+        self._sender: BackgroundSender = BackgroundSender(self._driver, self._producer, producer)
 
     def publish(self, topic: str) -> list[Partition]:
         """Announce `topic` and learn its writable partitions (empty: none accepts records yet)."""
@@ -103,7 +101,7 @@ class Producer(ProducerFace, BlockingClient):
         the record is on its way.
         """
         self._ready(topic)
-        return self._background.send(topic, record, self._sent_address, timeout_ms)
+        return self._sender.send(topic, record, self._sent_address, timeout_ms)
 
     def flush(self, *, timeout_ms: int | None = None) -> None:
         """Wait until no record of `send_async` is under way.
@@ -112,7 +110,7 @@ class Producer(ProducerFace, BlockingClient):
         `errors.LocalError` in a callback of a future, which would wait for itself. Failures are
         told by the futures only.
         """
-        self._background.flush(timeout_ms)
+        self._sender.flush(timeout_ms)
 
     def send_many(
         self, topic: str, records: Iterable[Record], *, in_flight: int | None = None
@@ -152,7 +150,7 @@ class Producer(ProducerFace, BlockingClient):
 
     def close(self) -> None:
         """Wait for receipts under way, stop beating, tell the master, close connections."""
-        self._background.close()
+        self._sender.close()
         self._closing = True
         self._bell.ring()
         if self._beat is not None:
