@@ -1,6 +1,6 @@
 """Which partition a record goes to, and which brokers and partitions are left out for a while.
 
-A detour never refuses: if everything is left out, everything is tried again, because a refused send
+The breaker refuses nothing: if all is left out, all of it is tried again, because a refused send
 costs less than a producer that stands still. Pure state; time (monotonic ms) is an argument. What
 counts as a failure is decided in `publishing`; the periods are options of `model.ProducerSettings`.
 """

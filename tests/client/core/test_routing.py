@@ -55,34 +55,34 @@ def test_a_partition_is_left_out_after_more_than_three_failures_in_a_row() -> No
 class Meanwhile:
     """Options during whose look-up another thread stores a record."""
 
-    def __init__(self, detours: Detours) -> None:
-        self._detours = detours
-        self._options = detours.settings
+    def __init__(self, breaker: CircuitBreaker) -> None:
+        self._breaker = breaker
+        self._options = breaker.settings
 
     def __getattr__(self, name: str) -> Any:
-        self._detours.stored(FIRST)
+        self._breaker.stored(FIRST)
         return getattr(self._options, name)
 
 
 def test_another_thread_may_store_a_record_while_a_failure_is_noted() -> None:
-    detours = Detours()
+    breaker = CircuitBreaker()
     for _ in range(3):
-        detours.failed(FIRST, 0)
+        breaker.failed(FIRST, 0)
     for _ in range(5):
-        detours.unreachable(FIRST, 0, known_brokers=4)
-    detours.settings = Meanwhile(detours)  # type: ignore[assignment]
-    detours.failed(FIRST, 0)
-    detours.unreachable(FIRST, 0, known_brokers=4)
-    assert FIRST not in detours.open(PARTITIONS, 0)
+        breaker.unreachable(FIRST, 0, known_brokers=4)
+    breaker.settings = Meanwhile(breaker)  # type: ignore[assignment]
+    breaker.failed(FIRST, 0)
+    breaker.unreachable(FIRST, 0, known_brokers=4)
+    assert FIRST not in breaker.open(PARTITIONS, 0)
 
 
 def test_what_is_noted_while_partitions_are_chosen_is_kept() -> None:
     """Another thread holds the same table, and notes what it saw in it."""
-    detours = Detours()
-    brokers, partitions = detours.brokers, detours.partitions
-    detours.open(PARTITIONS, 0)
+    breaker = CircuitBreaker()
+    brokers, partitions = breaker.brokers, breaker.partitions
+    breaker.open(PARTITIONS, 0)
     brokers[1] = partitions[PARTITIONS[2]] = 1_000
-    assert detours.open(PARTITIONS, 0) == PARTITIONS[3:]
+    assert breaker.open(PARTITIONS, 0) == PARTITIONS[3:]
 
 
 @pytest.mark.parametrize(("apart_ms", "left_out"), [(10_000, True), (30_000, False)])
