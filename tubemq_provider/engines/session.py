@@ -32,7 +32,7 @@ from tubemq_provider.engines.spark_runtime import (
 from tubemq_provider.engines.transforms import Transform, transform_of
 from tubemq_provider.files.locations import LocalLocation
 from tubemq_provider.files.parquet import data_names
-from tubemq_provider.rows.inference import settle
+from tubemq_provider.rows.inference import NOTHING, settle
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.registry import open_source
 from tubemq_provider.spark.access import storage_file
@@ -304,7 +304,9 @@ class SessionEngine:
             temporary_conf(spark, _PARQUET),
             self._job(spark, plan),
         ):
-            frame = self._transformed(_load(spark, self._kind, {**options, **reports}))
+            frame = _load(spark, self._kind, {**options, **reports})
+            if not _is_unknown(options):
+                frame = self._transformed(frame)
             progress("frame loaded")
             self._stop_if_cancelled(plan)
             frame = frame.observe(written, sf.count(sf.lit(1)).alias("rows"))
@@ -407,6 +409,13 @@ def _on_local_files(path: str) -> str:
     Not `Path.as_uri`: Hadoop would take an escaped character for the three that stand there.
     """
     return f"file://{Path(path).absolute()}"
+
+
+def _is_unknown(options: Mapping[str, str]) -> bool:
+    """Whether the columns of rows are not known yet, because there is no record to tell them: a
+    transform would ask for columns that are not there."""
+    decode = options.get("decode")
+    return decode is not None and DecodeSpec.parse(decode).schema == NOTHING
 
 
 def _leave_out_files(path: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from deltalake import DeltaTable
 
 from tubemq_client import ClientSettings, Partition, Producer, Record
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
@@ -62,6 +63,20 @@ def upkeep(resource: TubeMQResource, sink: Path, *, claims: bool = False, **conf
     job.execute_in_process(
         resources={"tubemq": resource}, run_config={"ops": {"change": {"config": config}}}
     )
+
+
+def test_an_asset_decodes_into_a_partitioned_table(server: EmbeddedTubeMQ, tmp_path: Path) -> None:
+    resource = TubeMQResource(
+        masters=server.master_address, cluster="test", offsets_dir=str(tmp_path / "offsets")
+    )
+    decode = {"format": "csv", "schema": "n bigint", "columns": ["partition"]}
+    made = asset(
+        f"delta:{tmp_path}/table", decode=decode, partition_by=["partition"], verify="footers"
+    )
+    assert materialize(made, resource)["records"] == 20
+    table = DeltaTable(tmp_path / "table")
+    assert table.metadata().partition_columns == ["partition"]
+    assert sorted(table.to_pyarrow_table()["n"].to_pylist()) == list(range(20))
 
 
 def test_the_arguments_of_the_operators_are_those_of_assets() -> None:

@@ -22,6 +22,7 @@ from tubemq_provider.engines.transforms import sql_transform
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Engine, Staging
@@ -245,6 +246,28 @@ def test_typed_rows_are_apart_by_decoded_columns(
     missing = DeltaSink(tmp_path / "other", partition_by=["country"])
     with pytest.raises(ConfigError, match=r"there is no column 'country', only topic.*name"):
         engine(typed, JSON, "drop").ingest(plan, missing.begin(plan, "a"), silent)  # type: ignore[operator]
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_a_transform_waits_for_the_first_records_to_tell_their_columns(
+    typed: World, tmp_path: Path
+) -> None:
+    """Columns that nobody has seen yet cannot be selected: a window without records is empty."""
+    spec = DecodeSpec.parse({"format": "json", "schema_file": str(tmp_path / "orders.ddl")})
+    sink = ParquetSink(tmp_path / "lake")
+    twice = sql_transform("SELECT partition, name AS twice FROM records")
+    totals = []
+    for filters in (("of-none",), ()):
+        plan = typed.plan({"1:0": (0, 280)}, filters)
+        staging = sink.begin(plan, "try-1")
+        engine = SessionEngine(typed.settings, decode=spec, corrupt_records="drop", transform=twice)
+        counts = engine.ingest(plan, staging, silent)
+        check_counts(plan, counts)
+        sink.publish(staging, plan, counts, silent)
+        totals.append(counts.total)
+    assert totals[0] == 0 < totals[1]
+    assert {*read_windows(sink).to_table().column_names} == {"partition", "twice", "window_id"}
 
 
 def test_windows_need_their_partition(typed: World) -> None:
