@@ -150,29 +150,45 @@ def test_the_memory_store_has_no_claims_and_runs_as_ever() -> None:
     assert not isinstance(run, ClaimedRun)
 
 
+def run_of(world: World, task: str, *, dies: bool = False) -> WindowResult | None:
+    store = MemoryClaims(world.journal, task=task, dead=set())
+    run = window_run(world.planner(), store, world.sink, world.engine, attempt=task)
+    if dies:
+        for step in run.steps():
+            if step.point == "task plan stored":
+                return None
+    return run.run()
+
+
 def test_a_task_whose_claim_was_lost_and_planned_over_takes_the_next_window() -> None:
     world = World()
-
-    def run(task: str, *, dies: bool = False) -> WindowResult | None:
-        store = MemoryClaims(world.journal, task=task, dead=set())
-        run = window_run(world.planner(), store, world.sink, world.engine, attempt=task)
-        if dies:
-            for step in run.steps():
-                if step.point == "task plan stored":
-                    return None
-        return run.run()
-
     for task in ("first", "second"):
         world.log.append("1:0", 2)
-        run(task, dies=True)
+        run_of(world, task, dies=True)
     world.journal.cursor = None
-    run("third")
+    run_of(world, "third")
     world.log.append("1:0", 2)
-    run("fourth")
+    run_of(world, "fourth")
     world.log.append("1:0", 2)
-    result = run("second")
+    result = run_of(world, "second")
     assert result is not None
     assert result.window_id == world.id(3)
+    assert world.sink.records() == Counter(world.log.all_records())
+
+
+def test_a_task_whose_lost_claim_is_in_a_hole_that_was_written_takes_the_next_window() -> None:
+    world = World()
+    for task in ("first", "second", "third"):
+        world.log.append("1:0", 2)
+        run_of(world, task, dies=task != "third")
+    world.journal.cursor = None
+    hole = run_of(world, "first")
+    assert hole is not None
+    assert (hole.window_id, hole.total) == (world.id(1), 4)
+    world.log.append("1:0", 2)
+    result = run_of(world, "second")
+    assert result is not None
+    assert result.window_id == world.id(4)
     assert world.sink.records() == Counter(world.log.all_records())
 
 

@@ -23,7 +23,9 @@ def test_no_life_loses_or_repeats_a_record_of_a_claim() -> None:
         ClaimedLives(fenced=seed % 2 == 0).play(choices(seed))
 
 
-@pytest.mark.parametrize("seed", [240, 392, 471, 724, 727, 869, 913, 929, 1156, 2970, 5398])
+@pytest.mark.parametrize(
+    "seed", [240, 392, 471, 724, 727, 869, 913, 929, 1156, 2970, 5398, 5_016_921]
+)
 def test_histories_of_claims_that_went_wrong_once(seed: int) -> None:
     """A claim over a lost disk was adopted for ever; a window that began anew where the position
     was hid a claim; a hole was filled from another life."""

@@ -31,6 +31,11 @@ def test_a_window_knows_its_log_by_the_entries_of_partitions_that_share_it() -> 
     explore.KINDS["lives of time"](5004769)
 
 
+def test_a_partition_may_join_while_two_runs_plan_one_window() -> None:
+    """One of them knows it and reads nothing of it; the other has published already."""
+    explore.KINDS["lives of time"](5_016_984)
+
+
 class Late:
     """Hours end where they are told to."""
 
@@ -73,6 +78,31 @@ def test_a_log_is_known_though_a_partition_that_shares_it_is_empty(
     log.append("1:1", 9)
     with pytest.raises(LogReplaced, match="offsets epoch"):
         window(1)
+
+
+def test_a_plan_without_records_of_its_own_knows_the_log_by_those_of_others() -> None:
+    """Its partitions had nothing yet; what comes there in another life is not theirs."""
+    log = LivingLog(partitions=["1:0", "1:1"])
+    sink = MemorySink(book=MemoryBook())
+    world = World(log=log, sink=sink)
+    log.append("1:1", 4)
+    planner = TimePlanner(
+        world.scope,
+        EPOCH,
+        EPOCH + HOUR,
+        Late({0: {"1:0": 0, "1:1": 0}, 1: {"1:0": 4 * ENTRY, "1:1": 0}}),
+        log.ends,
+        sink.boundaries,
+        witness=log,
+    )
+    store = MemoryOffsetStore(world.journal)
+    steps = window_run(planner, store, sink, LivingEngine(log, sink), attempt="a").steps()
+    while next(steps) != ("plan", "end"):
+        pass
+    log.begin_anew(*log.entries)
+    log.append("1:0", 9)
+    with pytest.raises(LogReplaced, match="offsets epoch"):
+        list(steps)
 
 
 # -- seeded mistakes ----------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.instants import TimeResolver
 from tubemq_provider.windows.planning.resolve import ExplicitPlanner, StandalonePlanner, TimePlanner
 from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.protocols import IngestCounts, Marker
+from tubemq_provider.windows.run._progress import same_window
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.run.steps import StepPoint
@@ -231,6 +234,19 @@ def test_another_start_under_the_same_window_is_a_conflict(world: World) -> None
     world.sink.publish(staging, other, counts, lambda _: None)
     with pytest.raises(MarkerConflict, match="other ranges"):
         list(run_first)
+
+
+def test_a_partition_of_which_nothing_is_read_is_no_other_start(world: World) -> None:
+    """It was announced after another run had planned the window, and before that was published."""
+    planner = time_planner(world, 0)
+    mine = planner.plan()
+    ranges = {key: range_ for key, range_ in mine.ranges.items() if key != "2:0"}
+    other = WindowPlan.for_time(world.scope, NOON, NOON + HOUR, ranges)
+    joined = replace(mine, ranges={**ranges, "2:0": (0, 0)})
+    marker = Marker(other, IngestCounts({}), "memory/w")
+    assert same_window(joined, marker) is other
+    with pytest.raises(MarkerConflict, match="other ranges"):
+        same_window(mine, marker)
 
 
 def test_an_interval_must_have_a_length(world: World) -> None:

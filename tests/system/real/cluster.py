@@ -42,8 +42,14 @@ def require_genuine() -> tuple[Artifacts, JavaRuntime]:
     return artifacts, java
 
 
+def _fixtures(item: pytest.Item) -> list[str]:
+    return list(getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
-def genuine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GenuineTubeMQ]:
+def genuine(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[GenuineTubeMQ]:
     """A running cluster on which every topic of `tests.system.real.topics` is accepted."""
     artifacts, java = require_genuine()
     directory = tmp_path_factory.mktemp("genuine")
@@ -55,13 +61,17 @@ def genuine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GenuineTubeMQ]
         # The shortest that a broker accepts, so that tests of arrival time need not wait a minute.
         broker_options={"groupOffsetScanDurMs": "20000"},
     ) as cluster:
+        if any(
+            "two_brokers" in getattr(item, "fixturenames", ()) for item in request.session.items
+        ):
+            request.getfixturevalue("pair_of_brokers")  # both become ready in the same half minute
         cluster.wait_accepting()
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def pair_of_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoBrokers]:
-    """A cluster beside `genuine`, made when the first test asks; ask for `two_brokers` instead."""
+    """A cluster beside `genuine`, perhaps not ready yet; ask for `two_brokers` instead."""
     artifacts, java = require_genuine()
     directory = tmp_path_factory.mktemp("two-brokers")
     with TwoBrokers(

@@ -43,8 +43,9 @@ class Pipeline:
         self.sent: list[bytes] = []
         self.journal, self.runs = MemoryJournal(), 0
 
-    def produce(self, count: int, over: int = 1) -> None:
-        """Send so many records in turn to all partitions, once the master names `over` of them."""
+    def produce(self, count: int, *, over: int = 1) -> None:
+        """Send so many records in turn to all partitions, once the master names `over` of them;
+        returns when all are on disk, some ten seconds later."""
         with Producer(self.settings) as producer:
             wait_for(lambda: len(producer.partitions(self.topic)) >= over)
             partitions = producer.partitions(self.topic)
@@ -101,3 +102,8 @@ class Pipeline:
     def each_once(self, name: str) -> bool:
         rows = read_windows(self.root / name).to_table(columns=["value"])
         return Counter(rows["value"].to_pylist()) == Counter(self.sent)
+
+    def rows(self, name: str) -> Mapping[str, int]:
+        """How many records a directory has of each partition."""
+        rows = read_windows(self.root / name).to_table(columns=["partition"])
+        return Counter(rows["partition"].to_pylist())

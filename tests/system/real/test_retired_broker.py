@@ -38,8 +38,7 @@ def test_one_of_two_brokers_dies_comes_back_and_is_retired(
     pipeline = Pipeline(settings, tmp_path, TOPIC)
     with Metadata(settings) as metadata:
         boundaries = [pipeline.ends(metadata, stable=True)]
-        pipeline.produce(8, over=4)
-        assert pipeline.cursor_window().total == 8
+        assert pipeline.cursor_window().begun  # with every broker there
         pipeline.produce(24, over=4)
         boundaries.append(pipeline.ends(metadata, stable=True))
         assert brokers(boundaries[1]) == {"1", "2"}
@@ -53,7 +52,7 @@ def test_one_of_two_brokers_dies_comes_back_and_is_retired(
         wait_for(lambda: partitions(metadata) == 4)
         late = pipeline.cursor_window()
         assert (late.total, brokers(late.absent)) == (12, set())
-        assert pipeline.time_window(0, boundaries).total == 32
+        assert pipeline.time_window(0, boundaries).total == 24
 
         it_is_retired(pipeline, metadata, second, boundaries)
 

@@ -181,12 +181,22 @@ def same_window(mine: WindowPlan, marker: Marker) -> WindowPlan:
     is the first window of the chain.
     """
     found = marker.plan
-    if found.hash == mine.hash or found.bases == mine.bases or mine.seq == 1:
+    if found.hash == mine.hash or _begin_alike(found, mine) or mine.seq == 1:
         return found
     raise MarkerConflict(
         f"window {mine.window_id} is in the sink ({marker.ref}) with other ranges: it begins at "
         f"{found.bases}, this plan begins at {mine.bases}; one of the two was planned from "
         f"offsets that were changed since"
+    )
+
+
+def _begin_alike(one: WindowPlan, other: WindowPlan) -> bool:
+    """Whether two plans begin at the same place. A partition that was announced between them, of
+    which the one that knows it reads nothing, makes no difference."""
+    only = one.ranges.keys() ^ other.ranges.keys()
+    ranges = {**one.ranges, **other.ranges}
+    return all(ranges[key][0] == ranges[key][1] for key in only) and all(
+        one.bases[key] == other.bases[key] for key in one.ranges.keys() & other.ranges.keys()
     )
 
 

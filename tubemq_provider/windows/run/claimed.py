@@ -164,8 +164,9 @@ class ClaimedRun(CursorRun):
     def _resume(self, plan: WindowPlan) -> Iterator[str]:
         """Go on with the window of an earlier try if the book or the sink has it.
 
-        Where the sink has another window under its number, the ledger was lost before this one was
-        written, and others have planned over it: then the task takes what comes next.
+        Where the sink has another window under its number, or one before it that holds all of it,
+        the ledger was lost before this one was written, and others have planned over it: then the
+        task takes what comes next.
         """
         claim = self._known().pending.get(plan.window_id)
         if claim is not None:
@@ -190,10 +191,14 @@ class ClaimedRun(CursorRun):
         yield "windows listed"
         marker = self._sink.marker(cursor_window_id(max(before), self._scope.h)) if before else None
         yield "marker before task plan read"
-        return marker is not None and all(
-            marker.plan.ranges.get(key, (end, end))[0] <= start
-            and end <= marker.plan.ranges.get(key, (end, end))[1]
-            for key, (start, end) in plan.ranges.items()
+        return (
+            marker is not None
+            and not plan.resets
+            and all(
+                marker.plan.ranges.get(key, (end, end))[0] <= start
+                and end <= marker.plan.ranges.get(key, (end, end))[1]
+                for key, (start, end) in plan.ranges.items()
+            )
         )
 
     def _go_on(self, claim: WindowPlan) -> Iterator[str]:
