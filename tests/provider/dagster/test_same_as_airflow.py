@@ -65,10 +65,9 @@ def upkeep(resource: TubeMQResource, sink: Path, *, claims: bool = False, **conf
     )
 
 
-def test_an_asset_decodes_into_a_partitioned_table(server: EmbeddedTubeMQ, tmp_path: Path) -> None:
-    resource = TubeMQResource(
-        masters=server.master_address, cluster="test", offsets_dir=str(tmp_path / "offsets")
-    )
+def test_an_asset_decodes_into_a_partitioned_table(
+    resource: TubeMQResource, tmp_path: Path
+) -> None:
     decode = {"format": "csv", "schema": "n bigint", "columns": ["partition"]}
     made = asset(
         f"delta:{tmp_path}/table", decode=decode, partition_by=["partition"], verify="footers"
