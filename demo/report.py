@@ -19,9 +19,9 @@ from flights import records_between
 from rich import box
 from rich.table import Table
 
-from tubemq_client.model import Partition
 from tubemq_provider.sinks.read import published_windows, read_windows
 from tubemq_provider.windows.protocols import Marker
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 __all__ = ["Window", "as_table", "compared", "lake_files"]
 
@@ -34,6 +34,7 @@ class Window:
 
     start: datetime
     window_id: str
+    kind: str
     ranges: Mapping[str, tuple[int, int]]
     produced: int
     in_parquet: int
@@ -70,10 +71,10 @@ def compared(
 
 
 def as_table(windows: Iterable[Window]) -> Table:
-    """For people: one row a window, its ranges by store (partitions of a store share a log)."""
+    """For people: one row a window, its ranges by log (partitions may share one)."""
     table = Table(title=_TITLE, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("window\nfrom", no_wrap=True)
-    table.add_column("index offsets", no_wrap=True)
+    table.add_column("offsets", no_wrap=True)
     for name in ("rows\nproduced", "rows in\nParquet"):
         table.add_column(name, justify="right", min_width=8)
     table.add_column("equal", min_width=5)
@@ -82,7 +83,7 @@ def as_table(windows: Iterable[Window]) -> Table:
         difference = f"[red]no[/red]: {window.missing} missing, {window.extra} too many"
         table.add_row(
             f"{window.start:%Y-%m-%d}",
-            "\n".join(_by_store(window.ranges)) or "not in the lake",
+            "\n".join(_by_log(window)) or "not in the lake",
             str(window.produced),
             str(window.in_parquet),
             "[green]yes[/green]" if window.equal else difference,
@@ -119,6 +120,7 @@ def _window(
     return Window(
         start=start,
         window_id=window_id,
+        kind=marker.plan.source if marker else FIRST_SOURCE,
         ranges=ranges,
         produced=produced.total(),
         in_parquet=written.total(),
@@ -139,13 +141,8 @@ def _start(marker: Marker) -> datetime:
     return datetime.fromisoformat(start)
 
 
-def _by_store(ranges: Mapping[str, tuple[int, int]]) -> Iterator[str]:
-    """A line for each store: broker, its partitions, their common range."""
-    stores: dict[tuple[int, int], list[Partition]] = {}
-    for key in ranges:
-        partition = Partition.from_key("", key)
-        stores.setdefault(partition.store_key, []).append(partition)
-    for (broker_id, _), partitions in stores.items():
-        start, end = ranges[partitions[0].key]
-        ids = ",".join(str(p.partition_id) for p in partitions)
-        yield f"{broker_id}:{ids}  {start}–{end}"
+def _by_log(window: Window) -> Iterator[str]:
+    """A line for each log: where it is, its partitions, their common range."""
+    for keys in space_of(window.kind).logs(window.ranges).values():
+        (broker, _, _), (start, end) = keys[0].rpartition(":"), window.ranges[keys[0]]
+        yield f"{broker}:{','.join(key.rpartition(':')[2] for key in keys)}  {start}–{end}"

@@ -1,8 +1,9 @@
 """`make demo`: watch Airflow move windows of a topic into Parquet, exactly once.
 
-Starts an embedded TubeMQ of two brokers and a real Airflow, produces flights of 2013 into a topic,
-and runs the example Dag `tubemq_time_windows` over them through Spark: an interval, the next one
-with data produced in between, the first one again, then a backfill of three past intervals, twice.
+Starts an embedded TubeMQ (or RocketMQ, `--source=rocketmq`) of two brokers and a real Airflow,
+produces flights of 2013 into a topic, and runs an example Dag over them through Spark: an interval,
+the next one with data produced in between, the first one again, then a backfill of three past
+intervals, twice.
 At the end it compares the rows produced with the rows in Parquet, record by record; exit code 1 if
 they differ. Everything stays in `.demo/`, listens on loopback only, and is stopped at the end.
 """
@@ -17,30 +18,16 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import report
-from flights import STREAM_FIELD, TIME_FIELD, DataMissing, instants, write_sorted
-from stage import (
-    GROUP,
-    REPOSITORY,
-    TOPIC,
-    DemoFailed,
-    Folder,
-    airflow_environment,
-    console,
-    say,
-    served_tubemq,
-    step,
-    tubemq,
-)
+from flights import DataMissing, instants, write_sorted
+from sources import SOURCES, DemoSource, Served
+from stage import REPOSITORY, DemoFailed, Folder, airflow_environment, console, say, step
 
 from devkit.airflow.api import AirflowApiError
 from devkit.airflow.stack import AirflowStack, running_airflow
 from tubemq_client.errors import TubeMQError
 
-DAG = "tubemq_time_windows"
-OFFSETS_ASSET = f"tubemq:tubemq_default/{TOPIC}/{GROUP}"
 WINDOWS = 5
 RUN_S = 240.0
 _TAIL = 40
@@ -50,18 +37,24 @@ class Demo:
     """The play, on parts that are up."""
 
     def __init__(
-        self, folder: Folder, masters: str, airflow: AirflowStack, at: list[datetime]
+        self,
+        folder: Folder,
+        source: DemoSource,
+        served: Served,
+        airflow: AirflowStack,
+        at: list[datetime],
     ) -> None:
         self.folder = folder
-        self.masters = masters
+        self.source, self.served = source, served
+        self.dag = source.dag
         self.airflow = airflow
         self.at = at
         self.produced = 0
 
     def play(self) -> None:
         """All acts. Raises `DemoFailed` or `AirflowApiError` for what goes wrong on the way."""
-        self.airflow.wait_for_dags([DAG])
-        self.airflow.api.pause(DAG, paused=False)
+        self.airflow.wait_for_dags([self.dag])
+        self.airflow.api.pause(self.dag, paused=False)
         step(f"1. The first interval, {_day(self.at[0])}")
         self._produce(0, 1)
         first = self._run(0)
@@ -78,31 +71,25 @@ class Demo:
 
     def windows(self) -> list[report.Window]:
         """What the end of the demo shows."""
-        events = self.airflow.api.asset_events(OFFSETS_ASSET)
+        events = self.airflow.api.asset_events(self.source.offsets_asset)
         return report.compared(self.folder.lake, self.folder.flights, self.at, events)
 
     def _produce(self, first: int, last: int) -> None:
         """Send the rows of intervals `first` to `last` (exclusive) and note their boundaries."""
-        said = tubemq(
-            self.masters,
-            *("produce", TOPIC, "--file", self.folder.flights),
-            *("--stream-field", STREAM_FIELD, "--time-field", TIME_FIELD),
-            *("--from", _day(self.at[first]), "--to", _day(self.at[last])),
-            *("--boundaries", self.folder.boundaries),
-        )
-        self.produced += said["records"]
+        start, end = self.at[first], self.at[last]
+        self.produced += self.source.produce(self.folder, self.served, start, end)
 
     def _run(self, number: int) -> str:
         """Trigger the Dag for an interval: wait for its receipts' offsets, then ingest."""
         start, end = (at.isoformat() for at in self.at[number : number + 2])
         run_id = self.airflow.api.trigger(
-            DAG,
+            self.dag,
             dag_run_id=f"demo__{_day(self.at[number])}",
             logical_date=start,
             data_interval_start=start,
             data_interval_end=end,
         )
-        say(f"run {run_id} of Dag {DAG}: ready, then ingest")
+        say(f"run {run_id} of Dag {self.dag}: ready, then ingest")
         self._await(run_id)
         return run_id
 
@@ -110,7 +97,7 @@ class Demo:
         say(f"task ingest of run {run_id} is cleared and runs again")
 
         def clear() -> None:
-            self.airflow.api.clear(DAG, run_id, "ingest")
+            self.airflow.api.clear(self.dag, run_id, "ingest")
             self._await(run_id)
 
         self._unchanged(clear)
@@ -118,7 +105,7 @@ class Demo:
     def _backfill(self, reprocess: str) -> None:
         """Create a backfill as a user would, and wait for its three runs."""
         command = (
-            *("backfill", "create", "--dag-id", DAG),
+            *("backfill", "create", "--dag-id", self.dag),
             *("--from-date", _day(self.at[2]), "--to-date", _day(self.at[WINDOWS - 1])),
             *("--max-active-runs", "2", "--reprocess-behavior", reprocess),
         )
@@ -127,12 +114,12 @@ class Demo:
         say("$ airflow " + " ".join(command))
         with console.status("waiting for three runs, two at a time"):
             self.airflow.cli(*command)
-            for run in self.airflow.api.runs(DAG):
+            for run in self.airflow.api.runs(self.dag):
                 if run["run_type"] == "backfill":
                     self._outcome(run["dag_run_id"])
 
     def _backfills_over(self) -> bool:
-        return all(found["completed_at"] for found in self.airflow.api.backfills(DAG))
+        return all(found["completed_at"] for found in self.airflow.api.backfills(self.dag))
 
     def _await(self, run_id: str) -> None:
         with console.status(f"waiting for {run_id}"):
@@ -140,8 +127,8 @@ class Demo:
 
     def _outcome(self, run_id: str) -> None:
         """Wait for a run's end and tell what its window was; raises with its logs if it failed."""
-        self.airflow.expect_success(DAG, run_id, timeout=RUN_S)
-        found = self.airflow.api.xcom(DAG, run_id, "ingest")
+        self.airflow.expect_success(self.dag, run_id, timeout=RUN_S)
+        found = self.airflow.api.xcom(self.dag, run_id, "ingest")
         what = "found written before" if found["replayed"] else "written"
         say(f"  {run_id}: {found['total']} records of window {found['window_id']}, {what}")
 
@@ -162,7 +149,7 @@ def main() -> int:
     try:
         with ExitStack() as stack:
             right = _demonstrate(options, folder, stack)
-            step("Stopping Airflow and TubeMQ")
+            step("Stopping Airflow and the brokers")
         say(f"kept for you: {folder.lake} (Parquet), {folder.task_logs} (task logs)")
     except KeyboardInterrupt:
         say("interrupted; everything is stopped")
@@ -180,23 +167,25 @@ def _demonstrate(options: argparse.Namespace, folder: Folder, stack: ExitStack) 
     folder.claim()
     step(f"Preparing: flights of {_day(at[0])} to {_day(at[-1])}, in order of time")
     say(f"  {write_sorted(folder.flights, at[0], at[-1])} rows in {folder.flights}")
-    step("Starting a TubeMQ: two brokers, two stores of two partitions on each")
-    topic = f"{TOPIC}:2:2"
-    cluster = stack.enter_context(served_tubemq(folder, ["--brokers", "2", "--topic", topic]))
-    say(f"  masters {cluster['masters']}, administration {cluster['master_web']}")
+    source = SOURCES[options.source]
+    step(f"Starting {source.shape}")
+    served = stack.enter_context(source.serve(folder))
+    say(f"  {source.places(served)}")
     step("Starting Airflow: database, API server, scheduler, Dag processor")
     airflow = stack.enter_context(
         running_airflow(
             REPOSITORY / "dags",
             root=folder.airflow,
-            connections={"tubemq_default": _connection(cluster)},
-            environment=airflow_environment(folder, options.every, options.engine),
+            connections={source.connection_id: source.connection(served)},
+            environment=airflow_environment(
+                folder, options.every, options.engine, source.variables
+            ),
             parallelism=2,
         )
     )
     say(f"  watch it at {airflow.home.url} (no login), logs in {folder.task_logs}")
     say(f"  Parquet appears in {folder.lake}")
-    demo = Demo(folder, cluster["masters"], airflow, at)
+    demo = Demo(folder, source, served, airflow, at)
     demo.play()
     step("The result")
     return _judge(demo, options)
@@ -217,17 +206,15 @@ def _judge(demo: Demo, options: argparse.Namespace) -> bool:
     return right
 
 
-def _connection(cluster: dict[str, Any]) -> dict[str, object]:
-    extra = {"admin_url": cluster["master_web"]}
-    return {"conn_type": "tubemq", "host": cluster["masters"], "extra": extra}
-
-
 def _day(at: datetime) -> str:
     return f"{at:%Y-%m-%d}"
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--source", choices=tuple(SOURCES), default="tubemq", help="where the flights come from"
+    )
     parser.add_argument(
         "--every", choices=("day", "week", "month"), default="week", help="length of a window"
     )

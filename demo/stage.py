@@ -1,4 +1,4 @@
-"""The parts the demo plays with: a TubeMQ process, an Airflow, and the commands a user would type.
+"""The parts the demo plays with: a server process, an Airflow, and the commands a user would type.
 
 Everything listens on loopback and lives in one work folder. Every process is started here, in a
 session of its own (so that Ctrl-C at the terminal reaches the demo alone, which then stops them in
@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from rich.console import Console
 
-__all__ = ["DemoFailed", "Folder", "airflow_environment", "say", "served_tubemq", "step", "tubemq"]
+__all__ = ["DemoFailed", "Folder", "airflow_environment", "said", "say", "serving", "step"]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TOPIC = "flights"
 GROUP = "lake_flights"
 
-_TUBEMQ = [sys.executable, "-m", "tubemq_client.cli"]
 _START_S = 60.0
 _STOP_S = 20.0
 
@@ -61,7 +58,7 @@ class Folder:
         self.lake = self.root / "lake" / TOPIC
         self.airflow = self.root / "airflow"
         self.task_logs = self.airflow / "logs"
-        self.tubemq_log = self.root / "tubemq.log"
+        self.server_log = self.root / "server.log"
         self._lock: IO[str] | None = None
 
     def claim(self) -> None:
@@ -72,7 +69,7 @@ class Folder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DemoFailed(f"another demo is running in {self.root}") from None
-        for path in (self.flights, self.boundaries, self.tubemq_log, self.root / "ready.json"):
+        for path in (self.flights, self.boundaries, self.server_log, self.root / "ready.json"):
             path.unlink(missing_ok=True)
         for directory in (self.lake.parent, self.airflow):
             shutil.rmtree(directory, ignore_errors=True)
@@ -80,55 +77,58 @@ class Folder:
         self.lake.parent.mkdir()
 
 
-def tubemq(masters: str, *arguments: object) -> Any:
-    """Run `tubemq …` like a user would, show the command, and give its JSON output."""
+def said(
+    name: str, command: Sequence[str], arguments: Sequence[object], environment: Mapping[str, str]
+) -> Any:
+    """Run a command like a user would, show it as `name`, and give its JSON output."""
     words = [str(word) for word in arguments]
-    say("$ tubemq " + " ".join(_short(word) for word in words))
+    say(f"$ {name} " + " ".join(_short(word) for word in words))
     done = subprocess.run(
-        [*_TUBEMQ, *words, "--json"],
-        env={**os.environ, "TUBEMQ_MASTERS": masters},
+        [*command, *words, "--json"],
+        env=dict(environment),
         stdout=subprocess.PIPE,
         text=True,
         check=False,
     )
     if done.returncode:
-        raise DemoFailed(f"tubemq {words[0]} ended with code {done.returncode}")
+        raise DemoFailed(f"{name} {words[0]} ended with code {done.returncode}")
     return json.loads(done.stdout)
 
 
 @contextmanager
-def served_tubemq(folder: Folder, options: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """`tubemq serve` as its own process; its addresses. It is stopped when the context ends."""
+def serving(folder: Folder, command: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """A server as its own process, and what it says in its ready file. It is stopped when the
+    context ends."""
     ready = folder.root / "ready.json"
-    say("$ tubemq serve " + " ".join(options))
-    with folder.tubemq_log.open("w") as log:
+    with folder.server_log.open("w") as log:
         process = subprocess.Popen(
-            [*_TUBEMQ, "serve", *options, "--ready-file", str(ready)],
+            [*command, "--ready-file", str(ready)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
         try:
-            _wait_for(ready, process, folder.tubemq_log)
+            _wait_for(ready, process, folder.server_log)
             yield json.loads(ready.read_text())
         finally:
             _stop(process)
 
 
-def airflow_environment(folder: Folder, every: str, engine: str) -> dict[str, str]:
-    """What the example Dags read (topic, places, schedule), and settings that suit a demo."""
+def airflow_environment(folder: Folder, every: str, engine: str, variables: str) -> dict[str, str]:
+    """What the example Dags read (topic, places, schedule) in variables that begin with
+    `variables`, and settings that suit a demo."""
     return {
         # Only the runs that the demo asks for, none for yesterday.
         "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
         # A JVM that lives for seconds should not spend them on optimising itself.
         "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "TUBEMQ_EXAMPLE_TOPIC": TOPIC,
-        "TUBEMQ_EXAMPLE_INTERVAL_GROUP": GROUP,
-        "TUBEMQ_EXAMPLE_INTERVAL_PATH": str(folder.lake),
-        "TUBEMQ_EXAMPLE_BOUNDARIES": str(folder.boundaries),
-        "TUBEMQ_EXAMPLE_SCHEDULE": {"day": "@daily", "week": "@weekly", "month": "@monthly"}[every],
-        "TUBEMQ_EXAMPLE_ENGINE": engine,
+        f"{variables}_TOPIC": TOPIC,
+        f"{variables}_INTERVAL_GROUP": GROUP,
+        f"{variables}_INTERVAL_PATH": str(folder.lake),
+        f"{variables}_BOUNDARIES": str(folder.boundaries),
+        f"{variables}_SCHEDULE": {"day": "@daily", "week": "@weekly", "month": "@monthly"}[every],
+        f"{variables}_ENGINE": engine,
     }
 
 
@@ -136,9 +136,9 @@ def _wait_for(ready: Path, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + _START_S
     while not ready.exists():
         if process.poll() is not None:
-            raise DemoFailed(f"tubemq serve ended with code {process.returncode}; see {log}")
+            raise DemoFailed(f"the server ended with code {process.returncode}; see {log}")
         if time.monotonic() > deadline:
-            raise DemoFailed(f"tubemq serve was not ready within {_START_S:.0f} s; see {log}")
+            raise DemoFailed(f"the server was not ready within {_START_S:.0f} s; see {log}")
         time.sleep(0.1)
 
 

@@ -7,12 +7,16 @@ metadata.
 
 from tubemq_provider.dagster.ingest import build_tubemq_asset
 from tubemq_provider.dagster.observe import build_coverage_check, build_tubemq_ends_asset
-from tubemq_provider.dagster.resource import TubeMQResource
+from tubemq_provider.dagster.resource import SourceResource, TubeMQResource
+from tubemq_provider.dagster.rocketmq import RocketMQResource, build_rocketmq_asset
 from tubemq_provider.dagster.upkeep import build_tubemq_upkeep_job
 
 __all__ = [
+    "RocketMQResource",
+    "SourceResource",
     "TubeMQResource",
     "build_coverage_check",
+    "build_rocketmq_asset",
     "build_tubemq_asset",
     "build_tubemq_ends_asset",
     "build_tubemq_upkeep_job",

@@ -18,19 +18,19 @@ import dagster as dg
 from tubemq_client import errors
 from tubemq_client.errors import ConfigError
 from tubemq_provider.dagster.judging import UNNAMED, asset_arguments, is_argument
-from tubemq_provider.dagster.resource import TubeMQResource
+from tubemq_provider.dagster.resource import SourceResource
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.job import IngestJob, Interval
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.offsets.file_claims import FileClaimStore
 from tubemq_provider.offsets.file_timeline import FileTimeline
 from tubemq_provider.sinks.factory import sink_for, sink_uri
-from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.canonical import sha256_hex
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.spaces import space_of
 
 __all__ = ["build_tubemq_asset"]
 
@@ -48,7 +48,7 @@ class _Ingest:
 
     def windows(
         self,
-        resource: TubeMQResource,
+        resource: SourceResource,
         context: dg.AssetExecutionContext,
         partitions: dg.TimeWindowPartitionsDefinition | None,
     ) -> dict[str | None, WindowResult]:
@@ -62,7 +62,7 @@ class _Ingest:
 
     def _window(
         self,
-        resource: TubeMQResource,
+        resource: SourceResource,
         context: dg.AssetExecutionContext,
         key: str,
         interval: Interval,
@@ -98,7 +98,7 @@ class _Ingest:
             context.log.warning(warning)
         return result
 
-    def _of_cluster(self, resource: TubeMQResource) -> IngestArguments:
+    def _of_cluster(self, resource: SourceResource) -> IngestArguments:
         """The arguments, for the resource's cluster. Raises `ConfigError` if the asset was made for
         another one: its progress must not end up under that one's name."""
         asked = self.arguments.cluster
@@ -111,7 +111,7 @@ class _Ingest:
         return self.arguments.model_copy(update={"cluster": resource.cluster})
 
     def _store(
-        self, resource: TubeMQResource, context: dg.AssetExecutionContext, task: str
+        self, resource: SourceResource, context: dg.AssetExecutionContext, task: str
     ) -> FileOffsetStore:
         directory = resource.directory(self.arguments.topic, self.arguments.group)
         if not self.claims:
@@ -188,12 +188,16 @@ def _asset(
     partitions = options.get("partitions_def")
 
     def ingested(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        resource: TubeMQResource = getattr(context.resources, resource_key)
+        resource: SourceResource = getattr(context.resources, resource_key)
         with _in_dagsters_terms(max_retries):
-            return _materialized(context, ingest.windows(resource, context, partitions))
+            found = ingest.windows(resource, context, partitions)
+            return _materialized(context, found, space_of(ingest.arguments.source).step)
 
     return dg.asset(  # type: ignore[no-any-return]
-        name=name, required_resource_keys={resource_key}, kinds={"tubemq"}, **options
+        name=name,
+        required_resource_keys={resource_key},
+        kinds={ingest.arguments.source},
+        **options,
     )(ingested)
 
 
@@ -216,7 +220,7 @@ def _in_dagsters_terms(max_retries: int) -> Iterator[None]:
 
 
 def _materialized(
-    context: dg.AssetExecutionContext, windows: Mapping[str | None, WindowResult]
+    context: dg.AssetExecutionContext, windows: Mapping[str | None, WindowResult], step: int
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """What each partition of a run is told of its own window, and a version that a rerun of the
     same partitions repeats: Dagster keeps one version for all events of a step."""
@@ -224,23 +228,23 @@ def _materialized(
     version = dg.DataVersion(hashes[0] if len(hashes) == 1 else sha256_hex(hashes))
     if len(windows) > 1:
         for key, result in windows.items():
-            context.add_asset_metadata(_metadata(result), partition_key=key)
+            context.add_asset_metadata(_metadata(result, step), partition_key=key)
         return dg.MaterializeResult(data_version=version)
     (result,) = windows.values()
     return dg.MaterializeResult(
-        metadata=_metadata(result), data_version=version if result.hash else None
+        metadata=_metadata(result, step), data_version=version if result.hash else None
     )
 
 
-def _metadata(result: WindowResult) -> dict[str, Any]:
-    """Numbers that Dagster plots, and the whole result."""
+def _metadata(result: WindowResult, step: int) -> dict[str, Any]:
+    """Numbers that Dagster plots, and the whole result. `step` is the length of an entry."""
     gaps = (end - start for lost in result.gaps.values() for start, end in lost)
     return {
         "dagster/partition_row_count": result.total,
         "records": result.total,
         "bytes": result.bytes,
         "corrupt": result.corrupt,
-        "gap_entries": sum(gaps) // SPACE.step,
+        "gap_entries": sum(gaps) // step,
         "replayed": result.replayed,
         "has_more": result.has_more,
         "windows": dg.MetadataValue.json([result.to_document()]),

@@ -35,7 +35,6 @@ _OURS: Final = {
     "offset_store": "progress is in the resource's offsets_dir; claims=True keeps claims there",
     "skip_if_empty": "there is nothing to skip",
     "emit_replayed": "each run is told of",
-    "source": "the resource says it",
 }
 """Arguments that Airflow's operators have, and what says the same here."""
 

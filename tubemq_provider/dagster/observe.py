@@ -8,7 +8,7 @@ from os import PathLike
 
 import dagster as dg
 
-from tubemq_provider.dagster.resource import TubeMQResource
+from tubemq_provider.dagster.resource import SourceResource
 from tubemq_provider.offsets.file_timeline import FileTimeline
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.canonical import rfc3339, sha256_hex
@@ -31,12 +31,13 @@ def build_tubemq_ends_asset(
 
     @dg.asset(name=name, required_resource_keys={resource_key}, kinds={"tubemq"})
     def sampled(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        resource: TubeMQResource = getattr(context.resources, resource_key)
+        resource: SourceResource = getattr(context.resources, resource_key)
         timeline = record_sample(
             topic,
             FileTimeline(resource.directory(topic, group)),
             lambda: resource.reachable_ends(topic, group, stable=False),
             lambda: datetime.now(UTC),
+            source=resource.source(topic, group).space.source,
         )
         newest = timeline.samples[-1]
         ends = dict(newest.ends)

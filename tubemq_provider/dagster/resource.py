@@ -6,8 +6,10 @@ Opens connections only inside its methods; Dagster builds it anew for every run.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -16,21 +18,45 @@ from tubemq_client import ClientSettings
 from tubemq_client.config import ClientConfig, from_file
 from tubemq_client.model import Partition
 from tubemq_client.sync import Metadata
+from tubemq_provider.sources.base import Source
 from tubemq_provider.sources.tubemq.source import TubeMQSource
 from tubemq_provider.windows.spaces import Ends
 
-__all__ = ["TubeMQResource"]
+__all__ = ["SourceResource", "TubeMQResource"]
 
 
-class TubeMQResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """A TubeMQ cluster, and the directory with the progress of its groups.
+class SourceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """A cluster of any kind, and the directory with the progress of its groups.
 
     `offsets_dir` must be on storage that all runs share and that outlives them. It is not the only
-    record: what is written is proven by the markers in the sink.
+    record: what is written is proven by the markers in the sink. A kind derives from it, with its
+    fields, and `source`.
     """
 
-    masters: str = Field(description="host:port[,host:port…] of the masters")
     offsets_dir: str = Field(description="absolute path of the directory with the progress")
+    cluster: str = Field(
+        description="alias of the cluster in window ids; never change it for a group"
+    )
+
+    @abstractmethod
+    def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> Source:
+        """A topic as windows of `group` are planned from it and read. Connects to nothing yet."""
+
+    def directory(self, topic: str, group: str) -> Path:
+        """Where the progress of a group on a topic is kept."""
+        names = (re.sub(r"[^\w.-]", "_", name) for name in (self.cluster, topic, group))
+        return Path(self.offsets_dir).joinpath(*names)
+
+    def reachable_ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Any, Ends]:
+        """Minimum and end offsets of the partitions whose brokers answer."""
+        with self.source(topic, group) as source:
+            return source.ends("stable" if stable else "latest")
+
+
+class TubeMQResource(SourceResource):
+    """A TubeMQ cluster, and the directory with the progress of its groups."""
+
+    masters: str = Field(description="host:port[,host:port…] of the masters")
     cluster: str = Field(
         "tubemq", description="alias of the cluster in window ids; never change it for a group"
     )
@@ -59,20 +85,10 @@ class TubeMQResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             self.settings(), identity=self.cluster, topic=topic, group=group, filters=filters
         )
 
-    def directory(self, topic: str, group: str) -> Path:
-        """Where the progress of a group on a topic is kept."""
-        names = (re.sub(r"[^\w.-]", "_", name) for name in (self.cluster, topic, group))
-        return Path(self.offsets_dir).joinpath(*names)
-
     def ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Partition, Ends]:
         """Minimum and end offsets: one look-up per store. See `Metadata.ends`."""
         with Metadata(self.settings()) as metadata:
             return metadata.ends(topic, group, stable=stable)
-
-    def reachable_ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Partition, Ends]:
-        """`ends` of the partitions whose brokers answer. See `Metadata.reachable_ends`."""
-        with Metadata(self.settings()) as metadata:
-            return metadata.reachable_ends(topic, group, stable=stable)
 
     def partitions(self, topic: str, group: str) -> list[Partition]:
         """The partitions of `topic` now."""

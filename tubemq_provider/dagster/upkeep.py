@@ -12,7 +12,7 @@ import dagster as dg
 from pydantic import Field
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.dagster.resource import TubeMQResource
+from tubemq_provider.dagster.resource import SourceResource
 from tubemq_provider.ingest.upkeep import (
     book_of,
     broker_names,
@@ -23,7 +23,6 @@ from tubemq_provider.ingest.upkeep import (
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.offsets.file_claims import FileClaimStore
 from tubemq_provider.sinks.factory import sink_for
-from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.protocols import Sink
@@ -39,6 +38,9 @@ class _Change(dg.Config):
 
     retire: list[int] = Field(
         default_factory=list, description="brokers that will not come back: windows do not wait"
+    )
+    retire_names: list[str] = Field(
+        default_factory=list, description="the same where brokers have names, as in RocketMQ"
     )
     unfix: str | None = Field(
         None, description="instant of a boundary that no published window touches: it is forgotten"
@@ -66,21 +68,27 @@ def build_tubemq_upkeep_job(
     """A job that changes what is kept of `group`; `topic`, `group`, `sink`, `filters` and `claims`
     are those of its asset, `sink_options` go to `sink_for`.
 
-    Configure one of ``retire`` (ids of brokers), ``unfix`` (an instant, RFC 3339) and ``epoch`` (a
-    name, with ``begin`` and ``seen``) of its op ``change``. Raises what the commands of Airflow
-    raise.
+    Configure one of ``retire`` (ids of brokers; ``retire_names`` where brokers have names),
+    ``unfix`` (an instant, RFC 3339) and ``epoch`` (a name, with ``begin`` and ``seen``) of its op
+    ``change``. Raises what the commands of Airflow raise.
     """
     place = sink_for(sink, **sink_options)
 
     @dg.op(required_resource_keys={resource_key}, name="change")
     def change(context: dg.OpExecutionContext, config: _Change) -> None:
-        resource: TubeMQResource = getattr(context.resources, resource_key)
+        resource: SourceResource = getattr(context.resources, resource_key)
         directory = resource.directory(topic, group)
         store = FileOffsetStore(directory, task=_TASK)
         if claims:
             store = FileClaimStore(directory, task=_TASK, over=lambda _: False)
         scope = WindowScope(
-            resource.cluster, topic, group, place.identity, tuple(filters), stored_epoch(store)
+            resource.cluster,
+            topic,
+            group,
+            place.identity,
+            tuple(filters),
+            stored_epoch(store),
+            resource.source(topic, group).space.source,
         )
         context.log.info(_changed(config, store, scope, place))
 
@@ -93,7 +101,8 @@ def build_tubemq_upkeep_job(
 
 def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: Sink) -> str:
     """Do it, and say what was and what is."""
-    if sum(map(bool, (config.retire, config.unfix, config.epoch))) != 1:
+    gone: tuple[int | str, ...] = (*config.retire, *config.retire_names)
+    if sum(map(bool, (gone, config.unfix, config.epoch))) != 1:
         raise ConfigError("say one of retire, unfix and epoch", subject="upkeep")
     if config.epoch:
         before = store.load_cursor()
@@ -106,7 +115,7 @@ def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: 
             known,
             before=before,
             by="dagster",
-            source=SPACE.source,
+            source=scope.source,
             seen=config.seen,
         )
         store.store_cursor(after)
@@ -119,6 +128,6 @@ def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: 
         book.take_back(instant)
         return f"the boundary at {config.unfix} was {offsets}, and is not fixed any more"
     retired = broker_names(book.retired)
-    for broker in config.retire:
+    for broker in gone:
         book.retire(broker)
-    return f"retired were {retired}, are {broker_names([*retired, *config.retire])}"
+    return f"retired were {retired}, are {broker_names([*retired, *gone])}"

@@ -7,18 +7,16 @@ blocks the loop, and nothing secret is logged or shown by `repr`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from airflow.sdk import BaseHook
 
 from tubemq_client import errors
 from tubemq_client.aio import Metadata, Session
 from tubemq_provider.hooks.connection import ConnectionConfig
+from tubemq_provider.hooks.sharing import Connected
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.lag import Lag, lag_between
 
@@ -64,7 +62,10 @@ class TubeMQAsyncHook:
 
     def connected(self) -> AbstractAsyncContextManager[Metadata]:
         """A client for look-ups over connections that all hooks of this loop share per cluster."""
-        return _Connected(self)
+        return Connected(self._settings, Session, Metadata)
+
+    async def _settings(self) -> ClientSettings:
+        return (await self.config()).settings()
 
     async def topic(self, topic: str, group: str | None = None) -> TopicMetadata:
         """Brokers and partitions of `topic`. Raises `errors.UnknownTopic` and network errors."""
@@ -98,53 +99,3 @@ class TubeMQAsyncHook:
     ) -> Lag:
         """Index entries between `positions` and the ends: an upper bound on records."""
         return lag_between(await self.ends(topic, group, stable=stable), positions, SPACE)
-
-
-@dataclass(slots=True)
-class _Shared:
-    settings: ClientSettings
-    session: Session
-    users: int = 0
-
-
-_open: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Shared]] = WeakKeyDictionary()
-"""The sessions of each loop, opened by their first user and closed by their last."""
-
-
-class _Connected:
-    """A client on the session that this loop has for the cluster.
-
-    A class and no `asynccontextmanager`: those cannot be left by closing an asynchronous generator
-    that is inside one, which is how triggers end (Python gives such a generator no exception back).
-    """
-
-    def __init__(self, hook: TubeMQAsyncHook) -> None:
-        self._hook = hook
-        self._shared: _Shared | None = None
-        self._client: Metadata | None = None
-
-    async def __aenter__(self) -> Metadata:
-        settings = (await self._hook.config()).settings()
-        sessions = _open.setdefault(asyncio.get_running_loop(), [])
-        shared = next((s for s in sessions if s.settings == settings), None)
-        if shared is None:
-            shared = _Shared(settings, Session(settings))
-            sessions.append(shared)
-        shared.users += 1
-        self._shared = shared
-        self._client = Metadata(shared.session)
-        return self._client
-
-    async def __aexit__(self, *_: object) -> None:
-        shared, client = self._shared, self._client
-        self._shared = self._client = None
-        if shared is None or client is None:
-            return
-        shared.users -= 1
-        if not shared.users:
-            _open[asyncio.get_running_loop()].remove(shared)
-        try:
-            await client.close()
-        finally:
-            if not shared.users:
-                await shared.session.close()

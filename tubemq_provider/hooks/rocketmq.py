@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 from pydantic import Field
 
-from rocketmq_client import errors
+from rocketmq_client import aio, errors
 from rocketmq_client.config import ClientConfig
 from rocketmq_client.sync import Admin, Metadata, Producer, RangeReader
 from tubemq_client.config import validated
 from tubemq_provider.hooks.connection import extra_options, host_list, misplaced
+from tubemq_provider.hooks.sharing import Connected
 from tubemq_provider.sources.rocketmq.reading import reader_group
 from tubemq_provider.sources.rocketmq.source import RocketMQSource
 from tubemq_provider.sources.rocketmq.space import SPACE
@@ -24,6 +25,7 @@ from tubemq_provider.windows.lag import Lag, lag_between
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from datetime import datetime
 
     from airflow.sdk import Connection
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
         SendReceipt,
     )
 
-__all__ = ["RocketMQConnection", "RocketMQHook"]
+__all__ = ["RocketMQAsyncHook", "RocketMQConnection", "RocketMQHook"]
 
 
 class RocketMQConnection(ClientConfig):
@@ -75,6 +77,36 @@ class RocketMQConnection(ClientConfig):
             return validated(cls, options)
         except errors.ConfigError as exc:
             raise errors.ConfigError(exc.problems, subject=subject) from None
+
+
+class RocketMQAsyncHook:
+    """Reads the connection `rocketmq_conn_id` and asks its cluster on asyncio, for triggers.
+
+    Use one hook in one event loop; it reads the Airflow connection once.
+
+    :param rocketmq_conn_id: id of a connection of type ``rocketmq``.
+    """
+
+    def __init__(self, rocketmq_conn_id: str = "rocketmq_default") -> None:
+        self.rocketmq_conn_id = rocketmq_conn_id
+        self._config: RocketMQConnection | None = None
+
+    def __repr__(self) -> str:
+        return f"RocketMQAsyncHook({self.rocketmq_conn_id!r})"
+
+    async def config(self) -> RocketMQConnection:
+        """The validated connection. Raises `errors.ConfigError` that lists every problem."""
+        if self._config is None:
+            connection = await BaseHook.aget_connection(self.rocketmq_conn_id)
+            self._config = RocketMQConnection.from_connection(connection)
+        return self._config
+
+    def connected(self) -> AbstractAsyncContextManager[aio.Metadata]:
+        """A client for look-ups over connections that all hooks of this loop share per cluster."""
+        return Connected(self._settings, aio.Session, aio.Metadata)
+
+    async def _settings(self) -> ClientSettings:
+        return (await self.config()).settings()
 
 
 class RocketMQHook(BaseHook):

@@ -31,11 +31,15 @@ def make_resolver(
     """The resolver that `arguments` name. Raises `errors.ConfigError` for boundaries that cannot be
     read, and for a way that the source does not have."""
     if arguments.by == "boundaries":
-        return Boundaries.load(arguments.boundaries or {}, arguments.topic)
+        return Boundaries.load(arguments.boundaries or {}, arguments.topic, source=arguments.source)
     if arguments.by == "timeline":
         late = arguments.late_allowance or timedelta(0)
         return TimelineResolver(
-            arguments.topic, timeline, lambda: sorted(source.partitions()), late
+            arguments.topic,
+            timeline,
+            lambda: sorted(source.partitions()),
+            late,
+            source=arguments.source,
         )
     given = {name: getattr(arguments, name) for name in _OF_SOURCE}
     return source.resolver(

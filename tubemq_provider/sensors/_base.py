@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.triggers.base import BaseTrigger
 
-    from tubemq_client.model import Partition
     from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["End", "TubeMQSensor", "ends_document"]
@@ -42,6 +41,8 @@ class TubeMQSensor(BaseSensorOperator):
     look of a try, however often it is deferred. A topic that does not exist is waited for, with a
     warning each time, unless `wait_for_topic` is False.
     """
+
+    look_further = "airflow tubemq check --conn-id"
 
     def __init__(
         self,
@@ -111,8 +112,9 @@ class TubeMQSensor(BaseSensorOperator):
                 return self._look_or_wait(context)
         except errors.TubeMQError as exc:
             self.log.warning(
-                "not yet: %s\nlook further with: airflow tubemq check --conn-id %s",
+                "not yet: %s\nlook further with: %s %s",
                 exc,
+                self.look_further,
                 self.tubemq_conn_id,
             )
             return PokeReturnValue(is_done=False)
@@ -131,6 +133,6 @@ class TubeMQSensor(BaseSensorOperator):
             return PokeReturnValue(is_done=False)
 
 
-def ends_document(ends: Mapping[Partition, Ends]) -> dict[str, int]:
+def ends_document(ends: Mapping[Any, Ends]) -> dict[str, int]:
     """Ends by partition key, as XCom carries them."""
     return {partition.key: found.max_offset for partition, found in sorted(ends.items())}

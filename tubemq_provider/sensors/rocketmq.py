@@ -1,22 +1,29 @@
 """`RocketMQPartitionReadySensor` and `RocketMQLagSensor`: what the other kind of source has, for
 RocketMQ's queues.
 
-They look through `sources.base.Source` on the base of all sensors, read nothing and move no
-position. They poke; there is no trigger for them.
+They look through the hook on the base of all sensors, read nothing and move no position. Deferred,
+they wait in the triggerer with `RocketMQOffsetTrigger`.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 from airflow.sdk import PokeReturnValue
+from pydantic import BeforeValidator, Field
 
-from tubemq_client.errors import ConfigError
-from tubemq_provider.arguments import is_template
+from tubemq_provider.arguments import (
+    GivenOffsets,
+    TaskArguments,
+    check_literals,
+    of_topic,
+    parse,
+)
 from tubemq_provider.hooks.rocketmq import RocketMQHook
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
 from tubemq_provider.sources.rocketmq.space import SPACE
+from tubemq_provider.triggers.rocketmq import RocketMQOffsetTrigger
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.lag import lag_between
 
@@ -25,99 +32,145 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from rocketmq_client.model import Queue, QueueEnds
+
 __all__ = ["RocketMQLagSensor", "RocketMQPartitionReadySensor"]
 
 
+def _instant(until: datetime | str | None) -> datetime | None:
+    """An instant as given, or as a template says. The machine's own zone must not decide which
+    records are waited for."""
+    found = datetime.fromisoformat(until) if isinstance(until, str) else until
+    if found is not None and found.utcoffset() is None:
+        text = found.isoformat()
+        raise ValueError(f"{text} has no time zone; write {text}Z for UTC")
+    return found
+
+
+class ReadyArguments(TaskArguments):
+    """Arguments of `RocketMQPartitionReadySensor`."""
+
+    topic: str = Field(min_length=1)
+    until_offsets: GivenOffsets | None = None
+    until: Annotated[datetime | None, BeforeValidator(_instant)] = None
+    end: End = "stable"
+
+    def between(self, unknown: frozenset[str]) -> list[str]:
+        """Offsets are judged with their topic."""
+        if unknown & {"topic", "until_offsets"}:
+            return []
+        try:
+            self.offsets()
+        except ValueError as exc:
+            return [str(exc)]
+        return []
+
+    def offsets(self) -> dict[str, int]:
+        """Offsets to wait for, by queue key."""
+        if self.until_offsets is None:
+            return {}
+        found = of_topic(self.until_offsets, self.topic, "until_offsets", source=SPACE.source)
+        return {key: int(offset) for key, offset in found.items()}
+
+
+class LagArguments(TaskArguments):
+    """Arguments of `RocketMQLagSensor`."""
+
+    topic: str = Field(min_length=1)
+    group: str = Field(min_length=1)
+    min_records: int = Field(1, ge=1)
+    end: End = "stable"
+
+
 class _RocketMQSensor(TubeMQSensor):
-    """The connection, and no trigger."""
+    """The connection, and the arguments as they were given."""
 
-    def __init__(
-        self, *, topic: str, group: str | None, rocketmq_conn_id: str, end: End, **kwargs: Any
-    ) -> None:
-        if kwargs.get("deferrable"):
-            raise ConfigError("deferrable: sensors of RocketMQ poke", subject="arguments")
-        super().__init__(
-            tubemq_conn_id=rocketmq_conn_id, end=end, **{**kwargs, "deferrable": False}
-        )
+    model: type[TaskArguments]
+    look_further = "airflow connections test"
+
+    def __init__(self, *, topic: str, rocketmq_conn_id: str, end: End, **kwargs: Any) -> None:
+        super().__init__(tubemq_conn_id=rocketmq_conn_id, end=end, **kwargs)
         self.rocketmq_conn_id = rocketmq_conn_id
-        self.topic, self.group = topic, group
+        self.topic = topic
 
-    def trigger(self) -> NoReturn:
-        """There is none."""
-        raise NotImplementedError
+    def _given(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.model.model_fields}
 
-    def _ends(self) -> Mapping[Any, Any]:
+    def _ends(self) -> Mapping[Queue, QueueEnds]:
         hook = RocketMQHook(self.rocketmq_conn_id)
         return hook.ends(self.topic, stable=self.end == "stable")
+
+    def _trigger(self, **wanted: Any) -> RocketMQOffsetTrigger:
+        return RocketMQOffsetTrigger(
+            topic=self.topic,
+            stable=self.end == "stable",
+            poll_interval=self.poke_interval,
+            rocketmq_conn_id=self.rocketmq_conn_id,
+            **wanted,
+        )
 
 
 class RocketMQPartitionReadySensor(_RocketMQSensor):
     """Succeed when every named queue can be read and reaches its offset, or an instant is over.
 
     :param topic: topic to look at.
-    :param until_offsets: ``{"broker-a:0": 2800}``: the queue's end must be at or beyond it.
+    :param until_offsets: ``{"broker-a:0": 2800}`` or ``{"<topic>": {"broker-a:0": 2800}}``, also as
+        JSON: the queue's end must be at or beyond it.
     :param until: an instant, RFC 3339 or datetime: succeed when nothing stored before it can come
         any more, by every broker's own clock. What a window of time with ``store_time`` waits for.
     :param end: ``stable`` (on the brokers' disks) or ``latest``.
     :param rocketmq_conn_id: the connection.
+    :param deferrable: wait in the triggerer, without a worker slot. Default: Airflow's
+        ``[operators] default_deferrable``.
+    :param wait_for_topic: False fails the task if the topic does not exist, instead of waiting.
 
     XCom: ``{"topic", "end", "ends": {"broker-a:0": 2800}}``.
     """
 
     template_fields: Sequence[str] = ("topic", "until_offsets", "until")
+    model = ReadyArguments
 
     def __init__(
         self,
         *,
         topic: str,
-        until_offsets: Mapping[str, int] | None = None,
+        until_offsets: Mapping[str, Any] | str | None = None,
         until: datetime | str | None = None,
         end: End = "stable",
         rocketmq_conn_id: str = RocketMQHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            topic=topic, group=None, rocketmq_conn_id=rocketmq_conn_id, end=end, **kwargs
-        )
+        super().__init__(topic=topic, rocketmq_conn_id=rocketmq_conn_id, end=end, **kwargs)
         self.until_offsets = until_offsets
         self.until = until
-        wrong = [
-            f"until_offsets: {key!r} is not {SPACE.key_form}"
-            for key in until_offsets or {}
-            if not SPACE.is_key(key)
-        ]
-        if until is not None and not is_template(until):
-            try:
-                _instant(until)
-            except ConfigError as error:
-                wrong += error.problems
-        if wrong:
-            raise ConfigError(wrong, subject="arguments")
+        check_literals(ReadyArguments, self._given(), static={})
 
     def look(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - no state is needed here
         """One look at the queues and their ends."""
-        if self.until is not None:
+        arguments = parse(ReadyArguments, self._given())
+        if arguments.until is not None:
             try:
-                RocketMQHook(self.rocketmq_conn_id).offset_at(self.topic, _instant(self.until))
+                RocketMQHook(self.rocketmq_conn_id).offset_at(self.topic, arguments.until)
             except WindowNotReady as error:
                 self.log.info("not yet: %s", error)
                 return PokeReturnValue(is_done=False)
-        ends = {queue.key: found for queue, found in self._ends().items()}
-        wanted = self.until_offsets or {}
-        reached = {key: found.max_offset for key, found in ends.items()}
+        ends = self._ends()
+        reached = ends_document(ends)
         short = [
             f"{key} ends at {reached.get(key, 'nothing')}, {offset} is wanted"
-            for key, offset in wanted.items()
+            for key, offset in arguments.offsets().items()
             if reached.get(key, -1) < offset
         ]
         if short:
             self.log.info("not yet: %s", "; ".join(short))
-        report = {"topic": self.topic, "end": self.end, "ends": ends_document(self._by_queue(ends))}
+        report = {"topic": self.topic, "end": self.end, "ends": reached}
         return PokeReturnValue(is_done=bool(ends) and not short, xcom_value=report)
 
-    @staticmethod
-    def _by_queue(ends: Mapping[str, Any]) -> dict[Any, Any]:
-        return {found.queue: found for found in ends.values()}
+    def trigger(self) -> RocketMQOffsetTrigger:
+        """Fires when the instant is over and the ends reach the offsets."""
+        arguments = parse(ReadyArguments, self._given())
+        instant = None if arguments.until is None else arguments.until.isoformat()
+        return self._trigger(until=arguments.offsets(), instant=instant)
 
 
 class RocketMQLagSensor(_RocketMQSensor):
@@ -129,46 +182,40 @@ class RocketMQLagSensor(_RocketMQSensor):
     :param min_records: how many records there must be.
     :param end: ``stable`` (on the brokers' disks) or ``latest``.
     :param rocketmq_conn_id: the connection.
+    :param deferrable: wait in the triggerer, without a worker slot. Default: Airflow's
+        ``[operators] default_deferrable``.
+    :param wait_for_topic: False fails the task if the topic does not exist, instead of waiting.
 
     XCom: ``{"topic", "group", "end", "lag"}``.
     """
 
     template_fields: Sequence[str] = ("topic", "group", "min_records")
-    group: str
+    model = LagArguments
 
     def __init__(
         self,
         *,
         topic: str,
         group: str,
-        min_records: int = 1,
+        min_records: int | str = 1,
         end: End = "stable",
         rocketmq_conn_id: str = RocketMQHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            topic=topic, group=group, rocketmq_conn_id=rocketmq_conn_id, end=end, **kwargs
-        )
+        super().__init__(topic=topic, rocketmq_conn_id=rocketmq_conn_id, end=end, **kwargs)
+        self.group = group
         self.min_records = min_records
+        check_literals(LagArguments, self._given(), static={})
 
     def look(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - no state is needed here
         """One look at the ends and the group's offsets."""
+        arguments = parse(LagArguments, self._given())
         hook = RocketMQHook(self.rocketmq_conn_id)
         lag = lag_between(self._ends(), hook.group_offsets(self.topic, self.group), SPACE).total
         report = {"topic": self.topic, "group": self.group, "end": self.end, "lag": lag}
-        return PokeReturnValue(is_done=lag >= int(self.min_records), xcom_value=report)
+        return PokeReturnValue(is_done=lag >= arguments.min_records, xcom_value=report)
 
-
-def _instant(until: datetime | str) -> datetime:
-    """An instant as given, or as a template says. Raises `ConfigError` without an offset of time:
-    the machine's own zone must not decide which records are waited for."""
-    try:
-        found = datetime.fromisoformat(until) if isinstance(until, str) else until
-    except ValueError as error:
-        raise ConfigError(f"until: {error}", subject="arguments") from None
-    if found.utcoffset() is None:
-        raise ConfigError(
-            f"until: {found.isoformat()} has no time zone; write {found.isoformat()}Z for UTC",
-            subject="arguments",
-        )
-    return found
+    def trigger(self) -> RocketMQOffsetTrigger:
+        """Fires when ends are so far ahead of the group's offsets."""
+        arguments = parse(LagArguments, self._given())
+        return self._trigger(group=arguments.group, min_lag=arguments.min_records)

@@ -6,17 +6,14 @@ position of that moment, and defers again if it was too early.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
-
-from tubemq_client import errors
 from tubemq_client.model import Partition
 from tubemq_provider.hooks.aio import TubeMQAsyncHook
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.triggers._watch import Backoff, jittered
+from tubemq_provider.triggers._wait import WaitingTrigger
 from tubemq_provider.windows.lag import lag_between
 
 if TYPE_CHECKING:
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["TubeMQOffsetTrigger"]
 
 
-class TubeMQOffsetTrigger(BaseTrigger):
+class TubeMQOffsetTrigger(WaitingTrigger):
     """Fire once when the ends of a topic are where a sensor wants them.
 
     :param topic: topic to look at.
@@ -58,20 +55,19 @@ class TubeMQOffsetTrigger(BaseTrigger):
         poll_interval: float = 30.0,
         tubemq_conn_id: str = "tubemq_default",
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.topic = topic
+        super().__init__(topic=topic, poll_interval=poll_interval)
         self.group = group
         self.until = dict(until or {})
         self.partitions = list(partitions or ())
         self.min_lag = min_lag
         self.positions = dict(positions or {})
         self.stable = stable
-        self.poll_interval = poll_interval
         self.tubemq_conn_id = tubemq_conn_id
+        self._hook = TubeMQAsyncHook(tubemq_conn_id)
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class and its arguments."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", {
+    def arguments(self) -> dict[str, Any]:
+        """As given."""
+        return {
             "topic": self.topic,
             "group": self.group,
             "until": self.until,
@@ -83,34 +79,12 @@ class TubeMQOffsetTrigger(BaseTrigger):
             "tubemq_conn_id": self.tubemq_conn_id,
         }
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until there is something to say."""
-        backoff = Backoff()
-        hook = TubeMQAsyncHook(self.tubemq_conn_id)
-        while True:
-            pause = jittered(self.poll_interval)
-            verdict: dict[str, str] | None = None
-            try:
-                async with hook.connected() as client:
-                    if await self._is_ready(client):
-                        verdict = {"status": "ready"}
-                if backoff.worked():
-                    self.log.info("topic %s: reachable again", self.topic)
-            except errors.UnknownTopic as exc:
-                self.log.warning("not yet: %s", exc)
-            except errors.TubeMQError as exc:
-                if exc.fatal:
-                    verdict = {"status": "error", "message": f"{type(exc).__name__}: {exc}"}
-                else:
-                    pause = min(pause, backoff.failed())
-                    if backoff.failures == 1:
-                        self.log.warning("not yet: %s", exc)
-            if verdict is not None:
-                yield TriggerEvent(verdict)  # type: ignore[no-untyped-call]
-                return
-            await asyncio.sleep(pause)
+    def connected(self) -> AbstractAsyncContextManager[Metadata]:
+        """A client on the connection that this loop shares."""
+        return self._hook.connected()
 
-    async def _is_ready(self, client: Metadata) -> bool:
+    async def is_ready(self, client: Metadata) -> bool:
+        """One look at partitions and ends."""
         if self.min_lag:
             # A broker that is away delays its own partitions only.
             found = await client.reachable_ends(self.topic, self.group, stable=self.stable)

@@ -1,4 +1,4 @@
-"""One window of RocketMQ into Parquet, in this process or in one that kills itself."""
+"""One window of RocketMQ into a sink, in this process or in one that kills itself."""
 
 from __future__ import annotations
 
@@ -11,18 +11,38 @@ from rocketmq_client.model import Address
 from tests.provider.windows.kill_child import Killer, Point
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.file import FileOffsetStore
-from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sources.base import Source
 from tubemq_provider.sources.registry import open_source
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.resolve import TimePlanner
 from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.run._base import Planner
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 
 GROUP = "lake"
+
+
+def sink_of(kind: str, root: str) -> Sink:
+    """The lake below `root`: a directory, or a table in a file of its own."""
+    place = f"{root}/{kind}"
+    if kind == "iceberg":
+        Path(place).mkdir(exist_ok=True)
+        catalog = {
+            "type": "sql",
+            "uri": f"sqlite:///{place}/catalog.db",
+            "warehouse": f"file://{place}",
+        }
+        return sink_for("iceberg:lake/sales.orders", catalog_properties=catalog)
+    specs = {
+        "parquet": f"{root}/lake",
+        "delta": f"delta:{place}",
+        "jdbc": f"sqlite:///{place}.db?table=orders",
+    }
+    return sink_for(specs[kind], staging_root=None if kind == "parquet" else f"{root}/staging")
 
 
 def run_window(
@@ -36,10 +56,11 @@ def run_window(
     tags: tuple[str, ...] = (),
     max_entries: int | None = None,
     between: tuple[datetime, datetime] | None = None,
+    kind: str = "parquet",
 ) -> WindowResult:
     """Run one window: to the stable end of the topic, or `between` two instants."""
     chosen = Policies.of(**(policies or {}))
-    sink = ParquetSink(Path(root) / "lake")
+    sink = sink_of(kind, root)
     scope = WindowScope("test", topic, GROUP, sink.identity, tags, source="rocketmq")
     with open_source(
         "rocketmq",

@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rocketmq_client.embedded import EmbeddedRocketMQ
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import IngestCounts
+from tubemq_provider.windows.time.boundaries import Boundaries
 
 DEMO = Path(__file__).parents[3] / "demo"
 DAY = timedelta(days=1)
@@ -127,6 +129,23 @@ def test_intervals_begin_where_schedules_do(flights: ModuleType) -> None:
     assert [at.day for at in flights.instants("day", 3)] == [1, 2, 3]
     assert [at.strftime("%a %d") for at in flights.instants("week", 2)] == ["Sun 06", "Sun 13"]
     assert [at.month for at in flights.instants("month", 6)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_rows_for_rocketmq_are_sent_with_the_boundaries_of_every_day(tmp_path: Path) -> None:
+    sources, stage = importlib.import_module("sources"), importlib.import_module("stage")
+    folder = stage.Folder(tmp_path / "work")
+    folder.claim()
+    with folder.flights.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["carrier", "time_hour"])
+        rows.writerows(["UA", (AT[0] + n * DAY / 6).isoformat()] for n in range(12))
+    with EmbeddedRocketMQ(topics={"flights": 2}, brokers=2) as server:
+        host, port = server.name_server
+        served = {"name_servers": f"{host}:{port}"}
+        assert sources.SOURCES["rocketmq"].produce(folder, served, AT[0], AT[2]) == 12
+
+    noted = Boundaries.load(folder.boundaries, "flights", source="rocketmq")
+    assert [sum(noted.offsets_at(at).values()) for at in AT] == [0, 6, 12]
 
 
 def test_a_folder_serves_one_demo_at_a_time_and_starts_empty(tmp_path: Path) -> None:

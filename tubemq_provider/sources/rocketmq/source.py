@@ -28,7 +28,7 @@ from tubemq_provider.windows.planning.instants import TimeResolver
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.probing import ReadRange
 
-__all__ = ["CONFIG", "RocketMQSource", "StoreTime", "open_source"]
+__all__ = ["CONFIG", "RocketMQSource", "StoreTime", "milliseconds_of", "open_source"]
 
 CONFIG: Final = ClientConfig
 """What a user may say of a cluster: the client's own options."""
@@ -140,14 +140,12 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
         return Metadata(self._settings, group=reader_group(self._group))
 
     def _offsets_at(self, instant: datetime, grace: timedelta) -> Mapping[str, int]:
-        # Rounded up: a record of an earlier millisecond is before the instant.
-        milliseconds = -((_EPOCH - instant) // timedelta(milliseconds=1))
         try:
             with self._asking() as client:
                 client.topic(self._topic)
                 found = client.offset_at(
                     self._topic,
-                    milliseconds,
+                    milliseconds_of(instant),
                     grace_ms=round(grace.total_seconds() * 1000),
                 )
         except errors.TimeNotFinal as error:
@@ -156,6 +154,12 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
                 f"{error}"
             ) from error
         return {queue.key: offset for queue, offset in found.items()}
+
+
+def milliseconds_of(instant: datetime) -> int:
+    """An instant as brokers count, since the epoch; rounded up, for a record of an earlier
+    millisecond is before it."""
+    return -((_EPOCH - instant) // timedelta(milliseconds=1))
 
 
 @dataclass(frozen=True)

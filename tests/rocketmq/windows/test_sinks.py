@@ -1,0 +1,108 @@
+"""Every kind of sink takes RocketMQ's windows as TubeMQ's: once, killed or not, tried again."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rocketmq_client import Producer
+from rocketmq_client.embedded import EmbeddedRocketMQ
+from tests.provider.windows.test_kill_points import CHILD_TIMEOUT, CONTEXT
+from tests.rocketmq.windows.child import run_window, sink_of
+from tubemq_provider.sinks.read import published_windows
+
+pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
+pytestmark = pytest.mark.timeout(90)
+
+Rows = set[tuple[str, int, bytes]]
+
+
+def of_delta(root: Path) -> list[dict[str, object]]:
+    from deltalake import DeltaTable
+
+    found: list[dict[str, object]] = DeltaTable(f"{root}/delta").to_pyarrow_table().to_pylist()
+    return found
+
+
+def of_iceberg(root: Path) -> list[dict[str, object]]:
+    from pyiceberg.catalog import load_catalog
+
+    uri = f"sqlite:///{root}/iceberg/catalog.db"
+    table = load_catalog("lake", type="sql", uri=uri).load_table("sales.orders")
+    found: list[dict[str, object]] = table.scan().to_arrow().to_pylist()
+    return found
+
+
+def of_jdbc(root: Path) -> list[dict[str, object]]:
+    with sqlite3.connect(f"{root}/jdbc.db") as connection:
+        rows = connection.execute('select "partition", "offset", "value" from orders').fetchall()
+    return [dict(zip(("partition", "offset", "value"), row, strict=True)) for row in rows]
+
+
+READERS: dict[str, Callable[[Path], list[dict[str, object]]]] = {
+    "delta": of_delta,
+    "iceberg": of_iceberg,
+    "jdbc": of_jdbc,
+}
+
+
+@pytest.fixture
+def mq() -> Iterator[EmbeddedRocketMQ]:
+    with EmbeddedRocketMQ(topics={"orders": 1}, brokers=2) as server:
+        yield server
+
+
+def produce(mq: EmbeddedRocketMQ, first: int, last: int) -> Rows:
+    with Producer(mq.settings) as producer:
+        bodies = [b"%d" % number for number in range(first, last)]
+        sent = [(producer.send("orders", body, tags="t"), body) for body in bodies]
+    return {(receipt.queue.key, receipt.offset, body) for receipt, body in sent}
+
+
+def rows(root: Path, kind: str) -> Rows:
+    """What a reader of the sink's kind finds; nothing twice."""
+    found = [(str(r["partition"]), int(str(r["offset"])), r["value"]) for r in READERS[kind](root)]
+    assert len(found) == len(set(found)), "a record came twice"
+    return set(found)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("point", ["begin", "end"])
+def test_a_window_killed_beside_its_publication_is_there_once(
+    kind: str, point: str, mq: EmbeddedRocketMQ, tmp_path: Path
+) -> None:
+    sent = produce(mq, 0, 10)
+    run_window(mq.name_server, "orders", str(tmp_path), "first", kind=kind)
+    sent |= produce(mq, 10, 40)
+    words = (mq.name_server, "orders", str(tmp_path), "second", ("publish", point, 1))
+    child = CONTEXT.Process(target=run_window, args=words, kwargs={"kind": kind})
+    child.start()
+    child.join(CHILD_TIMEOUT)
+    assert child.exitcode == -signal.SIGKILL
+    run_window(mq.name_server, "orders", str(tmp_path), "second", kind=kind)
+    again = run_window(mq.name_server, "orders", str(tmp_path), "second", kind=kind)
+
+    assert rows(tmp_path, kind) == sent
+    assert again.replayed
+    assert len(list(published_windows(sink_of(kind, str(tmp_path))))) == 2
+
+
+def test_topics_whose_offsets_do_not_count_records_are_refused_before_anything_is_kept(
+    mq: EmbeddedRocketMQ, tmp_path: Path
+) -> None:
+    from rocketmq_client import Admin, errors
+
+    attributes = {"compact": {"cleanup.policy": "COMPACTION"}, "batch": {"queue.type": "BatchCQ"}}
+    with Admin(mq.settings) as admin:
+        for topic, given in attributes.items():
+            admin.create_topic(topic, attributes=given)
+    for topic in attributes:
+        with pytest.raises(errors.UnsupportedTopic, match="kind"):
+            run_window(mq.name_server, topic, str(tmp_path / "refused"), "first")
+    assert not list(tmp_path.rglob("*.parquet"))
+    assert not list(tmp_path.rglob("*cursor*"))

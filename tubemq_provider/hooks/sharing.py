@@ -1,0 +1,77 @@
+"""One connection to each server for all look-ups of an event loop, whatever kind of source it is.
+
+A triggerer runs hundreds of triggers in one event loop: the first that speaks to a cluster opens a
+session, the last one to leave closes it. This module must not know a kind of source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+__all__ = ["Connected"]
+
+ClientT = TypeVar("ClientT")
+
+
+@dataclass(slots=True)
+class _Shared:
+    settings: Any
+    session: Any
+    users: int = 0
+
+
+_open: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Shared]] = WeakKeyDictionary()
+"""The sessions of each loop, opened by their first user and closed by their last."""
+
+
+class Connected(Generic[ClientT]):
+    """A client on the session that this loop has for the cluster: of equal settings, which another
+    kind of source has none of.
+
+    `settings` tells how to reach the cluster; `session` and `client` are the classes of its client
+    package. A class and no `asynccontextmanager`: those cannot be left by closing an asynchronous
+    generator that is inside one, which is how triggers end (Python gives such a generator no
+    exception back).
+    """
+
+    def __init__(
+        self,
+        settings: Callable[[], Awaitable[Any]],
+        session: Callable[[Any], Any],
+        client: Callable[[Any], ClientT],
+    ) -> None:
+        self._settings = settings
+        self._make_session = session
+        self._make_client = client
+        self._shared: _Shared | None = None
+        self._client: Any = None
+
+    async def __aenter__(self) -> ClientT:
+        settings = await self._settings()
+        sessions = _open.setdefault(asyncio.get_running_loop(), [])
+        shared = next((s for s in sessions if s.settings == settings), None)
+        if shared is None:
+            shared = _Shared(settings, self._make_session(settings))
+            sessions.append(shared)
+        shared.users += 1
+        self._shared = shared
+        client = self._client = self._make_client(shared.session)
+        return client
+
+    async def __aexit__(self, *_: object) -> None:
+        shared, client = self._shared, self._client
+        self._shared = self._client = None
+        if shared is None or client is None:
+            return
+        shared.users -= 1
+        if not shared.users:
+            _open[asyncio.get_running_loop()].remove(shared)
+        try:
+            await client.close()
+        finally:
+            if not shared.users:
+                await shared.session.close()

@@ -1,0 +1,74 @@
+"""What every trigger of a deferred sensor does: look, pause, look again, fire once.
+
+Trouble that may pass is waited out with growing pauses and said once; what no waiting cures is
+fired as an error. A trigger says how it connects and when it is content. Private to this room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from tubemq_client import errors
+from tubemq_provider.triggers._watch import Backoff, jittered
+
+__all__ = ["WaitingTrigger"]
+
+
+class WaitingTrigger(BaseTrigger):
+    """Fires ``{"status": "ready"}``, or ``{"status": "error", "message"}``, and ends.
+
+    `topic` is named in the log; `poll_interval` is in seconds, a fifth more or less.
+    """
+
+    def __init__(self, *, topic: str, poll_interval: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.topic = topic
+        self.poll_interval = poll_interval
+
+    @abstractmethod
+    def connected(self) -> AbstractAsyncContextManager[Any]:
+        """A client for look-ups, for one look."""
+
+    @abstractmethod
+    async def is_ready(self, client: Any) -> bool:
+        """One look. Raises `errors.TubeMQError` as the clients do."""
+
+    @abstractmethod
+    def arguments(self) -> dict[str, Any]:
+        """What makes another trigger like this one; no secrets."""
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """The class and its arguments."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", self.arguments()
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until there is something to say."""
+        backoff = Backoff()
+        while True:
+            pause = jittered(self.poll_interval)
+            verdict: dict[str, str] | None = None
+            try:
+                async with self.connected() as client:
+                    if await self.is_ready(client):
+                        verdict = {"status": "ready"}
+                if backoff.worked():
+                    self.log.info("topic %s: reachable again", self.topic)
+            except errors.UnknownTopic as exc:
+                self.log.warning("not yet: %s", exc)
+            except errors.TubeMQError as exc:
+                if exc.fatal:
+                    verdict = {"status": "error", "message": f"{type(exc).__name__}: {exc}"}
+                else:
+                    pause = min(pause, backoff.failed())
+                    if backoff.failures == 1:
+                        self.log.warning("not yet: %s", exc)
+            if verdict is not None:
+                yield TriggerEvent(verdict)  # type: ignore[no-untyped-call]
+                return
+            await asyncio.sleep(pause)
