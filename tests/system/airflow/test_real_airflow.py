@@ -54,6 +54,7 @@ def test_airflow_knows_the_provider_its_connection_form_and_the_example_dags(
     airflow.wait_for_dags(
         [
             "tubemq_time_windows",
+            "rocketmq_time_windows",
             "tubemq_follow_topic",
             "tubemq_follow_into_delta",
             "tubemq_on_records",
