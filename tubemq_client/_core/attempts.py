@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tubemq_client import errors
-from tubemq_client._core.effects import Await, Call, Forget, Now, Post
+from tubemq_client._core.effects import Await, Call, Forget, Now, Post, advance
 from tubemq_client.model import address_text
 
 if TYPE_CHECKING:
     from tubemq_client._core.balance_partitions import HeldPartition
     from tubemq_client._core.breaker import Breaker
-    from tubemq_client._core.effects import Conversation, Effect, Ticket
+    from tubemq_client._core.effects import Conversation, Ticket
 
 __all__ = ["LOOK_MS", "Attempt", "Attempts", "impatient"]
 
@@ -80,7 +80,7 @@ class Attempts(Generic[T]):
                         return None
                     attempt.ticket = None
                 try:
-                    effect = _step(attempt.course, answer, failure)
+                    effect = advance(attempt.course, answer, failure)
                 except StopIteration as stop:
                     result: T = stop.value
                     return result
@@ -130,7 +130,7 @@ def impatient(course: Conversation[T], patience_ms: int) -> Conversation[T]:
     try:
         while True:
             try:
-                effect = _step(course, answer, failure)
+                effect = advance(course, answer, failure)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
             answer = failure = None
@@ -152,7 +152,3 @@ def _ask_for(effect: Any, patience_ms: int) -> Conversation[Any]:
         where = address_text(effect.address)
         raise errors.RpcTimeout(f"{where}: no answer to {effect.method.name} in {patience_ms} ms")
     return answer
-
-
-def _step(course: Conversation[T], answer: Any, failure: errors.TubeMQError | None) -> Effect:
-    return course.send(answer) if failure is None else course.throw(failure)

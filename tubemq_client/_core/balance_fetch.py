@@ -108,15 +108,16 @@ class GroupFetch:
         """One request to the partition whose turn it is, or an answer that was owed. Abandoned
         halfway, its batch comes again with the next fetch. Where it can be run to its end and
         `put_back`, that saves a renewal."""
-        now = yield Now()
-        while (owed := self._attempts.due(now)) is not None:
+        now = began = yield Now()
+        while (owed := self._attempts.due(began)) is not None:
             found = yield from self._attempts.pursue(owed, 0)
             if isinstance(found, ReceivedBatch):
                 return found
+            now = yield Now()
         self.expire(now)
-        held = self.table.take((yield Now()))
+        held = self.table.take(now)
         if held is None:
-            return Idle(self._wait_ms((yield Now())))
+            return Idle(self._wait_ms(now))
         patience_ms = 0 if self.breaker.is_suspect(held.lease.broker) else _PATIENCE_MS
         attempt = Attempt(held, self._course(held, held.token, in_turn=True))
         found = yield from self._attempts.pursue(attempt, patience_ms)
@@ -406,18 +407,21 @@ class GroupFetch:
     def _tell(self, held: HeldPartition, *, consumed: bool) -> Conversation[Registered]:
         """RPC 18. A broker that failed several times in a row is not told before its pause is over,
         but with the partition's next fetch; one that failed last is not waited for long."""
-        broker, now = held.lease.broker, (yield Now())
+        broker, now = held.lease.broker, -1
         try:
             if not self.breaker.is_suspect(broker):
                 found = yield from self._commit(held, consumed=consumed)
-            elif not self.breaker.is_avoided(broker, now) and (yield Reach(broker.address)):
+            elif not self.breaker.is_avoided(broker, now := (yield Now())) and (
+                yield Reach(broker.address)
+            ):
                 told = held.lease.commit(consumed=consumed)
                 found = yield from impatient(told, _ATTEMPT_MS)
             else:
                 raise _left_alone(held, consumed=consumed)
         except errors.NetworkError as error:
-            if not self.breaker.is_avoided(broker, now):
-                self._unanswered(held, error, (yield Now()))
+            later = yield Now()
+            if not self.breaker.is_avoided(broker, later if now < 0 else now):
+                self._unanswered(held, error, later)
             raise
         except errors.ServerError:
             self._answered(held)

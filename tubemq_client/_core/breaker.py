@@ -43,14 +43,15 @@ class Breaker:
 
     def opens_at(self, broker: BrokerNode) -> int:
         """From when on the broker may be asked; `NEVER` while it owes an answer."""
-        standing = self._standings.get(broker)
+        # Mostly there is none at all, and it takes time to hash a broker.
+        standing = self._standings.get(broker) if self._standings else None
         if standing is None:
             return 0
         return NEVER if standing.owing else standing.opens_at
 
     def is_suspect(self, broker: BrokerNode) -> bool:
         """Whether the last request had no answer, so that the next is only an attempt."""
-        standing = self._standings.get(broker)
+        standing = self._standings.get(broker) if self._standings else None
         return standing is not None and standing.unanswered > 0
 
     def is_open(self, broker: BrokerNode, now: int) -> bool:
@@ -65,7 +66,7 @@ class Breaker:
 
     def answered(self, broker: BrokerNode) -> bool:
         """Tells whether it had been left alone until now."""
-        standing = self._standings.get(broker)
+        standing = self._standings.get(broker) if self._standings else None
         if standing is None:
             return False
         taken_back = standing.unanswered > 0

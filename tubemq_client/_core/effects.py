@@ -35,8 +35,10 @@ __all__ = [
     "Sleep",
     "Ticket",
     "WallNow",
+    "advance",
     "drive",
     "result_of",
+    "run_to_end",
 ]
 
 T = TypeVar("T")
@@ -179,6 +181,13 @@ Effect = (
 Conversation = Generator[Effect, Any, T]
 
 
+def advance(
+    conversation: Conversation[T], answer: Any, failure: errors.TubeMQError | None
+) -> Effect:
+    """The next effect, after the answer to the one before or its failure."""
+    return conversation.send(answer) if failure is None else conversation.throw(failure)
+
+
 def drive(
     conversation: Conversation[T], perform: Callable[[Effect], Any]
 ) -> Generator[Any, None, T]:
@@ -202,6 +211,24 @@ def drive(
             answer = perform(effect)
         except errors.TubeMQError as error:
             failure = error
+
+
+def run_to_end(conversation: Conversation[T], perform: Callable[[Effect], Any]) -> T:
+    """The result of a conversation, without what it delivers: `result_of(drive(…))`, in one loop
+    because each request passes here."""
+    answer: Any = None
+    failure: errors.TubeMQError | None = None
+    while True:
+        try:
+            effect = conversation.send(answer) if failure is None else conversation.throw(failure)
+        except StopIteration as stop:
+            return cast("T", stop.value)
+        answer = failure = None
+        if not isinstance(effect, Deliver):
+            try:
+                answer = perform(effect)
+            except errors.TubeMQError as error:
+                failure = error
 
 
 def result_of(stream: Generator[Any, None, T]) -> T:

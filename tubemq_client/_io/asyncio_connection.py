@@ -256,13 +256,13 @@ class AsyncConnection(Exchange, asyncio.Protocol):
             self.host = str(peer[0])
 
     def data_received(self, data: bytes) -> None:
-        try:
-            for frame in self._frames(data, self._loop.time()):
-                reply = self._replies.get(frame.serial)
-                if reply is not None and not reply.done():
-                    reply.set_result(frame.payload)
-        except errors.ProtocolViolation as error:
-            self._fail(error, error.__cause__)
+        frames, violation = self._frames(data, self._loop.time())
+        for frame in frames:
+            reply = self._replies.get(frame.serial)
+            if reply is not None and not reply.done():
+                reply.set_result(frame.payload)
+        if violation is not None:
+            self._fail(violation, violation.__cause__)
 
     def pause_writing(self) -> None:
         self._writable.clear()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from tubemq_client import errors
 from tubemq_client._core.effects import (
@@ -27,9 +27,10 @@ from tubemq_client._core.effects import (
     Reach,
     Sleep,
     WallNow,
+    advance,
 )
 from tubemq_client._io.asyncio_pool import AsyncPool
-from tubemq_client._io.host import epoch_ms
+from tubemq_client._io.host import epoch_ms, now_ms
 from tubemq_client._io.replies import LATE_GRACE_S
 from tubemq_client._io.requests import SENT, InFlight, Requests, Tickets
 from tubemq_client._wire.codec import TUBEMQ
@@ -73,13 +74,25 @@ class AsyncDriver(Requests[AsyncPool]):
 
     async def run(self, conversation: Conversation[T]) -> T:
         """Run to the end and return its result. Deliveries are not expected here."""
-        course = _Course(self, conversation)
+        tickets = Tickets()
+        answer: Any = None
+        failure: errors.TubeMQError | None = None
         try:
-            while not isinstance(step := await course.proceed(), _Finished):
-                pass
+            while True:
+                effect = (
+                    conversation.send(answer) if failure is None else conversation.throw(failure)
+                )
+                answer = failure = None
+                try:
+                    if not isinstance(effect, Deliver):
+                        answer = await self.perform(effect, tickets)
+                except errors.TubeMQError as error:
+                    failure = error
+        except StopIteration as stop:
+            return cast("T", stop.value)
         finally:
-            course.close()
-        return step.value
+            conversation.close()
+            tickets.forget()
 
     async def complete(
         self, conversation: Conversation[T], put_back: Callable[[T], object] | None = None
@@ -167,7 +180,7 @@ class AsyncDriver(Requests[AsyncPool]):
         if isinstance(effect, Call):
             return await self._receive(await self._post(effect), effect.method)
         if isinstance(effect, Now | WallNow):
-            return _now_ms() if isinstance(effect, Now) else epoch_ms()
+            return now_ms() if isinstance(effect, Now) else epoch_ms()
         return await self._perform_rare(effect)
 
     async def _post(self, effect: Post | PostAll | Call) -> InFlight:
@@ -244,11 +257,7 @@ class _Course(Generic[T]):
         failure: errors.TubeMQError | None = None
         while True:
             try:
-                effect = (
-                    self._conversation.send(answer)
-                    if failure is None
-                    else self._conversation.throw(failure)
-                )
+                effect = advance(self._conversation, answer, failure)
             except StopIteration as stop:
                 return _Finished(stop.value)
             if isinstance(effect, Deliver):
@@ -268,7 +277,3 @@ def _drop(task: asyncio.Task[T], put_back: Callable[[T], object] | None) -> None
     """Nobody waits for this any more; a failure counts as seen."""
     if not task.cancelled() and task.exception() is None and put_back is not None:
         put_back(task.result())
-
-
-def _now_ms() -> int:
-    return round(asyncio.get_running_loop().time() * 1000)

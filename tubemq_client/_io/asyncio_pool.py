@@ -49,6 +49,8 @@ class AsyncPool(Peers[AsyncConnection]):
         if self._rules.sweep_due(now):
             for other in list(self._peers.values()):
                 await self._drop_idle(other, now)
+        if (found := self._in_use(address, now)) is not None:
+            return found
         async with peer.lock:
             await self._drop_idle(peer, now)
             connection = peer.connection

@@ -98,7 +98,8 @@ class BlockingConnection(Exchange):
         self._writable.register(sock, select.POLLOUT)
         self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self._send_lock = threading.Lock()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._reading = False
         self._replies = Replies()
         self._held = HeldBack()
@@ -111,7 +112,7 @@ class BlockingConnection(Exchange):
 
     def hung_up(self) -> bool:
         """Whether the peer has closed a connection that nobody uses at the moment."""
-        with self._changed:
+        with self._lock:
             if self._reading:
                 return False
             self._reading = True
@@ -173,7 +174,7 @@ class BlockingConnection(Exchange):
         if self._held.size:
             self._flush(max(1.0, deadline - time.monotonic()))
         while True:
-            with self._changed:
+            with self._lock:
                 while self._reading and serial not in self._replies and self._failure is None:
                     if not self._changed.wait(max(0.0, deadline - time.monotonic())):
                         raise self._given_up(serial, deadline, keep=keep)
@@ -192,7 +193,7 @@ class BlockingConnection(Exchange):
         adds the grace to `deadline`: once for all that it waits for."""
         found: list[bytes | errors.TubeMQError] = []
         while len(found) < len(serials):
-            with self._changed:
+            with self._lock:
                 self._replies.take_in_order(serials, found)
             if len(found) < len(serials):
                 try:
@@ -203,7 +204,7 @@ class BlockingConnection(Exchange):
 
     def forget(self, serial: int) -> None:
         """Nobody will wait for this reply any more; drop it when it comes."""
-        with self._changed:
+        with self._lock:
             self._replies.forget(serial)
 
     def close(self) -> None:
@@ -212,27 +213,28 @@ class BlockingConnection(Exchange):
     def _put(
         self, frames: bytes, serials: Sequence[int], timeout_s: float, *, hold: bool = False
     ) -> None:
-        with self._changed:
+        with self._lock:
             self._raise_failure()
             self._replies.want(serials)
         with self._send_lock:
             self._count_sent(len(serials), len(frames))
-            self._held.add(frames)
-            hold = hold and self._held.size < _HELD_BYTES
+            if hold or self._held.size:
+                self._held.add(frames)
+                hold = hold and self._held.size < _HELD_BYTES
+                frames = frames if hold else self._held.take()
             if not hold:  # under the same lock: if it fails, the last frame was not sent
-                self._send_held(timeout_s)
+                self._send_or_fail(frames, timeout_s)
         if hold and not self._holding.is_set():
             self._promise_to_send(timeout_s)
 
     def _flush(self, timeout_s: float) -> None:
         with self._send_lock:
             if self._held.size:
-                self._send_held(timeout_s)
+                self._send_or_fail(self._held.take(), timeout_s)
 
-    def _send_held(self, timeout_s: float) -> None:
-        """Send what was held back, in one piece. Whoever calls it has the lock, and keeps it until
-        a failure is known: nothing may follow half a frame."""
-        frames = self._held.take()
+    def _send_or_fail(self, frames: bytes, timeout_s: float) -> None:
+        """Send frames, in one piece. Whoever calls it has the lock, and keeps it until a failure is
+        known: nothing may follow half a frame."""
         try:
             self._send(frames, time.monotonic() + timeout_s)
         except OSError as error:
@@ -258,11 +260,12 @@ class BlockingConnection(Exchange):
             except errors.TubeMQError:
                 return  # all who wait for replies are told
 
-    def _send(self, data: memoryview, deadline: float) -> None:
+    def _send(self, data: bytes, deadline: float) -> None:
         """Send all of it or raise an `OSError`: half a frame makes the connection useless."""
-        while data:
+        sent = 0
+        while sent < len(data):
             try:
-                data = data[self._sock.send(data) :]
+                sent += self._sock.send(memoryview(data)[sent:] if sent else data)
             except BlockingIOError:
                 if not self._writable.poll(_ms_until(deadline)):
                     raise TimeoutError("the peer takes no more requests") from None
@@ -279,7 +282,7 @@ class BlockingConnection(Exchange):
         return isinstance(self._sock, TlsSocket) and self._sock.pending() > 0
 
     def _stop_reading(self) -> None:
-        with self._changed:
+        with self._lock:
             self._reading = False
             self._changed.notify_all()
 
@@ -293,12 +296,11 @@ class BlockingConnection(Exchange):
             self._fail(self._lost(f"receiving failed: {error}", error), error)
         if count == 0:
             self._fail(self._lost("closed by the peer", None))
-        try:
-            frames = list(self._frames(self._buffer[:count], time.monotonic()))
-        except errors.ProtocolViolation as error:
-            self._fail(error, error.__cause__)
-        with self._changed:
+        frames, violation = self._frames(self._buffer[:count], time.monotonic())
+        with self._lock:
             self._replies.put(frames)
+        if violation is not None:
+            self._fail(violation, violation.__cause__)
 
     def _hear_last_words(self) -> None:
         """A peer that ended TLS said why, but sending learns only that the connection is gone."""
@@ -317,7 +319,7 @@ class BlockingConnection(Exchange):
         raise self._own_failure()
 
     def _end(self, failure: errors.TubeMQError, cause: BaseException | None = None) -> None:
-        with self._changed:
+        with self._lock:
             self._note_failure(failure, cause)
             self._changed.notify_all()
         self._close_socket()

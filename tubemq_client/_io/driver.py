@@ -26,7 +26,7 @@ from tubemq_client._core.effects import (
     Sleep,
     WallNow,
     drive,
-    result_of,
+    run_to_end,
 )
 from tubemq_client._io.host import epoch_ms, now_ms
 from tubemq_client._io.pool import BlockingPool
@@ -64,11 +64,15 @@ class BlockingDriver(Requests[BlockingPool]):
 
     def run(self, conversation: Conversation[T]) -> T:
         """Run to the end and return its result. Deliveries are not expected here."""
-        return result_of(self._drive(conversation))
+        tickets = Tickets()
+        try:
+            return run_to_end(conversation, lambda effect: self._perform(effect, tickets))
+        finally:
+            tickets.forget()
 
     def start(self, conversation: Conversation[T]) -> T:
         """Like `run`, for requests whose replies another conversation will await."""
-        return result_of(drive(conversation, lambda effect: self._perform(effect, Tickets())))
+        return run_to_end(conversation, lambda effect: self._perform(effect, Tickets()))
 
     def stream(
         self, conversation: Conversation[None], release: Conversation[None] | None = None

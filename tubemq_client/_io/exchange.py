@@ -19,7 +19,7 @@ from tubemq_client._io.tls import is_tls_error, no_answer, refused_later
 from tubemq_client.model import ConnectionStats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from tubemq_client._io.codec import Decoder
 
@@ -69,10 +69,10 @@ class HeldBack:
         self._frames.append(frames)
         self.size += len(frames)
 
-    def take(self) -> memoryview:
+    def take(self) -> bytes:
         """All of them, end to end."""
         frames, self._frames, self.size = b"".join(self._frames), [], 0
-        return memoryview(frames)
+        return frames
 
 
 class Exchange:
@@ -121,20 +121,26 @@ class Exchange:
     def _next_serials(self, count: int) -> Sequence[int]:
         return [serial & _SERIAL_MASK for serial in itertools.islice(self._serials, count)]
 
-    def _frames(self, data: Any, now: float) -> Iterator[Any]:
-        """The frames that `data` completes. Raises `errors.ProtocolViolation`."""
+    def _frames(self, data: Any, now: float) -> tuple[list[Any], errors.ProtocolViolation | None]:
+        """The frames that `data` completes, and what is wrong after them."""
+        found: list[Any] = []
         self._heard = True
         self.used_at = self.received_at = now
         traffic = self.traffic
         traffic.bytes_received += len(data)
         traffic.received_at = now
+        decoder = self._decoder
         try:
-            self._decoder.receive_data(data)
-            while (frame := self._decoder.next_frame()) is not None:
-                traffic.replies += 1
-                yield frame
+            decoder.receive_data(data)
+            while (frame := decoder.next_frame()) is not None:
+                found.append(frame)
         except errors.ProtocolViolation as error:
-            raise errors.ProtocolViolation(f"{self.name}: {error}") from error
+            violation = errors.ProtocolViolation(f"{self.name}: {error}")
+            violation.__cause__ = error
+            return found, violation
+        finally:
+            traffic.replies += len(found)
+        return found, None
 
     def _judge(self, deadline: float) -> None:
         """A request had no answer until `deadline`: give the connection out no more if nothing else

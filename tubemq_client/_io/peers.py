@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from tubemq_client._io.codec import Codec
     from tubemq_client.model import Address, ClientSettings, ConnectionStats
 
-__all__ = ["Peer", "Peers"]
+__all__ = ["QUIET_MS", "Peer", "Peers"]
+
+QUIET_MS = 100
+"""After so long without traffic a connection is looked at before it is used again."""
 
 C = TypeVar("C", bound=Exchange)
 
@@ -101,6 +104,14 @@ class Peers(Generic[C]):
             )
             for address, peer in sorted(self._peers.copy().items())
         }
+
+    def _in_use(self, address: Address, now: int) -> C | None:
+        """The connection that was in use just now: neither idle nor hung up, no lock is needed."""
+        peer = self._peers.get(address)
+        found = peer.connection if peer is not None else None
+        if found is not None and found.good and now - found.used_at * 1000 < QUIET_MS:
+            return found
+        return None
 
     def _to_look_up(self, address: Address) -> Peer[C] | None:
         """The peer that is not what it should be, if its name is worth a look."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tubemq_client import errors
 from tubemq_client._io.blocking import BlockingConnection, connect
 from tubemq_client._io.host import now_ms
-from tubemq_client._io.peers import Peer, Peers
+from tubemq_client._io.peers import QUIET_MS, Peer, Peers
 from tubemq_client._io.sockets import hosts_of
 from tubemq_client._wire.codec import TUBEMQ
 
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from tubemq_client.model import Address, ClientSettings
 
 __all__ = ["BlockingPool"]
-
-_QUIET_MS = 100
-"""After so long without traffic a connection is looked at before it is used again."""
 
 
 class BlockingPool(Peers[BlockingConnection]):
@@ -42,12 +39,10 @@ class BlockingPool(Peers[BlockingConnection]):
         """A usable connection, opened if need be. Raises `errors.ConnectError`, and
         `errors.ClosedError` once the pool is closed."""
         now = now_ms()
-        known = self._peers.get(address)
-        found = known and known.connection
         if self._names.due(address, now):
             self._begin(self._look_up, address)
-        if found and found.good and now - found.used_at * 1000 < _QUIET_MS:
-            return found  # it was in use just now: neither idle nor hung up, no lock needed
+        if (found := self._in_use(address, now)) is not None:
+            return found
         with self._lock:
             peer = self._peer(address)
             sweep = list(self._peers.values()) if self._rules.sweep_due(now) else []
@@ -96,9 +91,7 @@ class BlockingPool(Peers[BlockingConnection]):
     def reach(self, address: Address) -> bool:
         """Whether there is a connection; if not, one is being opened in the background. Raises the
         `errors.ConnectError` that came of that since the last question."""
-        now, known = now_ms(), self._peers.get(address)
-        found = known and known.connection
-        if found and found.good and now - found.used_at * 1000 < _QUIET_MS:
+        if self._in_use(address, now := now_ms()) is not None:
             return True
         with self._lock:
             peer = self._peer(address)
@@ -140,7 +133,7 @@ class BlockingPool(Peers[BlockingConnection]):
     def _drop_hung_up(self, peer: Peer[BlockingConnection], now: int) -> None:
         """An event loop hears at once when a peer hangs up; here nobody listens between calls."""
         found = peer.connection
-        quiet = found and found.in_flight == 0 and now - found.used_at * 1000 > _QUIET_MS
+        quiet = found and found.in_flight == 0 and now - found.used_at * 1000 > QUIET_MS
         if found and quiet and found.hung_up():
             peer.connection = None
             found.close()

@@ -9,8 +9,7 @@ step raises is raised at its `yield`.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
@@ -20,8 +19,7 @@ __all__ = ["Apply", "Do", "Finish", "Routine", "Step", "Wait"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Do:
+class Do(NamedTuple):
     """Run a conversation; the answer is its result. `to_end`: what it has on the wire is waited for
     even if the caller is cancelled, and a result that comes too late goes to `put_back`."""
 
@@ -30,15 +28,13 @@ class Do:
     to_end: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(NamedTuple):
     """Run what must be said last, even if the caller is cancelled."""
 
     conversation: Conversation[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """Until `bell` has rung since its count was `seen`, at most so long; None: for ever."""
 
     bell: Any
@@ -46,8 +42,7 @@ class Wait:
     timeout_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(NamedTuple):
     """Call what the user gave; the answer is what it returns."""
 
     function: Callable[[Any], object]

@@ -183,7 +183,7 @@ class TlsSocket:
     def settimeout(self, seconds: float) -> None:
         self._sock.settimeout(seconds)
 
-    def send(self, data: memoryview) -> int:
+    def send(self, data: bytes | memoryview) -> int:
         """How much was taken. Raises `BlockingIOError` when nothing can be taken now."""
         with self._lock:
             try:

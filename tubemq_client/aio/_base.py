@@ -53,11 +53,11 @@ class AsyncClient(AsyncClosing, ClientFace):
         return await play(routine, self._take)
 
     async def _take(self, step: Step) -> Any:
+        if isinstance(step, Do):
+            return await self._do(step)
         if isinstance(step, Wait):
             return await step.bell.wait(step.seen, step.timeout_s)
         if isinstance(step, Apply):
             found = step.function(step.argument)
             return await found if inspect.isawaitable(found) else found
-        if isinstance(step, Do):
-            return await self._do(step)
         return await self._driver.finish(step.conversation)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from tubemq_client._io.closing import Closing
 from tubemq_client._io.driver import BlockingDriver
 from tubemq_client._io.faces import ClientFace
-from tubemq_client._io.routines import Apply, Wait
+from tubemq_client._io.routines import Apply, Do, Wait
 from tubemq_client.sync._turns import play
 from tubemq_client.sync.session import Session
 
@@ -53,6 +53,8 @@ class BlockingClient(Closing, ClientFace):
         return play(routine, self._take)
 
     def _take(self, step: Step) -> Any:
+        if isinstance(step, Do):
+            return self._do(step.conversation)
         if isinstance(step, Wait):
             return step.bell.wait(step.seen, step.timeout_s)
         if isinstance(step, Apply):

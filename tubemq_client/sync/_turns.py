@@ -7,14 +7,15 @@ task is alone anyway.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubemq_client import errors
+from tubemq_client._core.effects import advance
 
 if TYPE_CHECKING:
-    from tubemq_client._core.effects import Conversation, Effect
+    from tubemq_client._core.effects import Conversation
     from tubemq_client._io.routines import Routine, Step
 
 __all__ = ["Bell", "in_turns", "play"]
@@ -66,7 +67,7 @@ def in_turns(conversation: Conversation[T], lock: AbstractContextManager[Any]) -
         while True:
             with lock:
                 try:
-                    effect = _step(conversation, answer, failure)
+                    effect = advance(conversation, answer, failure)
                 except StopIteration as stop:
                     return stop.value  # type: ignore[no-any-return]
             answer = failure = None
@@ -77,9 +78,3 @@ def in_turns(conversation: Conversation[T], lock: AbstractContextManager[Any]) -
     finally:
         with lock:
             conversation.close()
-
-
-def _step(
-    conversation: Generator[Effect, Any, Any], answer: Any, failure: errors.TubeMQError | None
-) -> Effect:
-    return conversation.send(answer) if failure is None else conversation.throw(failure)
