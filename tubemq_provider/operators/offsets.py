@@ -36,6 +36,7 @@ from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.cursor import newer_position
 from tubemq_provider.windows.lag import lag_between
+from tubemq_provider.windows.planning.retention import away_of
 from tubemq_provider.windows.protocols import ClaimStore, Document
 
 if TYPE_CHECKING:
@@ -97,8 +98,11 @@ class TubeMQOffsetsOperator(BaseOperator):
 
     A mapped task needs ``inlets=[a], outlets=[a]`` in its ``.partial()``.
 
-    XCom: ``{"asset", "action", "before", "after", "lag", "changed"}``; offsets by partition, left
-    out beyond 1 000 partitions.
+    A broker that is away costs its own partitions only: ``show`` and ``mirror`` leave them out, of
+    the lag too, and say so in the log. ``set`` needs every broker.
+
+    XCom: ``{"asset", "action", "before", "after", "lag", "changed", "away"}``; offsets by
+    partition, left out beyond 1 000 partitions.
     """
 
     template_fields: Sequence[str] = ("action", "to", "fail_above", "tubemq_conn_id")
@@ -147,15 +151,22 @@ class TubeMQOffsetsOperator(BaseOperator):
             hook.expect_cluster(arguments.cluster)
             self.admin_url = hook.config.admin_url
             store = store_for(arguments.offset_store, context, self.offsets_asset)
-            ends = hook.ends(arguments.topic, arguments.group, stable=True)
+            # What moves a group by words needs every broker; what looks does without one.
+            look = hook.ends if arguments.action == "set" else hook.reachable_ends
+            ends = look(arguments.topic, arguments.group, stable=True)
+            away = away_of(ends)
             before = _position(store)
             after = before
             if arguments.action == "set":
                 after = self._set(arguments, store, ends)
             elif arguments.action == "mirror" and not arguments.dry_run and before:
                 hook.commit_group_offsets(
-                    arguments.topic, arguments.group, self._by_partition(before)
+                    arguments.topic,
+                    arguments.group,
+                    self._by_partition({k: v for k, v in before.items() if k not in away}),
                 )
+        for key, reason in away.items():
+            self.log.warning("partition %s is left out, its broker is away: %s", key, reason)
         return self._judged(arguments, before, after, ends)
 
     def _judged(
@@ -181,6 +192,7 @@ class TubeMQOffsetsOperator(BaseOperator):
             "after": _shown(after),
             "lag": lag,
             "changed": after != before and not arguments.dry_run,
+            "away": list(away_of(ends)),
         }
 
     def _arguments(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from tests.provider.contexts import fake_context
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
-from tubemq_client.errors import ConfigError
+from tubemq_client.errors import ConfigError, ConnectError
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
@@ -70,6 +70,21 @@ def test_it_sets_a_group_and_a_dry_run_does_not(state: dict[str, Any]) -> None:
     assert state[ASSET].get("cursor")["rev"] == 2
     after = execute(offsets(), fake_context(offsets(), state))
     assert after["lag"] == 5
+
+
+def test_a_broker_that_is_away_costs_its_own_partitions_only(
+    state: dict[str, Any], mq: EmbeddedTubeMQ
+) -> None:
+    mq.broker(2).stop()
+    for action in ("show", "mirror"):
+        task = offsets(action=action, fail_above=0)
+        shown = execute(task, fake_context(task, state))
+        assert shown["lag"] == 0
+        assert shown["away"] == ["2:0", "2:1", "2:10000", "2:10001"]
+    task = offsets(action="set", to="earliest")
+    with pytest.raises(ConnectError):
+        execute(task, fake_context(task, state))
+    assert state[ASSET].get("cursor")["next"]["1:0"] == 140
 
 
 def test_offsets_that_are_none_are_refused(state: dict[str, Any]) -> None:
