@@ -19,7 +19,7 @@ from typing import Any
 from devkit.airflow.stack import AirflowStack
 from drill.cluster import TubeMQ, Writer
 from drill.control import Control
-from drill.doom import KillLog
+from drill.kill_plan import KillLog
 
 __all__ = ["Killing"]
 

@@ -23,7 +23,7 @@ from devkit.reaper import Reaper
 from drill.audit import Audit, audit_lake, audit_writer, windows_in_events
 from drill.cluster import REPOSITORY, TOPIC, Log, TubeMQ, Writer, read_log
 from drill.control import Control
-from drill.doom import KillLog
+from drill.kill_plan import KillLog
 from drill.killing import Killing
 from drill.lives import Lives, at_rest, epoch_of_life
 from drill.tally import Round
@@ -312,7 +312,7 @@ def _airflow(settings: Settings, seed: str, tubemq: TubeMQ) -> Iterator[AirflowS
         "AIRFLOW__CORE__DEFAULT_POOL_TASK_SLOT_COUNT": str(settings.parallelism),
         "TUBEMQ_DRILL_FOLDER": str(settings.folder),
         "TUBEMQ_DRILL_SEED": seed,
-        # Not every doom is met, but kills from outside hit some windows more.
+        # Not every plan is met, but kills from outside hit some windows more.
         "TUBEMQ_DRILL_SHARE": str(min(0.9, settings.share * 1.1)),
         "TUBEMQ_DRILL_CAP": str(_CAP),
         "TUBEMQ_DRILL_LANES": str(LANES),

@@ -16,7 +16,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Context, CronDataIntervalTimetable, task
 
-from drill.doom import Executioner, KillLog, TaskKey, doom_of
+from drill.kill_plan import Killer, KillLog, TaskKey, plan_of
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 
@@ -34,13 +34,13 @@ KILLS, OUTCOMES = KillLog(ROOT / "kills.jsonl"), KillLog(ROOT / "outcomes.jsonl"
 class DrilledIngest(TubeMQSparkIngestOperator):
     """The operator, with an executioner as its observer."""
 
-    _executioner: Executioner | None = None
+    _killer: Killer | None = None
 
     def observer(self, context: Context, job: Any) -> Any:
         key, spark = _key(context), self.engine == "session"
-        doom = doom_of(SEED, SHARE, key, spark=spark)
-        self._executioner = Executioner(super().observer(context, job), doom, KILLS, key)
-        return self._executioner
+        plan = plan_of(SEED, SHARE, key, spark=spark)
+        self._killer = Killer(super().observer(context, job), plan, KILLS, key)
+        return self._killer
 
     def execute(self, context: Context) -> dict[str, Any]:
         result = super().execute(context)
@@ -53,8 +53,8 @@ class DrilledIngest(TubeMQSparkIngestOperator):
             window_id=result["window_id"],
             replayed=result["replayed"],
         )
-        if self._executioner is not None:
-            self._executioner.finish()
+        if self._killer is not None:
+            self._killer.finish()
         return result
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tubemq_client import errors
-from tubemq_provider.hooks.destination import open_sink
+from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.windows.protocols import Sink
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from tubemq_provider.offsets.chunking import piece_names, read_whole, split
 from tubemq_provider.offsets.commit_events import (
     EVENT_KEY,
     RECENT,
@@ -22,8 +23,7 @@ from tubemq_provider.offsets.commit_events import (
     newest_position,
     writer_of,
 )
-from tubemq_provider.offsets.ledger.leftovers import refuse_claims
-from tubemq_provider.offsets.pieces import piece_names, read_whole, split
+from tubemq_provider.offsets.ledger.claims_guard import refuse_claims
 from tubemq_provider.windows.cursor import newer_position
 from tubemq_provider.windows.errors import DocumentError
 

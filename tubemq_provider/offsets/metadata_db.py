@@ -22,9 +22,9 @@ from tubemq_client import errors
 from tubemq_provider.offsets.asset_state import TIMELINE, DocumentState
 from tubemq_provider.offsets.commit_events import commit_event
 from tubemq_provider.offsets.ledger.backend import TubeMQStateBackend, ledger_of
+from tubemq_provider.offsets.ledger.envelope import CURSOR
 from tubemq_provider.offsets.ledger.store import VersionedState
 from tubemq_provider.offsets.ledger.tables import CURSORS, WindowRow
-from tubemq_provider.offsets.ledger.wire import CURSOR
 from tubemq_provider.windows.cursor import epoch_of, past_epochs
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tubemq_provider.offsets.ledger.wire import CURSOR, Versioned, piece_keys
-from tubemq_provider.offsets.pieces import join, piece_names, read_whole
+from tubemq_provider.offsets.chunking import join, piece_names, read_whole
+from tubemq_provider.offsets.ledger.envelope import CURSOR, Versioned, piece_keys
 from tubemq_provider.windows.protocols import Document
 
 __all__ = ["Kept", "kept_position", "load_note", "store_note"]

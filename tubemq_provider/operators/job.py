@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tubemq_provider.hooks.destination import open_sink
+from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.spark_connection import spark_settings
 from tubemq_provider.ingest.job import IngestJob, needs_interval
 from tubemq_provider.operators.intervals import no_interval

@@ -16,8 +16,8 @@ from pydantic import AwareDatetime, Field
 
 from tubemq_client.config import GroupName, TopicName
 from tubemq_provider.arguments import TaskArguments, check_literals, is_template, parse
-from tubemq_provider.hooks.destination import open_sink
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sinks.factory import needless_connection, spec_problems
 from tubemq_provider.sinks.read import published_windows

@@ -18,7 +18,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import Address, ClientSettings, Partition
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
-from tubemq_provider.spark.offsets_json import (
+from tubemq_provider.spark.offset_options import (
     EARLIEST,
     LATEST,
     STABLE,
@@ -28,7 +28,7 @@ from tubemq_provider.spark.offsets_json import (
     parse_instants,
     reversed_bounds,
 )
-from tubemq_provider.spark.option_values import Option, OptionValues, decode_option
+from tubemq_provider.spark.option_parser import Option, OptionParser, decode_option
 from tubemq_provider.spark.topics import TopicChoice, choose_topics
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class ReadOptions:
 def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
     """Check everything, then answer; raises `ConfigError` with all problems, one line each. A
     stream has no end and, as with Kafka, begins at the present one by default."""
-    values = OptionValues(OPTIONS, given, refused=_REFUSED, refused_prefix=(_KAFKA, _KAFKAS))
+    values = OptionParser(OPTIONS, given, refused=_REFUSED, refused_prefix=(_KAFKA, _KAFKAS))
     config_file = values.text("configFile")
     if config_file is not None and values.text("masters") is None:
         masters: tuple[Address, ...] = ()  # the file names them
@@ -203,7 +203,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
     return parsed
 
 
-def _window(values: OptionValues) -> WindowPlan | None:
+def _window(values: OptionParser) -> WindowPlan | None:
     text = values.text("window")
     if text is None:
         return None
@@ -223,7 +223,7 @@ def _window(values: OptionValues) -> WindowPlan | None:
 
 
 def _subject(
-    values: OptionValues, plan: WindowPlan | None
+    values: OptionParser, plan: WindowPlan | None
 ) -> tuple[TopicChoice, str, tuple[str, ...]]:
     """Topics, group and filters: from the window, which other options may only repeat."""
     topic, group = values.text("topic"), values.text("group")
@@ -246,7 +246,7 @@ def _subject(
     return TopicChoice((plan.topic,)), plan.group, planned
 
 
-def _columns(values: OptionValues) -> tuple[str, ...]:
+def _columns(values: OptionParser) -> tuple[str, ...]:
     named, attributes = values.choices("columns", RECORDS.names), values.flag("includeAttributes")
     if attributes:
         return named or RECORDS.names
@@ -256,7 +256,7 @@ def _columns(values: OptionValues) -> tuple[str, ...]:
 
 
 def _from(
-    values: OptionValues,
+    values: OptionParser,
     topics: Collection[str] | None,
     *,
     windowed: bool,  # noqa: ARG001 - a window is among what is refused
@@ -271,7 +271,7 @@ def _from(
 
 
 def _bounds(
-    values: OptionValues, topics: Collection[str] | None, *, windowed: bool
+    values: OptionParser, topics: Collection[str] | None, *, windowed: bool
 ) -> tuple[Bounds, Bounds]:
     if windowed:
         return EARLIEST, STABLE
@@ -281,7 +281,7 @@ def _bounds(
 
 
 def _side(
-    values: OptionValues, side: str, topics: Collection[str] | None, *, streaming: bool = False
+    values: OptionParser, side: str, topics: Collection[str] | None, *, streaming: bool = False
 ) -> Bounds:
     """One of three options: offsets, one time, or times by partition."""
     offsets, instant, instants = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tubemq_client import errors
 from tubemq_client.model import BrokerNode, OffsetRange, Partition
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.spark.offsets_json import EARLIEST, LATEST, STABLE, At, Bound, bound_of
+from tubemq_provider.spark.offset_options import EARLIEST, LATEST, STABLE, At, Bound, bound_of
 from tubemq_provider.spark.options import SUBJECT, ReadOptions
 from tubemq_provider.spark.timestamps import Place, find_places, open_reads
 from tubemq_provider.spark.topics import look_up_topics, unknown_partitions

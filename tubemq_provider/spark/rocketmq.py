@@ -22,7 +22,7 @@ from tubemq_provider.sources.rocketmq.columns import COLUMNS
 from tubemq_provider.sources.rocketmq.reading import QueueReader
 from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.spark.access import secret_file
-from tubemq_provider.spark.option_values import Option, OptionValues, decode_option
+from tubemq_provider.spark.option_parser import Option, OptionParser, decode_option
 from tubemq_provider.spark.reading import BatchReader, SplitPartition, decoder_of
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _secrets(settings: ClientSettings) -> str:
 
 def _parse(given: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
     """Checked options and settings. Raises `ConfigError` with every problem."""
-    values = OptionValues(OPTIONS, given, refused=_REFUSED)
+    values = OptionParser(OPTIONS, given, refused=_REFUSED)
     plan = _window(values)
     topic, group = (plan.topic, plan.group) if plan else (values.value(n) for n in _NAMES)
     if not topic or not group:
@@ -243,7 +243,7 @@ def _parse(given: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
 _NAMES = ("topic", "group")
 
 
-def _window(values: OptionValues) -> WindowPlan | None:
+def _window(values: OptionParser) -> WindowPlan | None:
     from tubemq_provider.windows.plan import WindowPlan
 
     text = values.text("window")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tubemq_client.model import Message, OffsetRange, Partition, message_minute
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.spark.offsets_json import At
+from tubemq_provider.spark.offset_options import At
 from tubemq_provider.windows.probing import ReadRange, crossing, first_in
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tubemq_provider.sources.tubemq.space import SPACE
 if TYPE_CHECKING:
     from tubemq_client import TopicMetadata
     from tubemq_client.sync import Metadata
-    from tubemq_provider.spark.option_values import OptionValues
+    from tubemq_provider.spark.option_parser import OptionParser
 
 __all__ = ["TopicChoice", "choose_topics", "look_up_topics", "unknown_partitions"]
 
@@ -45,7 +45,7 @@ class TopicChoice:
         return self.names or None
 
 
-def choose_topics(values: OptionValues) -> TopicChoice:
+def choose_topics(values: OptionParser) -> TopicChoice:
     """What the options say, exactly one of them; problems are collected in `values`."""
     given = [name for name in _CHOICES if values.text(name) is not None]
     if not given:
@@ -90,7 +90,7 @@ def unknown_partitions(
     return problems
 
 
-def _assigned(values: OptionValues) -> TopicChoice:
+def _assigned(values: OptionParser) -> TopicChoice:
     example = '{"<topic>": ["1:0", "1:1"]}'
     if values.text("partitions") is not None:
         values.problems.append("partitions: cannot be combined with 'assign', which names them")
@@ -106,7 +106,7 @@ def _assigned(values: OptionValues) -> TopicChoice:
     return TopicChoice(tuple(lists), partitions=tuple(sorted(set(found))))
 
 
-def _by_pattern(values: OptionValues) -> TopicChoice:
+def _by_pattern(values: OptionParser) -> TopicChoice:
     pattern = values.value("subscribePattern")
     try:
         re.compile(pattern)
@@ -122,7 +122,7 @@ def _by_pattern(values: OptionValues) -> TopicChoice:
     return TopicChoice((), pattern, values.text("admin"))
 
 
-def _partitions(values: OptionValues, names: Collection[str]) -> tuple[Partition, ...] | None:
+def _partitions(values: OptionParser, names: Collection[str]) -> tuple[Partition, ...] | None:
     words = values.words("partitions")
     if words and len(names) > 1:
         values.problems.append("partitions: needs one topic; use 'assign' for several")

@@ -11,7 +11,7 @@ from typing import Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Address, ClientSettings
-from tubemq_provider.spark.option_values import Option, OptionValues
+from tubemq_provider.spark.option_parser import Option, OptionParser
 
 __all__ = ["WRITE_OPTIONS", "WriteOptions", "for_writing", "parse_write_options"]
 
@@ -63,7 +63,7 @@ def for_writing(given: Mapping[str, str]) -> bool:
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     """Check everything, then answer; raises `ConfigError` with all problems, one line each."""
     own = {name: value for name, value in given.items() if name.lower() not in _SPARKS}
-    values = OptionValues(WRITE_OPTIONS, own, refused=_REFUSED, refused_prefix=_KAFKAS)
+    values = OptionParser(WRITE_OPTIONS, own, refused=_REFUSED, refused_prefix=_KAFKAS)
     config_file = values.text("configFile")
     named = config_file is not None and values.text("masters") is None
     parsed = WriteOptions(

@@ -12,10 +12,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from tubemq_provider.offsets.ledger.envelope import PREFIX
 from tubemq_provider.offsets.ledger.service import delete_value, get_value, set_value
 from tubemq_provider.offsets.ledger.store import LedgerStore
 from tubemq_provider.offsets.ledger.tables import LedgerTables
-from tubemq_provider.offsets.ledger.wire import PREFIX
 from tubemq_provider.windows.errors import StoreConflict
 
 ASSET = "tubemq:c1/orders/g1"

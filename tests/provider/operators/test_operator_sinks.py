@@ -17,7 +17,7 @@ from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
 from tubemq_provider.arguments import parse
-from tubemq_provider.hooks.destination import open_sink
+from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore

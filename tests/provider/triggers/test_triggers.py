@@ -15,7 +15,7 @@ from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.offsets.pieces import split
+from tubemq_provider.offsets.chunking import split
 from tubemq_provider.triggers.lag import TubeMQLagTrigger
 from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
 

@@ -85,7 +85,7 @@ def test_a_document_passes_through_every_version_on_its_way(
 
 
 def test_a_plan_of_a_thousand_partitions_is_one_value_and_longer_ones_are_cut() -> None:
-    from tubemq_provider.offsets.pieces import PIECE_BYTES, split
+    from tubemq_provider.offsets.chunking import PIECE_BYTES, split
 
     def plan(partitions: int) -> WindowPlan:
         big = NEXT["1:0"]

@@ -15,7 +15,7 @@ import pytest
 
 from drill.audit import Audit, audit_lake, audit_writer, windows_in_events
 from drill.cluster import ENTRY, Log, read_log
-from drill.doom import TaskKey, doom_of
+from drill.kill_plan import TaskKey, plan_of
 from drill.tally import Round, Tally
 from drill.work import Boundaries, quotas
 from tubemq_client import Record
@@ -149,13 +149,13 @@ def test_the_log_is_read_from_the_files_of_a_server_that_has_stopped(tmp_path: P
 
 def test_a_doom_follows_from_seed_and_task() -> None:
     tasks = [TaskKey("d", f"r{n}", -1, 1) for n in range(1000)]
-    dooms = [doom_of("7", 0.3, task, spark=True) for task in tasks]
-    assert dooms == [doom_of("7", 0.3, task, spark=True) for task in tasks]
-    assert dooms != [doom_of("8", 0.3, task, spark=True) for task in tasks]
-    hit = [doom for doom in dooms if doom]
+    plans = [plan_of("7", 0.3, task, spark=True) for task in tasks]
+    assert plans == [plan_of("7", 0.3, task, spark=True) for task in tasks]
+    assert plans != [plan_of("8", 0.3, task, spark=True) for task in tasks]
+    hit = [plan for plan in plans if plan]
     assert 200 < len(hit) < 400
-    assert {doom.victim for doom in hit} == {"task", "supervisor", "jvm", "python-worker"}
-    assert all(doom_of("7", 1.0, TaskKey("d", "r", -1, 4), spark=False) is None for _ in "x")
+    assert {plan.victim for plan in hit} == {"task", "supervisor", "jvm", "python-worker"}
+    assert all(plan_of("7", 1.0, TaskKey("d", "r", -1, 4), spark=False) is None for _ in "x")
 
 
 def test_a_tally_adds_up_and_goes_on(tmp_path: Path) -> None:

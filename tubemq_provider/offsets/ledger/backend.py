@@ -20,9 +20,9 @@ from airflow.state.metastore import MetastoreBackend
 from fastapi import HTTPException
 from sqlalchemy import select
 
+from tubemq_provider.offsets.ledger.envelope import PIECE, PREFIX, PROBE, Envelope
 from tubemq_provider.offsets.ledger.service import delete_value, get_value, set_value
 from tubemq_provider.offsets.ledger.tables import LedgerTables
-from tubemq_provider.offsets.ledger.wire import PIECE, PREFIX, PROBE, Envelope
 from tubemq_provider.windows.errors import StoreConflict
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tubemq_provider.offsets.ledger.tables import LedgerTables
-from tubemq_provider.offsets.ledger.wire import (
+from tubemq_provider.offsets.ledger.envelope import (
     CURSOR,
     DONE,
     PIECE,
@@ -18,6 +17,7 @@ from tubemq_provider.offsets.ledger.wire import (
     WINDOW,
     Envelope,
 )
+from tubemq_provider.offsets.ledger.tables import LedgerTables
 
 __all__ = ["delete_value", "get_value", "set_value"]
 

@@ -22,8 +22,9 @@ from tubemq_provider.offsets.asset_state import (
     InletEvents,
 )
 from tubemq_provider.offsets.asset_state import StateAccessor as State
+from tubemq_provider.offsets.chunking import join, piece_names, split
 from tubemq_provider.offsets.commit_events import OutletEvent, writer_of
-from tubemq_provider.offsets.ledger.wire import (
+from tubemq_provider.offsets.ledger.envelope import (
     CURSOR,
     DONE,
     PIECE,
@@ -33,7 +34,6 @@ from tubemq_provider.offsets.ledger.wire import (
     Versioned,
     piece_keys,
 )
-from tubemq_provider.offsets.pieces import join, piece_names, split
 from tubemq_provider.windows.errors import DocumentError, StoreConflict
 from tubemq_provider.windows.protocols import Document
 
@@ -142,7 +142,7 @@ class LedgerStore(AssetStateOffsetStore):
     @classmethod
     def from_context(cls, context: Mapping[str, Any], asset: Any) -> Self:
         """The store for the running task. Raises `errors.ConfigError` if there is no ledger."""
-        from tubemq_provider.offsets.ledger.claimants import task_is_over
+        from tubemq_provider.offsets.ledger.task_liveness import task_is_over
 
         asset_state, ti = context["asset_state_store"][asset], context["ti"]
         VersionedState(asset_state).expect_ledger()

@@ -30,7 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from tubemq_client import errors
-from tubemq_provider.offsets.ledger.wire import Envelope, Versioned
+from tubemq_provider.offsets.ledger.envelope import Envelope, Versioned
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
 

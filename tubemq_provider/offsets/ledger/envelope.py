@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tubemq_provider.offsets.pieces import piece_names
+from tubemq_provider.offsets.chunking import piece_names
 from tubemq_provider.windows.protocols import Document
 
 __all__ = [

@@ -19,7 +19,7 @@ from tubemq_provider.rows.spec import DecodeSpec
 if TYPE_CHECKING:
     from tubemq_client.model import Address
 
-__all__ = ["Option", "OptionValues", "decode_option"]
+__all__ = ["Option", "OptionParser", "decode_option"]
 
 _TRUE = ("true", "1", "yes")
 _FALSE = ("false", "0", "no")
@@ -33,7 +33,7 @@ class Option(NamedTuple):
     default: str | None = None
 
 
-class OptionValues:
+class OptionParser:
     """The given options under their documented names, and the list of `problems` so far.
 
     `refused` maps names to why they are not taken, `refused_prefix` does so for all that begin
@@ -148,7 +148,7 @@ class OptionValues:
         return f"{key}: unknown option; known are {', '.join(sorted(self._defaults))}"
 
 
-def decode_option(values: OptionValues, columns: tuple[str, ...]) -> DecodeSpec | None:
+def decode_option(values: OptionParser, columns: tuple[str, ...]) -> DecodeSpec | None:
     """What the option `decode` says; without columns of its own it keeps those of `columns` but the
     body."""
     text = values.text("decode")

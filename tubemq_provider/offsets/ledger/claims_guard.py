@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.offsets.ledger.wire import CURSOR, PIECE, PREFIX
-from tubemq_provider.offsets.pieces import join, piece_names
+from tubemq_provider.offsets.chunking import join, piece_names
+from tubemq_provider.offsets.ledger.envelope import CURSOR, PIECE, PREFIX
 
 __all__ = ["refuse_claims"]
 

@@ -1,6 +1,6 @@
 """Which try of which task is hit, by what and when; and the deed, from inside the task's process.
 
-A doom follows from the seed and the task's name alone, so a seed gives the same victims again
+A plan follows from the seed and the task's name alone, so a seed gives the same victims again
 (whether they are reached at the same moment is up to the machine). Half of the kills come at points
 between two actions of a window run, the other half at any moment. This module must not import
 Airflow: Dags use it, and so do tests.
@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-__all__ = ["Doom", "Executioner", "KillLog", "TaskKey", "doom_of"]
+__all__ = ["KillLog", "KillPlan", "Killer", "TaskKey", "plan_of"]
 
 POINTS = 30
 """About as many points as a window run passes; a later one is struck at the end."""
@@ -43,7 +43,7 @@ class TaskKey:
 
 
 @dataclass(frozen=True)
-class Doom:
+class KillPlan:
     """`victim` is ``task``, ``supervisor``, ``jvm`` or ``python-worker``; struck at the `point`-th
     point of the run or, without one, `after_s` seconds after it began (or was seen)."""
 
@@ -52,8 +52,8 @@ class Doom:
     after_s: float
 
 
-def doom_of(seed: str, share: float, task: TaskKey, *, spark: bool) -> Doom | None:
-    """The doom of a try, or None. About `share` of first tries are hit, fewer second and third
+def plan_of(seed: str, share: float, task: TaskKey, *, spark: bool) -> KillPlan | None:
+    """The plan of a try, or None. About `share` of first tries are hit, fewer second and third
     ones, and no later ones, so that every task ends."""
     source = random.Random(f"{seed}|{task}")  # noqa: S311 - repeatable on purpose
     odds = share if task.try_number == 1 else share * _LATER_TRIES.get(task.try_number, 0.0)
@@ -66,8 +66,8 @@ def doom_of(seed: str, share: float, task: TaskKey, *, spark: bool) -> Doom | No
     point = source.randrange(POINTS) if source.random() < 0.5 else None
     moment = source.random() * (_SPARK_MOMENT_S if spark else _MOMENT_S)
     if victim in {"jvm", "python-worker"}:
-        return Doom(victim, None, source.random() * 3)
-    return Doom(victim, point, moment)
+        return KillPlan(victim, None, source.random() * 3)
+    return KillPlan(victim, point, moment)
 
 
 class KillLog:
@@ -89,49 +89,49 @@ class KillLog:
         return [json.loads(line) for line in self._path.read_text().splitlines()]
 
 
-class Executioner:
-    """A step observer that carries out a doom on the process it runs in, or on its children."""
+class Killer:
+    """A step observer that carries out a plan on the process it runs in, or on its children."""
 
-    def __init__(self, inner: Any, doom: Doom | None, log: KillLog, task: TaskKey) -> None:
+    def __init__(self, inner: Any, plan: KillPlan | None, log: KillLog, task: TaskKey) -> None:
         self._inner = inner
-        self._doom = doom
+        self._plan = plan
         self._log = log
         self._task = task
         self._passed = 0
-        self._struck = doom is None
-        if doom is not None and doom.point is None:
+        self._struck = plan is None
+        if plan is not None and plan.point is None:
             threading.Thread(target=self._wait_and_strike, name="drill", daemon=True).start()
 
     def at(self, step: Any, point: str) -> None:
         """A point of the run; the inner observer may raise here."""
         self._inner.at(step, point)
-        if not self._struck and self._doom is not None and self._doom.point == self._passed:
+        if not self._struck and self._plan is not None and self._plan.point == self._passed:
             self._strike(f"{step}: {point}")
         self._passed += 1
 
     def finish(self) -> None:
         """The run is over, its success not yet reported: the last chance to strike."""
-        if not self._struck and self._doom is not None and self._doom.point is not None:
+        if not self._struck and self._plan is not None and self._plan.point is not None:
             self._strike("after the run")
 
     def _wait_and_strike(self) -> None:
-        assert self._doom is not None
-        if self._doom.victim in {"task", "supervisor"}:
-            time.sleep(self._doom.after_s)
+        assert self._plan is not None
+        if self._plan.victim in {"task", "supervisor"}:
+            time.sleep(self._plan.after_s)
             self._strike(f"after {self._passed} points")
             return
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
-            if _children(self._doom.victim):
-                time.sleep(self._doom.after_s)
+            if _children(self._plan.victim):
+                time.sleep(self._plan.after_s)
                 self._strike(f"after {self._passed} points")
                 return
             time.sleep(_LOOK_S)
 
     def _strike(self, where: str) -> None:
-        assert self._doom is not None
+        assert self._plan is not None
         self._struck = True
-        victim = self._doom.victim
+        victim = self._plan.victim
         pids = {"task": [os.getpid()], "supervisor": [os.getppid()]}.get(victim)
         if pids is None:
             pids = _children(victim)
