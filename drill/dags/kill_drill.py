@@ -32,7 +32,7 @@ KILLS, OUTCOMES = KillLog(ROOT / "kills.jsonl"), KillLog(ROOT / "outcomes.jsonl"
 
 
 class DrilledIngest(TubeMQSparkIngestOperator):
-    """The operator, with an executioner as its observer."""
+    """The operator, with a killer as its observer."""
 
     _killer: Killer | None = None
 
