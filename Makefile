@@ -142,13 +142,14 @@ test-airflow: setup ## Hooks, operators, sensors, Dags on a real Airflow
 test-spark: setup ## The data source on a real Spark
 	$(call bounded,spark) $(PY) $(call pytest,spark) -m "spark and not (airflow or real or soak)"
 
-# The jars come over the network, the servers then run where there is only loopback.
+# The jars come over the network, the servers then run where there is only loopback: RocketMQ's tests
+# in one process, those of TubeMQ in another.
 test-real: setup ## Against genuine TubeMQ and RocketMQ (needs mvn; skipped where they cannot run)
 	$(PY) -m devkit.tubemq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
 	$(PY) -m devkit.rocketmq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
 	$(PY) -m tests.client.tdmsg.published || true
 	$(call bounded,real) $(PY) -m devkit.isolation -- \
-	  $(PY) $(call pytest,real) -m "real and not soak"
+	  $(PY) $(call pytest,real) -n $(WORKERS) --dist loadscope -m "real and not soak"
 
 .PHONY: fuzz
 INPUTS ?= 1000000
