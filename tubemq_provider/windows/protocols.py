@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.anchors import Anchors
     from tubemq_provider.windows.facts import FileFact
     from tubemq_provider.windows.partitioning import PartitionBy
-from tubemq_provider.windows.plan import WindowPlan
+    from tubemq_provider.windows.plan import WindowPlan
 
 __all__ = [
     "BoundaryBook",

@@ -116,10 +116,13 @@ class ClaimedLives(Lives):
             self._begin_at(json.loads(found[1]))
 
     def _begin_at(self, begin: dict[str, int]) -> None:
-        newest = max((number for _, number in self.sink.records()), default=0)
+        seen = [number for _, number in self.sink.records()]
+        # Planning has read single records of claims, too.
+        seen += [a.message_id for plan in self.sink.plans() for a in plan.before.values()]
+        newest = max(seen, default=0)
         for (key, number), offset in zip(self.log.all_records(), self._offsets(), strict=True):
             # A log that is newer than all that was read was not told of.
-            if offset < begin.get(key, 0) and number < newest:
+            if offset < begin.get(key, 0) and number <= newest:
                 self.told.add((key, number))
         self._begin_epoch("")
         order = json.loads(self.world.journal.cursor or "{}")
