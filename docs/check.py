@@ -2,7 +2,8 @@
 
 For every page: relative links and anchors lead somewhere; Python blocks compile, and what they
 import from this project is defined there; JSON and TOML blocks parse; `make` commands in shell
-blocks are targets of the Makefile. Every page under docs/ can be reached from docs/index.md.
+blocks are targets of the Makefile. Pages and headings that the source of a package cites exist.
+Every page under docs/ can be reached from docs/index.md.
 
 Run by `make docs`. It imports none of the packages (names are looked up in their source), follows
 no external link and changes no file. A block that is meant to be wrong carries `no-check` behind
@@ -30,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 INDEX = ROOT / "docs" / "index.md"
 OWN_PACKAGES = ("tubemq_client", "rocketmq_client", "tubemq_provider", "pyspark_tubemq")
 _PUNCTUATION = re.compile(r"[^\w\- ]")
+_CITED = re.compile(r"\bdocs/[\w/-]+\.md(?:#[\w-]+)?")
 _MAKE = re.compile(r"^(?:\$ )?make((?: +[a-z][a-z-]*)+)", re.MULTILINE)
 
 
@@ -104,6 +106,17 @@ def check_links(page: Page, pages: dict[Path, Page]) -> Iterator[str]:
             yield f"{link.line}: link to {link.target}: no such file"
         elif anchor and target in pages and anchor not in pages[target].anchors:
             yield f"{link.line}: link to {link.target}: no such heading"
+
+
+def check_citations(pages: dict[Path, Page]) -> Iterator[str]:
+    """Problems of pages and headings that modules of the packages name as their source."""
+    for path in sorted(p for package in OWN_PACKAGES for p in (ROOT / package).rglob("*.py")):
+        for number, text in enumerate(path.read_text().splitlines(), 1):
+            for cited in _CITED.findall(text):
+                name, _, anchor = cited.partition("#")
+                page = pages.get(ROOT / name)
+                if page is None or (anchor and anchor not in page.anchors):
+                    yield f"{path.relative_to(ROOT)}:{number}: cites {cited}: not there"
 
 
 def check_blocks(page: Page) -> Iterator[str]:
@@ -198,7 +211,7 @@ def main() -> int:
         for page in pages.values()
         for problem in (*check_links(page, pages), *check_blocks(page))
     ]
-    problems += orphans(pages)
+    problems += [*check_citations(pages), *orphans(pages)]
     print("\n".join([*problems, f"docs: {len(pages)} pages, {len(problems)} problems"]))
     return 1 if problems else 0
 

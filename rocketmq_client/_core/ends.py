@@ -5,6 +5,8 @@ derived: from one runtime info comes a lower bound of the fsynced position, and 
 it ends at or before it. Ends are asked first, so nothing appended in between is taken for stable.
 It is the stable end of one broker's disk; a replica may lack what it has
 (`docs/rocketmq-protocol/exact-ranges.md`).
+
+Source: `docs/rocketmq-protocol/exact-ranges.md#stable-ends`.
 """
 
 from __future__ import annotations

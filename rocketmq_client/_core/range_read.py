@@ -10,6 +10,8 @@ Since offsets are dense, the pulls of a range are known beforehand: some are alw
 taken in order, and what a short answer left out is asked for first. Any break starts over at the
 next undelivered offset, after a look at the route. Nothing is committed and nothing has to be given
 back. This module decides; it does no I/O.
+
+Source: `docs/rocketmq-protocol/exact-ranges.md#what-an-answer-means`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Brokers' own search answers the nearest record or the last one on 4.x, so it is 
 and not built upon. `offset_at` bisects by reading records: exact on both lines as long as the
 broker's clock does not step back, because store times are set under the append lock
 (`docs/rocketmq-protocol/exact-ranges.md`).
+
+Source: `docs/rocketmq-protocol/exact-ranges.md#time`.
 """
 
 from __future__ import annotations

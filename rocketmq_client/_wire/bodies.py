@@ -2,6 +2,8 @@
 
 Upstream's `protocol/route`, `protocol/body` and `protocol/heartbeat` classes; only the members that
 something here uses. What a value means for a read or a send is decided above.
+
+Source: `docs/rocketmq-protocol/wire.md#bodies`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Request and response codes, and which answers of a request are no refusal.
 
 Numbers and names are those of upstream's `RequestCode.java` and `ResponseCode.java`
-(`docs/rocketmq-protocol/wire.md`). Only requests that this client sends or serves are listed.
+(`docs/rocketmq-protocol/wire.md#codes`). Only requests that this client sends or serves are listed.
 """
 
 from __future__ import annotations

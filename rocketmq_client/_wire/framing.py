@@ -3,6 +3,8 @@
 A frame is a length and so many bytes: a mark and a length for the header, the header, the body.
 All integers are big-endian. Feed the decoder whatever the transport delivers, in whatever cuts,
 and take commands out. It holds at most one unfinished frame of `max_frame_bytes`, and one chunk.
+
+Source: `docs/rocketmq-protocol/wire.md#frame`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 HMAC-SHA1 over all header values in ascending order of their keys, then the body; the same on both
 server lines and for both forms of header (upstream's `AclUtils.java`). The secret goes no further.
+
+Source: `docs/rocketmq-protocol/wire.md#signatures`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Shared by the member whose master balances (`balance`) and the one that assigns itself (`assigned`);
 when to beat, and what a lost partition means, is theirs. All brokers are asked before the first
 answer is waited for, so one that is slow does not cost the leases at the others.
+
+Source: `docs/protocol/balance.md#heartbeats`.
 """
 
 from __future__ import annotations

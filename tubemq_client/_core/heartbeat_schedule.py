@@ -3,6 +3,8 @@
 Masters forget a client after 30 s of silence and brokers a partition after 30 to 35 s, so the
 period must stay well below half of that. After `max_failures` failures in a row the schedule slows
 down instead of hammering a peer that is ill.
+
+Source: `docs/protocol/balance.md#heartbeats`.
 """
 
 from __future__ import annotations

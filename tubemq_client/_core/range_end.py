@@ -5,6 +5,8 @@ no offset, but a store's message ids are unique (not ordered), so the id togethe
 recognises it inside the batch. The search gives up once the position has passed the batch:
 then nothing in the batch lies at or after the offset asked for. Retention must not have passed that
 offset meanwhile: a fetch jumps without a word.
+
+Source: `docs/protocol/exact-ranges.md#the-rules`.
 """
 
 from __future__ import annotations

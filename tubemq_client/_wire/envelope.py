@@ -8,6 +8,8 @@ Both directions are here: the client's (`encode_request`, `decode_response`) and
 the embedded server and tests. The body is taken apart by hand, so a fetch of 1 MiB is not copied
 between the frame and the protobuf parser; headers go through protobuf. What a reply's `errCode`
 means is not looked at: only the RPC layer's own failures are raised.
+
+Source: `docs/protocol/wire.md#envelope-envelope`.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ reader, and the decoder spends no work on single bytes.
 
 Feed `FrameDecoder` whatever the transport delivers, in whatever cuts, and take frames out. The
 module never reads, waits or looks into a payload; `envelope` does the latter.
+
+Source: `docs/protocol/wire.md#frame-framing`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@
 cannot be paired wrongly. What the calls mean, and when they are made, is for `_core` to know.
 
 Methods 7 to 9 belong to brokers; 11, 12, 14 and 19 exist as numbers only. Neither is here.
+
+Source: `docs/protocol/wire.md#methods-methods`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ attribute text is ``k=v,k=v`` in UTF-8 without any escaping; two reserved keys c
 here: a flag without its prefix makes consumers misread the record.
 
 Pure functions; what to do about a wrong checksum or prefix is decided where records are read.
+
+Source: `docs/protocol/wire.md#record-bytes-payload`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ alike and are not: topic *infos* (to producers) say ``broker:partitions:stores``
 consumers) say ``broker:stores:partitions:status``.
 
 Pure functions on text; looking up brokers or deciding what to do with a status is for `_core`.
+
+Source: `docs/protocol/wire.md#strings-inside-fields-strings`.
 """
 
 from __future__ import annotations
