@@ -16,6 +16,8 @@ The DANGER told of in `genuine` holds here too: run inside `isolation`.
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from dataclasses import replace
 from types import TracebackType
@@ -113,6 +115,14 @@ class SecondBroker:
         """SIGKILL: acknowledged messages that are not on disk are lost. Safe to repeat."""
         self._process.kill()
 
+    def pause(self) -> None:
+        """SIGSTOP: it holds its connections, accepts more, and answers nothing until `resume`."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
     def decommission(self) -> None:
         """Have the master take the broker off line: topics on it are no longer named, at once.
         The system's own topic goes on being named, even of a dead one. Its configuration stays.
@@ -129,6 +139,12 @@ class SecondBroker:
             self._online = True
         if not self._process.running:
             self.start()
+
+    def _signal(self, number: signal.Signals) -> None:
+        pid = self._process.pid
+        if pid is None:
+            raise GenuineFailed("the second broker does not run")
+        os.kill(pid, number)
 
     def _change(self, method: str, **parameters: object) -> None:
         people = {"createUser": _OPERATOR, "modifyUser": _OPERATOR}

@@ -45,10 +45,11 @@ SPARES = tuple(
 
 # On both brokers of `two_brokers`, with partitions 1:0, 1:1, 2:0 and 2:1.
 RETIRED = TopicSpec("pair_retired", partitions=2, options=_SOON_ON_DISK)  # test_retired_broker.py
+PAIR_TROUBLE = TopicSpec("pair_trouble", partitions=2)  # test_trouble_on_two_brokers.py
 PAIR_SPARES = tuple(
     TopicSpec(f"pair_{letter}", partitions=2, options=_SOON_ON_DISK) for letter in "abcd"
 )
-ON_TWO_BROKERS = (RETIRED, *PAIR_SPARES)
+ON_TWO_BROKERS = (RETIRED, PAIR_TROUBLE, *PAIR_SPARES)
 
 ALL = (
     *(ONE_STORE, TWO_STORES, SINGLE, MANY_STORES),
