@@ -249,6 +249,18 @@ def test_a_partition_of_which_nothing_is_read_is_no_other_start(world: World) ->
         same_window(mine, marker)
 
 
+def test_a_partition_that_joins_a_chain_is_no_other_start(world: World) -> None:
+    """What joins is no part of where a window begins, whatever is read of it."""
+    knows = WindowPlan.cursor(world.scope, 2, {"1:0": (28, 56), "2:0": (0, 28)})
+    knows = replace(knows, joined=("2:0",))
+    mine = WindowPlan.cursor(world.scope, 2, {"1:0": (28, 56)})
+    for marked, planned in ((knows, mine), (mine, knows)):
+        assert same_window(planned, Marker(marked, IngestCounts({}), "memory/w")) is marked
+    idle = WindowPlan.cursor(world.scope, 2, {"1:0": (28, 56), "2:0": (0, 0)})
+    with pytest.raises(MarkerConflict, match="other ranges"):
+        same_window(mine, Marker(idle, IngestCounts({}), "memory/w"))
+
+
 def test_an_interval_must_have_a_length(world: World) -> None:
     with pytest.raises(ConfigError, match="not before"):
         TimePlanner(

@@ -191,12 +191,15 @@ def same_window(mine: WindowPlan, marker: Marker) -> WindowPlan:
 
 
 def _begin_alike(one: WindowPlan, other: WindowPlan) -> bool:
-    """Whether two plans begin at the same place. A partition that was announced between them, of
-    which the one that knows it reads nothing, makes no difference."""
-    only = one.ranges.keys() ^ other.ranges.keys()
+    """Whether two plans begin at the same place. Where windows stand alone, a partition that was
+    announced between them makes no difference if the one that knows it reads nothing of it."""
+    mine, yours = one.bases, other.bases
+    if mine == yours or one.seq is not None:
+        return mine == yours
     ranges = {**one.ranges, **other.ranges}
+    only = mine.keys() ^ yours.keys()
     return all(ranges[key][0] == ranges[key][1] for key in only) and all(
-        one.bases[key] == other.bases[key] for key in one.ranges.keys() & other.ranges.keys()
+        mine[key] == yours[key] for key in mine.keys() & yours.keys()
     )
 
 
