@@ -1,5 +1,6 @@
-"""How a window plan is executed: `inline` (no JVM) and `session` (Spark in the task's process).
+"""Engines execute a window plan: in this process, in a Spark session, or as a Spark application.
 
-Every engine takes the plan and a staging place, writes exactly the plan's records as Parquet files
-and returns counts (`windows.protocols.Engine`). Nothing here decides what a window is or publishes.
+`ingest` (`ingest.engines`) chooses the engine by name; `windows.run` calls it. Every engine takes
+the plan and a staging place, writes exactly the plan's records as Parquet files and returns counts
+(`windows.protocols.Engine`). Nothing here decides what a window is or publishes.
 """

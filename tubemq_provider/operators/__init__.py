@@ -1,7 +1,8 @@
 """Operators: tasks that move windows of a topic.
 
-Thin over windows, sinks, engines and offset stores: they turn arguments and an Airflow context
-into a `WindowRun`, run it, and hand back its result.
+Airflow's side only: `operators.ingest` holds the ingest operators, which turn their arguments and
+an Airflow context into an `ingest.job`, run it and hand back its result. What arguments mean, and
+how source, sink and engine come together, is in `tubemq_provider.ingest`.
 """
 
 from tubemq_client.errors import require_extra
