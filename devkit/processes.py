@@ -98,7 +98,7 @@ class ServerProcess:
 
 
 def listens(address: Address) -> bool:
-    """Whether somebody takes connections at `address` now."""
+    """Whether a process accepts connections at `address` now."""
     try:
         with socket.create_connection(address, timeout=2.0):
             return True

@@ -81,7 +81,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--kill-share", type=float, default=0.3, help="part of the windows that must be hit"
     )
-    parser.add_argument("--seed", default="1", help="who is killed and where; what is asked for")
+    parser.add_argument("--seed", default="1", help="what is killed and where; what is asked for")
     parser.add_argument(
         "--state",
         type=Path,

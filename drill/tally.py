@@ -101,7 +101,7 @@ class Tally:
         fresh.replace(self.path)
 
     def to_document(self) -> dict[str, Any]:
-        """The file's content; totals first, for whoever opens it."""
+        """The file's content; totals first, for a reader."""
         return {
             "version": _VERSION,
             "seed": self.seed,

@@ -81,7 +81,7 @@ def _spread(total: int, shares: Mapping[str, int]) -> list[Quota]:
 @dataclass(frozen=True)
 class Life:
     """A part of a round with logs of its own: `first` is the place of its first usable cut, and its
-    schedule has an interval every so many `minutes`."""
+    schedule has an interval every `minutes` minutes."""
 
     first: int
     minutes: int

@@ -154,7 +154,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name == "aio":  # not in __all__: whoever imports every name does not ask for an event loop
+    if name == "aio":  # not in __all__: `import *` does not ask for an event loop
         return import_module("tubemq_client.aio")
     home = _HOME_OF.get(name)
     if home is None:

@@ -349,7 +349,7 @@ class ConsumerStats:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who the client says it is. The password signs requests and is never sent or shown."""
+    """The identity a client claims. The password signs requests and is never sent or shown."""
 
     username: str
     password: str = field(repr=False)
@@ -420,8 +420,8 @@ class ConsumerSettings:
     waits `rebalance_confirm_wait_ms` for its batch, which is then rolled back, or confirmed if
     `rollback_on_rebalance` is False (records may then be lost). With `confirm_locally` a
     confirmation travels with the next fetch: fewer requests, one batch more delivered again after a
-    crash. Every `report_every_beats`-th heartbeat tells the master all partitions held. Who assigns
-    partitions itself asks the master for them once in `metadata_period_ms` at most.
+    crash. Every `report_every_beats`-th heartbeat tells the master all partitions held. A consumer
+    that assigns partitions itself asks the master for them once in `metadata_period_ms` at most.
     """
 
     consume_position: Literal["earliest", "latest", "always_latest"] = "earliest"

@@ -60,7 +60,7 @@ def without(assets: Iterable[Any], asset: Asset) -> list[Any]:
 
 
 def topic_asset(cluster: str, topic: str) -> Asset:
-    """The asset of a topic, whoever reads it: what producing tasks have as outlet."""
+    """The asset of a topic, the same for all groups: what producing tasks have as outlet."""
     return create_asset(cluster=cluster, topic=topic)
 
 

@@ -1,8 +1,8 @@
 """`TubeMQNotifier`: what became of a task, a Dag or a deadline, as a record on a topic.
 
-For those who watch a topic instead of a mailbox: other systems, other Dags. Works as a callback (in
-Airflow's Dag processor) and for deadlines (in the triggerer). A notification that cannot be sent is
-an error in the log of whoever sends it; nothing else fails.
+For readers that watch a topic instead of a mailbox: other systems, other Dags. Works as a callback
+(in Airflow's Dag processor) and for deadlines (in the triggerer). A notification that cannot be
+sent is an error in the log of the sending process; nothing else fails.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A genuine TubeMQ that asks for users, visit tokens and client certificates.
 
 Upstream's server can do mutual TLS only (one-way TLS ends its process at the first connection), on
-ports of its own beside the plain ones; who asks over TLS is sent to the TLS ports. It checks that a
-signature is there and recent, not whose it is. Brokers take the switches from the master::
+ports of its own beside the plain ones; a client that asks over TLS is sent to the TLS ports. It
+checks that a signature is there and recent, not whose it is. Brokers take the switches from the
+master::
 
     stores = KeyStores("server.p12", "trust.p12", "changeit")
     with guarded_cluster(stores, topics=[TopicSpec("orders")]) as cluster:

@@ -3,7 +3,7 @@
 It is a connection of `tubemq_client._io` (TLS, deadlines, and calls that wait for their answer work
 as there), and beside these it carries *relayed* requests: sent in one piece with all others of the
 same turn, answered through the client that asked, without a task or a timer each. Deadlines of
-relayed requests are looked at by whoever calls `expire` now and then.
+relayed requests are checked only by `expire`, which the server calls now and then.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Metrics:
         known[1] += size
 
     def answered(self, asked: int, code: int, size: int, seconds: float) -> None:
-        """A request was answered with `code` after so many seconds."""
+        """A request was answered with `code` after `seconds`."""
         if not 0 <= asked <= _LARGEST_CODE:
             asked = -1
         self._answers[code] += 1

@@ -132,7 +132,7 @@ class Upstream:
         raise failure or errors.ConnectError("no name server")
 
     async def tell_name_servers(self, request: Command) -> None:
-        """The same to all of them; who is away misses it."""
+        """Send the request to every name server; one that cannot be reached misses it."""
         for address in self._settings.name_servers:
             try:
                 await self._ask_one(address, request)

@@ -1,9 +1,10 @@
 """A client-balance consumer: it chooses partitions itself and keeps them alive.
 
-The master (RPC 20-22, 6) knows that the group exists; the brokers (RPC 15, 16) arbitrate who holds
-a partition. Beside the user's calls `rebalance` gives back partitions that may not be read any
-more, and takes what `keep_share` asks for: the member's share of the group, found without talking
-to the others. `docs/protocol/client-balance.md` has the protocol, `group` what all members share.
+The master (RPC 20-22, 6) knows that the group exists; the brokers (RPC 15, 16) arbitrate which
+member holds a partition. Beside the user's calls `rebalance` gives back partitions that may not be
+read any more, and takes what `keep_share` asks for: the member's share of the group, found without
+talking to the others. `docs/protocol/client-balance.md` has the protocol, `group` what all members
+share.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class GroupSession:
         journal.left(self.group, self.client_id)
 
     def fail(self, error: Exception) -> None:
-        """Nothing can be received any more: whoever asks is told `error`."""
+        """Nothing can be received any more: every later call is told `error`."""
         if self.failure is None:
             journal.ended(self.group, error)
         self.failure = self.failure or error

@@ -2,8 +2,8 @@
 look at after an incident.
 
 INFO for what happens in good order (joined, took, gave back, rules changed, a broker or master back
-again), WARNING for what somebody may have to act on (lost, no answer, late, ended). Never once per
-record or request, and never a secret: errors of this library hold none, and what servers say in
+again), WARNING for what an operator may have to act on (lost, no answer, late, ended). Never once
+per record or request, and never a secret: errors of this library hold none, and what servers say in
 them is made visible (`terminal`). Nothing is decided by it.
 """
 

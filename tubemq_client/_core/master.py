@@ -36,7 +36,7 @@ __all__ = ["Known", "MasterSession", "TopicMetadata", "fetch_topic_metadata"]
 
 SETTLING_MS = 30_000
 """How long after a switch a master's view counts as unfinished. Brokers report every 8 s, and those
-who serve through this time are not to lose anything to it."""
+that serve through this time must not lose anything to it."""
 
 _LOOK_AGAIN_MS = 200
 

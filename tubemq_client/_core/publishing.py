@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["InFlightRecord", "ProducerSession", "Record"]
 
 _GROUPS = 4
-"""A window of records is answered in so many groups, so that some are always under way."""
+"""Replies to a window of records are awaited in this many groups, so that some records are always
+under way."""
 
 _UNKNOWN_RETRIES = 3
 
@@ -102,8 +103,8 @@ class ProducerSession(RouteSession):
             yield from self._land(_first(waiting, group), keep=keep)
 
     def _land(self, batches: Sequence[SendBatch], *, keep: bool) -> Conversation[None]:
-        """Take the replies for all of these, then deliver what came of each record. Who must be
-        sent again does not hold up the receipts before it."""
+        """Take the replies for all of these, then deliver what came of each record. A record
+        that must be sent again does not hold up the receipts before it."""
         yield from self._gather(batches)
         ready: list[Any] = []
         for flight in chain.from_iterable(batch.flights for batch in batches):

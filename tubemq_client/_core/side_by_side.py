@@ -2,8 +2,8 @@
 
 A broker serves a connection on one thread, so one connection does not get all that a broker could
 give. The range reader is exact at any boundary, therefore pieces of a range can be read at once and
-delivered in their order. Pieces are cut by size: so many entries as brought about `_BATCHES`
-batches before, so that what is read ahead is bounded by batches whatever records there are.
+delivered in their order. Pieces are cut by size: a piece has as many entries as gave about
+`_BATCHES` batches before, so that batches bound what is read ahead, whatever records there are.
 
 This module decides; `sync._parallel` and `aio._parallel` have the threads and tasks.
 """

@@ -21,7 +21,7 @@ __all__ = ["ClientFace"]
 
 
 class ClientFace:
-    """Who a client object is."""
+    """The identity of a client object."""
 
     _driver: Requests[Any]
     _begun = False

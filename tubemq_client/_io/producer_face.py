@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 _DEFAULTS = ProducerSettings()
 
 _PROGRESS_EVERY = 50
-"""`progress` of `send_all` is called once for so many records."""
+"""`send_all` calls its `progress` once per this many records."""
 
 
 class ProducerFace(ClientFace):

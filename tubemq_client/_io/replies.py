@@ -25,7 +25,7 @@ and of which not all could be taken yet. So much time there is after any deadlin
 
 class Replies:
     """Replies that came and were not taken yet, and which are waited for at all: others are
-    dropped. Whoever shares it between threads has a lock."""
+    dropped. A connection that shares it between threads has a lock."""
 
     def __init__(self) -> None:
         self._wanted: set[int] = set()

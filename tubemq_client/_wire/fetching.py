@@ -1,4 +1,4 @@
-"""The reply to a fetch, left unparsed until somebody looks into it.
+"""The reply to a fetch, left unparsed until a caller looks into it.
 
 Taking a reply of half a megabyte apart takes a reader time in which the broker could already be
 working on the next. The first bytes of a reply tell enough to ask for that: every known broker

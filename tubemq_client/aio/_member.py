@@ -230,7 +230,7 @@ class GroupMember(MemberFace, AsyncClient):
         await self._driver.finish(self._consumer.close())
 
     async def _is_first_to_close(self) -> bool:
-        """Whether to close now; otherwise returns when somebody else has, as far as it may wait."""
+        """Whether to close now; otherwise returns once another caller has, if it may wait."""
         me = asyncio.current_task()
         first, self._consumer.closing = self._closer is None, True
         if first:

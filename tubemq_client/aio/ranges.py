@@ -48,9 +48,10 @@ class RangeReader(RangeFace, AsyncClient):
         `contextlib.aclosing` to stop early at a known moment; cancelling the task and leaving the
         `async with` of the reader give the partition back too.
 
-        With `parallel` the range is cut into pieces that so many connections read at once, because
-        a broker serves a connection on one thread; batches come in the same order, some dozens of
-        each piece are read ahead. The connections are opened for this read, also on a `Session`.
+        With `parallel` the range is cut into pieces that this many connections read at once,
+        because a broker serves a connection on one thread; batches come in the same order, some
+        dozens of each piece are read ahead. The connections are opened for this read, also on a
+        `Session`.
         """
         check_parallel(parallel, self._pool.size)
         broker = await self._driver.run(self._finding_broker(range_))

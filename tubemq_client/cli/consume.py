@@ -64,7 +64,7 @@ FollowOption = Annotated[
 Balanced = Annotated[
     bool, typer.Option("--balanced", help="Join GROUP and share partitions with its members.")
 ]
-Seconds = Annotated[float | None, typer.Option(min=0.1, help="Stop after so many seconds.")]
+Seconds = Annotated[float | None, typer.Option(min=0.1, help="Stop after this many seconds.")]
 
 
 @dataclass(slots=True)

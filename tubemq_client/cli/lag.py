@@ -81,7 +81,7 @@ def lag(
         float, typer.Option(min=0.1, metavar="SECONDS", help="Time between looks of --watch.")
     ] = 2.0,
     looks: Annotated[
-        int | None, typer.Option(min=1, help="End --watch after so many looks.")
+        int | None, typer.Option(min=1, help="End --watch after this many looks.")
     ] = None,
     rpc_timeout_ms: RpcTimeout = 10_000,
     as_json: AsJson = False,

@@ -48,7 +48,7 @@ From = Annotated[
 To = Annotated[
     str | None, typer.Option("--to", metavar="TIME", help="Skip rows at or after this time.")
 ]
-Limit = Annotated[int | None, typer.Option(min=1, help="Send at most so many rows.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Send at most this many rows.")]
 Boundaries = Annotated[
     Path | None,
     typer.Option(
@@ -69,7 +69,7 @@ LargeRecords = Annotated[
         show_default=False,
     ),
 ]
-Rate = Annotated[float | None, typer.Option(min=0.1, help="At most so many records a second.")]
+Rate = Annotated[float | None, typer.Option(min=0.1, help="At most this many records a second.")]
 
 
 def produce(

@@ -49,7 +49,7 @@ Publish = Annotated[
 Subscribe = Annotated[
     bool | None, typer.Option("--subscribe/--no-subscribe", help="Whether consumers may read.")
 ]
-FlushRecords = Annotated[int | None, typer.Option(help="Fsync after so many records.")]
+FlushRecords = Annotated[int | None, typer.Option(help="Fsync after this many records.")]
 FlushInterval = Annotated[
     int | None, typer.Option("--flush-interval-ms", metavar="MS", help="Fsync at least so often.")
 ]

@@ -1,4 +1,4 @@
-"""Options of who the client is and how its connections are encrypted.
+"""Options for the identity of the client and the encryption of its connections.
 
 Secrets are `SecretStr`: they show as asterisks wherever a model is printed, and no problem text
 repeats them. The plain values that shells run on (`model.Credentials`, `model.TlsSettings`) hide

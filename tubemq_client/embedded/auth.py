@@ -1,9 +1,9 @@
-"""What stands before the RPC handlers: who is let in, and what those over TLS are told.
+"""What stands before the RPC handlers: which callers are let in, what callers over TLS are told.
 
 A gate is a `Service` around another one. It refuses like upstream's `SimpleCertificate…Handler`
 (code 415, its texts, before anything else is looked at), and rewrites replies: a master hands out
-the visit token of the generation before the newest, and to who came over TLS the brokers' TLS
-ports. Beyond a real server it checks signatures, if it was given the users' passwords.
+the visit token of the generation before the newest, and the brokers' TLS ports to a
+caller over TLS. Beyond a real server it checks signatures, if it was given the users' passwords.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class VisitTokens:
         return token in self._made
 
     def rotate(self, generations: int) -> None:
-        """Make so many new tokens now."""
+        """Make `generations` new tokens now, as far as old ones are kept."""
         for _ in range(min(generations, _KEPT_TOKENS + 1)):
             self._made.append(max(self._clock(), self._made[-1] + 1))
         del self._made[:-_KEPT_TOKENS]
@@ -65,7 +65,7 @@ class VisitTokens:
 
 
 class MasterGate:
-    """Authenticates who speaks to the master."""
+    """Authenticates callers of the master."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class MasterGate:
 
 
 class BrokerGate:
-    """Authenticates who speaks to a broker. `registered` starts the grace anew."""
+    """Authenticates callers of a broker. `registered` starts the grace anew."""
 
     def __init__(
         self, service: Service, security: Security, clock: Clock, tokens: VisitTokens

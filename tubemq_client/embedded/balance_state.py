@@ -44,7 +44,7 @@ class Event:
 
 
 class Start(NamedTuple):
-    """Who begins a listed partition of a bound group, and at which index offset."""
+    """The client that begins a listed partition of a bound group, and at which index offset."""
 
     client_id: str
     offset: int

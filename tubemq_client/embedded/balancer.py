@@ -3,7 +3,7 @@
 A round looks at every group and turns the difference between what its members report and what they
 should read into events (`balance_state`). The algorithm is a real master's: the first round after a
 start deals blocks, later ones keep what is owned, hand out the rest at random and even out when
-nothing is left over. Who may be given what, and when a round comes, is told from outside.
+nothing is left over. Callers say which member may be given what, and when a round comes.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ class BrokerRpc:
             return
         where = f"Partition {broker.broker_id}#{key}"
         if broker.leases.drop_expired(key, broker.clock()):
-            # The one who finds a dead owner only clears the way; the next attempt gets in.
+            # A registration that finds a dead owner only clears the way; the next one gets in.
             broker.positions.drop_in_flight(key)
             raise Refused(410, f"[Duplicated Register] Remove Invalid Consumer Register {where}")
         raise Refused(410, f"[Duplicated Register] {where} has been registered by {holder}")

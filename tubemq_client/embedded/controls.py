@@ -55,7 +55,7 @@ class GroupControl:
 
 @dataclass(slots=True)
 class ClusterSetting:
-    """What holds for everyone who has no setting of their own."""
+    """What holds for every group without a setting of its own."""
 
     audit: Audit
     broker_port: int = 8123
@@ -68,7 +68,7 @@ class ClusterSetting:
 
 
 class Controls:
-    """All controls of one cluster. `setting` is None until somebody sets it, as on a real one."""
+    """All controls of one cluster. `setting` is None until it is set, as on a real one."""
 
     def __init__(self) -> None:
         self.consume: dict[tuple[str, str], ConsumeControl] = {}

@@ -2,8 +2,8 @@
 
 Pure state; time is an argument (ms). Groups come in three kinds: the master assigns partitions to
 the members of two of them (`balancer` decides, `balance_state` remembers) and only keeps the
-members of the third consistent. Who really holds a partition is known to the brokers alone
-(`leases`).
+members of the third consistent. Only the brokers know which member really holds a
+partition (`leases`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["BoundTerms", "Group", "GroupKind", "Groups", "Join", "Member", "Prod
 
 
 class GroupKind(StrEnum):
-    """Who distributes the partitions; the values are the master's words for it.
+    """Which side distributes the partitions; the values are the master's words for it.
 
     `BOUND` groups are balanced by the master, too, but begin at offsets that their members name.
     """
@@ -138,7 +138,7 @@ class Groups:
             member.partitions, member.reported = former.partitions, former.reported
             member.wanted = former.wanted
         elif wish.bound is not None:
-            # Only a newcomer's offsets count; who comes back has begun already.
+            # Only a newcomer's offsets count; a member that comes back has begun already.
             member.wanted = wish.wanted
             group.balance.book(wish.client_id, wish.wanted, select_big=wish.bound.select_big)
         group.members[wish.client_id] = member
@@ -151,7 +151,7 @@ class Groups:
         )
 
     def balanced_member(self, name: str, client_id: str, now_ms: int) -> tuple[Group, Member]:
-        """`member` for server-balanced ones, who are refused in other words."""
+        """`member` for server-balanced ones, which are refused in other words."""
         return self._renewed(
             name,
             client_id,

@@ -1,7 +1,7 @@
 """One daemon thread with an event loop, and the ways to run work on it from outside.
 
-All state of an embedded server belongs to this thread; whoever wants something of it comes through
-`do` or `wait`. It knows nothing of TubeMQ.
+All state of an embedded server belongs to this thread; other threads reach it through `do`
+or `wait`. It knows nothing of TubeMQ.
 """
 
 from __future__ import annotations

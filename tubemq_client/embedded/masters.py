@@ -80,8 +80,8 @@ class ServedMaster:
 
 
 class Masters:
-    """Who is active, and what happens when it is killed. `running` gives the ids of brokers that
-    would report to a new master."""
+    """Which master is active, and what happens when it is killed. `running` gives the ids of
+    brokers that would report to a new master."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Answers that a test orders in advance: a code, or an exception, instead of what would be said.
 
-Pure state, one for the master and one for each broker. An order is for one method and for so many
+Pure state, one for the master and one for each broker. An order is for one method and a number of
 calls; the call it meets has no effect on the server.
 """
 

@@ -41,9 +41,9 @@ class EmbeddedTubeMQ(ScriptableReplies):
     memory; with it, topics, ports, records and positions come back on the next start, and killing
     the process loses what was not flushed (see `Switches`). `http` needs the extra `embedded`.
     `clock` gives ms since the epoch. Of several `masters` the first one is active and the others
-    stand by (`fail_over`). With `tls` master and brokers listen on TLS ports too, and who
-    asks the master over TLS is sent to those. Raises `ConfigError` for a host that is not loopback,
-    a port in use or a directory in use.
+    stand by (`fail_over`). With `tls` master and brokers listen on TLS ports too, and a
+    client that asks the master over TLS is sent to those. Raises `ConfigError` for a host that is
+    not loopback, a port in use or a directory in use.
     """
 
     def __init__(
@@ -123,8 +123,8 @@ class EmbeddedTubeMQ(ScriptableReplies):
     def run_until_signal(self, ready: Callable[[], None] | None = None) -> None:
         """Start if need be, call `ready`, wait for SIGINT or SIGTERM, stop in order.
 
-        Signals are obeyed from before the start, so whoever `ready` tells may send one at once.
-        Main thread only.
+        Signals are obeyed from before the start, so a process that `ready` tells may send one at
+        once. Main thread only.
         """
         woken = threading.Event()
         former = {

@@ -216,7 +216,7 @@ class GroupMember(MemberFace, BlockingClient):
         self._do(self._consumer.close())
 
     def _is_first_to_close(self) -> bool:
-        """Whether to close now; otherwise returns when somebody else has, as far as it may wait."""
+        """Whether to close now; otherwise returns once another caller has, if it may wait."""
         me = threading.current_thread()
         with self._lock:
             first, self._consumer.closing = self._closer is None, True

@@ -1,4 +1,4 @@
-"""A clock that stands still until somebody moves it: time as data.
+"""A clock that stands still until a test moves it: time as data.
 
 The embedded server takes one as its `clock`; drivers of this kit sleep by moving it. It starts at a
 fixed moment, so that what a test prints is the same every time.

@@ -31,10 +31,10 @@ _POLL_S = 0.2
 class Faults:
     """What to do to the server's bytes; change it at any time.
 
-    `cut_after`: close the connection after so many bytes of it (counted per connection).
-    `split`: forward in pieces of at most so many bytes. `stall`: forward nothing. `garble_at`: flip
-    every bit of the byte at this position of a connection. `twice`: send every frame twice (set it
-    before a connection is opened).
+    `cut_after`: close the connection after this many bytes of it (counted per connection).
+    `split`: forward in pieces of at most this many bytes. `stall`: forward nothing. `garble_at`:
+    flip every bit of the byte at this position of a connection. `twice`: send every frame twice
+    (set it before a connection is opened).
     """
 
     cut_after: int | None = None

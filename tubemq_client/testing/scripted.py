@@ -100,7 +100,7 @@ class ScriptedDriver:
     def stream(
         self, conversation: Conversation[None], release: Conversation[None] | None = None
     ) -> Iterator[Any]:
-        """Run, yielding every delivered value. However it ends, `release` is run last."""
+        """Run and yield delivered values. `release` runs last, also on failure and on close."""
         try:
             yield from drive(conversation, self._perform)
         finally:
@@ -137,7 +137,7 @@ class ScriptedDriver:
         raise TypeError(f"unknown effect {effect!r}")
 
     def _post(self, effect: Post | Call) -> _Posted:
-        """Servers answer at once, but what goes wrong is told to whoever waits for the reply."""
+        """Servers answer at once, but the call that waits for the reply raises what went wrong."""
         asked = Asked(self.clock(), effect.address, effect.method.name, effect.request)
         self.trace.append(asked)
         posted = _Posted(deadline=self.clock() + self._rpc_timeout_ms)

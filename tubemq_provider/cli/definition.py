@@ -64,8 +64,8 @@ _FILTER = _arg(
 )
 _EPOCH = _arg(("--epoch",), help="the operator's epoch, if it has one", default="")
 _MAX_RECORDS = _arg(("--max-records",), help="the operator's max_records", type=int)
-_WATCH = _arg(("--watch",), help="look again every so many seconds, until Ctrl-C", type=float)
-_LOOKS = _arg(("--looks",), help="with --watch: stop after so many looks", type=int)
+_WATCH = _arg(("--watch",), help="look again at this interval (seconds), until Ctrl-C", type=float)
+_LOOKS = _arg(("--looks",), help="with --watch: stop after this many looks", type=int)
 _START = _arg(("--start",), help="first instant that counts, RFC 3339")
 _END = _arg(("--end",), help="first instant after, RFC 3339")
 

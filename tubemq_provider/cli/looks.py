@@ -1,4 +1,4 @@
-"""``airflow tubemq offsets diff`` and ``windows plan``: what would be, and who says what.
+"""``airflow tubemq offsets diff`` and ``windows plan``: what would be, and which store says what.
 
 Both only look: no plan is stored, no position moved, no record read.
 """

@@ -236,7 +236,7 @@ def _plans(sink: Sink | None, about: Document | None) -> list[WindowPlan]:
 
 
 def _claims(cursor: Document | None) -> list[Claim]:
-    """What is claimed now; `DocumentError` if somebody edited it."""
+    """What is claimed now; `DocumentError` if it was edited by hand and cannot be read."""
     found = []
     for key, value in (cursor or {}).get("pending", {}).items():
         plan = WindowPlan.from_document(value.get("plan"), where=f"claim {key}")

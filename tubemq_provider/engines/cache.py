@@ -2,7 +2,7 @@
 
 `TUBEMQ_CACHE` decides; without it a source checkout uses its own git-ignored `.cache/tubemq`, an
 installed package the user's cache directory. Deleting the directory is always safe: everything in
-it can be made again. This module creates nothing; whoever writes makes the directory.
+it can be made again. This module creates nothing; the module that writes makes the directory.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def main(folder: str) -> None:
     if order is None:
         raise SystemExit(f"{folder} has no order")
     secrets = secrets_from(order["secrets"])
-    # Whoever waits for this may take the secrets away now.
+    # The submitting task may take the secrets away now.
     teller = _Teller(application)
     engine = session_engine(secrets["settings"], order["engine"])
     plan = WindowPlan.from_document(order["plan"])

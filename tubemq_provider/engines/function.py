@@ -1,7 +1,7 @@
 """Windows read by a function of the Dag's author instead of an engine of ours.
 
 `FunctionEngine` hands the planned window to a function, and counts what the function reads of it;
-`ReportedEngine` takes the counts of somebody who has read it elsewhere. Neither writes anything:
+`ReportedEngine` takes the counts of a task that has read it elsewhere. Neither writes anything:
 what became of the records is the function's business, the window is done when it returns.
 """
 
@@ -29,7 +29,7 @@ OpenReader = Callable[[WindowPlan], AbstractContextManager[RecordReader]]
 class PlannedWindow:
     """What a function gets: the plan of a window, and ways to read its records, each once.
 
-    - `window_id`: the same for every try; writes under this id are made once by whoever makes them
+    - `window_id`: the same for every try; writes under this id happen once if they
       replace what an earlier try has left.
     - `ranges`: ``{"1:0": (0, 2800)}``, half open; `start` and `end`: the interval of a window of
       time, RFC 3339, or None.
@@ -133,7 +133,7 @@ class PlannedWindow:
 
 
 def reported(plan: WindowPlan, records: Mapping[str, Any], size: int = 0) -> IngestCounts:
-    """Counts as somebody says them; partitions that are not named had none. Whether they can be
+    """Counts as a task reports them; partitions that are not named had none. Whether they can be
     those of the plan is judged where all counts are."""
     return IngestCounts(
         {**dict.fromkeys(plan.ranges, 0), **{key: int(n) for key, n in records.items()}}, size

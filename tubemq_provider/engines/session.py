@@ -177,7 +177,7 @@ class SessionEngine:
             ours = from_text(str(error)) or mend_of(str(error), os.environ)
             if ours is None:
                 raise
-            # With its class, so that whoever retries knows what no retry cures.
+            # With its class, which tells retry policies what no retry cures.
             raise ours from error
         progress("records counted")
         return counts

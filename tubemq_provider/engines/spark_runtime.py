@@ -140,7 +140,7 @@ def _follow(
             running = set(tracker.getActiveJobsIds()) & set(tracker.getJobIdsForGroup(group))
             jobs = [job for id_ in running if (job := tracker.getJobInfo(id_)) is not None]
             stages = [tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds]
-        except Exception:  # noqa: BLE001 - the session is going; whoever ends it says why
+        except Exception:  # noqa: BLE001 - the session is going; its end says why
             return
         known = [stage for stage in stages if stage is not None]
         now = sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)

@@ -2,8 +2,9 @@
 
 Row counts come from footers. The partition of the rows comes from the footer's statistics where a
 row group has one partition, else from the `partition` column alone, or from a ``partition=…``
-directory that Spark made. Whoever writes a file makes its `FileFact` from the footer that was just
-written, so that nobody has to read even that. This module must not write or remove anything.
+directory that Spark made. A writer makes the `FileFact` of its file from the footer that it has
+just written, so that not even the footer is read again. This module must not write or remove
+anything.
 """
 
 from __future__ import annotations

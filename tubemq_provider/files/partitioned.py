@@ -33,7 +33,7 @@ NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 
 _OPEN_FILES: Final = 48
 _PENDING_GROUPS: Final = 4
-"""So many row groups' worth of rows wait at once, over all partitions."""
+"""Rows of at most this many row groups wait at once, over all partitions."""
 
 _LONGEST: Final = 240
 """Bytes of a folder's name; file systems take 255."""

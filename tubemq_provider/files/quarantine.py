@@ -25,7 +25,7 @@ CHECKSUM: Final = "checksum"
 
 _ASIDE_BYTES: Final = 4 * 1024 * 1024
 _ASIDE_ROWS: Final = 1024
-"""Corrupt records are written when so many bytes, or records, have come together."""
+"""Corrupt records are written once this many bytes, or records, have come together."""
 
 
 class Place(Protocol):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["ROW_GROUP_BYTES", "FilePiece", "StagedWriter", "with_pieces"]
 
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
-"""A row group is written when about so many bytes of Arrow data have come together."""
+"""A row group is written once about this many bytes of Arrow data have come together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Where records came from and went to, for those who collect lineage.
+"""Where records came from and went to, for collectors of lineage.
 
 Two ways, both Airflow's: hooks tell its lineage collector of the topics that they read and write;
 operators give OpenLineage the datasets of a window. Names follow OpenLineage's: a namespace and a

@@ -1,8 +1,9 @@
 """From checked arguments to a window run: which planner, store, sink and engine they mean.
 
 The other half of an operator or an asset, without its framework: it can be read, and tested,
-without a Dag. The source and the sink are handed in, opened by whoever can read connections; the
-rules of windows are left to `windows`. This module must not know a kind of source, sink or store.
+without a Dag. The source and the sink are handed in, opened by a caller that can read connections;
+the rules of windows are left to `windows`. This module must not know a kind of source, sink or
+store.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class IngestJob:
         cleared: bool = False,
     ) -> WindowResult:
         """All eight steps. `attempt` names this try; `serialised` says no other run overlaps,
-        `cleared` that somebody asked for a run that was done to be done again."""
+        `cleared` that a user asked for a finished run to be done again."""
         return self._window_run(
             store, attempt=attempt, serialised=serialised, observer=observer, cleared=cleared
         ).run()

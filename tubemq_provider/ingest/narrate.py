@@ -88,7 +88,7 @@ class Narrator:
             self.on_page(page)
 
     def read(self, plan: WindowPlan, key: str, records: int, total: int) -> None:
-        """So many records of a partition, and of all, are read. Says so every ten seconds."""
+        """`records` of a partition and `total` of all are read. Says so every ten seconds."""
         now = self.clock()
         if now - self._told < PERIOD_S:
             return
@@ -108,7 +108,7 @@ class Narrator:
         )
 
     def tasks(self, plan: WindowPlan, done: int, total: int) -> None:
-        """So many tasks of a Spark job are done. Says so every ten seconds."""
+        """`done` of `total` tasks of a Spark job have ended. Says so every ten seconds."""
         now = self.clock()
         if now - self._told < PERIOD_S:
             return

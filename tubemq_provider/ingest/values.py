@@ -2,7 +2,8 @@
 
 A value stands for several arguments of an ingest and is taken apart before anything is judged, so
 each rule stands once, in `arguments`. Airflow fills in templates inside of values by their
-`template_fields`, in place; who renders one copies it first. Values judge nothing themselves.
+`template_fields`, in place; a caller that renders one copies it first. Values judge nothing
+themselves.
 """
 
 from __future__ import annotations

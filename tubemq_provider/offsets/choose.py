@@ -2,8 +2,8 @@
 
 `asset_state` is the default; `ledger` needs the deployment's help and allows runs of one group side
 by side; `events` needs nothing but asset events. A group may move from one to another: each finds
-its position in the newest commit event, which all of them emit. Claims do not move: who leaves the
-ledger finishes them first, and who comes back to it rebuilds its position.
+its position in the newest commit event, which all of them emit. Claims do not move: a group that
+leaves the ledger finishes them first, and one that comes back to it rebuilds its position.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ position: asking for twenty at once would fetch nineteen in vain, on every run."
 _LOOKED_THROUGH = 2000
 
 RECENT: Final = 25
-"""So many of the newest events are looked at where a position is not sure to be among them."""
+"""This many of the newest events are read where a position is not sure to be among them."""
 
 
 class OutletEvent(Protocol):

@@ -29,7 +29,7 @@ class FileOffsetStore:
 
     Events are stored at once: success and event are no single transaction here, which only means
     that a run killed right after its event counts as accepted. Runs may overlap; the last writer
-    of cursor or plan wins. Files of old tasks and events stay until somebody removes them.
+    of cursor or plan wins. Files of old tasks and events stay until a user removes them.
     """
 
     def __init__(self, directory: str | PathLike[str], *, task: str) -> None:

@@ -46,7 +46,7 @@ def moved(
 
 
 def stamp(cursor: Document, *, by: str, now: datetime) -> Document:
-    """Who changed it and when, and one revision more."""
+    """The fields of a change: the next revision, its author `by` and the time `now`."""
     return {"rev": int(cursor.get("rev", 0)) + 1, "by": by, "updated": rfc3339(now)}
 
 

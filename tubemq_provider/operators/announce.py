@@ -23,7 +23,7 @@ __all__ = ["announce", "bounded", "sink_event"]
 
 _PARTITIONS: Final = 200
 _RANGES: Final = 100
-"""An event names the ranges of so many partitions; longer ones are in the sink's marker."""
+"""An event names ranges of at most this many partitions; longer ones are in the sink's marker."""
 
 
 def announce(

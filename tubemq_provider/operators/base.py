@@ -110,7 +110,7 @@ class IngestOperator(BaseOperator):
     :param exactly_once: False only, and always, for ``append:…``.
     :param staging_root: where engines write before the sink takes the files.
     :param partition_by: columns, ``day(…)`` and ``hour(…)`` that files are apart by.
-    :param max_partitions: so many of them one task may make.
+    :param max_partitions: the most of them that one task may make.
     :param schema_evolution: ``refuse``, or ``add_columns`` to tables.
     :param verify: ``facts``, or ``footers``: how files are checked before they are published.
     :param tubemq_conn_id: the connection.

@@ -34,7 +34,7 @@ class TubeMQCursorIngestOperator(IngestOperator):
     :param initial_position: where a group without progress begins: ``earliest``, ``stable``
         (the end) or offsets. There is no default, a first run without it fails.
     :param max_records: a window has no more records than this, counted in index entries.
-    :param max_bytes: a window has about so many bytes of bodies: an estimate, no bound.
+    :param max_bytes: a window has about this many bytes of bodies: an estimate, no bound.
     :param max_duration: a window takes about so long to read and publish: an estimate, no bound.
     :param policies: `IngestPolicies(gap_policy=…, …)`: what is done when something is not as it
         should be. By default it fails.
@@ -151,7 +151,7 @@ class TubeMQSparkIngestOperator(IngestOperator):
     :param partition_by: what files are apart by: columns of records, or decoded ones, and
         ``day(…)`` and ``hour(…)`` of instants, in UTC: ``["country", "day(msg_time)"]``. Folders in
         directories and object stores, partition columns of Delta, partition specs of Iceberg.
-    :param max_partitions: so many of them one task may make of a window, 1000 unless said
+    :param max_partitions: the most of them that one task may make of a window, 1000 unless said
         otherwise; more fail it.
     :param schema_evolution: a window has columns that the Delta or Iceberg table has not:
         ``refuse``, or ``add_columns`` in the commit that brings their first values.
@@ -217,7 +217,7 @@ class TubeMQSparkIngestOperator(IngestOperator):
     :param max_records: a cursor window has no more records than this. Counted in index entries, one
         per record: with filters, or other partitions in the store, it has fewer. The least of the
         caps counts; the result's `has_more` says that one did.
-    :param max_bytes: a cursor window has about so many bytes of bodies: an estimate from a sample
+    :param max_bytes: a cursor window has about this many bytes of bodies: an estimate from a sample
         of its first records, no bound.
     :param max_duration: a cursor window takes about so long to read and publish: an estimate from
         the pace of the last one (10 000 index entries a second before the first), no bound, and

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["TubeMQCommitWindowOperator", "TubeMQPlanWindowOperator"]
 
 _SHOWN: Final = 1_000
-"""XCom has the ranges of so many partitions; more do not fit."""
+"""XCom has the ranges of at most this many partitions; more do not fit."""
 
 
 class TubeMQPlanWindowOperator(TubeMQWindowOperator):

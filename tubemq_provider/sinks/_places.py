@@ -90,7 +90,7 @@ class LocalPlace:
         """See `Place.read`."""
         found = read_document(self.root / name)
         if found is not None:
-            # Who created it may have died before its name was on disk.
+            # The try that created it may have died before its name was on disk.
             fsync_path((self.root / name).parent)
         return found
 

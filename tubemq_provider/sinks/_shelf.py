@@ -1,4 +1,4 @@
-"""Marker documents beside a table, for sinks whose table format decides who won.
+"""Marker documents beside a table, for sinks whose table format decides which try won.
 
 A table commit has room for a few short words, not for a whole plan that must outlive log clean-up
 and snapshot expiry. So each try first leaves its marker document under a *token* of its own, and
@@ -11,7 +11,7 @@ Layout under the table's location::
     _tubemq/<table id>/windows/<window id>.json
 
 The table id keeps a table that was dropped and made again from believing in windows of its
-predecessor. This module must not know table formats or decide who won.
+predecessor. This module must not know table formats or decide which try won.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Shelf:
         return [name.removeprefix(prefix).removesuffix(".json") for name in names]
 
     def seal(self, window_id: str, document: Document) -> None:
-        """Note the document that the table has confirmed; there is only one, whoever notes it."""
+        """Note the document that the table has confirmed; each try would note the same one."""
         self._place.create(f"{self._sealed}/{window_id}.json", document)
 
     def sealed(self, window_id: str) -> Document | None:

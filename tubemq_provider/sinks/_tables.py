@@ -196,7 +196,7 @@ class TableSink(ABC):
             try:
                 window = self._bring(staging, plan, counts, progress)
             except (OSError, CountMismatch):
-                # Who published the window may have taken this try's staging place away (`tidy`).
+                # The try that published may have taken this try's staging place away (`tidy`).
                 found = self._document(plan.window_id)
                 if found is None:
                     raise

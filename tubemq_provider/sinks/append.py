@@ -34,7 +34,7 @@ __all__ = ["AppendSink"]
 class AppendSink:
     """At-least-once: Parquet files added under `root` (a path, ``s3://…``, ``gs://…``, ``az://…``).
 
-    `exactly_once` has no default and must be False: whoever reads the call knows what it gives.
+    `exactly_once` has no default and must be False: the call says what it gives.
     Files are named after their window, so duplicates of a window can be found by name. Markers are
     never found, so a cleared task whose window counts as done is refused by the run.
     """

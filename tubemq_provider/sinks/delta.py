@@ -81,7 +81,7 @@ class DeltaSink(TableSink):
     - `identity`: part of every window id; by default the address.
     - `verify`: how files are checked before they are committed (`files.staging.Verify`).
     - `partition_by`: the table's partition columns; ``day(x)`` and ``hour(x)`` are columns
-      ``x_day`` and ``x_hour`` of it. `max_partitions`: so many one task may make of a window.
+      ``x_day`` and ``x_hour`` of it. `max_partitions`: the most that one task may make of a window.
     - `schema_evolution`: ``add_columns`` adds columns that the table has not, in the commit of the
       first files that have them; they may be null. Other changes are always refused.
     """
@@ -290,7 +290,7 @@ class DeltaSink(TableSink):
             raise CommitRefused(f"{self._place.url}: another commit came first")
 
     def _force_to_disk(self, version: int) -> None:
-        """delta-rs leaves local log files to the operating system; who is told "written" may rely
+        """delta-rs leaves local log files to the operating system; a caller told "written" may rely
         on it. The window's commit is among the newest, or was forced before."""
         if not isinstance(self._place, LocalPlace):
             return

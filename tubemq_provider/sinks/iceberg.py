@@ -87,7 +87,7 @@ class IcebergSink(TableSink):
     - `identity`: part of every window id; by default catalog name and identifier.
     - `verify`: how files are checked before they are committed (`files.staging.Verify`).
     - `partition_by`: the table's partition spec: columns, ``day(…)`` and ``hour(…)``;
-      `max_partitions`: so many one task may make of a window.
+      `max_partitions`: the most that one task may make of a window.
     - `schema_evolution`: ``add_columns`` adds columns that the table has not, in the commit of the
       first files that have them; they may be null. Other changes are always refused.
     """
@@ -302,8 +302,8 @@ class IcebergSink(TableSink):
         return None
 
     def _force_to_disk(self, table: Table, snapshot: Snapshot) -> None:
-        """pyiceberg leaves local metadata to the operating system; who is told "written" may rely
-        on it."""
+        """pyiceberg leaves local metadata to the operating system; a caller told "written" may
+        rely on it."""
         if not isinstance(self.place, LocalPlace):
             return
         mine = [
@@ -357,8 +357,8 @@ def _catalog(catalog: Catalog | str, properties: Mapping[str, str]) -> Catalog:
 
 
 def _make_once(exists: Callable[[], bool], make: Callable[[], object]) -> None:
-    """Make what is not there. Who made it first matters not, nor with what error a catalog tells
-    the second: SQL catalogs pass on whatever their database says."""
+    """Make what is not there. It matters neither which writer made it first, nor with what error a
+    catalog tells the second: SQL catalogs pass on whatever their database says."""
     if exists():
         return
     try:

@@ -62,7 +62,7 @@ class JdbcSink:
       user under the temporary directory.
     - `identity`: part of every window id; by default the address without credentials, driver and
       default port, its host in lower case. A table whose windows were named after the address as
-      it was typed, as earlier releases did, keeps that name for who types it so. Needed where
+      it was typed, as earlier releases did, keeps that name where it is typed so. Needed where
       parameters of the address lead elsewhere than it says.
 
     What a driver raises is a `DatabaseError` without values of records and names of users.
@@ -268,7 +268,7 @@ class JdbcSink:
         document: Document,
         before: Document | None,
     ) -> None:
-        """Write the window's row, in the place of `before`; whoever comes second waits, and
+        """Write the window's row, in the place of `before`; a second writer waits, and
         fails."""
         windows, text = self.windows, json.dumps(document)
         if before is None:

@@ -1,10 +1,10 @@
-"""Windows whose records somebody else keeps: only their markers are here.
+"""Windows whose records are kept elsewhere: only their markers are here.
 
 For tasks that read a planned window themselves (own Spark, pandas, a function): what they wrote is
 theirs, and this says which windows are done. A marker is created only if none is there, so of two
 tries one wins. What that is worth is up to the task: records that were handed over before a crash
-are handed over again, with the same window id, and who writes them under that id writes them once.
-This module must not import airflow or pyspark.
+are handed over again, with the same window id, and a task that writes them under that id writes
+them once. This module must not import airflow or pyspark.
 """
 
 from __future__ import annotations

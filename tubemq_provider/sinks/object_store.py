@@ -8,14 +8,14 @@ Layout under the root URL::
     _boundaries/<instant>-<h>.json        time boundaries, fixed once
 
 Engines, and Spark tasks on other machines, write the files of a try right where they stay, under
-its token; who publishes only lists them (with a `staging_root`, files come from a local directory).
+its token; publishing only lists them (with a `staging_root`, files come from a local directory).
 An object store has no rename, so the manifest takes its place: it is written last, in one request
 that the store refuses if there is one already. Of two tries one wins; the other's files stay
 unlisted until `tidy`. A try that finds the window published when it begins is there to replace it,
-and notes its token in the manifest before anything is written, so that nobody who tidies takes its
+and notes its token in the manifest before anything is written, so that `tidy` does not take its
 files for leftovers. Readers must go through the manifests
-(`read_windows` does): who lists ``data/`` sees files of losing and dead tries too. This module must
-not import airflow or pyspark.
+(`read_windows` does): a listing of ``data/`` shows files of losing and dead tries too. This module
+must not import airflow or pyspark.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class ObjectStoreSink:
     - `identity`: part of every window id; by default the URL.
     - `verify`: how files are checked before they are published (`files.staging.Verify`).
     - `partition_by`: columns, ``day(…)`` and ``hour(…)`` of which files are apart, in folders below
-      the try's prefix; `max_partitions`: so many one task may make.
+      the try's prefix; `max_partitions`: the most that one task may make.
 
-    A local path works too, for tests and for those who want the layout of manifests.
+    A local path works too, for tests and for users of the layout of manifests.
     """
 
     kind = "object_store"
@@ -149,7 +149,7 @@ class ObjectStoreSink:
         try:
             manifest = self._manifest_of(staging, plan, counts, token, progress)
         except (OSError, CountMismatch):
-            # Who published the window may have taken this try's staging place away (`tidy`).
+            # The try that published may have taken this try's staging place away (`tidy`).
             found = self.marker(plan.window_id)
             if found is None:
                 raise
@@ -179,8 +179,8 @@ class ObjectStoreSink:
             self.place.swap(_manifest_name(window_id), before, noted)
         progress("replacement noted")
         winner = self._replaced(window_id)
-        # Files that stay were written since `begin`: whoever has noted a token since may have let
-        # them be tidied away.
+        # Files that stay were written since `begin`: a try that has noted a token since may have
+        # let them be tidied away.
         if winner == noted:
             manifest = self._manifest_of(staging, plan, counts, token, progress)
             self.place.swap(_manifest_name(window_id), noted, manifest)

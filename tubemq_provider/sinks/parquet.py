@@ -11,7 +11,7 @@ Tries work in ``.<root's name>.tubemq-staging/<window id>.<attempt>/`` beside th
 marker, when its staging directory is renamed; everything in it is on disk by then. A rename onto a
 window that is there fails, so of two tries one wins. Readers that know nothing of this see whole
 windows too: Spark and pyarrow skip names that begin with ``_``, and what globs of DuckDB and polars
-find (they skip nothing) is published. `read_windows` is for those who want exactly that.
+find (they skip nothing) is published. `read_windows` reads exactly that.
 
 Works on paths of file systems whose `rename` of a directory is atomic. Object stores have none and
 are refused, mounted ones too (`files.mounts`): `ObjectStoreSink` is for them. This module must not
@@ -89,7 +89,7 @@ class ParquetSink:
     where tries work, on the file system of `root`; by default beside it. `verify`: how files are
     checked before they are published (`files.staging.Verify`). `partition_by`: columns, ``day(…)``
     and ``hour(…)`` of which files are apart, in folders inside the window's directory;
-    `max_partitions`: so many one task may make.
+    `max_partitions`: the most that one task may make.
     """
 
     kind = "parquet"
@@ -137,7 +137,7 @@ class ParquetSink:
                 )
         if document is None:
             return None
-        # A try may have died between rename and fsync; who is told "written" may rely on it.
+        # A try may have died between rename and fsync; a caller told "written" may rely on it.
         fsync_path(self.root)
         return read_marker(document, str(place), window_id)
 

@@ -1,6 +1,6 @@
 """Reading windows of Parquet files: those of `ParquetSink` and of `ObjectStoreSink`.
 
-Goes by the markers: files that a marker does not list (somebody's own, half a copy, a try that
+Goes by the markers: files that a marker does not list (a user's own, half a copy, a try that
 lost) are not read. Tables of other sinks have readers of their own. This module must not write.
 """
 

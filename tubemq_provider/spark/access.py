@@ -1,4 +1,4 @@
-"""What must stay secret on the way from a driver to its tasks: who the client is and how it
+"""What must stay secret on the way from a driver to its tasks: the identity of the client, how it
 encrypts, and what opens the storage that tasks write to.
 
 Options of a data source show in query plans, so they carry the paths of files at most
@@ -67,8 +67,8 @@ def access_file(settings: ClientSettings) -> Iterator[str | None]:
 
 @contextmanager
 def storage_file(options: Mapping[str, str]) -> Iterator[str | None]:
-    """A file with the options of a storage, see `secret_file`; None where there are none: whoever
-    opens the storage then goes by the environment it is in."""
+    """A file with the options of a storage, see `secret_file`; None where there are none: the
+    process that opens the storage then goes by its environment."""
     if not options:
         yield None
         return

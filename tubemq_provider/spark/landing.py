@@ -269,7 +269,7 @@ def _with_files(rows: Sequence[ManifestRow], files: Sequence[FileFact]) -> list[
 
 
 def _attempt() -> str:
-    """A name that no other try of this task has, whoever started it: Spark's number for it, and
+    """A name that no other try of this task has, in any application: Spark's number for it, and
     chance, because numbers begin again in every application."""
     from pyspark import TaskContext
 

@@ -29,10 +29,10 @@ def split_ranges(
 ) -> list[Split]:
     """Splits that tile `ranges`, longest first; empty ranges give none.
 
-    No split has more than `max_entries` index entries. `min_partitions` asks for at least so many
-    splits; fewer come back only when there are fewer entries than that. Longest first shortens the
-    tail of a job, and pieces of different partitions alternate, so that the tasks that run at the
-    same time spread over brokers.
+    No split has more than `max_entries` index entries. `min_partitions` asks for at least this
+    many splits; fewer come back only when there are fewer entries than that. Longest first shortens
+    the tail of a job, and pieces of different partitions alternate, so that the tasks that run at
+    the same time spread over brokers.
     """
     kept = [range_ for range_ in ranges if range_.entries]
     pieces = [-(-range_.entries // max_entries) for range_ in kept]

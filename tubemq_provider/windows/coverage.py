@@ -4,8 +4,8 @@ Judged by published markers alone, since they are what says "written". Intervals
 windows; offsets are compared over windows of every kind. Windows of different scopes (`h`) are
 never mixed: each epoch of a group is one of its own. Where a reset moved a partition, its log is
 another one from there on, or was left on purpose: offsets before and after are not compared.
-`calendar` and `report` draw it as text. This module must not do I/O: who opens the sink passes its
-markers.
+`calendar` and `report` draw it as text. This module must not do I/O: the caller that opens the sink
+passes its markers.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A position says: all windows up to `seq` are published, and the next window starts at `next`. It
 travels in the cursor and in every commit event, and can be rebuilt from either or from the sink's
-markers. This module must not do I/O; who stores a cursor, and when, is `run`'s business.
+markers. This module must not do I/O; `run` decides when a cursor is stored.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The stored position, with who wrote it and how often it was written (`rev`). `past` are the
-    epochs of the group that have ended."""
+    """The stored position, with its last writer and how often it was written (`rev`). `past` are
+    the epochs of the group that have ended."""
 
     position: Position
     rev: int = 0
@@ -93,7 +93,7 @@ class Cursor:
     def from_document(cls, document: Mapping[str, Any], scope: WindowScope) -> Cursor:
         """The cursor in a stored document.
 
-        Raises `DocumentError` with every problem (somebody may have edited it), and
+        Raises `DocumentError` with every problem (a user may have edited it), and
         `IdentityMismatch` if it belongs to another scope.
         """
         subject = f"cursor of group {scope.group!r} on topic {scope.topic!r}"

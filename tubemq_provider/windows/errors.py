@@ -121,8 +121,8 @@ class DatabaseError(WindowError):
 
 
 class StoreConflict(WindowError):
-    """Somebody else has written this progress since it was read; nothing was changed. Read it again
-    and decide anew."""
+    """Another writer has changed this progress since it was read; this write changed nothing. Read
+    it again and decide anew."""
 
     retriable = True
 

@@ -1,6 +1,6 @@
 """Lag: how much of a topic lies between a position and its ends.
 
-Pure arithmetic over positions and ends; who looked them up, and when, is the caller's affair. All
+Pure arithmetic over positions and ends; the caller looks them up. All
 partitions of a store share one log, so lag is counted per *store*.
 """
 

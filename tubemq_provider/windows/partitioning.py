@@ -1,6 +1,6 @@
 """What a sink wants files to be apart by: columns, days and hours, as `partition_by` says them.
 
-A sink says it in the staging place, whoever writes files obeys, and each file comes back with the
+A sink says it in the staging place, writers of files obey, and each file comes back with the
 values that all of its rows share. This module holds values only: it must not import pyarrow or do
 I/O.
 """
@@ -18,7 +18,7 @@ from tubemq_client.errors import ConfigError
 __all__ = ["MAX_PARTITIONS", "Layout", "PartitionBy", "PartitionField", "partition_problems"]
 
 MAX_PARTITIONS: Final = 1000
-"""So many partitions one task may write of a window, unless `max_partitions` says otherwise."""
+"""The most partitions one task may write of a window, unless `max_partitions` says otherwise."""
 
 Layout = Literal["folders", "values", "columns"]
 """Where a file's values are: in the names of folders and not in the file, as Hive has it; only with

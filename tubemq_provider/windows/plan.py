@@ -1,8 +1,8 @@
 """Window plans: the frozen statement of which offsets a window consists of.
 
 A plan is the whole contract between planning, engines and sinks. It is immutable once stored, has
-one canonical JSON form and one hash, and never says who made it, when, or in which try. This module
-must not do I/O, read a clock, or import airflow, pyspark or pyarrow.
+one canonical JSON form and one hash, and never says which task made it, when, or in which try. This
+module must not do I/O, read a clock, or import airflow, pyspark or pyarrow.
 """
 
 from __future__ import annotations

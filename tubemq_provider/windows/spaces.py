@@ -65,8 +65,9 @@ class Ends(Protocol):
 
 
 def reach_of(ends: Ends) -> int:
-    """Where the log ends for whoever asks whether it still has a position. A stable end may be an
-    estimate that falls back between two looks; ends that have a `latest_offset` beside it say."""
+    """Where the log ends for a caller that asks whether it still has a position. A stable end may
+    be an estimate that falls back between two looks; ends that have a `latest_offset` beside it
+    say."""
     found: int = getattr(ends, "latest_offset", ends.max_offset)
     return found
 

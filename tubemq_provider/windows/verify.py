@@ -1,7 +1,7 @@
 """Checks between the parts: engine against plan, staged files against engine, window after window.
 
 Each check raises with every disagreement in the message, before anything becomes visible. This
-module must not do I/O; who reads files or documents passes what they say.
+module must not do I/O; the caller reads files and documents and passes what they say.
 """
 
 from __future__ import annotations

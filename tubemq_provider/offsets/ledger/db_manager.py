@@ -1,8 +1,8 @@
 """`LedgerDBManager`: creates and migrates the ledger's tables with Airflow's own commands.
 
 Add it to ``[database] external_db_managers``; ``airflow db migrate`` then makes the tables, and
-``airflow db reset`` drops them. It is not in the provider's manifest, which would create tables for
-everybody who installs the package: the ledger is opt-in.
+``airflow db reset`` drops them. It is not in the provider's manifest, which would create tables in
+every deployment that installs the package: the ledger is opt-in.
 """
 
 from __future__ import annotations

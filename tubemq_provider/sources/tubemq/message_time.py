@@ -45,7 +45,7 @@ _AHEAD: Final = timedelta(days=1)
 record with one counts as one without a time."""
 
 _FIRST: Final = 100
-"""Of so many records the least time says where a log begins in time."""
+"""The least time of this many first records says where a log begins in time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,8 @@ _TURNS: Final = 200
 """How often a run tries to get a turn before it lets the scheduler try again."""
 
 _OLD_LOOKS: Final = 200
-"""Boundaries of releases that compared a boundary with two others only: so many are read back from
-one of them, to find the partitions and offsets that it should have known."""
+"""Boundaries of releases that compared a boundary with two others only: at most this many before
+one of them are read, to find the partitions and offsets that it should have known."""
 
 _KEY = re.compile(r"(turn|retired)-(.+)")
 

@@ -28,7 +28,7 @@ ASSUMED_PER_S: Final = 10_000
 """Index entries per second until a window has been observed: a modest rate of one reader."""
 
 _LEAST: Final = 1_000
-"""A window is never cut below so many entries for lack of time: what every run costs before its
+"""A window is never cut below this many entries for lack of time: what every run costs before its
 first record would otherwise shrink windows to nothing."""
 
 _SAMPLED_ENTRIES: Final = 64

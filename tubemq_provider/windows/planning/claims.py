@@ -1,9 +1,9 @@
 """Claims: cursor windows of one group that several runs have taken for themselves, side by side.
 
-A `ClaimBook` is the cursor together with the windows beyond it: *pending* ones, planned by somebody
+A `ClaimBook` is the cursor together with the windows beyond it: *pending* ones, planned by a run
 and not yet known to be published, and *done* ones, published behind a pending one. A claim is the
 plan itself; it is adopted with its exact ranges and never released, shortened or planned anew. Pure
-functions of documents: this module must not do I/O, and whoever stores a book does so by
+functions of documents: this module must not do I/O, and a caller stores a book by
 compare-and-set.
 """
 
@@ -35,7 +35,7 @@ _NO_NOTES: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A plan, and the `writer` who is to publish it ("" is nobody: whoever comes next)."""
+    """A plan, and the `writer` that is to publish it ("" is none: the next run takes it)."""
 
     plan: WindowPlan
     by: str

@@ -21,7 +21,7 @@ from tubemq_provider.windows.protocols import Sink
 __all__ = ["EXPLICIT_LOOKS", "one_of_each_scope", "refuse_other_scopes", "refuse_stored"]
 
 EXPLICIT_LOOKS: Final = 8
-"""Ids of explicit windows do not tell their scope: the markers of so many are read, no more."""
+"""Ids of explicit windows do not tell their scope: the markers of at most this many are read."""
 
 
 def refuse_other_scopes(sink: Sink, scope: WindowScope, *, cursor: bool) -> Iterator[str]:

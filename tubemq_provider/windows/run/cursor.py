@@ -36,7 +36,7 @@ from tubemq_provider.windows.run.steps import WindowRun
 __all__ = ["PLANS_KEPT", "CursorRun"]
 
 PLANS_KEPT: Final = 16
-"""Stored plans of so many published cursor windows stay; older ones are removed. The sink's
+"""Stored plans of this many published cursor windows stay; older ones are removed. The sink's
 markers keep every plan."""
 
 

@@ -59,7 +59,7 @@ class WindowRun(RunBase, ABC):
     - `attempt`: unique per try (a task-instance id); names the staging place.
     - `observer`: told every point, also those inside long steps.
     - `mirror`: optional; its failure is a warning, never an error.
-    - `cleared`: somebody asked for a run that was done to be done again; see `OnClear`.
+    - `cleared`: a user asked for a finished run to be done again; see `OnClear`.
     """
 
     _chained: ClassVar[bool]
@@ -305,7 +305,7 @@ class WindowRun(RunBase, ABC):
         yield from self._adopt(plan, marker)
 
     def _publish(self) -> Iterator[str]:
-        """Make the window visible with its marker in one step; whoever is second takes step 3."""
+        """Make the window visible with its marker in one step; a second run takes step 3."""
         now = self._now
         if now.plan is None:
             return

@@ -1,8 +1,9 @@
 """The `boundaries` resolver: instants and offsets as the user supplies them.
 
-Whoever produces the data (or measures it) knows best where an hour ends; this resolver takes their
-word, from a dict, a JSON file or a URL that fsspec can open, and answers for exactly the instants
-in it. It never rounds and never interpolates. fsspec is imported only for URLs.
+The producer of the data (or a process that measures it) knows best where an hour ends; this
+resolver takes its word, from a dict, a JSON file or a URL that fsspec can open, and answers for
+exactly the instants in it. It never rounds and never interpolates. fsspec is imported only for
+URLs.
 """
 
 from __future__ import annotations

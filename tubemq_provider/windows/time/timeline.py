@@ -1,6 +1,6 @@
 """The `timeline` resolver: arrival time from samples that a small task takes now and then.
 
-A `Timeline` is one document per topic and group: at which time the logs ended where. Somebody
+A `Timeline` is one document per topic and group: at which time the logs ended where. A task
 records a sample every minute or so (`record_sample`; under Airflow `TubeMQSampleEndsOperator`), and
 an instant's boundary is the end in the first sample taken at or after it. Old samples go when the
 document grows too large. This module must not import airflow; where the document lives is the
