@@ -112,10 +112,10 @@ def test_an_hour_holds_what_was_stored_in_it_and_waits_until_it_is_over(
 ) -> None:
     send(mq, b"a", b"b", b"c")
     now = datetime.now(UTC)
-    days = dg.DailyPartitionsDefinition(now - timedelta(days=3), timezone="UTC", end_offset=1)
+    days = dg.DailyPartitionsDefinition(now - timedelta(days=3), timezone="UTC", end_offset=2)
     daily = asset(tmp_path / "lake", partitions_def=days, max_retries=0)
     long_ago = (now - timedelta(days=2)).strftime("%Y-%m-%d")
-    tomorrow = (now + timedelta(hours=1)).strftime("%Y-%m-%d")
+    tomorrow = (now + timedelta(days=1)).strftime("%Y-%m-%d")
 
     assert materialize(daily, resource, long_ago)["records"] == 0
     result = dg.materialize(
