@@ -1,9 +1,10 @@
 """Fetches under way, of which those that take long are put aside and gone on with later.
 
-A fetch is a conversation of its own (a request, or a lease renewed and then a request). Whoever
-receives waits for its answer for a moment only: a broker that takes longer owes it, and the others
-are asked meanwhile. What is owed is looked at again every few milliseconds by whoever receives
-next, until it comes or its time is over. No state of partitions here: that is `balance_fetch`.
+A fetch is a conversation of its own (a request, or a lease renewed and then a request). The
+receiving call waits for its answer for a moment only: a broker that takes longer owes it, and the
+others are asked meanwhile. What is owed is looked at again every few milliseconds by the next
+receiving call, until it comes or its time is over. No state of partitions here: that is
+`balance_fetch`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ One engine for groups that the master balances and for those that assign partiti
 Conversations run side by side, in threads or tasks; each moves one partition and works on the table
 only between two effects. A fetch that fails leaves its partition waiting for as long as the code
 asks (`flow_control.reply_delay_ms`); one that says the partition is lost hands it to `on_lost`. A
-broker that does not answer is left alone (`breaker`), and whoever receives does not wait for it
+broker that does not answer is left alone (`breaker`), and the receiving call does not wait for it
 (`attempts`).
 """
 
@@ -41,7 +41,7 @@ _COMMIT_TRIES = 3
 _COMMIT_PAUSE_MS = 100
 
 _PATIENCE_MS = 100
-"""So long whoever receives waits for one broker before others are asked meanwhile."""
+"""How long the receiving call waits for one broker before others are asked meanwhile."""
 
 _ATTEMPT_MS = 1_000
 """So long a confirmation waits for a broker that did not answer the request before."""
@@ -140,7 +140,7 @@ class GroupFetch:
     def _pull_once(self, held: HeldPartition) -> Conversation[ReceivedBatch | Idle | None]:
         attempt, out = self._attempts.of(held), None
         while attempt is None and held.use in (Use.FETCHING, Use.SETTLING):
-            yield Sleep(LOOK_MS)  # it is somebody else's turn, whose request ends in its time
+            yield Sleep(LOOK_MS)  # it is another caller's turn, whose request ends in its time
             attempt = self._attempts.of(held)
         now = yield Now()
         if attempt is None:
@@ -156,7 +156,7 @@ class GroupFetch:
         return found
 
     def next_pull_ms(self, partition: Partition, now: int) -> int:
-        """How long a caller who found nothing should wait before it pulls again."""
+        """How long a caller that found nothing should wait before it pulls again."""
         held = self.table.held.get(partition)
         wait = self.settings.not_found_wait_ms
         return max(wait, held.ruled_until - now) if held is not None else wait
@@ -171,7 +171,7 @@ class GroupFetch:
             self.on_trouble(str(partition), _overdue(partition, timeout_ms))
 
     def give_up(self) -> Conversation[None]:
-        """End what is under way beside whoever receives: the member leaves."""
+        """End what is under way beside the receiving call: the member leaves."""
         yield from self._attempts.give_up()
 
     def settle(self, batch: ReceivedBatch | Delivery, *, consumed: bool) -> Conversation[int]:

@@ -93,7 +93,7 @@ class Breaker:
         self._standings.setdefault(broker, _Standing()).owing += 1
 
     def settled(self, broker: BrokerNode) -> None:
-        """That request is waited for no more, or it is the turn of whoever waits for it."""
+        """That request is waited for no more, or it is the turn of the call that waits for it."""
         self._standings[broker].owing -= 1
 
     def left_alone(self, now: int) -> dict[BrokerNode, int]:

@@ -116,16 +116,16 @@ class AwaitAll:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Begin to connect to these addresses, which will be wanted soon. Answered at once; whoever
-    cannot be reached is found out when something is sent there."""
+    """Begin to connect to these addresses, which will be wanted soon. Answered at once; a server
+    that cannot be reached is found out when something is sent there."""
 
     addresses: tuple[Address, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Whether there is a connection to the address. If not, one is being opened, beside whoever
-    asks; what went wrong with that since the last question is raised (`errors.ConnectError`)."""
+    """Whether there is a connection to the address. If not, one is being opened, beside the
+    caller; what went wrong with that since the last question is raised (`errors.ConnectError`)."""
 
     address: Address
 

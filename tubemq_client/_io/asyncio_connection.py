@@ -145,7 +145,7 @@ class AsyncConnection(Exchange, asyncio.Protocol):
     async def post_all(
         self, encode: Callable[[Sequence[int]], bytes], count: int, timeout_s: float
     ) -> Sequence[int]:
-        """Like `post`, for `count` requests whose frames `encode` makes for so many serial numbers,
+        """Like `post`, for `count` requests whose frames `encode` makes for `count` serial numbers,
         in one piece."""
         if not self._writable.is_set():
             await self._until_writable(timeout_s)
@@ -239,7 +239,7 @@ class AsyncConnection(Exchange, asyncio.Protocol):
             if not reply.done():
                 reply.set_exception(self._own_failure())
                 reply.exception()  # it counts as seen: not every reply is waited for
-        self._writable.set()  # wakes whoever wants to send, to learn of the failure
+        self._writable.set()  # wakes tasks that want to send, to learn of the failure
         if self._transport is None:
             self._gone.set()
         else:

@@ -115,8 +115,8 @@ class AsyncDriver(Requests[AsyncPool]):
     async def stream(
         self, conversation: Conversation[None], release: Conversation[None] | None = None
     ) -> AsyncGenerator[Any, None]:
-        """Run, yielding every delivered value. However it ends, `release` is run last; if the
-        iterator is still open when the driver is closed, then."""
+        """Run and yield delivered values. `release` runs last: when the iterator ends or is closed,
+        else when the driver is closed."""
         if release is not None:
             self._releases[id(release)] = release
         course = _Course(self, conversation)
@@ -150,7 +150,7 @@ class AsyncDriver(Requests[AsyncPool]):
                 task.cancel()
             closing = []
             if self._owns_pool:
-                self._pool.abandon()  # now: who is cancelled below may not come to close it
+                self._pool.abandon()  # now: a task cancelled below may not come to close it
                 closing.append(self._pool.close())
             await asyncio.gather(*closing, *left, return_exceptions=True)
 
@@ -217,7 +217,7 @@ class AsyncDriver(Requests[AsyncPool]):
         return self._decoded(payload, method, connection)
 
     async def _perform_rare(self, effect: Effect) -> bool | None:
-        """Closing the driver wakes whoever sleeps; its next request is refused."""
+        """Closing the driver wakes a sleeping caller, whose next request is refused."""
         if isinstance(effect, Connect):
             self._pool.prepare(effect.addresses)
             return None

@@ -37,7 +37,7 @@ _RECEIVE_BYTES = 512 * 1024
 
 _HELD_S = 0.002
 _HELD_BYTES = 64 * 1024
-"""Requests that may wait for more do so no longer than that, and until there are so many bytes."""
+"""Requests that may wait for more wait no longer than that, and until there are this many bytes."""
 
 
 def connect(
@@ -142,12 +142,12 @@ class BlockingConnection(Exchange):
         *,
         soon: bool = False,
     ) -> Sequence[int]:
-        """Like `post`, for `count` requests whose frames `encode` makes for so many serial numbers,
+        """Like `post`, for `count` requests whose frames `encode` makes for `count` serial numbers,
         with as few system calls as the peer allows. When it fails, some may have been sent.
 
-        With `soon` they wait for more, until somebody waits for a reply, but some milliseconds at
+        With `soon` they wait for more, until a caller waits for a reply, but some milliseconds at
         most: a thread of the connection, which only such calls start, sends them then. If that
-        fails, whoever waits for a reply learns of it.
+        fails, callers that wait for a reply learn of it.
         """
         self.used_at = time.monotonic()
         serials = self._next_serials(count)
@@ -233,7 +233,7 @@ class BlockingConnection(Exchange):
                 self._send_or_fail(self._held.take(), timeout_s)
 
     def _send_or_fail(self, frames: bytes, timeout_s: float) -> None:
-        """Send frames, in one piece. Whoever calls it has the lock, and keeps it until a failure is
+        """Send frames, in one piece. The caller has the lock, and keeps it until a failure is
         known: nothing may follow half a frame."""
         try:
             self._send(frames, time.monotonic() + timeout_s)
@@ -258,7 +258,7 @@ class BlockingConnection(Exchange):
             try:
                 self._flush(timeout_s)
             except errors.TubeMQError:
-                return  # all who wait for replies are told
+                return  # all callers that wait for replies are told
 
     def _send(self, data: bytes, deadline: float) -> None:
         """Send all of it or raise an `OSError`: half a frame makes the connection useless."""
@@ -287,7 +287,7 @@ class BlockingConnection(Exchange):
             self._changed.notify_all()
 
     def _take_what_came(self) -> None:
-        """Hand out the replies that have arrived; only whoever set `_reading` may call it."""
+        """Hand out the replies that have arrived; only the thread that set `_reading` may call."""
         try:
             count = self._sock.recv_into(self._buffer)
         except BlockingIOError:

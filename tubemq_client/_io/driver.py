@@ -77,8 +77,8 @@ class BlockingDriver(Requests[BlockingPool]):
     def stream(
         self, conversation: Conversation[None], release: Conversation[None] | None = None
     ) -> Generator[Any, None, None]:
-        """Run, yielding every delivered value. However it ends, `release` is run last; if the
-        iterator is still open when the driver is closed, then."""
+        """Run and yield delivered values. `release` runs last: when the iterator ends or is closed,
+        else when the driver is closed."""
         if release is not None:
             self._releases[id(release)] = release
         try:
@@ -125,7 +125,7 @@ class BlockingDriver(Requests[BlockingPool]):
 
     def _perform_rare(self, effect: Effect) -> int | bool | None:
         if isinstance(effect, Sleep):
-            # Closing the driver wakes whoever sleeps; its next request is refused.
+            # Closing the driver wakes a sleeping caller, whose next request is refused.
             self._closed.wait(effect.ms / 1000)
             return None
         if isinstance(effect, Connect):

@@ -31,8 +31,8 @@ _SERIAL_MASK = 0x7FFFFFFF
 @dataclass(slots=True)
 class Traffic:
     """Counts of all connections to one address; see `ConnectionStats`. Each of its two directions
-    is counted by whoever has it to itself; only while a connection is being replaced there may be
-    two of those, and a count may be lost then."""
+    is counted by the thread or task that has it to itself; only while a connection is being
+    replaced there may be two of those, and a count may be lost then."""
 
     opened: int = 0
     requests: int = 0
@@ -59,7 +59,8 @@ class Traffic:
 
 
 class HeldBack:
-    """Frames that may wait for more, to be sent in one piece. Whoever shares it has a lock."""
+    """Frames that may wait for more, to be sent in one piece. A connection that shares it
+    between threads has a lock."""
 
     def __init__(self) -> None:
         self._frames: list[bytes] = []
@@ -164,7 +165,7 @@ class Exchange:
             self._failure.__cause__ = cause
 
     def _own_failure(self) -> errors.TubeMQError:
-        """A copy for each who learns of it: tracebacks must not pile up on one object."""
+        """A copy for each caller that learns of it: tracebacks must not pile up on one object."""
         assert self._failure is not None, "it has ended"
         copy = type(self._failure)(*self._failure.args)
         copy.__cause__ = self._failure.__cause__

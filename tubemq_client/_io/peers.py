@@ -31,11 +31,13 @@ C = TypeVar("C", bound=Exchange)
 
 @dataclass(slots=True)
 class Peer(Generic[C]):
-    """An address: whoever holds `lock` connects, the others wait and share what comes of it.
+    """An address: the caller that holds `lock` connects, the others wait and share what comes of
+    it.
 
     `leaving` are connections that were replaced while requests on them were under way. The host
-    `avoid`, which its name leads to, is connected to last. `connecting`: somebody does so beside
-    whoever asked to `reach` it; `failure` is what came of the last attempt of that kind.
+    `avoid`, which its name leads to, is connected to last. `connecting`: an attempt is under way
+    beside the caller that asked to `reach` it; `failure` is what came of the last attempt of that
+    kind.
     """
 
     lock: Any
@@ -138,7 +140,7 @@ class Peers(Generic[C]):
         self._rules.failed(address, now_ms(), chance)
 
     def _tried(self, address: Address, failure: errors.ConnectError | None) -> None:
-        """An attempt beside whoever asked to reach `address` is over."""
+        """An attempt beside the caller that asked to reach `address` is over."""
         peer = self._peers.get(address)
         if peer is not None:
             peer.failure, peer.connecting = failure, False

@@ -62,7 +62,7 @@ class BlockingPool(Peers[BlockingConnection]):
         return connection
 
     def prepare(self, addresses: tuple[Address, ...]) -> None:
-        """Begin to connect; failures are left to who needs the connection."""
+        """Begin to connect; failures are left to the request that needs the connection."""
         for address in addresses:
             self._begin(self._try, address)
 

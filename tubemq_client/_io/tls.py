@@ -1,7 +1,7 @@
 """TLS for both kinds of connections: contexts from PEM files, errors in words, blocking sockets.
 
 Files are read for every connection, so a renewed certificate is used with the next one. `ssl` is
-imported only by who uses TLS. TubeMQ speaks TLS from the first byte of a port of its own; a plain
+imported only where TLS is used. TubeMQ speaks TLS from the first byte of a port of its own; a plain
 port answers a handshake with silence, so handshakes have a deadline of their own. With TLS 1.3 a
 server refuses a client's certificate only after the handshake: the alert comes with the first read.
 """

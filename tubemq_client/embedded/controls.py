@@ -55,7 +55,7 @@ class GroupControl:
 
 @dataclass(slots=True)
 class ClusterSetting:
-    """What holds for every group without a setting of its own."""
+    """The cluster's defaults, for a broker, topic or group without a setting of its own."""
 
     audit: Audit
     broker_port: int = 8123

@@ -70,7 +70,7 @@ class DocumentState:
         self._heads: dict[str, Any] = {}
 
     def load(self, key: str) -> Document | None:
-        """The document, or None. Raises `DocumentError` if somebody stored something else."""
+        """The document, or None. Raises `DocumentError` if something else is stored."""
         for _ in range(_LOOKS):
             head = self._heads[key] = _document(self._state.get(key), key)
             whole = head and read_whole(self._state.get, key, head)
@@ -107,7 +107,7 @@ class AssetTimeline:
         self._documents = DocumentState(asset_state)
 
     def load_timeline(self) -> Document | None:
-        """The timeline, or None. Raises `DocumentError` if somebody stored something else."""
+        """The timeline, or None. Raises `DocumentError` if something else is stored."""
         return self._documents.load(TIMELINE)
 
     def store_timeline(self, document: Document) -> None:
@@ -129,7 +129,7 @@ class AssetProgress:
         return AssetProgress(context["asset_state_store"][asset], context["inlet_events"][asset])
 
     def load_cursor(self) -> Document | None:
-        """The cursor, or None. Raises `DocumentError` if somebody stored something else."""
+        """The cursor, or None. Raises `DocumentError` if something else is stored."""
         return self._documents.load(_CURSOR)
 
     def newest_position(self) -> Document | None:
@@ -194,7 +194,7 @@ class AssetStateOffsetStore(AssetProgress):
         return self._writer
 
     def load_cursor(self) -> Document | None:
-        """The cursor, or None. Raises `DocumentError` if somebody stored something else, and
+        """The cursor, or None. Raises `DocumentError` if something else is stored, and
         `errors.ConfigError` if the group has windows under way in the ledger."""
         if not self._alone:
             refuse_claims(self._asset_state)

@@ -50,7 +50,7 @@ Progress = Callable[[str], None]
 """Called by engines and sinks from inside a long step with a short name of what was just done.
 
 It is a crash point for the tests and a sign of life for the operator; it may raise to stop the
-step (a killed task), so whoever calls it must be safe to abandon at that moment."""
+step (a killed task), so its caller must be safe to abandon at that moment."""
 
 
 class Step(StrEnum):
@@ -73,12 +73,12 @@ class Staging:
 
     `path` is an absolute local path of a directory that exists and is empty, or the URL of a prefix
     in an object store (``s3://…``), without secrets; `options` open that store, and what they leave
-    out comes from the environment of whoever writes. Engines write Parquet files *directly there*,
-    under names that no other task and no other try of a task uses, and that start with neither
-    ``_`` nor ``.`` (`files.locations.location_of` gives them the place). In a local directory,
-    subdirectories such as ``partition=1%3A0/`` are fine, and the ``_SUCCESS``, ``_temporary`` and
-    ``.crc`` files that Spark leaves are removed by the sink. There is no ``data/`` level. Engines
-    neither fsync nor rename nor write the marker.
+    out comes from the environment of the writing process. Engines write Parquet files *directly
+    there*, under names that no other task and no other try of a task uses, and that start with
+    neither ``_`` nor ``.`` (`files.locations.location_of` gives them the place). In a local
+    directory, subdirectories such as ``partition=1%3A0/`` are fine, and the ``_SUCCESS``,
+    ``_temporary`` and ``.crc`` files that Spark leaves are removed by the sink. There is no
+    ``data/`` level. Engines neither fsync nor rename nor write the marker.
 
     `final` says that the files are where they will stay, and `publish` only says so.
 
@@ -191,7 +191,7 @@ class OffsetStore(Protocol):
 
     @property
     def writer(self) -> str:
-        """Who writes: ``<dag>|<run>|<task>|<map index>`` or similar. Recorded in the cursor."""
+        """The writer: ``<dag>|<run>|<task>|<map index>`` or similar. Recorded in the cursor."""
 
     def load_cursor(self) -> Document | None:
         """The cursor, or None if there is none (never stored, or wiped)."""
