@@ -77,7 +77,7 @@ class KillLog:
         self._path = Path(path)
 
     def add(self, **line: Any) -> None:
-        """Append a line; it is in the file when this returns, whoever dies next."""
+        """Append a line; it is in the file when this returns, whatever dies next."""
         text = json.dumps({"at": round(time.time(), 3), **line}) + "\n"
         with self._path.open("ab", buffering=0) as file:
             file.write(text.encode())

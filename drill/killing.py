@@ -24,7 +24,7 @@ from drill.kill_plan import KillLog
 __all__ = ["Killing"]
 
 _EVERY = {"broker": 25, "api-server": 60, "scheduler": 90, "dag-processor": 120, "task": 12}
-"""One kill for so many windows, and at least one of each in a round."""
+"""One kill for this many windows, and at least one of each in a round."""
 
 _AWAY_S = 2.0
 _LAST_TRY = 3
@@ -32,7 +32,7 @@ _LAST_TRY = 3
 
 class Killing:
     """Kills what is due (see `step`), and starts it again a moment later, on a thread of its own:
-    whoever asks the API server waits for it to be back."""
+    callers of the API server wait for it to be back."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Bell:
-    """Wakes whoever waits. Read `count` before looking whether to wait: a ring in between is then
+    """Wakes all that wait. Read `count` before looking whether to wait: a ring in between is then
     noticed by `wait`."""
 
     def __init__(self) -> None:

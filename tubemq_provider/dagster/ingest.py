@@ -1,7 +1,7 @@
 """One asset per topic and sink: a partition of time is a window, or a run is the next window.
 
 A time-partitioned asset ingests the windows of the partitions it is asked for, in any order and as
-often as somebody likes; an unpartitioned one goes on from the cursor. Records are there exactly
+often as a user likes; an unpartitioned one goes on from the cursor. Records are there exactly
 once either way: a rerun finds the window's marker in the sink and writes nothing.
 """
 

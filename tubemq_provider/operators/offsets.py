@@ -89,7 +89,7 @@ class TubeMQOffsetsOperator(BaseOperator):
     :param action: ``show``, ``set`` or ``mirror``.
     :param to: for ``set``: ``earliest``, ``stable`` (the end on the brokers' disks) or offsets of
         every partition, ``{"1:0": 2800}``, also as JSON.
-    :param fail_above: fail the task, after the action, if the lag is more than so many index
+    :param fail_above: fail the task, after the action, if the lag is more than this many index
         entries: an alert that Airflow's callbacks and notifiers tell on.
     :param dry_run: only say what would be.
     :param offset_store: where the ingest tasks keep progress, as they say it.

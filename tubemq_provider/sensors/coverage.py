@@ -1,4 +1,4 @@
-"""`TubeMQCoverageSensor`: wait until a sink has every window of an interval, whoever writes them.
+"""`TubeMQCoverageSensor`: wait until a sink has every window of an interval, from any writer.
 
 For what comes after windows of time: a day's report that must not run before the day's 24 windows
 are in. Judged by the markers in the sink, so it needs no cluster, no run history and no particular

@@ -1,4 +1,4 @@
-"""Helpers for whoever holds a Spark session: options for a plan, registration, and the zip.
+"""Helpers for holders of a Spark session: options for a plan, registration, and the zip.
 
 Driver-side only. Nothing here starts a session (`tubemq_provider.engines.session` does) or moves a
 record. pyspark is imported inside functions.

@@ -65,7 +65,7 @@ class Envelope:
     """A write: `document` replaces revision `expected` (0: nothing is there).
 
     `write_id` is unique per write. Airflow's client repeats a request whose answer was lost; the
-    repetition is recognised by it, and not taken for somebody else's write.
+    repetition is recognised by it, and not taken for another writer's.
     """
 
     expected: int

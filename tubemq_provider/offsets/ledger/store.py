@@ -169,7 +169,7 @@ class LedgerStore(AssetStateOffsetStore):
 
     def store_plan(self, window_id: str, document: Document) -> None:
         """Store a plan in place of the one read last; if another planner was first, its plan stays
-        and nothing is raised: whoever stores a plan reads it back."""
+        and nothing is raised: a caller that stores a plan reads it back."""
         try:
             self._store(WINDOW + window_id, document)
         except StoreConflict:

@@ -95,7 +95,7 @@ class ClaimedRun(CursorRun):
             known.append(accepted)
         if earlier is not None and not self._is_earlier(earlier):
             known.append(Cursor.from_document(earlier, self._scope).position)
-        # Of equals the cursor counts: somebody may have set it.
+        # Of equals the cursor counts: a user may have set it.
         position = max(reversed(known), key=lambda place: place.seq, default=None)
         seqs = cursor_numbers(self._sink.window_ids(), self._scope.h)
         yield "windows listed"
@@ -250,7 +250,7 @@ class ClaimedRun(CursorRun):
         return mine is not None and mine.by == self._store.writer
 
     def _claim_next(self) -> Iterator[str]:
-        """Plan behind all windows and claim it in one step; plan again if somebody was faster."""
+        """Plan behind all windows and claim it in one step; plan again if a run was faster."""
         for _ in range(_ATTEMPTS):
             # Ends are looked up after the frontier is known: others may have claimed more than
             # there was at an earlier look, and that must not be taken for a truncated log.
