@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.kit.stopped_runs import pytest_sessionfinish
 from tests.system.real.cluster import genuine, pair_of_brokers, two_brokers
 
-__all__ = ["genuine", "pair_of_brokers", "two_brokers"]
+__all__ = ["genuine", "pair_of_brokers", "pytest_sessionfinish", "two_brokers"]
 
 _SHARED = {
     "tests/rocketmq/": "rocketmq",

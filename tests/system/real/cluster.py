@@ -42,10 +42,6 @@ def require_genuine() -> tuple[Artifacts, JavaRuntime]:
     return artifacts, java
 
 
-def _fixtures(item: pytest.Item) -> list[str]:
-    return list(getattr(item, "fixturenames", ()))
-
-
 @pytest.fixture(scope="session")
 def genuine(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
