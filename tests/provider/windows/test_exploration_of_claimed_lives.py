@@ -43,6 +43,11 @@ def test_a_hole_that_no_run_can_fill_ends_in_advice() -> None:
     explore.KINDS["lives of claims"](10654)
 
 
+def test_a_hole_between_two_lives_of_a_log_is_no_window_of_one() -> None:
+    """The lost claim began anew and ended where the window before it did."""
+    explore.KINDS["lives of claims"](9007752)
+
+
 # -- seeded mistakes ----------------------------------------------------------------------------
 
 

@@ -258,13 +258,21 @@ def _hole(reached: Position, following: WindowPlan) -> WindowPlan:
             f"the sink; set the position by hand"
         )
     scope = following.scope_in("")
-    overlapping = [key for key, end in ends.items() if end < reached.next[key]]
+    known = _same_life(following)
+    # A record of another log where one was known: a lost window between began anew in it, and may
+    # have ended where the one before it did.
+    overlapping = [
+        key
+        for key, end in ends.items()
+        if end < reached.next[key] or _other_record(reached.last.get(key), known.get(key))
+    ]
     if overlapping:
+        command = epoch_command(scope, cursor_window_id(reached.seq, following.h))
         raise MarkerConflict(
-            f"window {following.window_id} begins before window {reached.seq} ends in partitions "
-            f"{', '.join(overlapping)}: the sink holds records twice, or a window between them, "
-            f"with which a log began anew, was never written. Go on behind the sink's newest "
-            f"window: {epoch_command(scope, cursor_window_id(reached.seq, following.h))}"
+            f"window {following.window_id} begins before window {reached.seq} ends, or in another "
+            f"log, in partitions {', '.join(overlapping)}: the sink holds records twice, or a "
+            f"window between them, with which a log began anew, was never written. Go on "
+            f"behind the sink's newest window: {command}"
         )
     ranges = {key: (start, ends[key]) for key, start in reached.next.items()}
     return replace(
@@ -272,8 +280,12 @@ def _hole(reached: Position, following: WindowPlan) -> WindowPlan:
         window_id=cursor_window_id(reached.seq + 1, following.h),
         seq=reached.seq + 1,
         ranges=ranges,
-        **{**_NO_NOTES, "before": {**_same_life(following), **reached.last}},
+        **{**_NO_NOTES, "before": {**known, **reached.last}},
     )
+
+
+def _other_record(one: Anchor | None, other: Anchor | None) -> bool:
+    return one is not None and other is not None and one.offset == other.offset and one != other
 
 
 def _same_life(following: WindowPlan) -> dict[str, Anchor]:
