@@ -327,10 +327,11 @@ def _split(batch: pa.RecordBatch, by: PartitionBy) -> Iterator[tuple[Values, pa.
         yield tuple(column[0].as_py() for column in texts), batch
         return
     order = pc.sort_indices(codes)
-    batch, at = batch.take(order), 0
+    at = 0
     for item in codes.take(order).value_counts().to_pylist():
-        first = order[at].as_py()
-        yield tuple(column[first].as_py() for column in texts), batch.slice(at, item["counts"])
+        first, mine = order[at].as_py(), order.slice(at, item["counts"])
+        # A copy: a slice that waits would keep the rows of all others in memory.
+        yield tuple(column[first].as_py() for column in texts), batch.take(mine)
         at += item["counts"]
 
 

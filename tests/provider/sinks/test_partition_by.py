@@ -383,6 +383,19 @@ def test_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert {key: n for f in told for key, n in (f.partitions or {}).items()} == {"1:0": 1, "1:1": 1}
 
 
+def test_rows_that_wait_keep_no_others_in_memory(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [(n, pa.string()) for n in ("partition", "country")] + [("body", pa.binary())]
+    )
+    by, before = PartitionBy.of(["country"], "values"), pa.total_allocated_bytes()
+    with staged_writer(LocalLocation(tmp_path), "p", schema, by, row_group_bytes=1 << 20) as writer:
+        for index in range(32):
+            columns = [["1:0"] * 1000, ["many"] * 999 + [f"few {index}"], [b"x" * 1000] * 1000]
+            writer.add(pa.record_batch(columns, schema=schema), 0)
+        held = pa.total_allocated_bytes() - before
+    assert held < 8 << 20, "of 32 MB, 32 rows wait and at most a row group of the others"
+
+
 @pytest.mark.parametrize(
     ("by", "said"),
     [
