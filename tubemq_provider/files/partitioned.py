@@ -9,6 +9,7 @@ import pyspark.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,8 @@ _LONGEST: Final = 240
 """Bytes of a folder's name; file systems take 255."""
 
 _ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{[]^<>|`~&+,;$!()@") | {chr(n) for n in range(32)}
+
+_YEAR: Final = re.compile(r"(?!0000)\d{4}-")
 
 Values = tuple[str | None, ...]
 
@@ -162,6 +165,7 @@ class PartitionedWriter:
         names = self._by.names
         keys = tuple(zip(names, self._kinds, values, strict=True))
         folder = ""
+        _refuse_unreadable(keys, self._by)
         if self._by.layout != "columns":
             _refuse_unnameable(keys)
         if self._by.layout == "folders":
@@ -241,6 +245,31 @@ def folder_of(name: str, text: str | None) -> str:
 
 def _escaped(text: str) -> str:
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
+
+
+def _refuse_unreadable(keys: Sequence[Key], by: PartitionBy) -> None:
+    """Values that readers of a table cannot parse: one in a commit, and nobody can open a Delta
+    table again. Raises `ConfigError`."""
+    for item, (name, kind, text) in zip(by.fields, keys, strict=True):
+        problem = ""
+        if text is None:
+            continue
+        if (kind == "date32[day]" or item.transform != "identity") and not _YEAR.match(text):
+            problem = f"{text}, and readers know the years 0001 to 9999 (is its unit right?)"
+        elif kind.startswith("uint") and by.layout != "folders" and int(text) > _most(kind, by):
+            problem = f"{text}, and the table has no unsigned integers; cast it to a wider type"
+        if problem:
+            raise ConfigError(
+                f"partition {name!r} has the value {problem}; change it in decode or transform, or "
+                f"leave {item} out of partition_by",
+                subject="partition_by",
+            )
+
+
+def _most(kind: str, by: PartitionBy) -> int:
+    """The largest integer of the table's type: as many bits in Delta, 32 or 64 in Iceberg."""
+    bits = int(kind.removeprefix("uint"))
+    return int(2 ** (max(bits, 32 if by.layout == "columns" else 8) - 1) - 1)
 
 
 def _refuse_unnameable(keys: Sequence[Key]) -> None:

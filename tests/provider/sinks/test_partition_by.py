@@ -383,6 +383,37 @@ def test_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert {key: n for f in told for key, n in (f.partitions or {}).items()} == {"1:0": 1, "1:1": 1}
 
 
+@pytest.mark.parametrize(
+    ("by", "value", "type_"),
+    [
+        (f"{unit}(value)", instant, pa.timestamp("us", tz="UTC"))
+        for unit in ("day", "hour")
+        for instant in (253_402_300_800_000_000, -62_135_596_800_000_001)
+    ]
+    + [("value", 2_932_897, pa.date32()), ("value", 2**31, pa.uint32())],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_value_that_no_reader_can_parse_does_not_spoil_the_table(
+    open_sink: OpenSink, by: str, value: int, type_: pa.DataType
+) -> None:
+    schema = pa.schema([("partition", pa.string()), ("value", type_), ("id", pa.int64())])
+    row = {"partition": "1:0", "value": 5, "id": 1}
+    write(open_sink(partition_by=[by]), 1, [row], schema)
+    with pytest.raises(ConfigError, match=r"partition 'value.*leave .*out of partition_by"):
+        write(open_sink(partition_by=[by]), 2, [{**row, "value": value}], schema)
+    write(open_sink(partition_by=[by]), 3, [row], schema)
+    assert len(table_of(open_sink(partition_by=[by]))) == 2
+
+
+def test_instants_out_of_reach_make_no_folder(tmp_path: Path) -> None:
+    schema = pa.schema([("partition", pa.string()), ("at", pa.timestamp("us"))])
+    sink = ParquetSink(tmp_path / "lake", partition_by=["day(at)"])
+    with pytest.raises(ConfigError, match="readers know the years 0001 to 9999"):
+        write(sink, 1, [{"partition": "1:0", "at": 253_402_300_800_000_000}], schema)
+    assert published_windows(sink) == []
+
+
 def test_rows_that_wait_keep_no_others_in_memory(tmp_path: Path) -> None:
     schema = pa.schema(
         [(n, pa.string()) for n in ("partition", "country")] + [("body", pa.binary())]
