@@ -249,6 +249,16 @@ def test_a_partition_of_which_nothing_is_read_is_no_other_start(world: World) ->
         same_window(mine, marker)
 
 
+def test_a_partition_that_either_plan_reads_is_another_start(world: World) -> None:
+    """One says that it joined here, the other that a window before had it."""
+    mine = time_planner(world, 0).plan()
+    joined = replace(mine, ranges={**mine.ranges, "2:0": (0, 28)}, joined=("2:0",))
+    known = replace(mine, ranges={**mine.ranges, "2:0": (28, 28)})
+    for marked, planned in ((joined, known), (known, joined)):
+        with pytest.raises(MarkerConflict, match="other ranges"):
+            same_window(planned, Marker(marked, IngestCounts({}), "memory/w"))
+
+
 def test_a_partition_that_joins_a_chain_is_no_other_start(world: World) -> None:
     """What joins is no part of where a window begins, whatever is read of it."""
     knows = WindowPlan.cursor(world.scope, 2, {"1:0": (28, 56), "2:0": (0, 28)})

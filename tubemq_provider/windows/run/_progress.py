@@ -196,11 +196,12 @@ def _begin_alike(one: WindowPlan, other: WindowPlan) -> bool:
     mine, yours = one.bases, other.bases
     if mine == yours or one.seq is not None:
         return mine == yours
-    ranges = {**one.ranges, **other.ranges}
     only = mine.keys() ^ yours.keys()
-    return all(ranges[key][0] == ranges[key][1] for key in only) and all(
-        mine[key] == yours[key] for key in mine.keys() & yours.keys()
-    )
+    return all(
+        plan.ranges[key][0] == plan.ranges[key][1]
+        for plan in (one, other)
+        for key in only & plan.ranges.keys()
+    ) and all(mine[key] == yours[key] for key in mine.keys() & yours.keys())
 
 
 def history_lost(plan: WindowPlan, seq: int) -> SinkHistoryLost:
