@@ -110,6 +110,19 @@ class ForgetsTheUntold(ScopeBook):
         return super()._sides(instant)._replace(below={})
 
 
+class UntoldIsRead(ScopeBook):
+    """Partition not announced: a boundary has what nothing tells of end a record further."""
+
+    def _missing(self, answer: Resolved, sides: object) -> dict[str, str]:
+        return {}
+
+    def _fitted(self, instant: datetime, name: str, answer: Resolved, *, exact: bool) -> Document:
+        document = super()._fitted(instant, name, answer, exact=exact)
+        for key in document["offsets"].keys() - answer.offsets:
+            document["offsets"][key] += 0 if self.is_retired(key) else 28
+        return document
+
+
 class RetiredIsForgotten(ScopeBook):
     """Broker decommissioned and back: boundaries no longer name its partitions."""
 
@@ -185,6 +198,7 @@ class TakesAwayForRead(CursorPlanner):
             lambda seed: TimeHistory(seed, JoinsAtItsEnd).play(), id="added: joins at its end"
         ),
         pytest.param(with_book(ForgetsTheUntold), id="unannounced: forgotten"),
+        pytest.param(with_book(UntoldIsRead), id="unannounced: taken for read"),
         pytest.param(with_book(RetiredIsForgotten), id="back: forgotten"),
         pytest.param(with_book(RetiredIsRead), id="back: taken for read"),
         pytest.param(
