@@ -117,6 +117,7 @@ class SubmitEngine:
             usable = (application.order or {}).get("fingerprint") == wanted
             if found is None and usable and _worth(application, earlier):
                 self._found, found = application, earlier
+                self._was_done = application.result is not None
             else:
                 _end(application)
                 application.remove()
@@ -138,7 +139,6 @@ class SubmitEngine:
                 progress("application submitted")
             else:
                 log.info("taking up %s, which an earlier try has started", application)
-                self._was_done = application.result is not None
             self._application = application
             result = self._await(application, plan, progress, stack)
         return self._counts(application, plan, result)
