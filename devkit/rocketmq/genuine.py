@@ -18,13 +18,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from devkit.processes import ServerProcess, listens, tail
 from devkit.reaper import Reaper
 from devkit.rocketmq._files import HOST, write_broker, write_name_server
 from devkit.rocketmq.artifacts import Line, RocketMQArtifacts, resolve_artifacts
+from devkit.running import Running
 from rocketmq_client import Admin, ClientSettings, Credentials, errors
 from rocketmq_client.model import Address
 from tubemq_provider.engines.java import JavaRuntime, find_java
@@ -49,7 +48,7 @@ class GenuineFailed(errors.LocalError):
     """A server ended or did not come up in time; the message has the end of its log."""
 
 
-class GenuineRocketMQ:
+class GenuineRocketMQ(Running):
     """A cluster of one name server and brokers `broker-a`, `broker-b`, … Use as a context manager.
 
     `broker_options` are written into every broker's file; `credentials` are an administrator's,
@@ -83,22 +82,6 @@ class GenuineRocketMQ:
         self._processes: dict[str, ServerProcess] = {}
         self.name_server: Address = (HOST, 0)
         self.addresses: dict[str, Address] = {}
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def __repr__(self) -> str:
         return f"<GenuineRocketMQ {self.line} {self.name_server} {self.addresses}>"

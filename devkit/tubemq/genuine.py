@@ -23,11 +23,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from devkit.processes import ServerProcess, listens, tail
 from devkit.reaper import Reaper
+from devkit.running import Running
 from devkit.tubemq._server_files import HOST, Ports, Sections
 from devkit.tubemq._servers import (
     REGISTRATION_FAILED,
@@ -93,7 +93,7 @@ class TopicSpec:
         ]
 
 
-class GenuineTubeMQ:
+class GenuineTubeMQ(Running):
     """One cluster in `workdir`; a context manager that starts on entry and stops on exit.
 
     Without `workdir` a temporary directory is used and removed by `stop`. A given one is kept, and
@@ -139,18 +139,6 @@ class GenuineTubeMQ:
         self._stop_grace_s = stop_grace_s
         self._progress = progress
         self._cluster: _Cluster | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def __repr__(self) -> str:
         state = f"masters={self.masters}" if self._cluster else "stopped"

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from devkit.running import Running
 from devkit.tubemq.genuine import GenuineTubeMQ, HeapSizes, TopicSpec
 from devkit.tubemq.second_broker import SecondBroker
 from tubemq_client.model import Address
@@ -25,7 +25,7 @@ __all__ = ["TwoBrokers"]
 _HEAPS = HeapSizes(master="256m", broker="256m", broker_direct="256m")
 
 
-class TwoBrokers:
+class TwoBrokers(Running):
     """One ZooKeeper, one master, two brokers in `workdir`; `options` are `GenuineTubeMQ`'s.
 
     A context manager; not thread-safe. `cluster` is the master with broker 1, `second` broker 2.
@@ -38,18 +38,6 @@ class TwoBrokers:
         self._topics = tuple(topics)
         self.cluster = GenuineTubeMQ(workdir, topics=topics, **{"heaps": _HEAPS, **options})
         self._second: SecondBroker | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     @property
     def second(self) -> SecondBroker:

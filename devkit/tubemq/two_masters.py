@@ -19,10 +19,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from devkit.processes import ServerProcess, listens, tail
+from devkit.running import Running
 from devkit.tubemq._server_files import HOST
 from devkit.tubemq._servers import Setup, master_process
 from devkit.tubemq._webapi import WebApi, WebUnreachable
@@ -57,7 +57,7 @@ class _Master:
             return False
 
 
-class TwoMasters:
+class TwoMasters(Running):
     """One ZooKeeper, two masters, one broker, in `workdir` (default: a temporary directory).
 
     A context manager; not thread-safe. `cluster` is the first master with the broker, with its
@@ -80,18 +80,6 @@ class TwoMasters:
             **options,
         )
         self._masters: list[_Master] = []
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     @property
     def addresses(self) -> tuple[Address, Address]:
