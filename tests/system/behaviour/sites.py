@@ -74,6 +74,12 @@ def bodies(batch: MessageBatch | None) -> list[bytes]:
     return [] if batch is None else [m.body for m in batch.messages()]
 
 
+def whole(batch: MessageBatch | None, count: int) -> MessageBatch | None:
+    """The batch if it has that many records. A server that is just writing records to disk delivers
+    those that are there, and a batch that was not confirmed comes again."""
+    return batch if len(bodies(batch)) >= count else None
+
+
 def eventually(ask: Callable[[], Any]) -> Any:
     """The first answer that is not None. Servers let consumers see a record only after a while."""
     deadline = time.monotonic() + VISIBLE_WITHIN_S

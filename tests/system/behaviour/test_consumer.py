@@ -12,7 +12,15 @@ import pytest
 
 from tests.system.behaviour.conftest import embedded
 from tests.system.behaviour.shells import Shell
-from tests.system.behaviour.sites import EMBEDDED_TOPICS, SHARED, SINGLE, Site, bodies, eventually
+from tests.system.behaviour.sites import (
+    EMBEDDED_TOPICS,
+    SHARED,
+    SINGLE,
+    Site,
+    bodies,
+    eventually,
+    whole,
+)
 from tests.system.behaviour.windows import settings_for
 from tubemq_client import AssignedConsumer, ClientSettings, Partition, errors
 from tubemq_client._core.effects import Await, Conversation
@@ -28,10 +36,11 @@ def test_a_batch_comes_back_until_it_is_confirmed(shell: Shell, site: Site, grou
     start, *_ = site.send(partition, b"a", b"b", b"c")
     with shell.AssignedConsumer(site.settings, group, TOPICS) as consumer:
         assert consumer.assign(partition, start) == start
-        batch = eventually(lambda: consumer.pull(partition))
-        assert bodies(batch) == bodies(consumer.pull(partition)) == [b"a", b"b", b"c"]
+        for _ in range(2):
+            batch = eventually(lambda: whole(consumer.pull(partition), 3))
+            assert bodies(batch) == [b"a", b"b", b"c"]
         assert consumer.reject(batch) == start
-        batch = consumer.pull(partition)
+        batch = eventually(lambda: whole(consumer.pull(partition), 3))
         assert consumer.confirm(batch) == start + 84
         assert consumer.pull(partition) is None
 
@@ -43,14 +52,15 @@ def test_the_group_goes_on_where_it_was_confirmed_or_where_it_is_told(
     start, second, _ = site.send(partition, b"a", b"b", b"c")
     with shell.AssignedConsumer(site.settings, group, TOPICS) as consumer:
         consumer.assign(partition, start)
-        consumer.confirm(eventually(lambda: consumer.pull(partition)))
+        consumer.confirm(eventually(lambda: whole(consumer.pull(partition), 3)))
     (last,) = site.send(partition, b"d")
     with shell.AssignedConsumer(site.settings, group, TOPICS) as consumer:
         assert consumer.assign(partition) == last
         assert bodies(eventually(lambda: consumer.pull(partition))) == [b"d"]
     with shell.AssignedConsumer(site.settings, group, TOPICS) as consumer:
         assert consumer.assign(partition, second) == second
-        assert bodies(eventually(lambda: consumer.pull(partition)))[:2] == [b"b", b"c"]
+        batch = eventually(lambda: whole(consumer.pull(partition), 2))
+        assert bodies(batch)[:2] == [b"b", b"c"]
 
 
 def test_a_new_group_may_start_at_the_latest(shell: Shell, site: Site, group: str) -> None:
