@@ -288,6 +288,7 @@ def test_windows_need_their_partition(typed: World) -> None:
 def test_a_query_changes_what_is_written(
     spark: SparkSession, typed: World, tmp_path: Path, query: str
 ) -> None:
+    before = [table.name for table in spark.catalog.listTables()]
     plan = typed.plan(typed.whole())
     engine = SessionEngine(
         typed.settings, decode=JSON, corrupt_records="drop", transform=sql_transform(query)
@@ -299,7 +300,7 @@ def test_a_query_changes_what_is_written(
     wanted = [2 * number for number in range(101, 200) if number % BAD]
     assert sorted(table["twice"].to_pylist()) == wanted
     assert counts.total == len(wanted)
-    assert not spark.catalog.listTables()
+    assert [table.name for table in spark.catalog.listTables()] == before
 
 
 def test_the_path_of_a_transform_that_is_not_there_is_named(typed: World) -> None:

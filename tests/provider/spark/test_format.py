@@ -99,7 +99,10 @@ def test_a_view_in_sql_reads_the_topic(spark: SparkSession, world: World) -> Non
     world.produce(10)
     given = ", ".join(f"{name} '{value}'" for name, value in world.options.items())
     spark.sql(f"CREATE OR REPLACE TEMP VIEW demo_view USING tubemq OPTIONS ({given})")
-    assert spark.sql("SELECT count(*) AS n FROM demo_view").first() == (10,)
+    try:
+        assert spark.sql("SELECT count(*) AS n FROM demo_view").first() == (10,)
+    finally:
+        spark.catalog.dropTempView("demo_view")  # the session is that of all tests
 
 
 Trouble = Callable[[World], dict[str, str]]
