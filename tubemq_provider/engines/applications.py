@@ -18,11 +18,13 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import read_document, replace_document
+from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.protocols import Document
 
 __all__ = ["Application", "Applications", "fingerprint"]
@@ -165,12 +167,21 @@ class Applications:
             yield Application(path)
 
     def forget_old(self, now: float | None = None) -> None:
-        """Remove what nobody has come back for within a week."""
+        """Remove what nobody has come back for within a week. What else a user has in the directory
+        is left alone."""
         limit = (time.time() if now is None else now) - _FORGOTTEN_S
         for path in self._root.iterdir():
             application = Application(path)
-            if path.is_dir() and -_age(path) < limit and not application.running:
+            old = -_age(path) < limit
+            if old and _is_application(path) and not application.running:
                 application.remove()
+
+
+def _is_application(path: Path) -> bool:
+    with suppress(DocumentError, OSError):
+        order = read_document(path / _ORDER)
+        return order is not None and {"plan", "engine", "fingerprint"} <= order.keys()
+    return False
 
 
 def fingerprint(document: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from tubemq_client.config import ClientConfig
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.model import Anchor, Credentials
-from tubemq_provider.engines.applications import Application
+from tubemq_provider.engines.applications import Application, Applications
 from tubemq_provider.engines.outcome import (
     counts_document,
     counts_from,
@@ -194,6 +195,22 @@ def test_an_application_of_another_place_is_left_alone(
     assert application.running
     first.cancel()
     assert not application.running
+
+
+def test_old_applications_go_and_what_else_is_in_the_directory_stays(
+    work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SUBMIT", "good")
+    mine = engine(work)
+    mine.ingest(PLAN, staging, silent)
+    mine.leave(OSError)
+    (work / "thesis").mkdir()
+    (work / "thesis" / "order.json").write_text("{}")
+    (work / "notes").write_text("mine")
+
+    Applications(work).forget_old(now=time.time() + 8 * 24 * 3600)
+
+    assert {path.name for path in work.iterdir()} == {"thesis", "notes"}
 
 
 def test_a_kill_ends_the_process_and_the_ingest(
