@@ -4,7 +4,8 @@ share.
 A folder belongs to one try of one window and has an order (the plan, no secret), what the driver
 tells while it works, and its result, which appears whole or not at all. A lock that the process
 inherits says whether it still runs: it ends with the process however that ends, and no other
-process can be taken for it. This module starts nothing and knows nothing of Spark.
+process can be taken for it. Another lock says that a task waits for it, so that two tasks never
+publish from one staging place. This module starts nothing and knows nothing of Spark.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import stat
 import tempfile
 import time
@@ -35,6 +37,7 @@ _TOLD: Final = "told.json"
 _PROCESS: Final = "process.json"
 _STOP: Final = "stop"
 _LOCK: Final = "running"
+_CLAIM: Final = "claimed"
 _LOG: Final = "driver.log"
 _TAIL_BYTES: Final = 64 * 1024
 _FORGOTTEN_S: Final = 7 * 24 * 3600
@@ -47,6 +50,7 @@ class Application:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._claim: int | None = None
 
     def __repr__(self) -> str:
         return f"Application({self.folder.name!r})"
@@ -62,8 +66,8 @@ class Application:
         return read_document(self.folder / _TOLD) or {}
 
     def tell(self, document: Document) -> None:
-        """The driver's: replace what is told."""
-        replace_document(self.folder / _TOLD, document)
+        """The driver's: replace what is told. Raises `FileNotFoundError` if the folder has gone."""
+        self._put(_TOLD, document)
 
     @property
     def result(self) -> Document | None:
@@ -71,18 +75,20 @@ class Application:
         return read_document(self.folder / _RESULT)
 
     def finish(self, document: Document) -> None:
-        """The driver's: the outcome, in one step, on disk when this returns."""
-        replace_document(self.folder / _RESULT, document)
+        """The driver's: the outcome, in one step, on disk when this returns. Raises
+        `FileNotFoundError` if the folder has gone."""
+        self._put(_RESULT, document)
 
     @property
     def process(self) -> int | None:
-        """The process, and process group, that was started."""
+        """The process, and process group, that was started; None also where its number would mean
+        another process: on another machine, or in another container."""
         found = read_document(self.folder / _PROCESS)
-        return None if found is None else int(found["pid"])
+        return int(found["pid"]) if found and found.get("among") == _process_space() else None
 
     @process.setter
     def process(self, pid: int) -> None:
-        replace_document(self.folder / _PROCESS, {"pid": pid})
+        self._put(_PROCESS, {"pid": pid, "among": _process_space()})
 
     @property
     def log(self) -> Path:
@@ -98,6 +104,29 @@ class Application:
         except OSError:
             return ""
         return "\n".join(text.splitlines()[-lines:])
+
+    def claim(self) -> bool:
+        """Whether this task waits for the application from now on, until `release` or its end; no
+        other can meanwhile."""
+        if self._claim is not None:
+            return True
+        try:
+            descriptor = os.open(self.folder / _CLAIM, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._claim = descriptor
+        return True
+
+    def release(self) -> None:
+        """Another task may claim it."""
+        descriptor, self._claim = self._claim, None
+        if descriptor is not None:
+            os.close(descriptor)
 
     def lock(self) -> int:
         """A descriptor that holds the lock, for the process to inherit; the caller closes its own
@@ -135,6 +164,12 @@ class Application:
         """Drop the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def _put(self, name: str, document: Document) -> None:
+        # A folder that was removed says that the driver is to end, and must not come back.
+        if not self.folder.is_dir():
+            raise FileNotFoundError(f"{self.folder} was removed")
+        replace_document(self.folder / name, document)
+
 
 class Applications:
     """The folders of one user below `root`, which other users cannot enter.
@@ -154,9 +189,10 @@ class Applications:
             )
 
     def make(self, window_id: str, order: Mapping[str, Any]) -> Application:
-        """A new folder, with its order in it."""
+        """A new folder, with its order in it; claimed."""
         folder = Path(tempfile.mkdtemp(prefix=f"{window_id}.", dir=self._root))
         made = Application(folder)
+        made.claim()  # before another task can see an order in it
         replace_document(folder / _ORDER, dict(order))
         return made
 
@@ -182,6 +218,15 @@ def _is_application(path: Path) -> bool:
         order = read_document(path / _ORDER)
         return order is not None and {"plan", "engine", "fingerprint"} <= order.keys()
     return False
+
+
+def _process_space() -> str:
+    """What numbers of processes count in: this boot of this machine, and the container in it."""
+    found = []
+    with suppress(OSError):
+        found.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        found.append(str(Path("/proc/self/ns/pid").readlink()))
+    return " ".join(found) or socket.gethostname()
 
 
 def fingerprint(document: Mapping[str, Any]) -> str:

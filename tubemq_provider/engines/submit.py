@@ -14,8 +14,8 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
@@ -107,12 +107,13 @@ class SubmitEngine:
 
     def place(self, plan: WindowPlan, staging: Staging) -> Staging:
         """The staging place of an earlier try that runs, or is done; see `ResumingEngine`. Others
-        of this window in the same place that still run are ended: nobody waits for them."""
+        of this window in the same place that still run are ended: nobody waits for them. Those
+        that another task waits for are left to it."""
         wanted = self._fingerprint(plan)
         found: Staging | None = None
         for application in Applications(self._work_dir).of_window(plan.window_id):
             earlier = _staging_of(application, staging)
-            if earlier is None:
+            if earlier is None or not application.claim():
                 continue
             usable = (application.order or {}).get("fingerprint") == wanted
             if found is None and usable and _worth(application, earlier):
@@ -121,6 +122,7 @@ class SubmitEngine:
             else:
                 _end(application)
                 application.remove()
+                application.release()
         return staging if found is None else found
 
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
@@ -132,7 +134,7 @@ class SubmitEngine:
         self._stop_if_cancelled(plan)
         if next(plan.reads(), None) is None:
             return IngestCounts(records=dict.fromkeys(plan.ranges, 0), pieces={})
-        with ExitStack() as stack:
+        with ExitStack() as stack, self._claiming():
             application = self._found
             if application is None:
                 application = self._start(plan, staging, stack)
@@ -157,6 +159,22 @@ class SubmitEngine:
         application = self._application
         if application is not None and (kind is None or self._was_done):
             application.remove()
+        self._release()
+
+    @contextmanager
+    def _claiming(self) -> Iterator[None]:
+        """What fails in the body, another try may take up at once; what goes well stays this try's
+        until it is published."""
+        try:
+            yield
+        except BaseException:
+            self._release()
+            raise
+
+    def _release(self) -> None:
+        for application in (self._application, self._found):
+            if application is not None:
+                application.release()
 
     # -- starting ---------------------------------------------------------------------------------
 
@@ -334,8 +352,9 @@ def _worth(application: Application, staging: Staging) -> bool:
     """Whether it is, or will be, of use."""
     if application.asked_to_stop or not (is_remote(staging.path) or Path(staging.path).is_dir()):
         return False
-    running, result = application.running, application.result
-    return "counts" in result if result is not None else running
+    running, result, told = application.running, application.result, application.told
+    # One that has told nothing has not read its secrets, which have died with the task.
+    return "counts" in result if result is not None else running and bool(told)
 
 
 def _end(application: Application) -> None:

@@ -2,7 +2,7 @@
 
 What it is to do stands in the environment variable FAKE_SUBMIT: ``good`` counts a record for each
 partition, ``bad`` has a corrupt record, ``silent`` ends well without a result, ``slow`` waits for a
-file ``go`` beside the order, and is good then.
+file ``go`` beside the order, and is good then; ``mute`` waits before it reads its secrets.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ def main(program: str) -> None:
     print(f"fake application, {todo}", flush=True)
     if todo == "silent":
         return
+    if todo == "mute":
+        time.sleep(60)
     secrets_from(order["secrets"])
     application.tell({"points": ["application", "session started"], "id": "app-1", "tasks": [1, 2]})
     for _ in range(6_000):

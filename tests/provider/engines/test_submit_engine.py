@@ -3,7 +3,11 @@ next try takes up, and what ends with a kill."""
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
+import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -195,6 +199,75 @@ def test_an_application_of_another_place_is_left_alone(
     assert application.running
     first.cancel()
     assert not application.running
+
+
+def test_a_task_that_is_alive_shares_its_staging_place_with_no_other(
+    work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SUBMIT", "good")
+    slow = engine(work)
+    slow.ingest(PLAN, staging, silent)  # and it is about to publish
+
+    other = engine(work)
+    assert other.place(PLAN, later(staging)) == later(staging)
+    assert other.ingest(PLAN, later(staging), silent).total == 2
+    other.leave(None)
+
+    (application,) = folders(work)
+    assert application.result is not None
+    slow.leave(OSError)
+    third = engine(work)
+    assert third.place(PLAN, later(staging, "third")) == staging
+    third.leave(OSError)
+
+
+def test_what_has_not_read_its_secrets_before_the_task_died_is_not_waited_for(
+    work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die_early(point: str) -> None:
+        raise TaskDied
+
+    monkeypatch.setenv("FAKE_SUBMIT", "mute")
+    with pytest.raises(TaskDied):
+        engine(work).ingest(PLAN, staging, die_early)
+    (application,) = folders(work)
+    assert application.running
+
+    assert engine(work).place(PLAN, later(staging)) == later(staging)
+
+    assert not application.running
+
+
+def test_a_process_of_another_container_is_asked_to_stop_and_its_number_is_not_killed(
+    work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SUBMIT", "slow")
+    with pytest.raises(TaskDied):
+        engine(work).ingest(PLAN, staging, die)
+    (application,) = folders(work)
+    theirs = application.process
+    assert theirs is not None
+    with subprocess.Popen(["/bin/sleep", "60"], start_new_session=True) as innocent:
+        try:
+            known = json.dumps({"pid": innocent.pid, "among": "another container"})
+            (application.folder / "process.json").write_text(known)
+            changed = engine(work, conf={"spark.executor.memory": "2g"})
+            assert changed.place(PLAN, later(staging)) == later(staging)
+            assert innocent.poll() is None
+            assert application.asked_to_stop
+        finally:
+            innocent.kill()
+            os.killpg(theirs, signal.SIGKILL)
+
+
+def test_a_folder_that_was_removed_does_not_come_back(work: Path) -> None:
+    application = Applications(work).make("w", {})
+    application.remove()
+    for put in (application.tell, application.finish):
+        with pytest.raises(FileNotFoundError, match="was removed"):
+            put({"points": []})
+    assert application.asked_to_stop
+    assert not list(work.iterdir())
 
 
 def test_old_applications_go_and_what_else_is_in_the_directory_stays(
