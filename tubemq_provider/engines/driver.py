@@ -27,7 +27,7 @@ from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts, Staging
 
-__all__ = ["main", "secrets_text", "session_engine"]
+__all__ = ["main", "ordered_engine", "secrets_text", "session_engine"]
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def main(folder: str) -> None:
     secrets = secrets_from(order["secrets"])
     # The submitting task may take the secrets away now.
     teller = _Teller(application)
-    engine = session_engine(secrets["settings"], order["engine"])
+    engine = ordered_engine(order, secrets["settings"])
     plan = WindowPlan.from_document(order["plan"])
     apart = order["staging"].pop("partition_by", None)
     by = None if apart is None else PartitionBy.from_json(apart)
@@ -72,6 +72,13 @@ def secrets_from(path: str) -> dict[str, Any]:
     data = base64.b64decode(Path(path).read_text(encoding="utf-8"))
     found: dict[str, Any] = pickle.loads(data)  # noqa: S301 - written by the task, for this process
     return found
+
+
+def ordered_engine(order: Mapping[str, Any], settings: Any) -> SessionEngine:
+    """The engine of `order`, in the driver. A transform may be where only the task looks: Airflow
+    adds the folder of Dags to the places of modules by itself."""
+    sys.path += [entry for entry in order["path"] if entry not in sys.path]
+    return session_engine(settings, order["engine"])
 
 
 def session_engine(settings: Any, shape: Mapping[str, Any]) -> SessionEngine:

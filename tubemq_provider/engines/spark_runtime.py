@@ -71,7 +71,8 @@ def open_session(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, bo
 
 def spark_submit() -> Path:
     """The program `spark-submit`: of SPARK_HOME, else of the installed pyspark. Raises
-    `MissingExtraError` without either, `ConfigError` for a pyspark without its jars."""
+    `MissingExtraError` without either, `ConfigError` for a pyspark without its jars and for a
+    SPARK_HOME without the program."""
     home = os.environ.get("SPARK_HOME")
     if home is None:
         try:
@@ -80,7 +81,14 @@ def spark_submit() -> Path:
             raise require_extra("spark", error) from error
         _require_jars(pyspark.__file__)
         home = str(Path(pyspark.__file__).parent)
-    return Path(home) / "bin" / "spark-submit"
+    program = Path(home) / "bin" / "spark-submit"
+    if not os.access(program, os.X_OK):
+        raise ConfigError(
+            f"there is no program {program}: let SPARK_HOME name an installation of Spark, or "
+            f"nothing, to use that of pyspark",
+            subject="SPARK_HOME",
+        )
+    return program
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -198,6 +199,7 @@ class SubmitEngine:
                     "final": staging.final,
                     "partition_by": _apart(staging),
                 },
+                "path": [entry for entry in sys.path if Path(entry).is_absolute()],
                 "secrets": hidden,
                 "fingerprint": self._fingerprint(plan),
             },
@@ -289,9 +291,11 @@ class SubmitEngine:
     def _counts(
         self, application: Application, plan: WindowPlan, result: Mapping[str, Any]
     ) -> IngestCounts:
+        if not _until_over(application, _END_S):
+            log.warning("%s has a result and does not end; it is ended", application)
+            _kill(application)
         if self._child is not None:
-            with suppress(subprocess.TimeoutExpired):
-                self._child.wait(_END_S)
+            self._child.poll()
         if result.get("hash") != plan.hash:
             raise WindowError(f"{application.folder} has the result of another plan")
         if "error" in result:
@@ -361,6 +365,11 @@ def _end(application: Application) -> None:
     """End the process and what it has started; returns within seconds."""
     with suppress(OSError):
         application.ask_to_stop()
+    _kill(application)
+
+
+def _kill(application: Application) -> None:
+    """The process and what it has started, unless it ends by itself meanwhile."""
     if not (pid := application.process):
         return
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -369,15 +378,17 @@ def _end(application: Application) -> None:
             return
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, number)
-        _until_over(application)
+        _until_over(application, _STOP_S)
 
 
-def _until_over(application: Application) -> None:
+def _until_over(application: Application, patience_s: float) -> bool:
+    """Whether it has ended, within so many seconds."""
     pause = threading.Event()
-    for _ in range(int(_STOP_S / 0.1)):
+    for _ in range(int(patience_s / 0.1)):
         if not application.running:
-            return
+            return True
         pause.wait(0.1)
+    return not application.running
 
 
 def _lost(application: Application, plan: WindowPlan) -> str:

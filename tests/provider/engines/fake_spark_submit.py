@@ -2,7 +2,8 @@
 
 What it is to do stands in the environment variable FAKE_SUBMIT: ``good`` counts a record for each
 partition, ``bad`` has a corrupt record, ``silent`` ends well without a result, ``slow`` waits for a
-file ``go`` beside the order, and is good then; ``mute`` waits before it reads its secrets.
+file ``go`` beside the order, and is good then; ``mute`` waits before it reads its secrets;
+``lingers`` is good and does not end.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from tubemq_client.errors import CorruptRecord
 from tubemq_provider.engines.applications import Application
-from tubemq_provider.engines.driver import secrets_from
+from tubemq_provider.engines.driver import ordered_engine, secrets_from
 from tubemq_provider.engines.outcome import counts_document, error_document
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts
@@ -30,7 +31,7 @@ def main(program: str) -> None:
         return
     if todo == "mute":
         time.sleep(60)
-    secrets_from(order["secrets"])
+    ordered_engine(order, secrets_from(order["secrets"])["settings"])
     application.tell({"points": ["application", "session started"], "id": "app-1", "tasks": [1, 2]})
     for _ in range(6_000):
         if todo != "slow" or (application.folder / "go").exists():
@@ -44,6 +45,8 @@ def main(program: str) -> None:
         raise SystemExit(1)
     counts = IngestCounts(records=dict.fromkeys(plan.ranges, 1))
     application.finish({**outcome, "counts": counts_document(counts)})
+    if todo == "lingers":
+        time.sleep(60)
     raise SystemExit(3)  # which nobody may believe
 
 

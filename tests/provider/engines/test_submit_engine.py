@@ -238,6 +238,19 @@ def test_what_has_not_read_its_secrets_before_the_task_died_is_not_waited_for(
     assert not application.running
 
 
+def test_a_process_that_stays_after_its_result_is_ended(
+    work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tubemq_provider.engines.submit._END_S", 0.2)
+    monkeypatch.setenv("FAKE_SUBMIT", "lingers")
+    mine = engine(work)
+    assert mine.ingest(PLAN, staging, silent).total == 2
+    (application,) = folders(work)
+    assert not application.running
+    mine.leave(OSError)
+    assert engine(work).place(PLAN, later(staging)) == staging
+
+
 def test_a_process_of_another_container_is_asked_to_stop_and_its_number_is_not_killed(
     work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +297,27 @@ def test_old_applications_go_and_what_else_is_in_the_directory_stays(
     Applications(work).forget_old(now=time.time() + 8 * 24 * 3600)
 
     assert {path.name for path in work.iterdir()} == {"thesis", "notes"}
+
+
+def test_a_transform_is_found_where_the_task_has_found_it(
+    work: Path, staging: Staging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dags").mkdir()
+    (tmp_path / "dags" / "clean_orders.py").write_text("def clean(frame): return frame")
+    monkeypatch.syspath_prepend(tmp_path / "dags")
+    monkeypatch.setenv("FAKE_SUBMIT", "good")
+    mine = engine(work, shape={"transform": "clean_orders.clean"})
+    assert mine.ingest(PLAN, staging, silent).total == 2
+    mine.leave(None)
+
+
+def test_a_place_of_spark_without_the_program_is_named(
+    work: Path, staging: Staging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "nowhere"))
+    mine = engine(work)
+    with pytest.raises(ConfigError, match=r"(?s)SPARK_HOME.*nowhere/bin/spark-submit"):
+        mine.ingest(PLAN, staging, silent)
 
 
 def test_a_kill_ends_the_process_and_the_ingest(
