@@ -8,6 +8,7 @@ it says in vain is refused. Opens nothing.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,9 @@ _SETTINGS: Final = {
 """Extras that are settings of Spark under another name."""
 _NO_MATTER: Final = {"spark-binary": "spark-submit", "deploy-mode": "client"}
 """Extras that say what holds anyway."""
+
+_WORD: Final = re.compile(r"yarn|local(-cluster)?(\[.+\])?")
+"""Masters without an address. A host may be called ``localhost``, or ``yarn1``."""
 
 
 def spark_settings(connection: Connection) -> dict[str, str]:
@@ -61,7 +65,7 @@ def spark_settings(connection: Connection) -> dict[str, str]:
 
 def _master(connection: Connection) -> str:
     host = str(connection.host)
-    plain = "://" in host or host.startswith(("yarn", "local"))
+    plain = "://" in host or _WORD.fullmatch(host)
     address = host if plain else f"spark://{host}"
     return f"{address}:{connection.port}" if connection.port else address
 

@@ -22,6 +22,8 @@ def connection(extra: Any = None, **given: Any) -> Any:
     [
         ({"host": "spark://master1", "port": 7077}, "spark://master1:7077"),
         ({"host": "master1", "port": 7077}, "spark://master1:7077"),
+        ({"host": "localhost", "port": 7077}, "spark://localhost:7077"),
+        ({"host": "yarn1.lab", "port": 7077}, "spark://yarn1.lab:7077"),
         ({"host": "yarn"}, "yarn"),
         ({"host": "local[4]"}, "local[4]"),
         ({"host": "k8s://https://kube", "port": 6443}, "k8s://https://kube:6443"),
