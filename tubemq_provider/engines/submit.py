@@ -277,7 +277,8 @@ class SubmitEngine:
                 return result
             if not running:
                 raise WindowError(_lost(application, plan))
-            self._cancelled.wait(_POLL_S)
+            # Not on `_cancelled`, whose lock a signal handler could then wait for in this thread.
+            threading.Event().wait(_POLL_S)
 
     def _pass_on(self, told: Mapping[str, Any], points: list[str], progress: Progress) -> None:
         if "application" in points:
