@@ -24,7 +24,7 @@ from tubemq_provider.windows.protocols import Engine, IngestCounts
 from tubemq_provider.windows.verify import check_counts
 
 pq = pytest.importorskip("pyarrow.parquet")
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 BAD = 7
 
