@@ -144,6 +144,8 @@ test-spark: setup ## The data source on a real Spark
 
 # The jars come over the network, the servers then run where there is only loopback: RocketMQ's tests
 # in one process, those of TubeMQ in another.
+# Two processes: genuine servers and Java clients keep the cores busy themselves.
+test-real: WORKERS = 2
 test-real: setup ## Against genuine TubeMQ and RocketMQ (needs mvn; skipped where they cannot run)
 	$(PY) -m devkit.tubemq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
 	$(PY) -m devkit.rocketmq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]

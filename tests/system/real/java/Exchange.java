@@ -25,7 +25,18 @@ public final class Exchange {
     private Exchange() {
     }
 
-    public static void main(String[] arguments) throws Throwable {
+    public static void main(String[] arguments) {
+        try {
+            run(arguments);
+        } catch (Throwable error) {
+            error.printStackTrace();
+            // The client's threads would keep the machine alive.
+            System.exit(1);
+        }
+        System.exit(0);
+    }
+
+    private static void run(String[] arguments) throws Throwable {
         TubeSingleSessionFactory factory =
                 new TubeSingleSessionFactory(new TubeClientConfig(arguments[1]));
         int count = Integer.parseInt(arguments[3]);
@@ -35,7 +46,6 @@ public final class Exchange {
             receive(factory, arguments[1], arguments[2], count);
         }
         factory.shutdown();
-        System.exit(0);
     }
 
     private static void send(TubeSingleSessionFactory factory, String topic, int count)

@@ -30,7 +30,18 @@ public final class Shapes {
     private Shapes() {
     }
 
-    public static void main(String[] arguments) throws Throwable {
+    public static void main(String[] arguments) {
+        try {
+            run(arguments);
+        } catch (Throwable error) {
+            error.printStackTrace();
+            // The client's threads would keep the machine alive.
+            System.exit(1);
+        }
+        System.exit(0);
+    }
+
+    private static void run(String[] arguments) throws Throwable {
         TubeSingleSessionFactory factory =
                 new TubeSingleSessionFactory(new TubeClientConfig(arguments[1]));
         if (arguments[0].equals("send")) {
@@ -39,7 +50,6 @@ public final class Shapes {
             receive(factory, arguments);
         }
         factory.shutdown();
-        System.exit(0);
     }
 
     private static void sendAll(TubeSingleSessionFactory factory, String[] arguments)
@@ -78,8 +88,14 @@ public final class Shapes {
     }
 
     private static void send(MessageProducer producer, Message message) throws Throwable {
+        long deadline = System.nanoTime() + 60_000_000_000L;
         MessageSentResult result = producer.sendMessage(message);
-        require(result.isSuccess(), result.getErrMsg());
+        while (!result.isSuccess()) {
+            // A broker that is busy, or was told of the topic just now, refuses for a while.
+            require(System.nanoTime() < deadline, result.getErrMsg());
+            Thread.sleep(500);
+            result = producer.sendMessage(message);
+        }
     }
 
     private static void receive(TubeSingleSessionFactory factory, String[] arguments)
