@@ -11,11 +11,9 @@ from typing import Any
 
 from tubemq_client import errors
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.windows.lag import lag_between
 from tubemq_provider.windows.spaces import Ends
 
-__all__ = ["hook_of", "known_ends", "with_ends"]
+__all__ = ["hook_of", "known_ends"]
 
 
 def hook_of(args: Any, cluster: str) -> TubeMQHook:
@@ -37,19 +35,3 @@ def known_ends(args: Any, label: str) -> tuple[Mapping[Any, Ends], str]:
         return hook_of(args, cluster).reachable_ends(topic, group, stable=True), ""
     except Exception as exc:  # noqa: BLE001 - whatever it is, the rest of the answer stands
         return {}, f"without ends and lag: {exc}"
-
-
-def with_ends(position: Mapping[str, int], ends: Mapping[Any, Ends]) -> list[dict[str, object]]:
-    """A row for each partition that a group has or the topic offers."""
-    by_key = {place.key: (place, end) for place, end in ends.items()}
-    rows: list[dict[str, object]] = []
-    for key in SPACE.ordered({*position, *by_key}):
-        row: dict[str, object] = {"partition": key, "next": position.get(key, "none")}
-        if key in by_key:
-            place, end = by_key[key]
-            lag = lag_between({place: end}, {place: position.get(key)}, SPACE).total
-            row |= {"end": end.max_offset, "lag": lag}
-        elif ends:
-            row |= {"end": "unknown", "lag": "unknown"}
-        rows.append(row)
-    return rows

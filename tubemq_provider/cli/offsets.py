@@ -13,11 +13,13 @@ from typing import Any
 
 from tubemq_client import errors
 from tubemq_client.terminal import visible
-from tubemq_provider.cli._ends import known_ends, with_ends
+from tubemq_provider.cli._ends import known_ends
 from tubemq_provider.cli._show import changed, command, confirm, people, say
 from tubemq_provider.cli._sinks import sink_of
-from tubemq_provider.offsets.metadata_db import Group, groups, open_group
+from tubemq_provider.offsets.metadata_db import groups, open_group
 from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets, stamp
+from tubemq_provider.overview.ends import with_ends
+from tubemq_provider.overview.standing import Standing, standing_of
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.anchors import read_anchors
@@ -26,7 +28,6 @@ from tubemq_provider.windows.cursor import (
     Position,
     epoch_of,
     going_on,
-    newer_position,
     past_epochs,
 )
 from tubemq_provider.windows.errors import DocumentError
@@ -43,35 +44,33 @@ _BY = "airflow tubemq"
 def list_groups(args: Any) -> None:
     """A row per group."""
     with groups() as every:
-        say(args, [_row(group) for group in every])
+        say(args, [standing_of(group).row() for group in every])
 
 
 @command
 def show(args: Any) -> None:
     """Everything about one group."""
     with open_group(args.asset) as group:
-        store, cursor = group.cursor()
-        event = group.newest_position()
+        now = standing_of(group)
         accepted = sum("window_id" in event for event in group.events())
-        label, headline = group.label, _headline(group, store, cursor, event)
-    ends, note = known_ends(args, label)
-    rows = with_ends(_next(cursor, event), ends)
+    ends, note = known_ends(args, now.label)
+    rows = with_ends(now.next, ends, SPACE)
     found: dict[str, Any] = {
-        "asset": label,
-        "store": store,
-        "cursor": cursor,
-        "newest_event": event,
+        "asset": now.label,
+        "store": now.store,
+        "cursor": now.cursor,
+        "newest_event": now.event,
         "windows_accepted": accepted,
         "partitions": rows,
     }
     if people(args):
-        print(visible(headline))
+        print(visible(_headline(now)))
     say(args, rows, found)
     if people(args) and note:
         print(visible(note))
-    if people(args) and cursor and cursor.get("pending"):
+    if people(args) and now.claims:
         print()
-        say(args, [_claim(key, claim) for key, claim in cursor["pending"].items()])
+        say(args, [_claim(key, claim) for key, claim in now.claims.items()])
 
 
 @command
@@ -152,37 +151,15 @@ def rebuild(args: Any) -> None:
 # Reading ------------------------------------------------------------------------------------------
 
 
-def _row(group: Group) -> dict[str, object]:
-    cluster, topic, name = group.parts
-    store, cursor = group.cursor()
-    event = group.newest_position()
-    where = cursor or (event or {}).get("position") or {}
-    return {
-        "asset": group.label,
-        "cluster": cluster,
-        "topic": topic,
-        "group": name,
-        "store": store if cursor else "events" if event else "",
-        "seq": where.get("seq", ""),
-        "partitions": len(where.get("next", {})),
-        "claims": len((cursor or {}).get("pending", {})),
-        "updated": (cursor or {}).get("updated", ""),
-        "by": (cursor or {}).get("by", ""),
-    }
-
-
-def _headline(group: Group, store: str, cursor: Document | None, event: Document | None) -> str:
+def _headline(now: Standing) -> str:
+    cursor, event = now.cursor, now.event
     if cursor is None:
         seq = event["position"]["seq"] if event else None
-        return f"{group.label}: no cursor; newest event: window {seq}"
+        return f"{now.label}: no cursor; newest event: window {seq}"
     return (
-        f"{group.label}: window {cursor['seq']}, {store}, revision {cursor.get('rev')}, "
+        f"{now.label}: window {cursor['seq']}, {now.store}, revision {cursor.get('rev')}, "
         f"{cursor.get('updated')} by {cursor.get('by')}"
     )
-
-
-def _next(cursor: Document | None, event: Document | None) -> dict[str, int]:
-    return dict((newer_position(cursor, event) or {}).get("next", {}))
 
 
 def _claim(window_id: str, claim: Mapping[str, Any]) -> dict[str, object]:

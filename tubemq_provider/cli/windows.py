@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any
 
 from tubemq_client import errors
 from tubemq_client.terminal import visible
 from tubemq_provider.cli._show import command, people, say, show_document
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.offsets.metadata_db import Group, groups
+from tubemq_provider.overview.accepted import Accepted, accepted, digest
 from tubemq_provider.sinks.read import published_windows
-from tubemq_provider.windows.canonical import parse_instant, sha256_hex
+from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.coverage import coverage, report
 from tubemq_provider.windows.protocols import Marker, Sink
 
@@ -34,7 +35,7 @@ def list_windows(args: Any) -> None:
     rows = []
     with groups() as every:
         for group in _chosen(every, args.asset):
-            rows += [_of_event(group, key, event) for key, event in _accepted(group).items()]
+            rows += [_of_event(group, key, event) for key, event in accepted(group).items()]
             seen = {row["window"] for row in rows}
             rows += [
                 {
@@ -128,19 +129,19 @@ def verify(args: Any) -> int:
     markers = published_windows(sink)
     written = {marker.plan.h for marker in markers}
     with groups() as every:
-        accepted = {
+        found = {
             key: event
             for group in _chosen(every, args.asset)
-            for key, event in _accepted(group).items()
+            for key, event in accepted(group).items()
             if _is_of(sink, written, key, event)
         }
-    problems = [*_disagreements(markers, accepted), *_breaks(markers)]
+    problems = [*_disagreements(markers, found), *_breaks(markers)]
     rows = [{"problem": problem} for problem in problems]
-    verdict = {"windows": len(markers), "accepted": len(accepted), "problems": problems}
+    verdict = {"windows": len(markers), "accepted": len(found), "problems": problems}
     if not people(args) or problems:
         say(args, rows, verdict)
     else:
-        print(f"{len(markers)} windows written, {len(accepted)} accepted, no problem")
+        print(f"{len(markers)} windows written, {len(found)} accepted, no problem")
     return 1 if problems else 0
 
 
@@ -170,31 +171,7 @@ def _chosen(every: list[Group], label: str | None) -> list[Group]:
     return found
 
 
-class _Accepted(NamedTuple):
-    """What is compared of a commit event, without what each partition has in it."""
-
-    hash: str
-    records: int
-    counts: str
-    sink_kind: str
-    ref: str
-
-
-def _accepted(group: Group) -> dict[str, _Accepted]:
-    """Commit events by window, the oldest first; the newest of several counts."""
-    found: dict[str, _Accepted] = {}
-    for event in group.events():
-        if "window_id" in event and event["window_id"] not in found:
-            records = event.get("records", {})
-            total = sum(records.values())
-            told = event.get("sink", {})
-            where = str(told.get("kind", "")), str(told.get("ref", ""))
-            digest = _Accepted(str(event.get("hash", "")), total, _digest(records), *where)
-            found[event["window_id"]] = digest
-    return dict(reversed(found.items()))
-
-
-def _is_of(sink: Sink, written: set[str], window_id: str, event: _Accepted) -> bool:
+def _is_of(sink: Sink, written: set[str], window_id: str, event: Accepted) -> bool:
     """Whether an accepted window went to this sink: it is of a scope that the sink has windows of,
     or was published at this sink's place."""
     if window_id.rpartition("-")[2] in written:
@@ -203,11 +180,7 @@ def _is_of(sink: Sink, written: set[str], window_id: str, event: _Accepted) -> b
     return event.sink_kind == sink.kind and event.ref.startswith(place)
 
 
-def _digest(records: Mapping[str, int]) -> str:
-    return sha256_hex(json.dumps(dict(records), sort_keys=True))
-
-
-def _of_event(group: Group, window_id: str, event: _Accepted) -> dict[str, object]:
+def _of_event(group: Group, window_id: str, event: Accepted) -> dict[str, object]:
     return {
         "window": window_id,
         "group": group.label,
@@ -232,15 +205,15 @@ def _counts(marker: Marker) -> dict[str, object]:
     return {"records": dict(marker.counts.records), "bytes": marker.counts.bytes}
 
 
-def _disagreements(markers: list[Marker], accepted: Mapping[str, _Accepted]) -> Iterator[str]:
+def _disagreements(markers: list[Marker], told: Mapping[str, Accepted]) -> Iterator[str]:
     written = {marker.plan.window_id: marker for marker in markers}
-    for window_id, event in accepted.items():
+    for window_id, event in told.items():
         marker = written.get(window_id)
         if marker is None:
             yield f"{window_id} was accepted, but the sink has no marker of it"
         elif marker.plan.hash != event.hash:
             yield f"{window_id} was accepted with other ranges than the sink has"
-        elif _digest(marker.counts.records) != event.counts:
+        elif digest(marker.counts.records) != event.counts:
             yield f"{window_id} was accepted with other counts than the sink has"
 
 

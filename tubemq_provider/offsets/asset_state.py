@@ -32,12 +32,21 @@ if TYPE_CHECKING:
 
     from tubemq_provider.windows.protocols import Document
 
-__all__ = ["EVENT_KEY", "TIMELINE", "AssetProgress", "AssetStateOffsetStore", "AssetTimeline"]
+__all__ = [
+    "EVENT_KEY",
+    "PROGRESS",
+    "TIMELINE",
+    "AssetProgress",
+    "AssetStateOffsetStore",
+    "AssetTimeline",
+]
 
 _CURSOR = "cursor"
 _PLAN = "win/"
 TIMELINE: Final = "watch"
 """The key of samples of ends."""
+PROGRESS: Final = "progress"
+"""The key of task state under which a running task tells how far it has come."""
 _TASK_PLAN = "plan"
 _LOOKS = 20
 

@@ -11,15 +11,17 @@ import json
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
-from airflow.models.asset import AssetEvent, AssetModel
-from airflow.state import AssetScope, get_state_backend
+from airflow.models.asset import AssetEvent, AssetModel, TaskOutletAssetReference
+from airflow.models.taskinstance import TaskInstance
+from airflow.state import AssetScope, TaskScope, get_state_backend
 from airflow.utils.session import create_session
-from sqlalchemy import inspect, select
+from sqlalchemy import func, inspect, or_, select
 
 from tubemq_client import errors
-from tubemq_provider.offsets.asset_state import TIMELINE, DocumentState
+from tubemq_provider.offsets.asset_state import PROGRESS, TIMELINE, DocumentState
 from tubemq_provider.offsets.commit_events import commit_event
 from tubemq_provider.offsets.ledger.backend import TubeMQStateBackend, ledger_of
 from tubemq_provider.offsets.ledger.envelope import CURSOR
@@ -28,11 +30,24 @@ from tubemq_provider.offsets.ledger.tables import CURSORS, WindowRow
 from tubemq_provider.windows.cursor import epoch_of, past_epochs
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.spaces import FIRST_SOURCE, SOURCES
 
-__all__ = ["Group", "groups", "has_ledger", "open_group", "state_backend"]
+__all__ = [
+    "Commit",
+    "Group",
+    "RunningTask",
+    "find_groups",
+    "groups",
+    "has_ledger",
+    "open_group",
+    "reading",
+    "state_backend",
+]
 
-_PREFIX = "tubemq:"
+_PREFIX = f"{FIRST_SOURCE}:"
 _EVENTS = 1_000
+_TASKS = 50
+_AT_WORK = ("running", "deferred")
 _EVENTS_AT_ONCE = 5
 
 
@@ -42,20 +57,50 @@ def state_backend() -> str:
     return f"{backend.__module__}.{backend.__name__}"
 
 
+class Commit(NamedTuple):
+    """An asset event as Airflow keeps it: its commit event (None if it has none), when it was
+    recorded, and the task that gave it."""
+
+    document: Document | None
+    at: datetime
+    dag_id: str | None
+    run_id: str | None
+    task_id: str | None
+
+
+class RunningTask(NamedTuple):
+    """A task instance that works on a group now, and the progress that it has told."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    state: str
+    since: datetime | None
+    progress: Document | None
+
+
 @dataclass
 class Group:
-    """Progress of one (cluster, topic, group)."""
+    """Progress of one (cluster, topic, group). With `readable`, events of other Dags' tasks are
+    left out, as Airflow itself does for a user who may not read those Dags."""
 
     name: str
     asset_id: int
     session: Any
+    readable: frozenset[str] | None = None
     _revision: int = 0
     _seen: Document | None = None
 
     @property
+    def source(self) -> str:
+        """The kind of source."""
+        return self.name.partition(":")[0]
+
+    @property
     def label(self) -> str:
         """``<cluster>/<topic>/<group>``."""
-        return self.name.removeprefix(_PREFIX)
+        return self.name.partition(":")[2]
 
     @property
     def parts(self) -> tuple[str, str, str]:
@@ -66,9 +111,8 @@ class Group:
     def events(self) -> Generator[Document]:
         """Commit events of successful runs, the newest first; at most a thousand, of which a few
         are in memory at a time: one of ten thousand partitions has about a megabyte."""
-        statement = select(AssetEvent.extra).where(AssetEvent.asset_id == self.asset_id)
-        newest = statement.order_by(AssetEvent.timestamp.desc(), AssetEvent.id.desc())
-        streamed = newest.limit(_EVENTS).execution_options(yield_per=_EVENTS_AT_ONCE)
+        streamed = self._newest(AssetEvent.extra).limit(_EVENTS)
+        streamed = streamed.execution_options(yield_per=_EVENTS_AT_ONCE)
         with closing(self.session.scalars(streamed)) as extras:
             for extra in extras:
                 document = commit_event(extra)
@@ -79,6 +123,48 @@ class Group:
         """The newest commit event that has a position, or None."""
         with closing(self.events()) as events:
             return next((event for event in events if event.get("position")), None)
+
+    def commits(self, *, skip: int = 0, most: int = _EVENTS) -> Generator[Commit]:
+        """Events of tasks, the newest first, `most` of them behind the first `skip`; a few are in
+        memory at a time."""
+        told = self._newest(
+            AssetEvent.extra,
+            AssetEvent.timestamp,
+            AssetEvent.source_dag_id,
+            AssetEvent.source_run_id,
+            AssetEvent.source_task_id,
+        )
+        streamed = told.offset(skip).limit(most).execution_options(yield_per=_EVENTS_AT_ONCE)
+        with closing(self.session.execute(streamed)) as rows:
+            for extra, *rest in rows:
+                yield Commit(commit_event(extra), *rest)
+
+    def tasks(self, *, most: int = _TASKS) -> list[RunningTask]:
+        """Task instances that run, or wait in the triggerer, and have the offsets asset as outlet,
+        with what they told of their progress under the key `PROGRESS` of their state."""
+        outlet = TaskOutletAssetReference
+        ti = TaskInstance
+        told = select(ti.dag_id, ti.run_id, ti.task_id, ti.map_index, ti.state, ti.start_date)
+        same = (outlet.dag_id == ti.dag_id) & (outlet.task_id == ti.task_id)
+        found = told.join(outlet, same).where(outlet.asset_id == self.asset_id)
+        found = found.where(ti.state.in_(_AT_WORK)).order_by(ti.start_date).limit(most)
+        if self.readable is not None:
+            found = found.where(ti.dag_id.in_(self.readable))
+        rows = self.session.execute(found).all()
+        return [RunningTask._make([*row, self._progress(*row[:4])]) for row in rows]
+
+    def _progress(self, dag_id: str, run_id: str, task_id: str, map_index: int) -> Document | None:
+        scope = TaskScope(dag_id=dag_id, run_id=run_id, task_id=task_id, map_index=map_index)
+        found = _SessionState(self.session, scope).get(PROGRESS)
+        return found if isinstance(found, dict) else None
+
+    def _newest(self, *columns: Any) -> Any:
+        """Events of the group, the newest first."""
+        statement = select(*columns).where(AssetEvent.asset_id == self.asset_id)
+        if self.readable is not None:
+            dag_id = AssetEvent.source_dag_id
+            statement = statement.where(or_(dag_id.is_(None), dag_id.in_(self.readable)))
+        return statement.order_by(AssetEvent.timestamp.desc(), AssetEvent.id.desc())
 
     def cursor(self, *, of_ledger: bool = False) -> tuple[str, Document | None]:
         """Which store has the cursor (``ledger`` or ``asset_state``), and the cursor.
@@ -123,9 +209,9 @@ class Group:
 
 
 class _SessionState:
-    """Asset state over a session, in the shape that a task's accessor has."""
+    """State of an asset, or of a task, over a session, in the shape that a task's accessor has."""
 
-    def __init__(self, session: Any, scope: AssetScope) -> None:
+    def __init__(self, session: Any, scope: AssetScope | TaskScope) -> None:
         self._session = session
         self._scope = scope
 
@@ -144,6 +230,41 @@ class _SessionState:
 def has_ledger(session: Any) -> bool:
     """Whether the ledger's tables are there."""
     return bool(inspect(session.get_bind()).has_table(CURSORS.name))
+
+
+@contextmanager
+def reading() -> Iterator[Any]:
+    """A session of its own, for what only reads."""
+    with create_session(scoped=False) as session:
+        yield session
+
+
+def find_groups(
+    session: Any,
+    *,
+    after: str = "",
+    containing: str = "",
+    dag_id: str | None = None,
+    asset_id: int | None = None,
+    readable: frozenset[str] | None = None,
+) -> Iterator[Group]:
+    """Offsets assets of every kind of source by name, from behind the name `after`: those whose
+    name has `containing` in it; those that a task of `dag_id` has as outlet; that of `asset_id`."""
+    latest = func.max(AssetModel.id)
+    kinds = or_(*(AssetModel.name.like(f"{source}:%/%/%") for source in SOURCES))
+    found = select(AssetModel.name, latest).where(kinds).group_by(AssetModel.name)
+    if after:
+        found = found.where(AssetModel.name > after)
+    if containing:
+        found = found.where(AssetModel.name.icontains(containing, autoescape=True))
+    if dag_id is not None:
+        outlets = select(TaskOutletAssetReference.asset_id)
+        of_dag = outlets.where(TaskOutletAssetReference.dag_id == dag_id)
+        found = found.where(AssetModel.id.in_(of_dag))
+    if asset_id is not None:
+        found = found.where(AssetModel.id == asset_id)
+    for name, number in session.execute(found.order_by(AssetModel.name)).all():
+        yield Group(name, number, session, readable)
 
 
 @contextmanager

@@ -21,7 +21,16 @@ from tubemq_provider.windows.canonical import parse_instant, rfc3339
 from tubemq_provider.windows.protocols import Marker
 from tubemq_provider.windows.run.result import merged_gaps
 
-__all__ = ["Coverage", "Interval", "Pieces", "calendar", "coverage", "pieces_of", "report"]
+__all__ = [
+    "Coverage",
+    "Interval",
+    "Pieces",
+    "calendar",
+    "coverage",
+    "days_of",
+    "pieces_of",
+    "report",
+]
 
 MAX_DAYS: Final = 3_660
 
@@ -239,21 +248,29 @@ def calendar(pieces: Pieces[datetime]) -> str:
 
     Raises `ConfigError` for more than ten years.
     """
+    lines = [f"{day:%Y-%m-%d} {signs}".rstrip() for day, signs in days_of(pieces)]
+    return "\n".join([" " * 11 + "0     6     12    18", *lines]) if lines else ""
+
+
+def days_of(pieces: Pieces[datetime], *, most: int | None = None) -> Iterator[tuple[datetime, str]]:
+    """Each day in UTC that the pieces touch, or the last `most` of them, with a sign per hour as
+    `calendar` draws them. Raises `ConfigError` for more than ten years without `most`."""
     every = [*pieces.done, *pieces.missing]
     if not every:
-        return ""
+        return
     first = min(low for low, _ in every).astimezone(UTC)
     last = max(high for _, high in every)
     day = first.replace(hour=0, minute=0, second=0, microsecond=0)
-    if (last - day).days > MAX_DAYS:
+    if most is not None:
+        end = (last - timedelta.resolution).astimezone(UTC)
+        end = end.replace(hour=0, minute=0, second=0, microsecond=0)
+        day = max(day, end - timedelta(days=most - 1))
+    elif (last - day).days > MAX_DAYS:
         raise ConfigError(f"{(last - day).days} days are too many to draw", subject="calendar")
-    lines = [" " * 11 + "0     6     12    18"]
     while day < last:
         hours = (day + number * _HOUR for number in range(_HOURS))
-        signs = "".join(_sign(pieces, hour) for hour in hours)
-        lines.append(f"{day:%Y-%m-%d} {signs}".rstrip())
+        yield day, "".join(_sign(pieces, hour) for hour in hours)
         day += timedelta(days=1)
-    return "\n".join(lines)
 
 
 def _sign(pieces: Pieces[datetime], hour: datetime) -> str:

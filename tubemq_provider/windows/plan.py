@@ -27,6 +27,7 @@ from tubemq_provider.windows.anchors import Anchors, anchors_document
 from tubemq_provider.windows.canonical import (
     basic_instant,
     canonical_json,
+    parse_basic_instant,
     rfc3339,
     sha256_hex,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "cursor_window_id",
     "cursor_window_of",
     "time_window_id",
+    "time_window_of",
 ]
 
 CLUSTER_PATTERN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -112,6 +114,17 @@ def cursor_window_of(window_id: str) -> tuple[int, str] | None:
 def time_window_id(start: datetime, end: datetime, h: str) -> str:
     """The id of the window of `[start, end)`."""
     return f"t-{basic_instant(start)}-{basic_instant(end)}-{h}"
+
+
+def time_window_of(window_id: str) -> tuple[datetime, datetime, str] | None:
+    """Interval and scope hash in the id of a window of time; None if it is no such id."""
+    kind, *rest = window_id.split("-")
+    if kind != "t" or len(rest) != 3:
+        return None
+    try:
+        return parse_basic_instant(rest[0]), parse_basic_instant(rest[1]), rest[2]
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,158 @@
+"""What command line and page are told of groups, read from Airflow's own tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from airflow.models.asset import TaskOutletAssetReference
+from airflow.models.task_state_store import TaskStateStoreModel
+from airflow.models.taskinstance import TaskInstance
+from sqlalchemy.orm import Session
+
+from tests.provider.overview.tables import (
+    add_asset,
+    add_event,
+    metadata_session,
+    window,
+)
+from tubemq_provider.offsets.metadata_db import Group, find_groups
+from tubemq_provider.overview.accepted import accepted, told_windows
+from tubemq_provider.overview.covered import covered
+from tubemq_provider.overview.standing import standing_of
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+H = "0123456789"
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with metadata_session() as found:
+        yield found
+
+
+@pytest.fixture
+def group(session: Session) -> Group:
+    return Group("tubemq:c/t/g", add_asset(session, "tubemq:c/t/g"), session)
+
+
+def names(session: Session, **how: Any) -> list[str]:
+    return [group.name for group in find_groups(session, **how)]
+
+
+def test_groups_are_found_by_name_behind_a_name_and_of_every_kind(session: Session) -> None:
+    for name in ("tubemq:c/t/b", "rocketmq:r/t/g", "tubemq:c/t/a", "tubemq:c/t", "other:c/t/g"):
+        add_asset(session, name)
+    add_asset(session, "tubemq:c/50%_off/g")
+    every = ["rocketmq:r/t/g", "tubemq:c/50%_off/g", "tubemq:c/t/a", "tubemq:c/t/b"]
+    assert names(session) == every
+    assert names(session, after="tubemq:c/50%_off/g") == every[2:]
+    assert names(session, containing="%_OFF") == ["tubemq:c/50%_off/g"]
+    assert [g.source for g in find_groups(session)][:2] == ["rocketmq", "tubemq"]
+    assert [g.label for g in find_groups(session)][:1] == ["r/t/g"]
+
+
+def test_groups_of_a_dag_are_those_that_its_tasks_have_as_outlet(session: Session) -> None:
+    mine, other = (add_asset(session, f"tubemq:c/t/{name}") for name in ("mine", "other"))
+    add = sa.insert(TaskOutletAssetReference)
+    session.execute(add.values(asset_id=mine, dag_id="loads", task_id="ingest"))
+    session.execute(add.values(asset_id=other, dag_id="others", task_id="ingest"))
+    assert names(session, dag_id="loads") == ["tubemq:c/t/mine"]
+    assert names(session, dag_id="none") == []
+    assert names(session, asset_id=other) == ["tubemq:c/t/other"]
+
+
+def test_events_of_dags_that_a_user_may_not_read_are_not_told(group: Group) -> None:
+    session = group.session
+    add_event(session, group.asset_id, 1, window(f"c-1-{H}", {"1:0": [0, 28]}), dag_id="open")
+    add_event(session, group.asset_id, 2, window(f"c-2-{H}", {"1:0": [28, 56]}), dag_id="secret")
+    add_event(session, group.asset_id, 3, window(f"c-3-{H}", {"1:0": [56, 84]}), dag_id=None)
+    assert list(accepted(group)) == [f"c-{n}-{H}" for n in (1, 2, 3)]
+    limited = Group(group.name, group.asset_id, session, frozenset({"open"}))
+    assert list(accepted(limited)) == [f"c-1-{H}", f"c-3-{H}"]
+    told = told_windows(limited, skip=0, most=9)["windows"]
+    assert [row["dag_id"] for row in told] == [None, "open"]
+
+
+def test_windows_come_in_pages_and_empty_runs_count(group: Group) -> None:
+    for minute in range(5):
+        document = window(f"c-{minute}-{H}", {"1:0": [28 * minute, 28 * minute + 28]})
+        add_event(group.session, group.asset_id, minute, document)
+    add_event(group.session, group.asset_id, 6, {"v": 1, "kind": "cursor"})
+    add_event(group.session, group.asset_id, 7, None)
+    first = told_windows(group, skip=0, most=4)
+    assert [row["window"] for row in first["windows"]] == ["", f"c-4-{H}", f"c-3-{H}"]
+    second = told_windows(group, skip=first["next"], most=4)
+    assert [row["window"] for row in second["windows"]] == [f"c-{n}-{H}" for n in (2, 1, 0)]
+    assert second["next"] is None
+    assert second["windows"][0]["records"] == 1
+    assert second["windows"][0]["place"] == "parquet /lake"
+
+
+def test_holes_gaps_and_replays_show_in_the_coverage(group: Group) -> None:
+    session, number = group.session, group.asset_id
+    hours = [f"t-20260101T0{n}0000Z-20260101T0{n + 1}0000Z-{H}" for n in range(4)]
+    add_event(session, number, 1, window(hours[0], {"1:0": [0, 28]}))
+    add_event(session, number, 2, window(hours[1], {"1:0": [28, 56]}, gaps={"1:0": [[28, 56]]}))
+    add_event(session, number, 3, window(hours[3], {"1:0": [84, 112]}))
+    add_event(session, number, 4, window(hours[3], {"1:0": [84, 112]}, replayed=1))
+    found = covered(group)
+    (scope,) = found["scopes"]
+    assert (scope["windows"], scope["replays"], scope["records"]) == (3, 1, 3)
+    hole = ["2026-01-01T02:00:00Z", "2026-01-01T03:00:00Z"]
+    assert scope["intervals"] == {"missing": [hole], "overlapping": []}
+    assert scope["days"] == [["2026-01-01", "##.#" + " " * 20]]
+    (partition,) = scope["offsets"]
+    assert partition["missing"] == [[56, 84]]
+    assert partition["lost"] == [[28, 56]]
+    assert (found["events"], found["older"]) == (4, False)
+    assert covered(group, most=2)["older"]
+
+
+def test_what_is_kept_of_large_events_is_bounded(group: Group) -> None:
+    ranges = {f"1:{number}": [0, 28] for number in range(300)}
+    add_event(group.session, group.asset_id, 1, window(f"c-1-{H}", ranges))
+    (scope,) = covered(group)["scopes"]
+    assert scope["partitions"] == 300
+    assert len(scope["offsets"]) == 64
+
+
+def test_each_life_of_a_group_is_covered_by_itself(group: Group) -> None:
+    other = "fedcba9876"
+    add_event(group.session, group.asset_id, 1, window(f"c-1-{H}", {"1:0": [0, 280]}))
+    add_event(group.session, group.asset_id, 2, window(f"c-1-{other}", {"1:0": [0, 28]}, epoch="b"))
+    scopes = covered(group)["scopes"]
+    assert [(found["scope"], found["epoch"]) for found in scopes] == [(other, "b"), (H, "")]
+    assert not any(part["overlapping"] for found in scopes for part in found["offsets"])
+
+
+def test_a_group_stands_where_its_newest_event_says(group: Group) -> None:
+    position = {"seq": 3, "next": {"1:0": 84}, "h": H}
+    add_event(group.session, group.asset_id, 1, {"v": 1, "position": position})
+    found = standing_of(group)
+    assert found.next == {"1:0": 84}
+    assert {"asset": "c/t/g", "store": "events", "seq": 3}.items() <= found.row().items()
+
+
+def test_running_tasks_tell_their_progress(group: Group) -> None:
+    session = group.session
+    for task_id, state in (("ingest", "running"), ("done", "success"), ("foreign", "running")):
+        session.execute(
+            sa.insert(TaskInstance).values(
+                dag_id="loads", run_id="r", task_id=task_id, state=state, pool="default_pool"
+            )
+        )
+    add = sa.insert(TaskOutletAssetReference)
+    for task_id in ("ingest", "done"):
+        session.execute(add.values(asset_id=group.asset_id, dag_id="loads", task_id=task_id))
+    told = {"dag_id": "loads", "run_id": "r", "task_id": "ingest", "dag_run_id": 1}
+    session.add(TaskStateStoreModel(**told, map_index=-1, key="progress", value='{"read": 5}'))
+    session.flush()
+    (task,) = group.tasks()
+    assert (task.task_id, task.state) == ("ingest", "running")
+    assert task.progress == {"read": 5}
+    hidden = Group(group.name, group.asset_id, session, frozenset({"other"}))
+    assert hidden.tasks() == []

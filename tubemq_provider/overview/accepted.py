@@ -1,0 +1,81 @@
+"""Windows that were accepted: what commit events say of them, without what each partition has.
+
+An event of ten thousand partitions has about a megabyte; a thousand of them are looked through one
+at a time, and kept as some numbers each. Nothing is asked of a sink or a broker.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tubemq_provider.offsets.metadata_db import Commit, Group
+from tubemq_provider.windows.canonical import rfc3339, sha256_hex
+from tubemq_provider.windows.plan import time_window_of
+
+__all__ = ["Accepted", "accepted", "digest", "told_windows"]
+
+
+class Accepted(NamedTuple):
+    """What is compared of a commit event. `counts` is a digest of the records by partition."""
+
+    hash: str
+    records: int
+    counts: str
+    sink_kind: str
+    ref: str
+
+
+def accepted(group: Group) -> dict[str, Accepted]:
+    """Commit events by window, the oldest first; the newest of several counts."""
+    found: dict[str, Accepted] = {}
+    for event in group.events():
+        if "window_id" in event and event["window_id"] not in found:
+            records = event.get("records", {})
+            told = event.get("sink", {})
+            where = str(told.get("kind", "")), str(told.get("ref", ""))
+            total = sum(records.values())
+            said = Accepted(str(event.get("hash", "")), total, digest(records), *where)
+            found[event["window_id"]] = said
+    return dict(reversed(found.items()))
+
+
+def digest(records: Mapping[str, int]) -> str:
+    """Equal for equal counts of all partitions."""
+    return sha256_hex(json.dumps(dict(records), sort_keys=True))
+
+
+def told_windows(group: Group, *, skip: int, most: int) -> dict[str, Any]:
+    """A page of a group's events, the newest first, each as a row for people: `windows`, and in
+    `next` how many events to skip for the page after it, or None. Runs without a window count."""
+    rows: list[dict[str, Any]] = []
+    seen = 0
+    for commit in group.commits(skip=skip, most=most + 1):
+        seen += 1
+        if seen <= most and commit.document is not None:
+            rows.append(_row(commit, commit.document))
+    return {"windows": rows, "next": skip + most if seen > most else None}
+
+
+def _row(commit: Commit, event: Mapping[str, Any]) -> dict[str, Any]:
+    window_id = str(event.get("window_id", ""))
+    interval = time_window_of(window_id)
+    records = event.get("records", {})
+    sink = event.get("sink", {})
+    return {
+        "window": window_id,
+        "kind": str(event.get("kind", "")),
+        "interval": [rfc3339(instant) for instant in interval[:2]] if interval else None,
+        "records": sum(records.values()),
+        "bytes": event.get("bytes", 0),
+        "corrupt": event.get("corrupt", 0),
+        "partitions": len(event.get("ranges", {})),
+        "gaps": sum(len(found) for found in event.get("gaps", {}).values()),
+        "replayed": bool(event.get("replayed")),
+        "place": f"{sink.get('kind', '')} {sink.get('ref', '')}".strip(),
+        "at": rfc3339(commit.at),
+        "dag_id": commit.dag_id,
+        "run_id": commit.run_id,
+        "task_id": commit.task_id,
+    }

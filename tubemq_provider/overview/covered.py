@@ -1,0 +1,135 @@
+"""Coverage as commit events tell it: what was accepted, what lies between and was not, what twice.
+
+Only markers say what is written, and listing them may take a sink minutes; events are beside the
+page, and say what Airflow has accepted. What is kept of an event is bounded, whatever its size:
+intervals, and the ranges of the first partitions. Nothing is asked of a sink or a broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from tubemq_provider.offsets.metadata_db import Group
+from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.coverage import Interval, Pieces, days_of, pieces_of
+from tubemq_provider.windows.plan import time_window_of
+from tubemq_provider.windows.spaces import space_of
+
+__all__ = ["EVENTS", "covered"]
+
+EVENTS: Final = 500
+"""So many of the newest events are looked at."""
+_PARTITIONS: Final = 64
+_PIECES: Final = 50
+_DAYS: Final = 31
+_HOUR: Final = timedelta(hours=1)
+
+
+@dataclass
+class _Scope:
+    """What the events of one scope say so far."""
+
+    h: str
+    epoch: str
+    kind: str
+    windows: set[str] = field(default_factory=set)
+    replays: int = 0
+    records: int = 0
+    intervals: list[Interval] = field(default_factory=list)
+    ranges: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    lost: dict[str, list[list[int]]] = field(default_factory=dict)
+    hours: dict[datetime, int] = field(default_factory=dict)
+    partitions: int = 0
+
+    def take(self, event: Mapping[str, Any], at: datetime) -> None:
+        """One more event, which is older than those before."""
+        window_id = str(event["window_id"])
+        if window_id in self.windows:
+            self.replays += 1
+            return
+        self.windows.add(window_id)
+        records = sum(event.get("records", {}).values())
+        self.records += records
+        hour = at.replace(minute=0, second=0, microsecond=0)
+        self.hours[hour] = self.hours.get(hour, 0) + records
+        interval = time_window_of(window_id)
+        if interval is not None:
+            self.intervals.append(interval[:2])
+        self._take_ranges(event)
+
+    def _take_ranges(self, event: Mapping[str, Any]) -> None:
+        ranges = event.get("ranges", {})
+        self.partitions = max(self.partitions, len(ranges))
+        for key, (start, end) in ranges.items():
+            if key in self.ranges or len(self.ranges) < _PARTITIONS:
+                self.ranges.setdefault(key, []).append((start, end))
+        for key, gaps in event.get("gaps", {}).items():
+            if key in self.ranges:
+                self.lost.setdefault(key, []).extend(gaps)
+
+    def document(self, source: str) -> dict[str, Any]:
+        """Plain JSON values."""
+        intervals = pieces_of(self.intervals)
+        offsets = {key: pieces_of(found) for key, found in self.ranges.items()}
+        return {
+            "scope": self.h,
+            "epoch": self.epoch,
+            "kind": self.kind,
+            "windows": len(self.windows),
+            "replays": self.replays,
+            "records": self.records,
+            "partitions": self.partitions,
+            "intervals": _instants(intervals),
+            "days": [[f"{day:%Y-%m-%d}", s] for day, s in days_of(intervals, most=_DAYS)],
+            "hours": self._hours(),
+            "offsets": [
+                {
+                    "partition": key,
+                    **_offsets(offsets[key]),
+                    "lost": self.lost.get(key, [])[:_PIECES],
+                }
+                for key in space_of(source).ordered(offsets)
+            ],
+        }
+
+    def _hours(self) -> list[list[object]]:
+        if not self.hours:
+            return []
+        first = max(self.hours) - timedelta(days=_DAYS)
+        return [[rfc3339(hour), n] for hour, n in sorted(self.hours.items()) if hour > first]
+
+
+def covered(group: Group, *, most: int = EVENTS) -> dict[str, Any]:
+    """The coverage of each scope among the `most` newest events, the one of the newest event first.
+    What is older is not looked at, and `older` says whether there is any."""
+    scopes: dict[str, _Scope] = {}
+    seen = 0
+    for commit in group.commits(most=most + 1):
+        seen += 1
+        event = commit.document
+        if seen > most or event is None or "window_id" not in event:
+            continue
+        h = str(event["window_id"]).rpartition("-")[2]
+        scope = scopes.get(h)
+        if scope is None:
+            kind, epoch = str(event.get("kind", "")), str(event.get("epoch", ""))
+            scope = scopes[h] = _Scope(h, epoch, kind)
+        scope.take(event, commit.at)
+    found = [scope.document(group.source) for scope in scopes.values()]
+    return {"events": min(seen, most), "older": seen > most, "scopes": found}
+
+
+def _instants(pieces: Pieces[datetime]) -> dict[str, list[list[str]]]:
+    named = {"missing": pieces.missing, "overlapping": pieces.overlapping}
+    return {
+        name: [[rfc3339(low), rfc3339(high)] for low, high in found[-_PIECES:]]
+        for name, found in named.items()
+    }
+
+
+def _offsets(pieces: Pieces[int]) -> dict[str, list[list[int]]]:
+    named = {"done": pieces.done, "missing": pieces.missing, "overlapping": pieces.overlapping}
+    return {name: [list(piece) for piece in found[-_PIECES:]] for name, found in named.items()}

@@ -1,0 +1,62 @@
+"""Where a group stands: its stored position, which store has it, and which windows are claimed.
+
+The newer of cursor and newest commit event, as a run would take it up; a store without a cursor has
+the events alone. Asks no broker; a session's rows are read, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tubemq_provider.offsets.metadata_db import Group
+from tubemq_provider.windows.cursor import newer_position
+from tubemq_provider.windows.protocols import Document
+
+__all__ = ["Standing", "standing_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One group's progress. `cursor` and `event` are the documents as stored, or None."""
+
+    label: str
+    store: str
+    cursor: Document | None
+    event: Document | None
+
+    @property
+    def next(self) -> dict[str, int]:
+        """Where each partition goes on; empty without progress."""
+        return dict((newer_position(self.cursor, self.event) or {}).get("next", {}))
+
+    @property
+    def claims(self) -> Mapping[str, Mapping[str, Any]]:
+        """Windows that are under way, by id."""
+        found: Mapping[str, Mapping[str, Any]] = (self.cursor or {}).get("pending", {})
+        return found
+
+    def row(self) -> dict[str, object]:
+        """The facts in which groups are listed."""
+        cluster, topic, name = self.label.split("/", 2)
+        cursor = self.cursor or {}
+        where = self.cursor or (self.event or {}).get("position") or {}
+        return {
+            "asset": self.label,
+            "cluster": cluster,
+            "topic": topic,
+            "group": name,
+            "store": self.store if self.cursor else "events" if self.event else "",
+            "seq": where.get("seq", ""),
+            "partitions": len(where.get("next", {})),
+            "claims": len(self.claims),
+            "updated": cursor.get("updated", ""),
+            "by": cursor.get("by", ""),
+        }
+
+
+def standing_of(group: Group) -> Standing:
+    """Where `group` stands now: a look at the cursor, and at the newest event with a position."""
+    store, cursor = group.cursor()
+    return Standing(group.label, store, cursor, group.newest_position())
