@@ -1,7 +1,9 @@
-"""One of two genuine brokers is stopped in its tracks: the other's records flow on.
+"""One of two genuine brokers is silent, is stopped or dies: the other's records flow on.
 
 Members rest after every batch, so that what is counted is how long they were kept waiting, not what
-the machine can do; counts are compared with those of the same members a moment before.
+the machine can do; counts are compared with those of the same members a moment before. As they rest
+longer than a batch takes, one broker's records can make up for the other's: fewer in all means that
+they were kept waiting.
 """
 
 from __future__ import annotations
@@ -53,21 +55,22 @@ def filled(pair_of_brokers: TwoBrokers) -> ClientSettings:
     return settings
 
 
+@pytest.mark.parametrize("trouble", ["silent", "stopped", "killed"])
 def test_the_other_brokers_records_flow_at_their_usual_rate(
-    two_brokers: TwoBrokers, filled: ClientSettings
+    two_brokers: TwoBrokers, filled: ClientSettings, trouble: str
 ) -> None:
     """Both consumers of both shells at once, each in a group of its own."""
     shares: dict[str, list[float]] = {}
     while any(max(found) < 0.9 for found in shares.values()) or not shares:
         assert all(len(found) < MEASUREMENTS for found in shares.values()), shares
         two_brokers.mend()
-        for name, share in measured(two_brokers, filled).items():
+        for name, share in measured(two_brokers, filled, trouble).items():
             shares.setdefault(name, []).append(share)
         print(shares)
 
 
-def measured(pair: TwoBrokers, settings: ClientSettings) -> dict[str, float]:
-    """By member: the rate of broker 1 while broker 2 is in trouble, in shares of that before."""
+def measured(pair: TwoBrokers, settings: ClientSettings, trouble: str) -> dict[str, float]:
+    """By member: the rate of broker 1 while broker 2 is in trouble, in shares of both before."""
     with ExitStack() as stack:
         members: dict[str, Any] = {}
         for shell in (BLOCKING, stack.enter_context(LoopShell())):
@@ -79,11 +82,11 @@ def measured(pair: TwoBrokers, settings: ClientSettings) -> dict[str, float]:
         list(threads.map(ready, members.values()))
         before = list(threads.map(lambda member: consume(member, CONTROL_S), members.values()))
         assert all(set(counts) == {1, 2} for counts in before), before
-        with silent(pair):
+        with TROUBLES[trouble](pair):
             after = list(threads.map(lambda member: consume(member, TROUBLE_S), members.values()))
         print(before, after)
     rates = zip(members, before, after, strict=True)
-    return {name: now[1] / TROUBLE_S / (then[1] / CONTROL_S) for name, then, now in rates}
+    return {name: now[1] / TROUBLE_S / (then.total() / CONTROL_S) for name, then, now in rates}
 
 
 def ready(member: Any) -> None:
@@ -115,3 +118,20 @@ def silent(pair: TwoBrokers) -> Iterator[None]:
         yield
     finally:
         pair.second.resume()
+
+
+@contextmanager
+def stopped(pair: TwoBrokers) -> Iterator[None]:
+    """It writes all to disk, and tells the master that it goes."""
+    pair.second.stop()
+    yield
+
+
+@contextmanager
+def killed(pair: TwoBrokers) -> Iterator[None]:
+    """The master names it until its heartbeats have been missed for a while."""
+    pair.second.kill()
+    yield
+
+
+TROUBLES = {"silent": silent, "stopped": stopped, "killed": killed}

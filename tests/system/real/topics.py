@@ -45,7 +45,8 @@ SPARES = tuple(
 
 # On both brokers of `two_brokers`, with partitions 1:0, 1:1, 2:0 and 2:1.
 RETIRED = TopicSpec("pair_retired", partitions=2, options=_SOON_ON_DISK)  # test_retired_broker.py
-PAIR_TROUBLE = TopicSpec("pair_trouble", partitions=2)  # test_trouble_on_two_brokers.py
+# test_trouble_on_two_brokers.py
+PAIR_TROUBLE = TopicSpec("pair_trouble", partitions=2, options=_SOON_ON_DISK)
 PAIR_SPARES = tuple(
     TopicSpec(f"pair_{letter}", partitions=2, options=_SOON_ON_DISK) for letter in "abcd"
 )
