@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -150,16 +149,15 @@ def test_an_unknown_topic_ends_with_one(run: Run, command: str) -> None:
     assert "nowhere" in outcome.err
 
 
-def test_a_master_that_stays_silent_ends_with_one_in_time(run: Run, mq: EmbeddedTubeMQ) -> None:
+def test_a_master_that_stays_silent_ends_with_one_in_one_line(run: Run, mq: EmbeddedTubeMQ) -> None:
     mq.silence_master(20)
-    started = time.monotonic()
     try:
         outcome = run("partitions", TOPIC, "--rpc-timeout-ms", 1_000)
     finally:
         mq.silence_master()
     assert outcome.code == 1
-    assert "rpc_timeout_ms" in outcome.err
-    assert time.monotonic() - started < 10
+    assert "within 1000 ms (option rpc_timeout_ms)" in outcome.err
+    assert outcome.err.count("\n") == 1
 
 
 def test_help_and_version_need_no_cluster(run: Run) -> None:
