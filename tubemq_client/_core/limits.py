@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from tubemq_client import errors
+from tubemq_client._wire import strings
+
 __all__ = [
     "FILTER",
     "GROUP",
@@ -20,6 +23,8 @@ __all__ = [
     "MAX_SESSION_KEY_LENGTH",
     "MAX_TOPIC_LENGTH",
     "TOPIC",
+    "check_reader",
+    "check_topic",
     "filter_problems",
     "group_problem",
     "session_key_problem",
@@ -35,6 +40,8 @@ MAX_FILTER_LENGTH: Final = 256
 MAX_FILTERS: Final = 500
 MAX_SESSION_KEY_LENGTH: Final = 1024
 
+_SUFFIX_LENGTH: Final = len(".r00")
+
 _SYSTEM_TOPICS: Final = frozenset({"__offset_history__"})
 
 
@@ -46,6 +53,31 @@ def group_problem(name: str) -> str | None:
 def topic_problem(name: str) -> str | None:
     """Why `name` is no name of a topic, or None. The brokers' own topic is one."""
     return None if name in _SYSTEM_TOPICS else _problem(name, "topic name", TOPIC, MAX_TOPIC_LENGTH)
+
+
+def check_topic(name: str) -> None:
+    """Raises `errors.ConfigError` if no topic can be called so: there is no use in asking."""
+    if problem := topic_problem(name):
+        raise errors.ConfigError(problem, subject="topic")
+
+
+def check_reader(group: str, filters: Iterable[str]) -> None:
+    """Raises `errors.ConfigError` for what no broker can take of a reader. Its group is only part
+    of a name of its own, and so need not be one of a member's."""
+    wanted = [filters] if isinstance(filters, str) else list(filters)
+    problems = [
+        f"filters: {item!r} is blank or contains '#' or ','"
+        for item in wanted
+        if not strings.is_filter_item(item)
+    ]
+    problems += [f"filters: {found}" for found in filter_problems(wanted)]
+    if isinstance(filters, str):
+        problems.append(f"filters: {filters!r} is a text; give a list")
+    longest = MAX_GROUP_LENGTH - _SUFFIX_LENGTH
+    if not group.strip() or len(group) > longest:
+        problems.append(f"group: give a name of at most {longest} characters")
+    if problems:
+        raise errors.ConfigError(problems, subject="reader")
 
 
 def filter_problems(items: Iterable[str]) -> list[str]:

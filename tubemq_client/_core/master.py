@@ -18,6 +18,7 @@ from tubemq_client import _pb, errors
 from tubemq_client._core import journal
 from tubemq_client._core.connections import is_host_name
 from tubemq_client._core.effects import Call, Connect, LookUp, Now, Sleep
+from tubemq_client._core.limits import check_topic
 from tubemq_client._core.registration import UNDEFINED
 from tubemq_client._core.security import Access
 from tubemq_client._wire import methods, strings
@@ -371,6 +372,7 @@ def fetch_topic_metadata(
     While a switch of masters may be to blame for trouble, or for a topic without any partition to
     subscribe, asks again for up to `fail_over_wait_ms`.
     """
+    check_topic(topic)
     return (
         yield from session.outlast(
             lambda: _look_up(session, topic, client_id, group),

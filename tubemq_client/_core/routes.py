@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tubemq_client import _pb, errors
 from tubemq_client._core import retry
 from tubemq_client._core.effects import Now
+from tubemq_client._core.limits import check_topic
 from tubemq_client._core.registration import UNDEFINED
 from tubemq_client._core.routing import CircuitBreaker, Router, partition_for_key
 from tubemq_client._core.send_stats import SendStats
@@ -108,6 +109,7 @@ class RouteSession:
 
     def announce(self, topic: str) -> Conversation[None]:
         """Publish `topic` and learn its routes, for which it outlasts a switch of masters."""
+        check_topic(topic)
         self.topics.add(topic)
         yield from self.master.outlast(self.heartbeat, lambda _: bool(self.routes.get(topic)))
 

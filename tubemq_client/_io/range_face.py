@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tubemq_client._core.batch import DecodePolicy
 from tubemq_client._core.ends import reachable_ends, store_ends
 from tubemq_client._core.identity import ReaderPool
+from tubemq_client._core.limits import check_reader
 from tubemq_client._core.master import fetch_topic_metadata
 from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats, broker_of
 from tubemq_client._io.faces import ClientFace
@@ -77,6 +78,7 @@ class RangeFace(ClientFace):
         gap_policy: Literal["fail", "skip"] = "fail",
         deadline_ms: int = 60_000,
     ) -> None:
+        check_reader(group, filters)
         super().__init__(settings)
         self._pool = ReaderPool(group, pool_size, slot_seed)
         self._brokers = dict(brokers or {})

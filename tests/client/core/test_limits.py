@@ -1,4 +1,4 @@
-"""Limits of names and filters hold for what is given to a consumer directly, on both shells."""
+"""Limits of names and filters hold for what is given to a client directly, on both shells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from tubemq_client import AssignedConsumer, BoundStart, ClientSettings, Consumer, aio, errors
+from tubemq_client import (
+    AssignedConsumer,
+    BoundStart,
+    ClientSettings,
+    Consumer,
+    RangeReader,
+    aio,
+    errors,
+)
+from tubemq_client._core.limits import check_topic
 
 SETTINGS = ClientSettings(masters=(("m1", 8715),))
 BOTH = [Consumer, aio.Consumer]
@@ -44,3 +53,34 @@ def test_a_session_key_has_a_limit_too(kind: Any) -> None:
 def test_what_is_just_within_is_taken(kind: Any) -> None:
     filters = [f"{n:0256}" for n in range(500)]
     kind(SETTINGS, "g" * 1024, {"t" * 64: filters, "__offset_history__": []})
+
+
+@pytest.mark.parametrize("kind", [RangeReader, aio.RangeReader])
+@pytest.mark.parametrize(
+    ("group", "filters", "problem"),
+    [
+        (" ", [], "at most 1020"),
+        ("g" * 1021, [], "at most 1020"),
+        ("loader", ["f" * 257], "at most 256"),
+        ("loader", [f"f{n}" for n in range(501)], "501 filters, at most 500"),
+        ("loader", ["a,b"], "'a,b' is blank or contains"),
+        ("loader", "paid", "give a list"),
+    ],
+)
+def test_what_no_broker_takes_of_a_reader_is_refused(
+    kind: Any, group: str, filters: Any, problem: str
+) -> None:
+    with pytest.raises(errors.ConfigError, match=problem):
+        kind(SETTINGS, group=group, filters=filters)
+
+
+@pytest.mark.parametrize("kind", [RangeReader, aio.RangeReader])
+def test_a_reader_takes_names_that_no_member_may_have(kind: Any) -> None:
+    """It registers under names of its own with brokers, which do not look at them."""
+    kind(SETTINGS, group="dag.task-1", filters=["f" * 256])
+
+
+@pytest.mark.parametrize("name", ["", "t" * 65, "1abc-x", "a#b", "té"])
+def test_what_cannot_be_a_topic_is_told_before_a_master_is_asked(name: str) -> None:
+    with pytest.raises(errors.ConfigError, match="is not a topic name"):
+        check_topic(name)

@@ -74,6 +74,15 @@ def test_a_topic_without_routes_is_named(shell: Shell, site: Site) -> None:
         producer.send("nowhere", b"x")
 
 
+def test_what_cannot_be_a_topic_is_told_at_once(shell: Shell, site: Site) -> None:
+    """And costs the producer nothing at its other topics, which its heartbeats tell of at once."""
+    with shell.Producer(site.settings) as producer, shell.Metadata(site.settings) as metadata:
+        for ask in (producer.publish, metadata.topic, lambda name: producer.send(name, b"x")):
+            with pytest.raises(errors.ConfigError, match="'1st-topic' is not a topic name"):
+                ask("1st-topic")
+        assert producer.send(SHARED, b"after", partition=site.partition()).partition.topic == SHARED
+
+
 @pytest.mark.parametrize(
     ("record", "words"),
     [
