@@ -10,7 +10,11 @@ Cheap by rule: no connection, no file, no network. Knows nothing of windows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
@@ -38,6 +42,7 @@ __all__ = [
     "from_json",
     "is_mapped",
     "is_template",
+    "near_names",
     "of_topic",
     "parse",
     "require_inlet",
@@ -68,11 +73,12 @@ def check_literals(
     *,
     static: Mapping[str, str],
     problems: Iterable[str] = (),
+    task: Any = None,
 ) -> None:
     """Check what is already known. Raises `errors.ConfigError` with every problem.
 
     `static` names arguments that may not be templates, each with the reason; `problems` are those
-    that the caller has found.
+    that the caller has found; the text names `task`.
     """
     templates = {name for name, value in arguments.items() if is_template(value)}
     problems = [
@@ -87,4 +93,21 @@ def check_literals(
     if not isinstance(found, model):
         problems += [text for name, text in found if name not in templates]
     if problems:
-        raise errors.ConfigError(sorted(set(problems)), subject="arguments")
+        of = f" of {type(task).__name__} {task.task_id!r}" if task is not None else ""
+        raise errors.ConfigError(sorted(set(problems)), subject=f"arguments{of}")
+
+
+@contextmanager
+def near_names(kind: type) -> Iterator[None]:
+    """Tell of arguments that `kind` does not take which one nearly matches; for Airflow's own
+    `TypeError`."""
+    try:
+        yield
+    except TypeError as exc:
+        wrong = re.findall(r"'(\w+)': ", str(exc)) if "Invalid arguments" in str(exc) else []
+        known = [name for base in kind.__mro__ for name in signature(base).parameters]
+        near = {name: get_close_matches(name, known, n=1, cutoff=0.75) for name in wrong}
+        hints = [f"{name}: did you mean {found[0]}?" for name, found in near.items() if found]
+        if not hints:
+            raise
+        raise TypeError("\n".join([str(exc), *hints])) from None

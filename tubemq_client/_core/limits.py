@@ -107,6 +107,6 @@ def _problem(name: str, what: str, pattern: re.Pattern[str], limit: int) -> str 
         return None
     shown = repr(name if len(name) <= limit else f"{name[:limit]}…")
     return (
-        f"{shown} is not a {what}: it must match {pattern.pattern} and have at most {limit} "
-        f"characters"
+        f"{shown} is not a {what}: it has two characters or more, a letter first (it must match "
+        f"{pattern.pattern}), and at most {limit}"
     )

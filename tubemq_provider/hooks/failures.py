@@ -2,7 +2,8 @@
 
 The client and `windows` say of each error whether a person has to change something first
 (`fatal`). Retrying such a task wastes its retries and buries the reason, so it fails at once.
-Airflow does not wrap lines: a sentence of 400 characters shows its first quarter.
+Airflow does not wrap lines: a sentence of 400 characters shows its first quarter. So an error is
+told in short lines above any traceback: the cause, what to do, what it was about, and a command.
 """
 
 from __future__ import annotations
@@ -10,19 +11,40 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
 from tubemq_client import errors
 
-__all__ = ["explained", "fatal_errors_fail_the_task"]
+__all__ = ["Whereabouts", "explained", "fatal_errors_fail_the_task", "is_final"]
 
 _WIDTH = 80
 
 
+class Whereabouts(NamedTuple):
+    """What a task is about, for the lines below an error."""
+
+    conn_id: str
+    topic: str | None = None
+    group: str | None = None
+    command: str | None = None
+    """Looks further; by default it checks the connection."""
+    conn_type: str = "tubemq"
+    port: str = "8715"
+
+    def lines(self) -> list[str]:
+        """Whose error it is, and the command on a line of its own, to be copied."""
+        named = {"connection": self.conn_id, "topic": self.topic, "group": self.group}
+        about = ", ".join(f"{what} {name!r}" for what, name in named.items() if name)
+        command = self.command or f"airflow tubemq check --conn-id {self.conn_id}"
+        return [about, f"to look further: {command}"]
+
+
 @contextmanager
-def fatal_errors_fail_the_task(log: Any = None, *, look_further: str = "") -> Iterator[None]:
+def fatal_errors_fail_the_task(
+    log: Any = None, *, about: Whereabouts | None = None
+) -> Iterator[None]:
     """Turn fatal errors into `AirflowFailException`, which is never retried; let others pass.
 
     What speaks another protocol is fatal here: no retry makes a TubeMQ of it. With `log` the error
@@ -30,29 +52,73 @@ def fatal_errors_fail_the_task(log: Any = None, *, look_further: str = "") -> It
     """
     try:
         yield
+    except AirflowNotFoundException as exc:
+        # Airflow retries it, as a secrets backend may be away.
+        _tell(log, exc, about)
+        raise exc from None
     except errors.TubeMQError as exc:
-        if log is not None:
-            # Without its traceback, which would push the remedy off the screen.
-            log.error("%s", explained(exc, look_further))  # noqa: TRY400
-            log.debug("where it was raised", exc_info=exc)
-        if not exc.fatal and not isinstance(exc, errors.ProtocolViolation):
-            raise
-        # The cause is told above; a second traceback would only repeat it.
+        _tell(log, exc, about)
+        if not is_final(exc):
+            # The socket's own error says the same again.
+            raise exc from None
         raise AirflowFailException(f"{type(exc).__name__}: {exc}") from None
 
 
-def explained(error: errors.TubeMQError, look_further: str = "") -> str:
-    """The error in lines of at most 80 characters; words that are longer stay whole."""
-    lines = [f"{type(error).__name__}: {error}", *([look_further] if look_further else [])]
-    return "\n".join(
-        wrapped
-        for paragraph in "\n".join(lines).splitlines()
-        for wrapped in textwrap.wrap(
-            paragraph,
+def is_final(error: errors.TubeMQError) -> bool:
+    """Whether no other try can succeed unless a person changes something."""
+    return error.fatal or isinstance(error, errors.ProtocolViolation)
+
+
+def _tell(log: Any, exc: Exception, about: Whereabouts | None) -> None:
+    if log is not None:
+        log.error("%s", explained(exc, about))
+        log.debug("where it was raised", exc_info=exc)
+
+
+def explained(error: Exception, about: Whereabouts | None = None) -> str:
+    """The error in lines of at most 80 characters; words that are longer stay whole, and so does
+    the command that looks further."""
+    lines = f"{type(error).__name__}: {error}".splitlines()
+    if about is not None and (remedy := _remedy(error, about)):
+        lines.append(f"to mend it: {remedy}")
+    told = [short for line in lines for short in _short(line)]
+    return "\n".join([*told, *(about.lines() if about is not None else ())])
+
+
+def _short(paragraph: str) -> Iterator[str]:
+    """Lines of a paragraph; what is said behind a semicolon, often the remedy, begins its own."""
+    inside = "    " if paragraph.startswith("  ") else ""
+    parts = [paragraph] if len(paragraph) <= _WIDTH else paragraph.split("; ")
+    last = len(parts) - 1
+    for number, part in enumerate(parts):
+        yield from textwrap.wrap(
+            part + (";" if number < last else ""),
             _WIDTH,
-            subsequent_indent="    " if paragraph.startswith("  ") else "",
+            initial_indent=inside if number else "",
+            subsequent_indent=inside,
             break_long_words=False,
             break_on_hyphens=False,
+        ) or [""]
+
+
+def _remedy(error: Exception, about: Whereabouts) -> str | None:
+    """What to do about errors whose text cannot say it, as it knows of no connection."""
+    named = f"connection {about.conn_id!r}"
+    if isinstance(error, AirflowNotFoundException):
+        variable = f"AIRFLOW_CONN_{about.conn_id.upper()}"
+        return f"add {named} of type {about.conn_type}, in the UI or as {variable}"
+    if isinstance(error, errors.TlsError):
+        return f"compare the TLS fields of {named} with the certificates of the servers"
+    if isinstance(error, errors.NetworkError):
+        return (
+            f"compare host and port of {named} with the servers (port {about.port}, by default) "
+            "and see that they run and can be reached from this worker"
         )
-        or [""]
-    )
+    if type(error) is errors.ProtocolViolation and "frame starts" in str(error):
+        return f"name the port of the servers in {named} ({about.port}, by default)"
+    if isinstance(error, _REFUSED):
+        return f"compare login and password of {named} with the users of the cluster"
+    return None
+
+
+_REFUSED = (errors.AuthenticationFailed, errors.NotAuthorized)

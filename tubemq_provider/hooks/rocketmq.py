@@ -17,6 +17,7 @@ from rocketmq_client.config import ClientConfig
 from rocketmq_client.sync import Admin, Metadata, Producer, RangeReader
 from tubemq_client.config import validated
 from tubemq_provider.hooks.connection import extra_options, host_list, misplaced
+from tubemq_provider.hooks.failures import Whereabouts
 from tubemq_provider.hooks.sharing import Connected
 from tubemq_provider.sources.rocketmq.reading import reader_group
 from tubemq_provider.sources.rocketmq.source import RocketMQSource
@@ -40,7 +41,19 @@ if TYPE_CHECKING:
         SendReceipt,
     )
 
-__all__ = ["RocketMQAsyncHook", "RocketMQConnection", "RocketMQHook"]
+__all__ = ["RocketMQAsyncHook", "RocketMQConnection", "RocketMQHook", "whereabouts"]
+
+
+def whereabouts(conn_id: str, topic: str, group: str | None = None) -> Whereabouts:
+    """What the text of a task's error ends with."""
+    return Whereabouts(
+        conn_id,
+        topic,
+        group,
+        command=f"airflow connections test {conn_id}",
+        conn_type="rocketmq",
+        port="9876",
+    )
 
 
 class RocketMQConnection(ClientConfig):

@@ -174,4 +174,6 @@ def _problems(item: Any, model: type[BaseModel]) -> list[str]:
     name = str(item["loc"][0])
     if item["type"] == "extra_forbidden":
         return [f"{name}: unknown argument; known: {', '.join(sorted(model.model_fields))}"]
-    return [f"{name}: {message[0].lower()}{message[1:]}"]
+    # Its own words name the value; pydantic's do not.
+    value = f"{item['input']!r}: " if item["type"].endswith("_parsing") else ""
+    return [f"{name}: {value}{message[0].lower()}{message[1:]}"]

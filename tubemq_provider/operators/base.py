@@ -18,9 +18,9 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tubemq_client import errors
-from tubemq_provider.arguments import check_literals, is_mapped, is_template, parse
+from tubemq_provider.arguments import check_literals, is_mapped, is_template, near_names, parse
 from tubemq_provider.assets import declared, offsets_asset, sink_asset
-from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.lineage import window_lineage
 from tubemq_provider.hooks.metrics import count_window
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -172,7 +172,8 @@ class IngestOperator(BaseOperator):
         emit_replayed: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        with near_names(type(self)):
+            super().__init__(**kwargs)
         self.topic, self.group = topic, group
         self.path, self.sink, self.sink_conn_id = path, sink, sink_conn_id
         self.exactly_once, self.staging_root = exactly_once, staging_root
@@ -182,16 +183,16 @@ class IngestOperator(BaseOperator):
         self.cluster = cluster or tubemq_conn_id
         self.target_file_bytes, self.compression = target_file_bytes, compression
         self.engine, self.filters = engine, filters
-        self.epoch, self.epoch_seen = epoch, epoch_seen
-        self.offset_store = offset_store
+        self.epoch, self.epoch_seen, self.offset_store = epoch, epoch_seen, offset_store
         self.skip_if_empty, self.emit_replayed = skip_if_empty, emit_replayed
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Take the window through all eight steps; see `WindowRun` for what a crash leaves."""
-        failing = fatal_errors_fail_the_task(self.log, look_further=self._where_to_look())
+        failing = fatal_errors_fail_the_task(self.log, about=self._whereabouts())
         with failing, ExitStack() as stack:
             arguments, store, job = self._opened(context, stack)
             self._prepare(context, store, job)
+            self._tell_of_earlier_try(context, store)
             narrator = job.narrator(self.log)
             narrator.on_page = lambda page: self._show_spark(context, page)
             result = job.run(
@@ -242,6 +243,17 @@ class IngestOperator(BaseOperator):
     def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:
         """Before the run begins; for operators that read the window by other means."""
 
+    def _tell_of_earlier_try(self, context: Context, store: TaskStore) -> None:
+        """A try that was killed leaves no word of it; this one says what it goes on with."""
+        number = getattr(context["ti"], "try_number", 1)
+        if number > 1 and (plan := store.load_task_plan()) is not None:
+            self.log.info(
+                "try %s takes over window %s, which an earlier try planned: it reads the same "
+                "offsets, and what is published already is not written again",
+                number,
+                plan.get("id"),
+            )
+
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002
         """The topic as input, the sink's data as output with rows and bytes; None without the
         provider for OpenLineage."""
@@ -249,12 +261,9 @@ class IngestOperator(BaseOperator):
             self.cluster, self.topic, self.sink or self.path or "", self.result, self.source
         )
 
-    def _where_to_look(self) -> str:
+    def _whereabouts(self) -> Whereabouts:
         """What an error's text ends with."""
-        return (
-            f"topic {self.topic!r}, group {self.group!r}; look further with: airflow tubemq check "
-            f"--conn-id {self.tubemq_conn_id}"
-        )
+        return Whereabouts(self.tubemq_conn_id, self.topic, self.group)
 
     def on_kill(self) -> None:
         """Make the job stop soon, also one that has yet to begin; returns within seconds."""
@@ -303,7 +312,7 @@ class IngestOperator(BaseOperator):
             )
         fixed = IngestArguments.model_fields.keys() - self._templated()
         static = dict.fromkeys(fixed, "as it decides how the task is set up") | _STATIC
-        check_literals(IngestArguments, arguments, static=static, problems=unsafe)
+        check_literals(IngestArguments, arguments, static=static, problems=unsafe, task=self)
         self._warn_of_latest()
 
     def _warn_of_latest(self) -> None:

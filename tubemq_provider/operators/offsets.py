@@ -26,7 +26,7 @@ from tubemq_provider.arguments import (
     parse,
 )
 from tubemq_provider.assets import declared, offsets_asset
-from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import InitialPosition
@@ -135,7 +135,7 @@ class TubeMQOffsetsOperator(BaseOperator):
         self.tubemq_conn_id = tubemq_conn_id
         static = dict.fromkeys(("topic", "group", "cluster"), "it names the offsets asset")
         static |= dict.fromkeys(("dry_run", "offset_store"), "it decides how the task is set up")
-        check_literals(OffsetsArguments, self._arguments(), static=static)
+        check_literals(OffsetsArguments, self._arguments(), static=static, task=self)
         self.offsets_asset = offsets_asset(self.cluster, topic, group)
         if not is_mapped(self):
             asset = [self.offsets_asset]
@@ -144,8 +144,10 @@ class TubeMQOffsetsOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look, and change what was asked for."""
-        further = f"look further with: airflow tubemq offsets show {self.offsets_asset.name}"
-        with fatal_errors_fail_the_task(self.log, look_further=further):
+        named = f"{self.cluster}/{self.topic}/{self.group}"
+        show = f"airflow tubemq offsets show {named}"
+        about = Whereabouts(self.tubemq_conn_id, self.topic, self.group, show)
+        with fatal_errors_fail_the_task(self.log, about=about):
             arguments = parse(OffsetsArguments, self._arguments())
             hook = TubeMQHook(self.tubemq_conn_id)
             hook.expect_cluster(arguments.cluster)

@@ -59,7 +59,7 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Take the steps that read nothing."""
-        failing = fatal_errors_fail_the_task(self.log, look_further=self._where_to_look())
+        failing = fatal_errors_fail_the_task(self.log, about=self._whereabouts())
         with failing, ExitStack() as stack:
             arguments, store, job = self._opened(context, stack)
             narrator = job.narrator(self.log)

@@ -20,7 +20,7 @@ from tubemq_client.config import TopicName
 from tubemq_client.model import ProducerSettings
 from tubemq_provider.arguments import ClusterAlias, TaskArguments, check_literals, from_json, parse
 from tubemq_provider.assets import declared, topic_asset
-from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.operators.outgoing import Outgoing, of_file, of_values
 from tubemq_provider.sources.tubemq.space import SPACE
@@ -140,15 +140,15 @@ class TubeMQProduceOperator(BaseOperator):
         self.large_records = large_records
         self.tubemq_conn_id = tubemq_conn_id
         static = dict.fromkeys(("topic", "cluster"), "it names the topic's asset")
-        check_literals(ProduceArguments, self._arguments(), static=static)
+        check_literals(ProduceArguments, self._arguments(), static=static, task=self)
         asset = topic_asset(self.cluster, topic)
         if not declared(asset, self.outlets):
             self.outlets = [*self.outlets, asset]
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Send what has no receipt yet, and wait for all receipts."""
-        further = f"look further with: airflow tubemq check --conn-id {self.tubemq_conn_id}"
-        with fatal_errors_fail_the_task(self.log, look_further=further):
+        about = Whereabouts(self.tubemq_conn_id, self.topic)
+        with fatal_errors_fail_the_task(self.log, about=about):
             arguments = parse(ProduceArguments, self._arguments())
             hook = TubeMQHook(self.tubemq_conn_id)
             hook.expect_cluster(arguments.cluster)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tubemq_provider.hooks.rocketmq import RocketMQHook
+from tubemq_provider.hooks.failures import Whereabouts
+from tubemq_provider.hooks.rocketmq import RocketMQHook, whereabouts
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 
 if TYPE_CHECKING:
@@ -73,8 +74,5 @@ class RocketMQIngestOperator(TubeMQSparkIngestOperator):
     def _hook(self) -> SourceHook:
         return RocketMQHook(self.rocketmq_conn_id)
 
-    def _where_to_look(self) -> str:
-        return (
-            f"topic {self.topic!r}, group {self.group!r}; look further with: airflow connections "
-            f"test {self.rocketmq_conn_id}"
-        )
+    def _whereabouts(self) -> Whereabouts:
+        return whereabouts(self.rocketmq_conn_id, self.topic, self.group)

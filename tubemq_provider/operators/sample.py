@@ -22,7 +22,7 @@ from tubemq_provider.arguments import (
     require_inlet,
 )
 from tubemq_provider.assets import declared, offsets_asset
-from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetTimeline
 from tubemq_provider.windows.canonical import rfc3339
@@ -82,6 +82,7 @@ class TubeMQSampleEndsOperator(BaseOperator):
             SampleArguments,
             self._arguments(),
             static=dict.fromkeys(SampleArguments.model_fields, "it names the offsets asset"),
+            task=self,
         )
         self.offsets_asset = offsets_asset(self.cluster, topic, group)
         if not is_mapped(self) and not declared(self.offsets_asset, self.inlets):
@@ -89,7 +90,8 @@ class TubeMQSampleEndsOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """One look-up per store, one read and one write of the asset's state."""
-        with fatal_errors_fail_the_task():
+        about = Whereabouts(self.tubemq_conn_id, self.topic, self.group)
+        with fatal_errors_fail_the_task(self.log, about=about):
             arguments = parse(SampleArguments, self._arguments())
             hook = TubeMQHook(self.tubemq_conn_id)
             hook.expect_cluster(arguments.cluster)

@@ -17,7 +17,12 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from tubemq_client import errors
-from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.hooks.failures import (
+    Whereabouts,
+    explained,
+    fatal_errors_fail_the_task,
+    is_final,
+)
 from tubemq_provider.hooks.tubemq import TubeMQHook
 
 if TYPE_CHECKING:
@@ -41,8 +46,6 @@ class TubeMQSensor(BaseSensorOperator):
     look of a try, however often it is deferred. A topic that does not exist is waited for, with a
     warning each time, unless `wait_for_topic` is False.
     """
-
-    look_further = "airflow tubemq check --conn-id"
 
     def __init__(
         self,
@@ -70,6 +73,10 @@ class TubeMQSensor(BaseSensorOperator):
     @abstractmethod
     def look(self, context: Context) -> PokeReturnValue:
         """One look at the cluster. Raises `errors.TubeMQError` as the clients do."""
+
+    @abstractmethod
+    def whereabouts(self) -> Whereabouts:
+        """What the text of an error ends with."""
 
     @abstractmethod
     def trigger(self) -> BaseTrigger:
@@ -107,17 +114,15 @@ class TubeMQSensor(BaseSensorOperator):
         )
 
     def _poke(self, context: Context) -> PokeReturnValue:
-        try:
-            with fatal_errors_fail_the_task():
+        about = self.whereabouts()
+        with fatal_errors_fail_the_task(self.log, about=about):
+            try:
                 return self._look_or_wait(context)
-        except errors.TubeMQError as exc:
-            self.log.warning(
-                "not yet: %s\nlook further with: %s %s",
-                exc,
-                self.look_further,
-                self.tubemq_conn_id,
-            )
-            return PokeReturnValue(is_done=False)
+            except errors.TubeMQError as exc:
+                if is_final(exc):
+                    raise
+                self.log.warning("not yet: %s", explained(exc, about))
+                return PokeReturnValue(is_done=False)
 
     def _look_or_wait(self, context: Context) -> PokeReturnValue:
         try:

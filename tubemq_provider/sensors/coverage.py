@@ -100,7 +100,7 @@ class TubeMQCoverageSensor(BaseSensorOperator):
         self.end = end
         self.topic = topic
         self.group = group
-        check_literals(CoverageArguments, self._arguments(), static={})
+        check_literals(CoverageArguments, self._arguments(), static={}, task=self)
 
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - the sink says it all
         """One look at the markers."""

@@ -23,6 +23,7 @@ from tubemq_provider.arguments import (
     require_inlet,
 )
 from tubemq_provider.assets import declared, offsets_asset
+from tubemq_provider.hooks.failures import Whereabouts
 from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetProgress
@@ -108,7 +109,7 @@ class TubeMQLagSensor(TubeMQSensor):
         self._looked_from: dict[str, int] = {}
         reason = "it names the offsets asset, which Airflow must know before a run"
         static = dict.fromkeys(("topic", "group", "cluster"), reason)
-        check_literals(LagArguments, self._arguments(), static=static)
+        check_literals(LagArguments, self._arguments(), static=static, task=self)
         asset = offsets_asset(self.cluster, topic, group)
         if of == "cursor" and not is_mapped(self) and not declared(asset, self.inlets):
             # Only the state and events of a task's inlets can be read.
@@ -144,6 +145,10 @@ class TubeMQLagSensor(TubeMQSensor):
         gauge_group(arguments.cluster, arguments.topic, arguments.group, lag=report["lag"])
         done = bool(shorter) or report["lag"] >= arguments.min_lag
         return PokeReturnValue(is_done=done, xcom_value=report)
+
+    def whereabouts(self) -> Whereabouts:
+        """The connection, the topic and the group."""
+        return Whereabouts(self.tubemq_conn_id, self.topic, self.group)
 
     def trigger(self) -> TubeMQOffsetTrigger:
         """Fires when ends are `min_lag` ahead of the position last looked at."""

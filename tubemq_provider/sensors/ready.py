@@ -20,6 +20,7 @@ from tubemq_provider.arguments import (
     of_topic,
     parse,
 )
+from tubemq_provider.hooks.failures import Whereabouts
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
 from tubemq_provider.sources.tubemq.space import SPACE
@@ -105,7 +106,7 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
         self.partitions = partitions
         self.until_offsets = until_offsets
         self.group = group
-        check_literals(ReadyArguments, self._arguments(), static={})
+        check_literals(ReadyArguments, self._arguments(), static={}, task=self)
 
     def look(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - no state is needed here
         """One look at partitions and ends."""
@@ -128,6 +129,10 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
         if short:
             self.log.info("not yet: %s", "; ".join(short))
         return PokeReturnValue(is_done=not short, xcom_value=self._report(arguments, ends))
+
+    def whereabouts(self) -> Whereabouts:
+        """The connection, the topic and the group."""
+        return Whereabouts(self.tubemq_conn_id, self.topic, self.group)
 
     def trigger(self) -> TubeMQOffsetTrigger:
         """Fires when the partitions are there and their ends reach the offsets."""

@@ -20,7 +20,8 @@ from tubemq_provider.arguments import (
     of_topic,
     parse,
 )
-from tubemq_provider.hooks.rocketmq import RocketMQHook
+from tubemq_provider.hooks.failures import Whereabouts
+from tubemq_provider.hooks.rocketmq import RocketMQHook, whereabouts
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
 from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.triggers.rocketmq import RocketMQOffsetTrigger
@@ -86,12 +87,15 @@ class _RocketMQSensor(TubeMQSensor):
     """The connection, and the arguments as they were given."""
 
     model: type[TaskArguments]
-    look_further = "airflow connections test"
 
     def __init__(self, *, topic: str, rocketmq_conn_id: str, end: End, **kwargs: Any) -> None:
         super().__init__(tubemq_conn_id=rocketmq_conn_id, end=end, **kwargs)
         self.rocketmq_conn_id = rocketmq_conn_id
         self.topic = topic
+
+    def whereabouts(self) -> Whereabouts:
+        """The connection, and how it is tested."""
+        return whereabouts(self.rocketmq_conn_id, self.topic)
 
     def _given(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.model.model_fields}
@@ -143,7 +147,7 @@ class RocketMQPartitionReadySensor(_RocketMQSensor):
         super().__init__(topic=topic, rocketmq_conn_id=rocketmq_conn_id, end=end, **kwargs)
         self.until_offsets = until_offsets
         self.until = until
-        check_literals(ReadyArguments, self._given(), static={})
+        check_literals(ReadyArguments, self._given(), static={}, task=self)
 
     def look(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - no state is needed here
         """One look at the queues and their ends."""
@@ -205,7 +209,7 @@ class RocketMQLagSensor(_RocketMQSensor):
         super().__init__(topic=topic, rocketmq_conn_id=rocketmq_conn_id, end=end, **kwargs)
         self.group = group
         self.min_records = min_records
-        check_literals(LagArguments, self._given(), static={})
+        check_literals(LagArguments, self._given(), static={}, task=self)
 
     def look(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - no state is needed here
         """One look at the ends and the group's offsets."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -177,7 +177,7 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
         raise DocumentError(subject, problems)
     if document["h"] != scope.h:
         raise IdentityMismatch(
-            f"{subject} was written for another cluster, topic, group, filter set, epoch or sink "
+            f"{subject} was written for {_what_differs(document, scope)} "
             f"(h {document['h']} instead of {scope.h}); progress of one group cannot serve two: "
             f"give this pipeline its own group; or, if the group is to go on as it is now from "
             f"where it stands, give it a new epoch: {epoch_command(scope)} "
@@ -185,6 +185,19 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
         )
     last = read_anchors(document.get("last", {}), scope.space)
     return Position(document["seq"], dict(document["next"]), last)
+
+
+def _what_differs(document: Mapping[str, Any], scope: WindowScope) -> str:
+    """What of the scope is not as it was. A digest keeps no words, but some can be tried; progress
+    is kept under the names of cluster, topic and group, so it is those only in edited state."""
+    before = str(document.get("epoch", scope.epoch))
+    if before != scope.epoch and replace(scope, epoch=before).h == document["h"]:
+        return f"epoch {before!r}, not {scope.epoch!r}"
+    if scope.filters and replace(scope, filters=()).h == document["h"]:
+        return f"reading without filters, not with {list(scope.filters)}"
+    if scope.filters:
+        return f"another sink than {scope.sink}, or other filters than {list(scope.filters)}"
+    return f"another sink than {scope.sink}, or with filters, of which there are none now"
 
 
 def epoch_command(scope: WindowScope, seen: str = "") -> str:

@@ -14,7 +14,7 @@ from tests.kit.lakes import TOPIC
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError, ConnectError, ProtocolViolation
-from tubemq_provider.hooks.failures import explained, fatal_errors_fail_the_task
+from tubemq_provider.hooks.failures import Whereabouts, explained, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.narrate import NarratedEngine, Narrator
 from tubemq_provider.sinks.parquet import ParquetSink
@@ -111,15 +111,17 @@ def test_an_empty_run_says_so() -> None:
 def test_errors_are_told_in_short_lines_with_what_to_look_at() -> None:
     lines = Lines()
     said = "a sentence that goes on and on; " * 12 + "set gap_policy='skip' to go on"
-    look = "topic 'orders'; look further with: airflow tubemq check --conn-id main"
     with (
         pytest.raises(AirflowFailException, match="set gap_policy='skip'") as caught,
-        fatal_errors_fail_the_task(lines, look_further=look),
+        fatal_errors_fail_the_task(lines, about=Whereabouts("main", "orders")),
     ):
         raise ConfigError(said, subject="window")
     told = lines[0].splitlines()
     assert max(map(len, told)) <= 80
-    assert told[-1] == look
+    assert told[-2:] == [
+        "connection 'main', topic 'orders'",
+        "to look further: airflow tubemq check --conn-id main",
+    ]
     assert caught.value.__suppress_context__
 
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from airflow.sdk import Connection
 
+from tests.provider.contexts import fake_context
 from tests.provider.sinks.postgres import postgres_server, socket_of
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
@@ -24,7 +25,7 @@ from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.operators.job import open_job
 from tubemq_provider.sinks.read import read_windows
-from tubemq_provider.windows.errors import OtherScopeFound
+from tubemq_provider.windows.errors import IdentityMismatch, OtherScopeFound
 from tubemq_provider.windows.protocols import Step
 from tubemq_provider.windows.run.result import WindowResult
 
@@ -311,3 +312,45 @@ def test_a_database_gets_login_and_password_where_nobody_sees_them(
     url: Any = job._sink._url  # type: ignore[attr-defined]
     assert (url.username, url.password, url.host) == ("me@home", f"{SECRET}/@", "db")
     assert SECRET not in repr(job._sink) + job._sink.identity
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({}, {"path": "other"}, r"another sink than parquet:.*/other, or with filters"),
+        ({}, {"filters": ["s1"]}, r"reading without filters, not with \['s1'\]"),
+        ({"filters": ["s1"]}, {"filters": ["s2"]}, r"or other filters than \['s2'\]"),
+    ],
+)
+def test_a_group_that_serves_something_else_is_told_what_differs(
+    scene: Scene, before: dict[str, Any], after: dict[str, Any], said: str
+) -> None:
+    scene.produce(b"a")
+    paths = {"path": f"{scene.root}/lake"}
+    scene.run("first", **paths, **before)
+    if "path" in after:
+        after = {"path": f"{scene.root}/other"}
+    with pytest.raises(IdentityMismatch, match=said):
+        scene.run("second", **(paths | after))
+
+
+def test_a_try_after_one_that_was_killed_says_what_it_takes_over(
+    scene: Scene, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    task = TubeMQSparkIngestOperator(
+        task_id="ingest",
+        topic=TOPIC,
+        group="lake",
+        path=str(tmp_path / "lake"),
+        cluster="test",
+        engine="inline",
+        initial_position="earliest",
+    )
+    scene.produce(b"a")
+    kept: dict[Any, Any] = {}
+    context = fake_context(task, kept)
+    planned = type(task).execute.__wrapped__(task, context)  # type: ignore[attr-defined]
+    assert "takes over" not in capfd.readouterr().out
+    context["ti"].try_number = 2
+    type(task).execute.__wrapped__(task, context)  # type: ignore[attr-defined]
+    assert f"try 2 takes over window {planned['window_id']}" in capfd.readouterr().out

@@ -75,7 +75,10 @@ class Boundaries:
         except ConfigError:
             raise
         except Exception as exc:  # noqa: BLE001 - drivers of fsspec raise what they like
-            problem = f"{_shown(text)} cannot be read: {_reason(text, exc)}"
+            problem = (
+                f"{_shown(text)} cannot be read: {_reason(text, exc)}; the worker must see the "
+                "file, which 'tubemq produce --boundaries' writes"
+            )
         else:
             if isinstance(mapping, dict):
                 return cls(mapping, topic, source=source)
