@@ -66,7 +66,7 @@ def test_only_the_source_knows_entries_stores_and_the_clients_ends() -> None:
 def test_the_first_source_leaves_no_trace_in_ids_and_documents() -> None:
     plan = WindowPlan.cursor(SCOPE, 1, {"1:0": (0, 28)})
 
-    assert SCOPE.h == "929933c2fc"  # as before there was a second kind
+    assert SCOPE.scope_hash == "929933c2fc"  # as before there was a second kind
     assert "source" not in plan.to_document()
     assert plan.to_document()["v"] == 1
 
@@ -75,7 +75,7 @@ def test_another_kind_of_source_has_windows_of_its_own(lines: WindowScope) -> No
     plan = WindowPlan.cursor(lines, 1, {"north.10": (0, 3), "north.2": (5, 5)})
     document = json.loads(plan.canonical())
 
-    assert lines.h != SCOPE.h
+    assert lines.scope_hash != SCOPE.scope_hash
     assert (document["source"], document["v"]) == ("lines", 2)
     assert WindowPlan.from_document(document) == plan
     assert [(found.partition.key, found.end) for found in plan.reads()] == [("north.10", 3)]
@@ -182,7 +182,11 @@ def test_a_broker_of_another_source_is_retired_by_its_name(
     assert ScopeBook(book, lines).is_retired("south.3")
     assert not ScopeBook(book, lines).is_retired("north.3")
     assert ScopeBook(book, SCOPE).retired == {"2"}
-    assert book.read(f"retired-2-{SCOPE.h}") == {"v": 1, "broker": 2, "h": SCOPE.h}
+    assert book.read(f"retired-2-{SCOPE.scope_hash}") == {
+        "v": 1,
+        "broker": 2,
+        "h": SCOPE.scope_hash,
+    }
 
 
 def test_a_package_that_is_no_source_is_refused_with_what_it_lacks(

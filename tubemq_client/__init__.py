@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tubemq_client._core.balance_partitions import ConsumedOffset
     from tubemq_client._core.batch import COLUMNS, CorruptEntry, MessageBatch
     from tubemq_client._core.master import TopicMetadata
-    from tubemq_client._core.publishing import Record
     from tubemq_client._core.range_read import Gap, ReadStats
+    from tubemq_client._core.sending import Record
     from tubemq_client.model import (
         Anchor,
         BrokerNode,
@@ -108,7 +108,7 @@ _HOMES = {
     "tubemq_client._core.balance_partitions": ("ConsumedOffset",),
     "tubemq_client._core.batch": ("COLUMNS", "CorruptEntry", "MessageBatch"),
     "tubemq_client._core.master": ("TopicMetadata",),
-    "tubemq_client._core.publishing": ("Record",),
+    "tubemq_client._core.sending": ("Record",),
     "tubemq_client._core.range_read": ("Gap", "ReadStats"),
     "tubemq_client.model": (
         "Anchor",

@@ -25,7 +25,7 @@ from tubemq_provider.ingest.judging import (
     TaskArguments,
     from_json,
     is_template,
-    of_topic,
+    offsets_for_topic,
     parse,
     validated,
 )
@@ -43,7 +43,7 @@ __all__ = [
     "is_mapped",
     "is_template",
     "near_names",
-    "of_topic",
+    "offsets_for_topic",
     "parse",
     "require_inlet",
 ]

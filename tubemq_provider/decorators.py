@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tubemq_provider.engines.function import FunctionEngine, PlannedWindow
     from tubemq_provider.ingest.job import IngestJob
-    from tubemq_provider.offsets.choose import TaskStore
+    from tubemq_provider.offsets.registry import TaskStore
 
 __all__ = ["tubemq_window_task"]
 

@@ -18,10 +18,10 @@ from tubemq_client._core.assigned_view import HoldOff, TopicView, node_of
 from tubemq_client._core.balance_orders import Rebalance
 from tubemq_client._core.balance_partitions import HeldPartition, Use
 from tubemq_client._core.effects import Deliver, Now, Sleep, WallNow
+from tubemq_client._core.fencing import may_be_served_late
 from tubemq_client._core.group import READ_STATUS, GroupSession
 from tubemq_client._core.master import Known
 from tubemq_client._core.registration import UNDEFINED, Registered, Registration
-from tubemq_client._core.renewal import may_be_served_late
 from tubemq_client._wire import strings
 
 if TYPE_CHECKING:
@@ -289,9 +289,9 @@ class AssignedSession(GroupSession):
 
     # -- heartbeats -------------------------------------------------------------------------------
 
-    def beat_brokers(self) -> Conversation[int]:
+    def broker_heartbeats_if_due(self) -> Conversation[int]:
         """RPC 16 if it is due, and what was put off; returns the time to the next in ms."""
-        wait: int = yield from GroupSession.beat_brokers(self)
+        wait: int = yield from GroupSession.broker_heartbeats_if_due(self)
         yield from self._skip_to_ends()
         return wait
 

@@ -5,9 +5,9 @@ back. It gives each once and leaves the whole group alone until the order is ack
 carried out beside the heartbeats (`rebalance`) and acknowledged by one that is due at once, with a
 list of what is really held. `docs/protocol/balance.md` has the protocol.
 
-Three conversations run side by side for as long as the member lives: `beat_master`, `beat_brokers`
-and `rebalance`; fetching is `balance_fetch`. A shell runs each again when its wait is over or when
-it is called through `Calls`.
+Three conversations run side by side for as long as the member lives: `master_heartbeat_if_due`,
+`broker_heartbeats_if_due` and `rebalance`; fetching is `balance_fetch`. A shell runs each again
+when its wait is over or when it is called through `Calls`.
 """
 
 from __future__ import annotations

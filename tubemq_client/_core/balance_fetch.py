@@ -21,9 +21,9 @@ from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable
 from tubemq_client._core.batch import DecodePolicies, MessageBatch, RawBatch
 from tubemq_client._core.breaker import Breaker
 from tubemq_client._core.effects import Await, Now, Reach, Sleep, WallNow
+from tubemq_client._core.fencing import ClientEpochs, may_be_served_late, renew
 from tubemq_client._core.fetch_stats import FetchStats
 from tubemq_client._core.flow_control import Fetched, FlowControl, reply_delay_ms
-from tubemq_client._core.renewal import LeaseNames, may_be_served_late, renew
 from tubemq_client._wire.fetching import whole
 from tubemq_client._wire.native import payload_bytes
 from tubemq_client.model import ConsumerSettings, Delivery
@@ -89,7 +89,7 @@ class GroupFetch:
     refusal that said so; `on_trouble` of everything else that went wrong."""
 
     table: PartitionTable
-    names: LeaseNames
+    names: ClientEpochs
     decode: DecodePolicies
     settings: ConsumerSettings
     flow: FlowControl

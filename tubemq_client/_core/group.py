@@ -2,8 +2,9 @@
 
 Base of the two ways to have partitions: dealt out by the master (`balance`) and chosen by the
 member itself (`assigned`). Both fetch with one engine (`balance_fetch`) on one table of partitions.
-Three conversations run side by side for as long as the member lives: `beat_master`, `beat_brokers`
-and `rebalance`; a shell runs each again when its wait is over or when it is called through `Calls`.
+Three conversations run side by side for as long as the member lives: `master_heartbeat_if_due`,
+`broker_heartbeats_if_due` and `rebalance`; a shell runs each again when its wait is over or when it
+is called through `Calls`.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable
 from tubemq_client._core.batch import DecodePolicies
 from tubemq_client._core.broker_heartbeats import BrokerHeartbeats
 from tubemq_client._core.effects import Deliver, Now, Sleep
+from tubemq_client._core.fencing import ClientEpochs, may_be_served_late
 from tubemq_client._core.flow_control import FlowControl, Pace
 from tubemq_client._core.heartbeat_schedule import HeartbeatSchedule
 from tubemq_client._core.last_errors import LastErrors
 from tubemq_client._core.registration import Registered, Registration
-from tubemq_client._core.renewal import LeaseNames, may_be_served_late
 from tubemq_client.model import BrokerNode, ClientSettings, ConsumerSettings, Partition
 
 if TYPE_CHECKING:
@@ -64,14 +65,14 @@ class GroupSession:
     _lost: list[Partition] = field(default_factory=list)
     _reported: frozenset[Partition] = frozenset()
     _beats: int = 0
-    _names: LeaseNames = field(init=False)
+    _names: ClientEpochs = field(init=False)
     _beats_to_brokers: BrokerHeartbeats = field(init=False)
     _at_master: HeartbeatSchedule = field(init=False)
     _at_brokers: HeartbeatSchedule = field(init=False)
 
     def __post_init__(self) -> None:
         self.table = PartitionTable(self.calls.ready)
-        self._names = LeaseNames(self.client_id)
+        self._names = ClientEpochs(self.client_id)
         self.fetching = GroupFetch(
             self.table,
             self._names,
@@ -112,34 +113,34 @@ class GroupSession:
         yield from retry.register(self.master, self.settings, self._join)
         journal.joined(self.group, self.client_id, self.topics)
 
-    def beat_master(self) -> Conversation[int]:
+    def master_heartbeat_if_due(self) -> Conversation[int]:
         """A heartbeat to the master if it is due; returns the time to the next in ms. Rolls back
         overdue batches."""
         now = yield Now()
         self.fetching.expire(now)
         if self._at_master.due(now):
             if late_ms := self._at_master.late_ms(now):
-                journal.beat_is_late(self.group, "the master", late_ms)
+                journal.heartbeat_is_late(self.group, "the master", late_ms)
             try:
                 news = yield from self.heartbeat_master()
             except errors.TubeMQError as error:
                 self._note("master", error)
-                journal.beat_failed(self.group, error)
+                journal.heartbeat_failed(self.group, error)
                 self._at_master.failed((yield Now()))
             else:
                 if self.last_errors.pop("master", None) is not None:
-                    journal.beats_again(self.group)
+                    journal.heartbeats_again(self.group)
                 if not news:
                     self._at_master.succeeded((yield Now()))
         wait: int = self._at_master.wait_ms((yield Now()))
         return min(wait, max(1, self.consumer.confirm_timeout_ms // 4))
 
-    def beat_brokers(self) -> Conversation[int]:
+    def broker_heartbeats_if_due(self) -> Conversation[int]:
         """RPC 16 to every broker with held partitions if due; returns the time to the next, ms.
         A broker that does not answer keeps its partitions: it may be back before leases end."""
         if self._at_brokers.due((yield Now())):
             if late_ms := self._at_brokers.late_ms((yield Now())):
-                journal.beat_is_late(self.group, "brokers", late_ms)
+                journal.heartbeat_is_late(self.group, "brokers", late_ms)
             self._at_brokers.succeeded((yield Now()))
             yield from self.heartbeat_brokers()
         return self._at_brokers.wait_ms((yield Now()))

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from tubemq_client.model import Address, BrokerNode, Partition
 
 __all__ = [
-    "beat_failed",
-    "beat_is_late",
-    "beats_again",
     "broker_is_back",
     "broker_left_alone",
     "ended",
     "gives_back",
+    "heartbeat_failed",
+    "heartbeat_is_late",
+    "heartbeats_again",
     "joined",
     "left",
     "lost",
@@ -89,7 +89,7 @@ def broker_is_back(broker: BrokerNode) -> None:
     _log.info("broker %s answers again", broker)
 
 
-def beat_is_late(group: str, whom: str, late_ms: int) -> None:
+def heartbeat_is_late(group: str, whom: str, late_ms: int) -> None:
     """The process was stopped or busy when a heartbeat was due."""
     _log.warning(
         "group %s: the heartbeat to %s is %d ms late; after 30 s without one partitions are lost. "
@@ -100,12 +100,12 @@ def beat_is_late(group: str, whom: str, late_ms: int) -> None:
     )
 
 
-def beat_failed(group: str, error: Exception) -> None:
+def heartbeat_failed(group: str, error: Exception) -> None:
     """A heartbeat to the master had no good answer."""
     _log.warning("group %s: heartbeat to the master failed: %s", group, _told(error))
 
 
-def beats_again(group: str) -> None:
+def heartbeats_again(group: str) -> None:
     """The first heartbeat after some that failed."""
     _log.info("group %s: the master hears heartbeats again", group)
 

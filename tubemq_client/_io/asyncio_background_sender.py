@@ -16,7 +16,7 @@ from tubemq_client._io.producer_face import SenderFace
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from tubemq_client._core.publishing import InFlightRecord, ProducerSession, Record
+    from tubemq_client._core.sending import InFlightRecord, ProducerSession, Record
     from tubemq_client._io.asyncio_driver import AsyncDriver
     from tubemq_client.model import ProducerSettings, SendReceipt
 

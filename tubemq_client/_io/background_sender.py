@@ -20,7 +20,7 @@ from tubemq_client._io.producer_face import SenderFace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tubemq_client._core.publishing import ProducerSession, Record
+    from tubemq_client._core.sending import ProducerSession, Record
     from tubemq_client._io.driver import BlockingDriver
     from tubemq_client.model import ProducerSettings, SendReceipt
 

@@ -54,7 +54,7 @@ class MemberFace(ClientFace):
     _running: Any
     _stopped: bool
     _ready: Any
-    _beat: Any
+    _heartbeat: Any
     _orders: Any
 
     @property
@@ -125,7 +125,7 @@ class MemberFace(ClientFace):
             return fetching.stats.view(fetching.breaker, now_ms(), self.connections)
 
     def _calls(self) -> Calls:
-        return Calls(self._ready.ring, self._beat.ring, self._orders.ring)
+        return Calls(self._ready.ring, self._heartbeat.ring, self._orders.ring)
 
     def _raise_if_unusable(self) -> None:
         if self._consumer.failure is not None:
@@ -213,12 +213,12 @@ class MemberFace(ClientFace):
             with self._lock:  # told again with the next fetch, or the batch comes again
                 self._consumer.last_errors[str(batch.partition)] = error
 
-    def _beating(self, beat: Callable[[], Conversation[int]]) -> Routine[None]:
+    def _heartbeats(self, beat: Callable[[], Conversation[int]]) -> Routine[None]:
         while not self._consumer.closing:
-            seen = self._beat.count
+            seen = self._heartbeat.count
             wait_ms = yield Do(beat(), to_end=False)
             if not self._consumer.closing:
-                yield Wait(self._beat, seen, wait_ms / 1000)
+                yield Wait(self._heartbeat, seen, wait_ms / 1000)
 
     def _telling(self, event: Rebalance) -> Routine[None]:
         listener = self._listeners[event.kind]

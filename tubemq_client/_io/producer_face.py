@@ -1,7 +1,7 @@
 """What producers are in both shells, beside their threads or tasks: options, figures, heartbeats.
 
 Base of `sync.Producer` and `aio.Producer`, and of what sends their records in the background. Where
-records go and what is sent again is `_core.publishing`'s.
+records go and what is sent again is `_core.sending`'s.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
 from tubemq_client._core.heartbeat_schedule import HeartbeatSchedule
-from tubemq_client._core.publishing import ProducerSession
 from tubemq_client._core.send_stats import SendTotals
+from tubemq_client._core.sending import ProducerSession
 from tubemq_client._io.faces import ClientFace
 from tubemq_client._io.host import now_ms, signed_ipv4
 from tubemq_client._io.routines import Do, Wait
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tubemq_client._core.effects import Conversation
-    from tubemq_client._core.publishing import Record
     from tubemq_client._core.routing import Router
+    from tubemq_client._core.sending import Record
     from tubemq_client._io.routines import Routine
     from tubemq_client.model import (
         ClientSettings,
@@ -44,10 +44,10 @@ _PROGRESS_EVERY = 50
 
 
 class ProducerFace(ClientFace):
-    """A producer as its user sees it. `_bell` wakes what beats for it."""
+    """A producer as its user sees it. `_notifier` wakes what beats for it."""
 
     _sender: Any
-    _bell: Any
+    _notifier: Any
 
     def __init__(
         self,
@@ -90,13 +90,13 @@ class ProducerFace(ClientFace):
         window = in_flight or self._options.in_flight
         return self._producer.send_each(topic, records, self._sent_address, window)
 
-    def _beating(self) -> Routine[None]:
+    def _heartbeats(self) -> Routine[None]:
         self._schedule.succeeded(now_ms())
         while True:
-            seen = self._bell.count
+            seen = self._notifier.count
             if self._closing:
                 return
-            yield Wait(self._bell, seen, self._schedule.wait_ms(now_ms()) / 1000)
+            yield Wait(self._notifier, seen, self._schedule.wait_ms(now_ms()) / 1000)
             if not self._closing:
                 yield from self._beating_once()
 

@@ -12,7 +12,7 @@ from tubemq_client._io.asyncio_driver import AsyncDriver
 from tubemq_client._io.closing import AsyncClosing
 from tubemq_client._io.faces import ClientFace
 from tubemq_client._io.routines import Apply, Do, Wait
-from tubemq_client.aio._turns import play
+from tubemq_client.aio._sync import play
 from tubemq_client.aio.session import Session
 
 if TYPE_CHECKING:

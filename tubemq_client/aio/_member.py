@@ -14,7 +14,7 @@ from tubemq_client import errors
 from tubemq_client._core.balance_fetch import ReceivedBatch
 from tubemq_client._io.member_face import MemberFace
 from tubemq_client.aio._base import AsyncClient
-from tubemq_client.aio._turns import Bell
+from tubemq_client.aio._sync import Notifier
 
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -33,7 +33,7 @@ class GroupMember(MemberFace, AsyncClient):
 
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(settings)
-        self._ready, self._beat, self._orders = Bell(), Bell(), Bell()
+        self._ready, self._heartbeat, self._orders = Notifier(), Notifier(), Notifier()
         self._running: list[asyncio.Task[None]] = []
         self._workers: list[asyncio.Task[None]] = []
         self._closer: asyncio.Task[Any] | None = None
@@ -185,8 +185,8 @@ class GroupMember(MemberFace, AsyncClient):
             await super().close()
             raise
         session = self._consumer
-        self._start("heartbeat", self._play(self._beating(session.beat_master)))
-        self._start("leases", self._play(self._beating(session.beat_brokers)))
+        self._start("heartbeat", self._play(self._heartbeats(session.master_heartbeat_if_due)))
+        self._start("leases", self._play(self._heartbeats(session.broker_heartbeats_if_due)))
         self._start("rebalance", self._keep_rebalancing())
 
     async def _do(self, step: Do) -> Any:
@@ -240,7 +240,7 @@ class GroupMember(MemberFace, AsyncClient):
         return first
 
     async def _end_tasks(self) -> None:
-        for bell in (self._beat, self._orders):
+        for bell in (self._heartbeat, self._orders):
             bell.ring()
         me = asyncio.current_task()
         tasks = [task for task in (*self._workers, *self._running) if task is not me]

@@ -11,11 +11,11 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from tubemq_client._core.publishing import Record
+from tubemq_client._core.sending import Record
 from tubemq_client._io.asyncio_background_sender import AsyncBackgroundSender
 from tubemq_client._io.producer_face import ProducerFace, Progress
 from tubemq_client.aio._base import AsyncClient
-from tubemq_client.aio._turns import Bell
+from tubemq_client.aio._sync import Notifier
 from tubemq_client.model import ProducerSettings
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class Producer(ProducerFace, AsyncClient):
         router: Router | None = None,
     ) -> None:
         super().__init__(settings, producer=producer, router=router)
-        self._bell, self._lock = Bell(), asyncio.Lock()
-        self._beat: asyncio.Task[None] | None = None
+        self._notifier, self._lock = Notifier(), asyncio.Lock()
+        self._heartbeat: asyncio.Task[None] | None = None
         self._sender: AsyncBackgroundSender = AsyncBackgroundSender(
             self._driver, self._producer, producer
         )
@@ -165,12 +165,12 @@ class Producer(ProducerFace, AsyncClient):
             await self.publish(topic)
 
     def _start_beating(self) -> None:
-        if self._beat is None:
-            beating = self._play(self._beating())
-            self._beat = asyncio.create_task(beating, name="tubemq-producer-heartbeat")
+        if self._heartbeat is None:
+            beating = self._play(self._heartbeats())
+            self._heartbeat = asyncio.create_task(beating, name="tubemq-producer-heartbeat")
 
     async def _stop_beating(self) -> None:
-        beat, self._beat = self._beat, None
+        beat, self._heartbeat = self._heartbeat, None
         if beat is not None:
             beat.cancel()
             await asyncio.wait([beat])

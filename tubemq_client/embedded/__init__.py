@@ -11,10 +11,10 @@ says where it does not. Importing this package imports neither starlette nor uvi
 from __future__ import annotations
 
 from tubemq_client.embedded.handles import BrokerHandle, StoreHandle
+from tubemq_client.embedded.options import ReadLimits, Security, ServerTls, Switches, TopicSpec
 from tubemq_client.embedded.runtime import Ports
 from tubemq_client.embedded.server import EmbeddedTubeMQ
 from tubemq_client.embedded.store import Ends
-from tubemq_client.embedded.switches import ReadLimits, Security, ServerTls, Switches, TopicSpec
 
 __all__ = [
     "BrokerHandle",

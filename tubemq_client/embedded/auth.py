@@ -17,8 +17,8 @@ from tubemq_client._wire import methods, strings
 from tubemq_client.embedded.broker import Clock
 from tubemq_client.embedded.checks import Refused
 from tubemq_client.embedded.cluster import Cluster
+from tubemq_client.embedded.options import Security
 from tubemq_client.embedded.rpc import Service
-from tubemq_client.embedded.switches import Security
 from tubemq_client.model import BrokerNode
 
 __all__ = ["BrokerGate", "MasterGate", "VisitTokens"]

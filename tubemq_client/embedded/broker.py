@@ -17,12 +17,12 @@ from tubemq_client.embedded.checks import OFFSET_HISTORY_TOPIC, Refused
 from tubemq_client.embedded.cluster import REMOVED, Cluster, Deployment
 from tubemq_client.embedded.history import scan_groups
 from tubemq_client.embedded.leases import Lease, Leases
+from tubemq_client.embedded.options import Switches
 from tubemq_client.embedded.persistence import DataDirectory
 from tubemq_client.embedded.positions import PositionKey, Positions
 from tubemq_client.embedded.scripted_replies import ScriptedPages, ScriptedReplies
 from tubemq_client.embedded.storage import Storage, Store
 from tubemq_client.embedded.store import Ends
-from tubemq_client.embedded.switches import Switches
 from tubemq_client.model import PARTITIONS_PER_STORE
 
 __all__ = ["Broker", "Clock", "Faults"]

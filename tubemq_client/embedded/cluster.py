@@ -13,8 +13,8 @@ from enum import IntEnum
 from typing import Any
 
 from tubemq_client.embedded.controls import Controls
+from tubemq_client.embedded.options import Switches
 from tubemq_client.embedded.records import UNDEFINED, Audit, TopicProps
-from tubemq_client.embedded.switches import Switches
 
 __all__ = [
     "DELETED",

@@ -19,11 +19,11 @@ from tubemq_client.embedded.http_params import BadParameter, Params
 from tubemq_client.embedded.http_reply import VERSION, refusal, to_text
 from tubemq_client.embedded.http_statistics import statistics_methods
 from tubemq_client.embedded.leases import Lease
+from tubemq_client.embedded.options import MAX_TRANSFER_BYTES
 from tubemq_client.embedded.positions import PositionKey
 from tubemq_client.embedded.reading import ReadRequest, read
 from tubemq_client.embedded.storage import Store
 from tubemq_client.embedded.store import Record
-from tubemq_client.embedded.switches import MAX_TRANSFER_BYTES
 from tubemq_client.model import INDEX_ENTRY_BYTES, PARTITIONS_PER_STORE
 
 __all__ = ["BrokerAdmin"]

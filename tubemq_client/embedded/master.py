@@ -37,8 +37,8 @@ from tubemq_client.embedded.checks import (
 )
 from tubemq_client.embedded.cluster import UNDEFINED, Cluster
 from tubemq_client.embedded.groups import Group, Groups, Join, Member, Producers
+from tubemq_client.embedded.options import Switches
 from tubemq_client.embedded.scripted_replies import ScriptedPages, ScriptedReplies
-from tubemq_client.embedded.switches import Switches
 from tubemq_client.errors import TubeMQError
 from tubemq_client.model import BrokerNode
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tubemq_client.embedded.auth import MasterGate
     from tubemq_client.embedded.cluster import Cluster
     from tubemq_client.embedded.master import Master
-    from tubemq_client.embedded.switches import ServerTls, Switches
+    from tubemq_client.embedded.options import ServerTls, Switches
 
 __all__ = ["MasterPorts", "Masters", "ServedMaster"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tubemq_client.embedded.options import ReadLimits
 from tubemq_client.embedded.store import RECORD_HEADER_BYTES, Record, StoreLog
-from tubemq_client.embedded.switches import ReadLimits
 from tubemq_client.model import INDEX_ENTRY_BYTES
 
 __all__ = ["ReadOutcome", "ReadRequest", "priority_level", "read"]

@@ -30,9 +30,9 @@ from tubemq_client.embedded.cluster import (
 from tubemq_client.embedded.history import HISTORY_PARTITIONS
 from tubemq_client.embedded.master import Master
 from tubemq_client.embedded.masters import MasterPorts, Masters, ServedMaster
+from tubemq_client.embedded.options import ServerTls, Switches, TopicSpec
 from tubemq_client.embedded.persistence import DataDirectory
 from tubemq_client.embedded.rpc import RpcListener
-from tubemq_client.embedded.switches import ServerTls, Switches, TopicSpec
 from tubemq_client.errors import ConfigError
 
 __all__ = ["Ports", "Runtime", "ServedBroker"]

@@ -19,9 +19,9 @@ from tubemq_client.embedded._scripting import ScriptableReplies
 from tubemq_client.embedded.broker import Clock
 from tubemq_client.embedded.handles import BrokerHandle
 from tubemq_client.embedded.loop_thread import LoopThread
+from tubemq_client.embedded.options import ServerTls, Switches, TopicSpec
 from tubemq_client.embedded.runtime import Ports, Runtime
 from tubemq_client.embedded.scripted_replies import ScriptedReplies, WebAnswer
-from tubemq_client.embedded.switches import ServerTls, Switches, TopicSpec
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Address
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 
+from tubemq_client.embedded.options import Switches
 from tubemq_client.embedded.persistence import DataDirectory, StoredLog, StoreFile
 from tubemq_client.embedded.store import Appended, StoreLog
-from tubemq_client.embedded.switches import Switches
 
 __all__ = ["Storage", "Store", "new_message_id"]
 

@@ -14,7 +14,7 @@ from tubemq_client import errors
 from tubemq_client._core.balance_fetch import ReceivedBatch
 from tubemq_client._io.member_face import MemberFace
 from tubemq_client.sync._base import BlockingClient
-from tubemq_client.sync._turns import Bell, in_turns
+from tubemq_client.sync._sync import Notifier, serialized
 
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -32,7 +32,7 @@ class GroupMember(MemberFace, BlockingClient):
 
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(settings)
-        self._ready, self._beat, self._orders = Bell(), Bell(), Bell()
+        self._ready, self._heartbeat, self._orders = Notifier(), Notifier(), Notifier()
         self._lock = threading.RLock()
         self._running: list[threading.Thread] = []
         self._workers: list[threading.Thread] = []
@@ -187,12 +187,16 @@ class GroupMember(MemberFace, BlockingClient):
             super().close()
             raise
         session = self._consumer
-        self._start("heartbeat", lambda: self._play(self._beating(session.beat_master)))
-        self._start("leases", lambda: self._play(self._beating(session.beat_brokers)))
+        self._start(
+            "heartbeat", lambda: self._play(self._heartbeats(session.master_heartbeat_if_due))
+        )
+        self._start(
+            "leases", lambda: self._play(self._heartbeats(session.broker_heartbeats_if_due))
+        )
         self._start("rebalance", self._keep_rebalancing)
 
     def _do(self, conversation: Conversation[T]) -> T:
-        return self._driver.run(in_turns(conversation, self._lock))
+        return self._driver.run(serialized(conversation, self._lock))
 
     def _start(self, name: str, work: Callable[[], None]) -> None:
         def guarded() -> None:
@@ -208,7 +212,7 @@ class GroupMember(MemberFace, BlockingClient):
     def _keep_rebalancing(self) -> None:
         while not self._consumer.closing:
             seen = self._orders.count
-            for event in self._driver.stream(in_turns(self._consumer.rebalance(), self._lock)):
+            for event in self._driver.stream(serialized(self._consumer.rebalance(), self._lock)):
                 self._play(self._telling(event))
             self._play(self._resting(seen))
 
@@ -227,7 +231,7 @@ class GroupMember(MemberFace, BlockingClient):
         return first
 
     def _end_threads(self) -> None:
-        for bell in (self._beat, self._orders):
+        for bell in (self._heartbeat, self._orders):
             bell.ring()
         patience_s = self._consumer.consumer.close_wait_ms / 1000
         a_call_s = (self._settings.rpc_timeout_ms + self._settings.connect_timeout_ms) / 1000

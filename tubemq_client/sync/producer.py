@@ -14,12 +14,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from tubemq_client import errors
-from tubemq_client._core.publishing import Record
+from tubemq_client._core.sending import Record
 from tubemq_client._io.background_sender import BackgroundSender
 from tubemq_client._io.producer_face import ProducerFace, Progress
 from tubemq_client.model import ProducerSettings
 from tubemq_client.sync._base import BlockingClient
-from tubemq_client.sync._turns import Bell
+from tubemq_client.sync._sync import Notifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -52,8 +52,8 @@ class Producer(ProducerFace, BlockingClient):
         router: Router | None = None,
     ) -> None:
         super().__init__(settings, producer=producer, router=router)
-        self._bell, self._lock = Bell(), threading.Lock()
-        self._beat: threading.Thread | None = None
+        self._notifier, self._lock = Notifier(), threading.Lock()
+        self._heartbeat: threading.Thread | None = None
         self._sender: BackgroundSender = BackgroundSender(self._driver, self._producer, producer)
 
     def publish(self, topic: str) -> list[Partition]:
@@ -152,10 +152,10 @@ class Producer(ProducerFace, BlockingClient):
         """Wait for receipts under way, stop beating, tell the master, close connections."""
         self._sender.close()
         self._closing = True
-        self._bell.ring()
-        if self._beat is not None:
-            self._beat.join()
-            self._beat = None
+        self._notifier.ring()
+        if self._heartbeat is not None:
+            self._heartbeat.join()
+            self._heartbeat = None
         if self._registered:
             self._registered = False
             try:
@@ -169,13 +169,13 @@ class Producer(ProducerFace, BlockingClient):
             self.publish(topic)
 
     def _start_beating(self) -> None:
-        if self._beat is None:
-            self._beat = threading.Thread(
-                target=lambda: self._play(self._beating()),
+        if self._heartbeat is None:
+            self._heartbeat = threading.Thread(
+                target=lambda: self._play(self._heartbeats()),
                 name="tubemq-producer-heartbeat",
                 daemon=True,
             )
-            self._beat.start()
+            self._heartbeat.start()
 
     def _do(self, conversation: Conversation[T]) -> T:
         with self._lock:

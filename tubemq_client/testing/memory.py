@@ -18,8 +18,8 @@ from tubemq_client.embedded.broker import Broker
 from tubemq_client.embedded.broker_rpc import BrokerRpc
 from tubemq_client.embedded.cluster import Audit, BrokerRecord, Cluster, ManageStatus, TopicProps
 from tubemq_client.embedded.master import Master
+from tubemq_client.embedded.options import Switches, TopicSpec
 from tubemq_client.embedded.rpc import Service, answer
-from tubemq_client.embedded.switches import Switches, TopicSpec
 from tubemq_client.model import Address, BrokerNode
 from tubemq_client.testing.clock import ManualClock
 from tubemq_client.testing.scripted import Asked, ScriptedDriver

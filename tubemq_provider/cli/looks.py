@@ -17,8 +17,8 @@ from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.cursor import Position, newer_position
 from tubemq_provider.windows.plan import WindowScope
-from tubemq_provider.windows.planning.budgets import entries_by_log
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.read_limits import entries_by_log
 
 __all__ = ["diff", "plan"]
 

@@ -206,8 +206,8 @@ def _plans(sink: Sink | None, about: Document | None) -> list[WindowPlan]:
         return []
     markers = [marker.plan for marker in published_windows(sink)]
     h = ((about or {}).get("position") or about or {}).get("h")
-    plans = [plan for plan in markers if plan.seq and h in (None, plan.h)]
-    if len({plan.h for plan in plans}) > 1:
+    plans = [plan for plan in markers if plan.seq and h in (None, plan.scope_hash)]
+    if len({plan.scope_hash for plan in plans}) > 1:
         raise errors.ConfigError("the sink has windows of several scopes", subject="rebuild")
     return plans
 

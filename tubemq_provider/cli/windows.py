@@ -127,7 +127,7 @@ def verify(args: Any) -> int:
     something is wrong."""
     sink = _named(args)
     markers = published_windows(sink)
-    written = {marker.plan.h for marker in markers}
+    written = {marker.plan.scope_hash for marker in markers}
     with groups() as every:
         found = {
             key: event
@@ -224,7 +224,7 @@ def _breaks(markers: list[Marker]) -> Iterator[str]:
         plan = marker.plan
         if plan.seq is None:
             continue
-        last = before.get(plan.h)
+        last = before.get(plan.scope_hash)
         if last is not None and not plan.continues(last.plan.ends):
             yield f"{plan.window_id} does not begin where {last.plan.window_id} ends"
-        before[plan.h] = marker
+        before[plan.scope_hash] = marker

@@ -44,7 +44,7 @@ _POLICIES: Final = tuple(sorted(members(IngestPolicies)))
 class _Placed(IngestArguments):
     """Arguments beside a sink that is an object already, and judged itself."""
 
-    def _of_sink(self) -> list[str]:
+    def _sink_problems(self) -> list[str]:
         return []
 
 

@@ -18,7 +18,7 @@ from tubemq_provider.engines.sampling import first_bodies
 from tubemq_provider.files.columns import ColumnSet, columns_of
 from tubemq_provider.files.locations import Location, location_of
 from tubemq_provider.files.partitioned import PartitionedWriter, staged_writer
-from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, CorruptFile
+from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, QuarantineFile
 from tubemq_provider.files.writer import ROW_GROUP_BYTES, StagedWriter, with_pieces
 from tubemq_provider.rows.decoding import Rejects, RowDecoder
 from tubemq_provider.rows.inference import settle
@@ -70,7 +70,7 @@ class InlineEngine:
         row_group_bytes: int = ROW_GROUP_BYTES,
         target_file_bytes: int | None = None,
         compression: str = "snappy",
-        corrupt: CorruptFile | None = None,
+        corrupt: QuarantineFile | None = None,
         decode: DecodeSpec | None = None,
         corrupt_records: str = "fail",
         open_sample: OpenReader | None = None,
@@ -98,14 +98,14 @@ class InlineEngine:
         self._row_group_bytes = row_group_bytes
         self._target_file_bytes = target_file_bytes
         self._compression = compression
-        self._corrupt = CorruptFile() if corrupt is None else corrupt
+        self._corrupt = QuarantineFile() if corrupt is None else corrupt
         self._cancelled = threading.Event()
         self.on_read: ReadObserver | None = None
 
     @classmethod
     def for_source(cls, source: Source, *, policies: Policies, **options: Any) -> InlineEngine:
         """An engine that reads as `source` does."""
-        corrupt = CorruptFile()
+        corrupt = QuarantineFile()
 
         def open_reader(plan: WindowPlan) -> AbstractContextManager[RecordReader]:
             return source.open_reader(plan, policies, quarantine=corrupt.add)

@@ -35,10 +35,10 @@ from tubemq_provider.files.parquet import data_names
 from tubemq_provider.rows.inference import NOTHING, settle
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.registry import open_source
-from tubemq_provider.spark.access import storage_file
+from tubemq_provider.spark.credentials_file import storage_file
 from tubemq_provider.spark.formats import format_of
 from tubemq_provider.spark.mends import mend_of
-from tubemq_provider.spark.reports import SplitReport, last_records, load_reports
+from tubemq_provider.spark.task_metrics import SplitReport, last_records, load_reports
 from tubemq_provider.windows.errors import CountMismatch, WindowError
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import IngestCounts
@@ -217,7 +217,7 @@ class SessionEngine:
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> IngestCounts:
         """Run the one Spark job of the window, whose tasks write the files."""
-        from tubemq_provider.engines.landing import accept, landing_frame, manifest_of
+        from tubemq_provider.engines.direct_write import accept, landing_frame, manifest_of
 
         with (
             self._reading(plan) as options,

@@ -28,7 +28,7 @@ from tubemq_provider.engines.driver import secrets_text, session_engine
 from tubemq_provider.engines.outcome import counts_from, error_from
 from tubemq_provider.engines.spark_runtime import launch_environment, session_conf, spark_submit
 from tubemq_provider.files.objects import is_remote
-from tubemq_provider.spark.access import secret_file
+from tubemq_provider.spark.credentials_file import secret_file
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.protocols import IngestCounts
 from tubemq_provider.windows.spaces import FIRST_SOURCE

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from tubemq_provider.files.locations import Location, Output, give_up
 
-__all__ = ["CHECKSUM", "CORRUPT", "CORRUPT_SUFFIX", "Corrupt", "CorruptFile", "Place"]
+__all__ = ["CHECKSUM", "CORRUPT", "CORRUPT_SUFFIX", "Corrupt", "Place", "QuarantineFile"]
 
 CORRUPT: Final = "_corrupt"
 """Directory of a staging place, and of a window, for records that fail their checksum."""
@@ -61,7 +61,7 @@ class Corrupt(Protocol):
         """What the broker sent, attributes and body together."""
 
 
-class CorruptFile:
+class QuarantineFile:
     """Records set aside in one file, if there are any: partition, batch_offset, position,
     message_id, data, reason.
 

@@ -25,10 +25,10 @@ from tubemq_provider.ingest.judging import (
     TaskArguments,
     from_json,
     is_template,
-    of_topic,
+    offsets_for_topic,
 )
 from tubemq_provider.ingest.sink_rules import OfSink, sink_problems
-from tubemq_provider.offsets.choose import StoreName
+from tubemq_provider.offsets.registry import StoreName
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sinks.parquet import local_root
 from tubemq_provider.windows.policies import end_word, words_in
@@ -265,7 +265,7 @@ class IngestArguments(TaskArguments):
     skip_if_empty: bool = False
     emit_replayed: bool = False
 
-    def between(self, unknown: frozenset[str]) -> list[str]:
+    def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
         """What does not go together, or would have no effect."""
         problems = [*self._of_mode(), *self._of_window()]
         if self.offset_store == "events" and self.mode == "time" and self.by == "timeline":
@@ -276,7 +276,7 @@ class IngestArguments(TaskArguments):
                 "which forgets what window a task had"
             )
         if not unknown & {"path", "sink"}:
-            problems += self._of_sink()
+            problems += self._sink_problems()
         if not unknown & {"starting_offsets", "ending_offsets"}:
             problems += self._of_resolver()
         problems += engine_problems(self)
@@ -306,9 +306,9 @@ class IngestArguments(TaskArguments):
         """Offsets by partition key that the argument `name` gives, bare or below the topic. Raises
         `ValueError` with every problem, each beginning with the name."""
         given = getattr(self, name) or {}
-        return of_topic(given, self.topic, name, words=True, source=self.source)
+        return offsets_for_topic(given, self.topic, name, allow_keywords=True, source=self.source)
 
-    def _of_sink(self) -> list[str]:
+    def _sink_problems(self) -> list[str]:
         spec = self.destination
         if (self.path is None) == (self.sink is None):
             return ["give either path or sink"]

@@ -37,7 +37,7 @@ __all__ = [
     "TaskArguments",
     "from_json",
     "is_template",
-    "of_topic",
+    "offsets_for_topic",
     "parse",
     "validated",
 ]
@@ -48,7 +48,7 @@ class TaskArguments(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    def between(self, unknown: frozenset[str]) -> list[str]:  # noqa: ARG002
+    def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:  # noqa: ARG002
         """Problems between arguments. Those named by `unknown` are wrong by themselves and hold
         their defaults here: a problem that names one is dropped, others must not build on them."""
         return []
@@ -64,7 +64,7 @@ class TaskArguments(BaseModel):
 
     @model_validator(mode="after")
     def _check_between(self) -> Self:
-        if problems := self.between(frozenset()):
+        if problems := self.cross_field_problems(frozenset()):
             raise ValueError("\n".join(problems))
         return self
 
@@ -96,17 +96,17 @@ PartitionKeys = Annotated[tuple[str, ...], BeforeValidator(_keys), Field(min_len
 
 GivenOffsets = Annotated[dict[str, Any], BeforeValidator(from_json), Field(min_length=1)]
 """Offsets by partition key, bare or below the topic's name: a mapping or JSON. The topic and the
-offsets themselves are judged by `of_topic`, since a field does not know its neighbours."""
+offsets themselves are judged by `offsets_for_topic`, since a field does not know its neighbours."""
 
 ClusterAlias = Annotated[str, Field(pattern=rf"^{CLUSTER_PATTERN.pattern}$")]
 
 
-def of_topic(
+def offsets_for_topic(
     given: Mapping[str, Any],
     topic: str,
     name: str,
     *,
-    words: bool = False,
+    allow_keywords: bool = False,
     source: str = FIRST_SOURCE,
 ) -> dict[str, int | str]:
     """`GivenOffsets` by partition key of the kind `source`; `words` allows ``earliest`` and
@@ -118,7 +118,9 @@ def of_topic(
     try:
         space = space_of(source)
         offsets = given if nested else {topic: given}
-        return parse_offsets(offsets, topic, subject=name, space=space, words=words)
+        return parse_offsets(
+            offsets, topic, subject=name, space=space, allow_keywords=allow_keywords
+        )
     except errors.ConfigError as exc:
         raise ValueError("\n".join(f"{name}: {problem}" for problem in exc.problems)) from None
 
@@ -161,7 +163,7 @@ def validated(
         # The model has not come to its rules.
         required = (name for name, field in model.model_fields.items() if field.is_required())
         rest = model.model_construct(**{**dict.fromkeys(required), **known})
-        lines = "\n".join(rest.between(wrong)).splitlines()
+        lines = "\n".join(rest.cross_field_problems(wrong)).splitlines()
         found += [(None, line) for line in lines if not wrong & set(re.findall(r"\w+", line))]
     return found
 

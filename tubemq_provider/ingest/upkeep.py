@@ -63,12 +63,15 @@ def check_untouched(sink: Sink, scope: WindowScope, book: ScopeBook, instant: da
             f"no boundary of this group is fixed at {rfc3339(instant)}; the last ones: {known}",
             subject="unfix",
         )
-    intervals = (interval_of(window_id, scope.h) for window_id in sink.window_ids())
+    intervals = (interval_of(window_id, scope.scope_hash) for window_id in sink.window_ids())
     touching = [found for found in intervals if found and found[0] <= instant <= found[1]]
     if touching:
         raise BoundaryConflict(
             f"the boundary at {rfc3339(instant)} is in use",
-            [f"{time_window_id(*found, scope.h)} is published" for found in sorted(touching)],
+            [
+                f"{time_window_id(*found, scope.scope_hash)} is published"
+                for found in sorted(touching)
+            ],
             ["what is published stays; give later windows offsets that fit"],
         )
 

@@ -20,9 +20,9 @@ from airflow.sdk.exceptions import AirflowSkipException
 from tubemq_client import errors
 from tubemq_provider.arguments import check_literals, is_mapped, is_template, near_names, parse
 from tubemq_provider.assets import declared, offsets_asset, sink_asset
-from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.lineage import window_lineage
 from tubemq_provider.hooks.metrics import count_window
+from tubemq_provider.hooks.retry_policy import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import (
     IngestArguments,
@@ -48,7 +48,7 @@ from tubemq_provider.links import (
     TubeMQSparkLink,
     TubeMQTopicLink,
 )
-from tubemq_provider.offsets.choose import TaskStore, store_for
+from tubemq_provider.offsets.registry import TaskStore, store_for
 from tubemq_provider.operators.announce import announce, bounded
 from tubemq_provider.operators.intervals import refuse_interval, run_interval
 from tubemq_provider.operators.job import SourceHook, open_job

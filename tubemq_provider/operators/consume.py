@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tubemq_provider.engines.function import PlannedWindow
     from tubemq_provider.ingest.job import IngestJob
-    from tubemq_provider.offsets.choose import TaskStore
+    from tubemq_provider.offsets.registry import TaskStore
 
 __all__ = ["TubeMQConsumeOperator", "TubeMQWindowOperator"]
 

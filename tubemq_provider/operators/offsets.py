@@ -22,17 +22,17 @@ from tubemq_provider.arguments import (
     TaskArguments,
     check_literals,
     is_mapped,
-    of_topic,
+    offsets_for_topic,
     parse,
 )
 from tubemq_provider.assets import declared, offsets_asset
-from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.metrics import gauge_group
+from tubemq_provider.hooks.retry_policy import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import InitialPosition
 from tubemq_provider.links import TubeMQOffsetsLink, TubeMQTopicLink
-from tubemq_provider.offsets.choose import StoreName, TaskStore, store_for
 from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets
+from tubemq_provider.offsets.registry import StoreName, TaskStore, store_for
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.cursor import newer_position
 from tubemq_provider.windows.lag import lag_between
@@ -62,7 +62,7 @@ class OffsetsArguments(TaskArguments):
     dry_run: bool = False
     offset_store: StoreName = "asset_state"
 
-    def between(self, unknown: frozenset[str]) -> list[str]:
+    def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
         """What an action needs, and what has no effect with it."""
         if unknown & {"action", "to"}:
             return []
@@ -240,7 +240,7 @@ def _resolved(
     named = (
         dict.fromkeys({**known, **by_key}, given)
         if isinstance(given, str)
-        else of_topic(given, arguments.topic, "to", words=True)
+        else offsets_for_topic(given, arguments.topic, "to", allow_keywords=True)
     )
     offsets: dict[str, Any] = {}
     for key, value in named.items():

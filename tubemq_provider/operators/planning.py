@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.assets import sink_asset, without
-from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.hooks.retry_policy import fatal_errors_fail_the_task
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.operators.consume import TAKEN, TubeMQWindowOperator
 from tubemq_provider.windows.plan import WindowPlan
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from tubemq_provider.ingest.job import IngestJob
-    from tubemq_provider.offsets.choose import TaskStore
+    from tubemq_provider.offsets.registry import TaskStore
 
 __all__ = ["TubeMQCommitWindowOperator", "TubeMQPlanWindowOperator"]
 

@@ -20,7 +20,7 @@ from tubemq_client.config import TopicName
 from tubemq_client.model import ProducerSettings
 from tubemq_provider.arguments import ClusterAlias, TaskArguments, check_literals, from_json, parse
 from tubemq_provider.assets import declared, topic_asset
-from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
+from tubemq_provider.hooks.retry_policy import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.operators.outgoing import Outgoing, of_file, of_values
 from tubemq_provider.sources.tubemq.space import SPACE
@@ -51,7 +51,7 @@ class ProduceArguments(TaskArguments):
     large_records: Literal["refuse", "send"] = "refuse"
     on_retry: Literal["continue", "send_again"] | None = None
 
-    def between(self, unknown: frozenset[str]) -> list[str]:
+    def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
         """One source, and what it allows."""
         if unknown & {"records", "producer_function", "file"}:
             return []

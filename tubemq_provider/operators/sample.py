@@ -22,7 +22,7 @@ from tubemq_provider.arguments import (
     require_inlet,
 )
 from tubemq_provider.assets import declared, offsets_asset
-from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
+from tubemq_provider.hooks.retry_policy import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetTimeline
 from tubemq_provider.windows.canonical import rfc3339

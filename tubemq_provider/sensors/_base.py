@@ -17,7 +17,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from tubemq_client import errors
-from tubemq_provider.hooks.failures import (
+from tubemq_provider.hooks.retry_policy import (
     Whereabouts,
     explained,
     fatal_errors_fail_the_task,

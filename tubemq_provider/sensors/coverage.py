@@ -16,7 +16,7 @@ from pydantic import AwareDatetime, Field
 
 from tubemq_client.config import GroupName, TopicName
 from tubemq_provider.arguments import TaskArguments, check_literals, is_template, parse
-from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.hooks.retry_policy import fatal_errors_fail_the_task
 from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sinks.factory import needless_connection, spec_problems
@@ -40,7 +40,7 @@ class CoverageArguments(TaskArguments):
     topic: TopicName | None = None
     group: GroupName | None = None
 
-    def between(self, unknown: frozenset[str]) -> list[str]:
+    def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
         """The interval, and the place."""
         problems = []
         if not unknown & {"start", "end"} and self.start >= self.end:

@@ -23,8 +23,8 @@ from tubemq_provider.arguments import (
     require_inlet,
 )
 from tubemq_provider.assets import declared, offsets_asset
-from tubemq_provider.hooks.failures import Whereabouts
 from tubemq_provider.hooks.metrics import gauge_group
+from tubemq_provider.hooks.retry_policy import Whereabouts
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetProgress
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document

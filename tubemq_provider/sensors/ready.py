@@ -17,10 +17,10 @@ from tubemq_provider.arguments import (
     PartitionKeys,
     TaskArguments,
     check_literals,
-    of_topic,
+    offsets_for_topic,
     parse,
 )
-from tubemq_provider.hooks.failures import Whereabouts
+from tubemq_provider.hooks.retry_policy import Whereabouts
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
 from tubemq_provider.sources.tubemq.space import SPACE
@@ -48,7 +48,7 @@ class ReadyArguments(TaskArguments):
     group: GroupName | None = None
     end: End = "stable"
 
-    def between(self, unknown: frozenset[str]) -> list[str]:
+    def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
         """Offsets are judged with their topic."""
         if "topic" in unknown:
             return []
@@ -62,7 +62,7 @@ class ReadyArguments(TaskArguments):
         """Offsets to wait for, by partition key."""
         if self.until_offsets is None:
             return {}
-        offsets = of_topic(self.until_offsets, self.topic, "until_offsets")
+        offsets = offsets_for_topic(self.until_offsets, self.topic, "until_offsets")
         return {key: int(offset) for key, offset in offsets.items()}
 
 

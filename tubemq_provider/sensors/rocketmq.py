@@ -17,10 +17,10 @@ from tubemq_provider.arguments import (
     GivenOffsets,
     TaskArguments,
     check_literals,
-    of_topic,
+    offsets_for_topic,
     parse,
 )
-from tubemq_provider.hooks.failures import Whereabouts
+from tubemq_provider.hooks.retry_policy import Whereabouts
 from tubemq_provider.hooks.rocketmq import RocketMQHook, whereabouts
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
 from tubemq_provider.sources.rocketmq.space import SPACE
@@ -56,7 +56,7 @@ class ReadyArguments(TaskArguments):
     until: Annotated[datetime | None, BeforeValidator(_instant)] = None
     end: End = "stable"
 
-    def between(self, unknown: frozenset[str]) -> list[str]:
+    def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
         """Offsets are judged with their topic."""
         if unknown & {"topic", "until_offsets"}:
             return []
@@ -70,7 +70,9 @@ class ReadyArguments(TaskArguments):
         """Offsets to wait for, by queue key."""
         if self.until_offsets is None:
             return {}
-        found = of_topic(self.until_offsets, self.topic, "until_offsets", source=SPACE.source)
+        found = offsets_for_topic(
+            self.until_offsets, self.topic, "until_offsets", source=SPACE.source
+        )
         return {key: int(offset) for key, offset in found.items()}
 
 

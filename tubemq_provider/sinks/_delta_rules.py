@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-    from tubemq_provider.sinks._tables import StagedWindow
+    from tubemq_provider.sinks._table_sink import StagedWindow
 
 __all__ = ["misfits", "rules_of"]
 

@@ -16,8 +16,8 @@ from uuid import uuid4
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import ensure_root, missing_root
 from tubemq_provider.files.staging import StagingArea, verified_files
-from tubemq_provider.sinks._locating import place_at
-from tubemq_provider.sinks._places import LocalPlace, PlaceBook
+from tubemq_provider.sinks._storage import LocalStorage, StorageBook
+from tubemq_provider.sinks._storage_for import storage_for
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
     BoundaryBook,
@@ -56,22 +56,22 @@ class AppendSink:
                 "appending cannot be exactly-once; say exactly_once=False, or use another sink",
                 subject="append sink",
             )
-        self._place = place_at(str(root), storage_options or {})
-        self.identity = identity or f"append:{self._place.url}"
+        self._storage = storage_for(str(root), storage_options or {})
+        self.identity = identity or f"append:{self._storage.url}"
         if staging_root is not None:
             self._staging = StagingArea(Path(staging_root))
-        elif isinstance(self._place, LocalPlace):
-            self._staging = StagingArea.beside(self._place.root)
+        elif isinstance(self._storage, LocalStorage):
+            self._staging = StagingArea.beside(self._storage.root)
         else:
             self._staging = StagingArea.of_machine(self.identity)
 
     def __repr__(self) -> str:
-        return f"AppendSink({self._place.url!r}, exactly_once=False)"
+        return f"AppendSink({self._storage.url!r}, exactly_once=False)"
 
     @property
     def boundaries(self) -> BoundaryBook:
         """Boundaries fixed beside the data."""
-        return PlaceBook(self._place, "_boundaries")
+        return StorageBook(self._storage, "_boundaries")
 
     def marker(self, window_id: str) -> Marker | None:  # noqa: ARG002
         """Always None: nothing is proven."""
@@ -83,12 +83,12 @@ class AppendSink:
 
     def missing(self) -> str | None:
         """See `PlacedSink`."""
-        return missing_root(self._place.root) if isinstance(self._place, LocalPlace) else None
+        return missing_root(self._storage.root) if isinstance(self._storage, LocalStorage) else None
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """A fresh local directory."""
-        if isinstance(self._place, LocalPlace):
-            ensure_root(self._place.root)
+        if isinstance(self._storage, LocalStorage):
+            ensure_root(self._storage.root)
         return self._staging.begin(plan, attempt)
 
     def publish(
@@ -99,11 +99,11 @@ class AppendSink:
         names = []
         for index, file in enumerate(verified_files(staging, plan, counts)[0]):
             name = f"{plan.window_id}-{token}-{index}.parquet"
-            self._place.bring(directory / file.path, name)
+            self._storage.put_file(directory / file.path, name)
             names.append(name)
             progress("file appended")
         self._staging.discard(staging)
-        return Publication(won=True, marker=Marker(plan, counts, self._place.url, tuple(names)))
+        return Publication(won=True, marker=Marker(plan, counts, self._storage.url, tuple(names)))
 
     def discard(self, staging: Staging) -> None:
         """Remove the local directory."""

@@ -8,7 +8,7 @@ the table was loaded. delta-rs accepts a repeated one from a *fresh* handle, so 
 made from the handle that was asked.
 
 Readers need nothing: every Delta reader sees whole windows only. This module must not import
-airflow or pyspark, and leaves the order of steps to `_tables`.
+airflow or pyspark, and leaves the order of steps to `_table_sink`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from tubemq_provider.sinks._delta_log import (
 from tubemq_provider.sinks._delta_rules import misfits, rules_of
 from tubemq_provider.sinks._delta_stats import stats_of
 from tubemq_provider.sinks._evolution import Evolution, checked_evolution
-from tubemq_provider.sinks._locating import place_at
-from tubemq_provider.sinks._places import LocalPlace, Place
-from tubemq_provider.sinks._tables import (
+from tubemq_provider.sinks._storage import LocalStorage, Storage
+from tubemq_provider.sinks._storage_for import storage_for
+from tubemq_provider.sinks._table_sink import (
     CommitRefused,
     CommitUnclear,
     StagedWindow,
@@ -109,35 +109,35 @@ class DeltaSink(TableSink):
         self._change: Shape | None = None
         self._evolution = checked_evolution(schema_evolution)
         self._options = dict(storage_options or {})
-        self._place = place_at(str(url), self._options)
-        self.identity = identity or f"delta:{self._place.url}"
+        self._storage = storage_for(str(url), self._options)
+        self.identity = identity or f"delta:{self._storage.url}"
         self._local = self._staging_area(staging_root)
-        remote = staging_root is None and not isinstance(self._place, LocalPlace)
-        self._final = FinalArea(self._place.url, self._options) if remote else None
+        remote = staging_root is None and not isinstance(self._storage, LocalStorage)
+        self._final = FinalArea(self._storage.url, self._options) if remote else None
 
     def __repr__(self) -> str:
-        return f"DeltaSink({self._place.url!r})"
+        return f"DeltaSink({self._storage.url!r})"
 
     @property
-    def place(self) -> Place:
+    def storage(self) -> Storage:
         """The table's location."""
-        return self._place
+        return self._storage
 
     def missing(self) -> str | None:
         """See `PlacedSink`."""
-        return missing_root(self._place.root) if isinstance(self._place, LocalPlace) else None
+        return missing_root(self._storage.root) if isinstance(self._storage, LocalStorage) else None
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """See `Sink.begin`. Raises `ConfigError` for a local table whose place cannot be there."""
-        if isinstance(self._place, LocalPlace):
-            ensure_root(self._place.root)
+        if isinstance(self._storage, LocalStorage):
+            ensure_root(self._storage.root)
         return super().begin(plan, attempt)
 
     def _staging_area(self, root: str | Path | None) -> StagingArea:
         if root is not None:
             return StagingArea(Path(root))
-        if isinstance(self._place, LocalPlace):
-            return StagingArea(self._place.root / "_tubemq" / "staging")
+        if isinstance(self._storage, LocalStorage):
+            return StagingArea(self._storage.root / "_tubemq" / "staging")
         return StagingArea.of_machine(self.identity)
 
     def _final_area(self) -> FinalArea | None:
@@ -153,7 +153,7 @@ class DeltaSink(TableSink):
             self._handle.update_incremental()
             return self._handle
         try:
-            self._handle = _delta().DeltaTable(self._place.url, storage_options=self._options)
+            self._handle = _delta().DeltaTable(self._storage.url, storage_options=self._options)
         except TableNotFoundError:
             return None
         return self._handle
@@ -168,7 +168,7 @@ class DeltaSink(TableSink):
             self._create(stub_schema() if staged is None else staged.schema)
             table = self._table()
         if table is None:
-            raise SinkDamaged(f"{self._place.url}: no Delta table, right after it was made")
+            raise SinkDamaged(f"{self._storage.url}: no Delta table, right after it was made")
         if staged is not None and self._by is None:
             table = self._grown(table, staged.schema)
         self._staged = staged
@@ -182,7 +182,7 @@ class DeltaSink(TableSink):
             now = shape_of(table)
             shape = self._wanted(table, now, staged.schema)
             if problems := misfits(table, shape, staged, self._by):
-                raise ConfigError(problems, subject=f"Delta table {self._place.url}")
+                raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
             self._change = None if shape == now else shape
         self._judged = rules_of(table)
 
@@ -223,7 +223,7 @@ class DeltaSink(TableSink):
                 partition_by=apart if len(apart) == len(self._apart) < len(schema) else None,
             )
             first = (Path(scratch) / _FIRST_COMMIT).read_bytes()
-        self._place.create_file(_FIRST_COMMIT, first)
+        self._storage.create_file(_FIRST_COMMIT, first)
 
     @property
     def _apart(self) -> tuple[str, ...]:
@@ -241,12 +241,12 @@ class DeltaSink(TableSink):
 
         table = self._table()
         if table is None:
-            raise SinkDamaged(f"{self._place.url}: the table is gone")
+            raise SinkDamaged(f"{self._storage.url}: the table is gone")
         if _token_in(table, window.plan) is not None:
             raise CommitRefused(f"window {window.plan.window_id} is in the table")
         if window.files and rules_of(table) != self._judged and not self._judged_anew(table):
             raise TableChanged(
-                f"Delta table {self._place.url}: its columns or properties changed while window "
+                f"Delta table {self._storage.url}: its columns or properties changed while window "
                 f"{window.plan.window_id} was written; nothing of it is in the table, a retry "
                 f"judges the table as it is then"
             )
@@ -261,10 +261,10 @@ class DeltaSink(TableSink):
                 commit_properties=_properties(window),
             )
         except CommitFailedError as exc:
-            raise CommitRefused(f"{self._place.url}: {exc}") from exc
+            raise CommitRefused(f"{self._storage.url}: {exc}") from exc
         except (DeltaError, OSError) as exc:
             # Hooks that run after the commit raise the same classes.
-            raise CommitUnclear(f"{self._place.url}: {type(exc).__name__}: {exc}") from exc
+            raise CommitUnclear(f"{self._storage.url}: {type(exc).__name__}: {exc}") from exc
 
     def _judged_anew(self, table: DeltaTable) -> bool:
         """Where columns may be added, another window may have added some: what has changed is
@@ -283,18 +283,18 @@ class DeltaSink(TableSink):
         document = canonical_json(window.document)
         data = commit_of(table, shape, window.files, _transactions(window), document)
         try:
-            done = self._place.create_file(log_name(table.version() + 1), data)
+            done = self._storage.create_file(log_name(table.version() + 1), data)
         except Exception as exc:
-            raise CommitUnclear(f"{self._place.url}: {type(exc).__name__}") from exc
+            raise CommitUnclear(f"{self._storage.url}: {type(exc).__name__}") from exc
         if not done:
-            raise CommitRefused(f"{self._place.url}: another commit came first")
+            raise CommitRefused(f"{self._storage.url}: another commit came first")
 
     def _force_to_disk(self, version: int) -> None:
         """delta-rs leaves local log files to the operating system; a caller told "written" may rely
         on it. The window's commit is among the newest, or was forced before."""
-        if not isinstance(self._place, LocalPlace):
+        if not isinstance(self._storage, LocalStorage):
             return
-        log = self._place.root / "_delta_log"
+        log = self._storage.root / "_delta_log"
         for number in range(max(0, version - _FORCED), version + 1):
             with suppress(FileNotFoundError):
                 fsync_path(log / f"{number:020}.json")

@@ -5,7 +5,7 @@
 ``s3://``, ``gs://``, ``az://``            `ObjectStoreSink`: a manifest per window
 ``delta:/data/orders``, ``delta:s3://…``   `DeltaSink`
 ``iceberg:<catalog>/<namespace>.<table>``  `IcebergSink`, catalog from pyiceberg's configuration
-``postgresql://…?table=schema.orders``     `JdbcSink`; any dialect of SQLAlchemy
+``postgresql://…?table=schema.orders``     `SqlSink`; any dialect of SQLAlchemy
 ``append:/data/orders``                    `AppendSink`, only with ``exactly_once=False``
 ``markers:/data/done``                     `MarkerSink`: which windows are done, and no records
 =========================================  ====================================================
@@ -284,13 +284,13 @@ def _iceberg(_: str, rest: str, options: _Options) -> Sink:
 
 
 def _database(word: str, rest: str, options: _Options) -> Sink:
-    from tubemq_provider.sinks.jdbc import JdbcSink
+    from tubemq_provider.sinks.sql import SqlSink
 
     options.refuse("jdbc sink", "storage_options", *_OF_FACTS)
     address, table = _table_of(rest)
     if not table:
         raise _unknown(f"{word}: the address of a database needs ?table=<name>")
-    return JdbcSink(f"{word}:{address}", table, staging_root=options.staging_root)
+    return SqlSink(f"{word}:{address}", table, staging_root=options.staging_root)
 
 
 _MAKERS: Final[dict[str, Callable[[str, str, _Options], Sink]]] = {

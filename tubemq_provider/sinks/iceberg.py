@@ -10,9 +10,9 @@ so none can be left behind.
 
 It rests on a catalog whose commit is a real compare-and-swap: SQL, REST, Glue, Hive with locks;
 not on copies of a catalog that are merged later. Rolling the table back takes the proof away;
-expiring a snapshot that no run has sealed yet (`_shelf`) leaves the window's files, by which it is
-found as long as nothing has merged them. This module must not import airflow
-or pyspark, and leaves the order of steps to `_tables`.
+expiring a snapshot that no run has confirmed yet (`_marker_store`) leaves the window's files, by
+which it is found as long as nothing has merged them. This module must not import airflow
+or pyspark, and leaves the order of steps to `_table_sink`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tubemq_provider.sinks._evolution import Evolution, checked_evolution
 from tubemq_provider.sinks._iceberg_files import data_file_of
 from tubemq_provider.sinks._iceberg_rules import columns_of, misfits, missing_columns
 from tubemq_provider.sinks._iceberg_spec import as_nullable, set_spec
-from tubemq_provider.sinks._locating import place_at
-from tubemq_provider.sinks._places import LocalPlace, Place, PlaceBook
-from tubemq_provider.sinks._tables import (
+from tubemq_provider.sinks._storage import LocalStorage, Storage, StorageBook
+from tubemq_provider.sinks._storage_for import storage_for
+from tubemq_provider.sinks._table_sink import (
     CommitRefused,
     CommitUnclear,
     StagedWindow,
@@ -115,7 +115,7 @@ class IcebergSink(TableSink):
         self._catalog = _catalog(catalog, catalog_properties or {})
         self._identifier = identifier
         self._storage_options = storage_options
-        self._known_place: tuple[Place, FinalArea] | None = None
+        self._known_storage: tuple[Storage, FinalArea] | None = None
         self._columns = columns_of(None, ())
         self._evolution = checked_evolution(schema_evolution)
         self._schema: pa.Schema | None = None
@@ -131,12 +131,12 @@ class IcebergSink(TableSink):
         return f"IcebergSink({self._identifier!r}, catalog={self._catalog.name!r})"
 
     @property
-    def place(self) -> Place:
+    def storage(self) -> Storage:
         """The table's location."""
         return self._located()[0]
 
-    def _located(self) -> tuple[Place, FinalArea]:
-        if self._known_place is None:
+    def _located(self) -> tuple[Storage, FinalArea]:
+        if self._known_storage is None:
             table = self._existing_table()
             options = self._storage_options
             if options is None:
@@ -146,14 +146,14 @@ class IcebergSink(TableSink):
                 }
                 if options.get("endpoint", "").startswith("http://"):
                     options["allow_http"] = "true"
-            place = place_at(table.location(), options)
-            self._known_place = place, FinalArea(place.url, options)
-        return self._known_place
+            storage = storage_for(table.location(), options)
+            self._known_storage = storage, FinalArea(storage.url, options)
+        return self._known_storage
 
     def _final_area(self) -> FinalArea | None:
         if self._stages_locally:
             return None
-        if self._known_place is None:
+        if self._known_storage is None:
             self._prepare(None)
         return self._located()[1]
 
@@ -161,7 +161,7 @@ class IcebergSink(TableSink):
     def boundaries(self) -> BoundaryBook | None:
         """Boundaries fixed beside the table, which is made for them if there is none."""
         self._prepare(None)
-        return PlaceBook(self.place, "_tubemq/boundaries")
+        return StorageBook(self.storage, "_tubemq/boundaries")
 
     # -- the table --------------------------------------------------------------------------------
 
@@ -304,7 +304,7 @@ class IcebergSink(TableSink):
     def _force_to_disk(self, table: Table, snapshot: Snapshot) -> None:
         """pyiceberg leaves local metadata to the operating system; a caller told "written" may
         rely on it."""
-        if not isinstance(self.place, LocalPlace):
+        if not isinstance(self.storage, LocalStorage):
             return
         mine = [
             manifest.manifest_path

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tubemq_provider.sinks._locating import place_at
 from tubemq_provider.sinks._markers import marker_document, read_marker
-from tubemq_provider.sinks._places import PlaceBook
+from tubemq_provider.sinks._storage import StorageBook
+from tubemq_provider.sinks._storage_for import storage_for
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
     BoundaryBook,
@@ -50,11 +50,11 @@ class MarkerSink:
         cls, root: str | Path, *, storage_options: Mapping[str, str] | None = None
     ) -> MarkerSink:
         """Markers as files under `root`: a path, ``s3://…``, ``gs://…``, ``az://…``."""
-        place = place_at(str(root), storage_options or {})
+        storage = storage_for(str(root), storage_options or {})
         return cls(
-            PlaceBook(place, "windows"),
-            identity=f"markers:{place.url}",
-            boundaries=PlaceBook(place, "_boundaries"),
+            StorageBook(storage, "windows"),
+            identity=f"markers:{storage.url}",
+            boundaries=StorageBook(storage, "_boundaries"),
         )
 
     def __repr__(self) -> str:

@@ -35,9 +35,9 @@ from tubemq_provider.files.staging import (
     checked_verify,
     verified_files,
 )
-from tubemq_provider.sinks._locating import place_at
 from tubemq_provider.sinks._markers import marker_document, read_marker
-from tubemq_provider.sinks._places import Place, PlaceBook
+from tubemq_provider.sinks._storage import Storage, StorageBook
+from tubemq_provider.sinks._storage_for import storage_for
 from tubemq_provider.windows.errors import (
     CountMismatch,
     DocumentError,
@@ -93,11 +93,11 @@ class ObjectStoreSink:
         partition_by: Sequence[str] = (),
         max_partitions: int | None = None,
     ) -> None:
-        self.place: Place = place_at(url, storage_options or {})
-        self.identity = identity or f"object_store:{self.place.url}"
+        self.storage: Storage = storage_for(url, storage_options or {})
+        self.identity = identity or f"object_store:{self.storage.url}"
         self._verify = checked_verify(verify)
         self._by = PartitionBy.of(partition_by, "folders", max_partitions)
-        self._final = None if staging_root else FinalArea(self.place.url, storage_options or {})
+        self._final = None if staging_root else FinalArea(self.storage.url, storage_options or {})
         # Without a root of its own only what earlier releases left is tidied there.
         self._local = (
             StagingArea(Path(staging_root))
@@ -106,12 +106,12 @@ class ObjectStoreSink:
         )
 
     def __repr__(self) -> str:
-        return f"ObjectStoreSink({self.place.url!r})"
+        return f"ObjectStoreSink({self.storage.url!r})"
 
     @property
     def boundaries(self) -> BoundaryBook:
         """Boundaries fixed beside the data."""
-        return PlaceBook(self.place, "_boundaries")
+        return StorageBook(self.storage, "_boundaries")
 
     def marker(self, window_id: str) -> Marker | None:
         """The marker in the window's manifest, or None."""
@@ -120,12 +120,12 @@ class ObjectStoreSink:
 
     def recount(self, marker: Marker) -> Mapping[str, int]:
         """See `RecountingSink`: the files that the manifest lists, by their footers."""
-        filesystem, root = self.place.filesystem()
+        filesystem, root = self.storage.filesystem()
         return count_rows(filesystem, root, marker.files, marker.plan.window_id)
 
     def window_ids(self) -> Iterable[str]:
         """One listing of the manifests."""
-        for name in self.place.names(_MANIFESTS):
+        for name in self.storage.names(_MANIFESTS):
             yield name.removeprefix(f"{_MANIFESTS}/").removesuffix(".json")
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
@@ -138,7 +138,9 @@ class ObjectStoreSink:
         window_id, token = plan.window_id, uuid4().hex
         published = self._manifest(window_id)
         if published is not None:
-            self.place.swap(_manifest_name(window_id), published, {**published, _REPLACING: token})
+            self.storage.swap(
+                _manifest_name(window_id), published, {**published, _REPLACING: token}
+            )
         return self._final.begin(plan, attempt, _data_of(window_id), token)
 
     def publish(
@@ -154,7 +156,7 @@ class ObjectStoreSink:
             if found is None:
                 raise
             return Publication(won=False, marker=found)
-        self.place.create(_manifest_name(plan.window_id), manifest)
+        self.storage.create(_manifest_name(plan.window_id), manifest)
         progress("manifest written")
         # Not the answer of the put decides: a repeated request is refused because of its first.
         winner = self._manifest(plan.window_id)
@@ -162,7 +164,7 @@ class ObjectStoreSink:
             raise SinkDamaged(f"window {plan.window_id} vanished right after it was published")
         won = winner.get("token") == token
         if not won:
-            self.place.remove(_listed(manifest))
+            self.storage.remove(_listed(manifest))
         return Publication(won, self._marker(winner, plan.window_id))
 
     def replace(
@@ -176,23 +178,23 @@ class ObjectStoreSink:
             return self.publish(staging, plan, counts, progress)
         noted = {**before, _REPLACING: token}
         if before != noted and not staging.final:
-            self.place.swap(_manifest_name(window_id), before, noted)
+            self.storage.swap(_manifest_name(window_id), before, noted)
         progress("replacement noted")
         winner = self._replaced(window_id)
         # Files that stay were written since `begin`: a try that has noted a token since may have
         # let them be tidied away.
         if winner == noted:
             manifest = self._manifest_of(staging, plan, counts, token, progress)
-            self.place.swap(_manifest_name(window_id), noted, manifest)
+            self.storage.swap(_manifest_name(window_id), noted, manifest)
             progress("manifest replaced")
             winner = self._replaced(window_id)
             if winner.get("token") != token:
-                self.place.remove(_listed(manifest))
+                self.storage.remove(_listed(manifest))
         if winner.get("token") == before.get("token"):
             # The old records stand there, and the other try may die: nobody has rewritten them.
             raise StoreConflict(
-                f"{self.place.url}: another try has begun to replace window {window_id}, which is "
-                f"as it was; a retry looks at what has become of it and replaces it anew"
+                f"{self.storage.url}: another try has begun to replace window {window_id}, which "
+                f"is as it was; a retry looks at what has become of it and replaces it anew"
             )
         return Publication(winner.get("token") == token, self._marker(winner, window_id))
 
@@ -210,17 +212,17 @@ class ObjectStoreSink:
         """Remove files that the window's manifest does not list, and local staging directories."""
         self._local.tidy(window_id)
         # Listed before the manifest is read: whose files are in the list has noted his token.
-        data = list(self.place.names(_data_of(window_id)))
-        aside = list(self.place.names(_corrupt_of(window_id)))
+        data = list(self.storage.names(_data_of(window_id)))
+        aside = list(self.storage.names(_corrupt_of(window_id)))
         manifest = self._manifest(window_id)
         if manifest is None:
             return
         listed = set(_listed(manifest))
         coming = f"{_data_of(window_id)}/{manifest.get(_REPLACING)}/"
-        self.place.remove(n for n in data if n not in listed and not n.startswith(coming))
+        self.storage.remove(n for n in data if n not in listed and not n.startswith(coming))
         tokens = (manifest.get("token"), manifest.get(_REPLACING))
         kept = tuple(f"{_corrupt_of(window_id)}/{token}/" for token in tokens)
-        self.place.remove(name for name in aside if not name.startswith(kept))
+        self.storage.remove(name for name in aside if not name.startswith(kept))
 
     def _manifest_of(
         self,
@@ -238,18 +240,18 @@ class ObjectStoreSink:
         prefix = f"{_data_of(plan.window_id)}/{token}"
         files = [replace(file, path=f"{prefix}/{file.path}") for file in staged]
         if staging.final:
-            self.place.settle(file.path for file in files)
+            self.storage.settle(file.path for file in files)
             progress("files settled")
         else:
             for source, file in zip(staged, files, strict=True):
-                self.place.bring(Path(staging.path) / source.path, file.path)
+                self.storage.put_file(Path(staging.path) / source.path, file.path)
                 progress("file uploaded")
         for name in aside:
             target = f"{_corrupt_of(plan.window_id)}/{token}/{name.rpartition('/')[2]}"
             if staging.final:
-                self.place.rename(f"{prefix}/{name}", target)
+                self.storage.rename(f"{prefix}/{name}", target)
             else:
-                self.place.bring(Path(staging.path) / name, target)
+                self.storage.put_file(Path(staging.path) / name, target)
         return marker_document(plan, counts, files, token=token)
 
     def _replaced(self, window_id: str) -> Document:
@@ -261,14 +263,14 @@ class ObjectStoreSink:
 
     def _manifest(self, window_id: str) -> Document | None:
         try:
-            return self.place.read(_manifest_name(window_id))
+            return self.storage.read(_manifest_name(window_id))
         except DocumentError as exc:
             raise SinkDamaged(
-                f"{self.place.url}: the manifest of window {window_id} cannot be read: {exc}"
+                f"{self.storage.url}: the manifest of window {window_id} cannot be read: {exc}"
             ) from exc
 
     def _marker(self, manifest: Document, window_id: str) -> Marker:
-        return read_marker(manifest, f"{self.place.url}/{_manifest_name(window_id)}", window_id)
+        return read_marker(manifest, f"{self.storage.url}/{_manifest_name(window_id)}", window_id)
 
 
 def _token_of(staging: Staging) -> str:

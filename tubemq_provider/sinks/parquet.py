@@ -40,7 +40,7 @@ from tubemq_provider.files.mounts import refuse_object_mounts
 from tubemq_provider.files.parquet import count_rows
 from tubemq_provider.files.staging import StagingArea, Verify, checked_verify, verified_files
 from tubemq_provider.sinks._markers import marker_document, read_marker
-from tubemq_provider.sinks._places import LocalPlace, PlaceBook
+from tubemq_provider.sinks._storage import LocalStorage, StorageBook
 from tubemq_provider.windows.errors import CountMismatch, DocumentError, SinkDamaged
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
@@ -118,7 +118,7 @@ class ParquetSink:
     @property
     def boundaries(self) -> BoundaryBook:
         """Boundaries fixed beside the data."""
-        return PlaceBook(LocalPlace(self.root), "_boundaries")
+        return StorageBook(LocalStorage(self.root), "_boundaries")
 
     def marker(self, window_id: str) -> Marker | None:
         """The marker of a published window, or None.

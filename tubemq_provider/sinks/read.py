@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.partitioned import NULL_FOLDER
-from tubemq_provider.sinks._places import LocalPlace, Place, scheme_of
+from tubemq_provider.sinks._storage import LocalStorage, Storage, scheme_of
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.protocols import Marker, Sink
@@ -58,12 +58,12 @@ def read_windows(
     except ImportError as exc:
         raise require_extra("arrow", exc) from exc
     sink = _sink_of(source, storage_options)
-    place = _place_of(sink)
+    storage = _storage_of(sink)
     markers = _wanted(published_windows(sink), window_ids)
     files = [name for marker in markers for name in _names(sink, marker)]
     if not files:
         return ds.dataset(pa.table({"window_id": pa.array([], pa.string())}))
-    filesystem, root = place.filesystem()
+    filesystem, root = storage.filesystem()
     options = ds.FileSystemFactoryOptions(
         partitioning=ds.HivePartitioning(_folders(markers, files), null_fallback=NULL_FOLDER),
         partition_base_dir=root,
@@ -110,11 +110,11 @@ def _sink_of(source: Source, storage_options: Mapping[str, str] | None) -> Sink:
     return ObjectStoreSink(root, storage_options=storage_options)
 
 
-def _place_of(sink: Sink) -> Place:
+def _storage_of(sink: Sink) -> Storage:
     if isinstance(sink, ParquetSink):
-        return LocalPlace(sink.root)
+        return LocalStorage(sink.root)
     if isinstance(sink, ObjectStoreSink):
-        return sink.place
+        return sink.storage
     raise ConfigError(
         f"windows of a {sink.kind} sink are read with that system's own readers; see docs/sinks.md",
         subject="read_windows",

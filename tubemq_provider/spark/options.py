@@ -152,7 +152,7 @@ class ReadOptions:
         driver only. Raises `ConfigError` for what the file says."""
         if self.config_file is None:
             return ClientSettings(masters=self.masters, rpc_timeout_ms=self.rpc_timeout_ms)
-        from tubemq_provider.spark.access import settings_from
+        from tubemq_provider.spark.credentials_file import settings_from
 
         return settings_from(
             self.config_file, masters=self.masters or None, rpc_timeout_ms=self.rpc_timeout_ms

@@ -130,8 +130,8 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
         return self._read(partition)
 
     def _read(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
-        from tubemq_provider.spark.reports import report_read
         from tubemq_provider.spark.rows import arrow_batches, arrow_schema, typed_batches
+        from tubemq_provider.spark.task_metrics import report_read
 
         options, split = self._options, partition.split
         schema, decoder = arrow_schema(self._schema), decoder_of(options, self.COLUMNS)

@@ -21,7 +21,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.sources.rocketmq.columns import COLUMNS
 from tubemq_provider.sources.rocketmq.reading import QueueReader
 from tubemq_provider.sources.rocketmq.space import SPACE
-from tubemq_provider.spark.access import secret_file
+from tubemq_provider.spark.credentials_file import secret_file
 from tubemq_provider.spark.option_parser import Option, OptionParser, decode_option
 from tubemq_provider.spark.reading import BatchReader, SplitPartition, decoder_of
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_client.model import address_text
-from tubemq_provider.spark.access import needs_access
+from tubemq_provider.spark.credentials_file import needs_access
 from tubemq_provider.spark.formats import executor_rooms, format_module
 from tubemq_provider.spark.options import parse_options
 from tubemq_provider.windows.spaces import FIRST_SOURCE, SOURCES

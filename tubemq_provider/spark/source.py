@@ -222,7 +222,7 @@ def register(spark: SparkSession) -> None:
 @contextmanager
 def reading(settings: ClientSettings, plan: WindowPlan) -> Iterator[dict[str, str]]:
     """The options that read exactly `plan`. Users and TLS stand in a file while the body runs."""
-    from tubemq_provider.spark.access import access_file
+    from tubemq_provider.spark.credentials_file import access_file
     from tubemq_provider.spark.session import spark_options
 
     with access_file(settings) as path:

@@ -48,7 +48,7 @@ class WriteOptions:
         """What tasks run on. Reads `configFile`, so ask on the driver only."""
         if self.config_file is None:
             return ClientSettings(masters=self.masters, rpc_timeout_ms=self.rpc_timeout_ms)
-        from tubemq_provider.spark.access import settings_from
+        from tubemq_provider.spark.credentials_file import settings_from
 
         return settings_from(
             self.config_file, masters=self.masters or None, rpc_timeout_ms=self.rpc_timeout_ms

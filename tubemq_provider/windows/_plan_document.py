@@ -52,17 +52,17 @@ _PREFIX = {WindowKind.TIME: "t-", WindowKind.CURSOR: "c-", WindowKind.EXPLICIT: 
 
 
 def identity_problems(
-    window_id: str, kind: WindowKind, h: str, seq: int | None, time: tuple[str, str] | None
+    window_id: str, kind: WindowKind, scope_hash: str, seq: int | None, time: tuple[str, str] | None
 ) -> list[str]:
     """What is wrong with how a plan is named and numbered."""
     problems = []
     if not _ID.fullmatch(window_id) or not window_id.startswith(_PREFIX[kind]):
         problems.append(f"id {window_id!r} is not an id of a {kind} window")
-    if not _H.fullmatch(h):
-        problems.append(f"h {h!r} is not ten hex digits")
+    if not _H.fullmatch(scope_hash):
+        problems.append(f"h {scope_hash!r} is not ten hex digits")
     if (seq is not None) != (kind is WindowKind.CURSOR):
         problems.append(f"seq {seq} does not fit a {kind} window")
-    elif seq is not None and (seq < 1 or window_id != f"c-{seq}-{h}"):
+    elif seq is not None and (seq < 1 or window_id != f"c-{seq}-{scope_hash}"):
         problems.append(f"seq {seq} does not fit id {window_id!r}")
     if (time is not None) != (kind is WindowKind.TIME):
         problems.append(f"time {time} does not fit a {kind} window")
@@ -190,7 +190,7 @@ _MEMBERS: Final[Mapping[str, tuple[str, Any]]] = {
     "cluster": ("cluster", _text),
     "topic": ("topic", _text),
     "group": ("group", _text),
-    "h": ("h", _text),
+    "scope_hash": ("h", _text),
     "filters": ("filters", _texts),
     "epoch": ("epoch", _text),
     "source": ("source", _text),

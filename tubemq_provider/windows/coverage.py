@@ -62,7 +62,7 @@ class Coverage:
     cluster: str
     topic: str
     group: str
-    h: str
+    scope_hash: str
     windows: int
     intervals: Pieces[datetime]
     offsets: Mapping[str, Pieces[int]] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Coverage:
             "cluster": self.cluster,
             "topic": self.topic,
             "group": self.group,
-            "h": self.h,
+            "h": self.scope_hash,
             "epoch": self.epoch,
             "windows": self.windows,
             "complete": self.complete,
@@ -112,10 +112,10 @@ def coverage(
         raise ConfigError(
             f"start {rfc3339(start)} is not before end {rfc3339(end)}", subject="coverage"
         )
-    ordered = sorted(markers, key=lambda marker: marker.plan.h)
+    ordered = sorted(markers, key=lambda marker: marker.plan.scope_hash)
     return [
         _of_scope(list(found), start, end)
-        for _, found in groupby(ordered, key=lambda marker: marker.plan.h)
+        for _, found in groupby(ordered, key=lambda marker: marker.plan.scope_hash)
     ]
 
 
@@ -138,7 +138,7 @@ def _of_scope(markers: list[Marker], start: datetime | None, end: datetime | Non
         plan.cluster,
         plan.topic,
         plan.group,
-        plan.h,
+        plan.scope_hash,
         len(markers),
         pieces_of(_intervals(markers), start, end),
         {key: _one_after_another(found) for key, found in by_key(lives).items()},
@@ -221,7 +221,7 @@ def report(found: Coverage) -> str:
     """Some lines for people: what is complete, then every piece that is not, then the calendar."""
     verdict = "complete" if found.complete else "NOT complete"
     epoch = f", epoch {found.epoch}" if found.epoch else ""
-    whose = f"{found.cluster}/{found.topic}, group {found.group}{epoch} ({found.h})"
+    whose = f"{found.cluster}/{found.topic}, group {found.group}{epoch} ({found.scope_hash})"
     lines = [f"{whose}: {found.windows} windows, {verdict}"]
     for name, intervals in _named(found.intervals):
         lines += [f"  {name} {rfc3339(low)} to {rfc3339(high)}" for low, high in intervals]

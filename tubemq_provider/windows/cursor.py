@@ -50,10 +50,10 @@ class Position:
     next: Mapping[str, int]
     last: Anchors = field(default_factory=dict, compare=False)
 
-    def to_document(self, h: str, space: OffsetSpace) -> dict[str, Any]:
+    def to_document(self, scope_hash: str, space: OffsetSpace) -> dict[str, Any]:
         """What a commit event carries under ``position``."""
         ordered = space.by_key(self.next)
-        document: dict[str, Any] = {"h": h, "seq": self.seq, "next": ordered}
+        document: dict[str, Any] = {"h": scope_hash, "seq": self.seq, "next": ordered}
         if self.last:
             document["last"] = anchors_document(space.by_key(self.last))
         return document
@@ -82,7 +82,7 @@ class Cursor:
             "topic": scope.topic,
             "group": scope.group,
             "epoch": scope.epoch,
-            **self.position.to_document(scope.h, scope.space),
+            **self.position.to_document(scope.scope_hash, scope.space),
             "rev": self.rev,
             "by": self.by,
             "updated": rfc3339(now),
@@ -175,11 +175,11 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
     problems = _problems(document, scope.space)
     if problems:
         raise DocumentError(subject, problems)
-    if document["h"] != scope.h:
+    if document["h"] != scope.scope_hash:
         raise IdentityMismatch(
             f"{subject} was written for {_what_differs(document, scope)} "
-            f"(h {document['h']} instead of {scope.h}); progress of one group cannot serve two: "
-            f"give this pipeline its own group; or, if the group is to go on as it is now from "
+            f"(h {document['h']} instead of {scope.scope_hash}); progress of one group cannot "
+            f"serve two: give this pipeline its own group; or, if the group is to go on as it is now from "
             f"where it stands, give it a new epoch: {epoch_command(scope)} "
             f"--begin '{json.dumps(document['next'])}' (without --begin it reads all records again)"
         )
@@ -191,9 +191,9 @@ def _what_differs(document: Mapping[str, Any], scope: WindowScope) -> str:
     """What of the scope is not as it was. A digest keeps no words, but some can be tried; progress
     is kept under the names of cluster, topic and group, so it is those only in edited state."""
     before = str(document.get("epoch", scope.epoch))
-    if before != scope.epoch and replace(scope, epoch=before).h == document["h"]:
+    if before != scope.epoch and replace(scope, epoch=before).scope_hash == document["h"]:
         return f"epoch {before!r}, not {scope.epoch!r}"
-    if scope.filters and replace(scope, filters=()).h == document["h"]:
+    if scope.filters and replace(scope, filters=()).scope_hash == document["h"]:
         return f"reading without filters, not with {list(scope.filters)}"
     if scope.filters:
         return f"another sink than {scope.sink}, or other filters than {list(scope.filters)}"

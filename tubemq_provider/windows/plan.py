@@ -73,7 +73,7 @@ class WindowScope:
         object.__setattr__(self, "filters", tuple(sorted(set(self.filters))))
 
     @property
-    def h(self) -> str:
+    def scope_hash(self) -> str:
         """Ten hex digits that tell this scope from others."""
         if self._h is None:
             object.__setattr__(self, "_h", self._digits())
@@ -99,21 +99,21 @@ class WindowScope:
         return space_of(self.source)
 
 
-def cursor_window_id(seq: int, h: str) -> str:
+def cursor_window_id(seq: int, scope_hash: str) -> str:
     """The id of the `seq`-th cursor window, counted from 1."""
-    return f"c-{seq}-{h}"
+    return f"c-{seq}-{scope_hash}"
 
 
 def cursor_window_of(window_id: str) -> tuple[int, str] | None:
     """Number and scope hash in the id of a cursor window; None if it is no such id."""
     kind, _, rest = window_id.partition("-")
-    number, _, h = rest.partition("-")
-    return (int(number), h) if kind == "c" and number.isdecimal() and h else None
+    number, _, scope_hash = rest.partition("-")
+    return (int(number), scope_hash) if kind == "c" and number.isdecimal() and scope_hash else None
 
 
-def time_window_id(start: datetime, end: datetime, h: str) -> str:
+def time_window_id(start: datetime, end: datetime, scope_hash: str) -> str:
     """The id of the window of `[start, end)`."""
-    return f"t-{basic_instant(start)}-{basic_instant(end)}-{h}"
+    return f"t-{basic_instant(start)}-{basic_instant(end)}-{scope_hash}"
 
 
 def time_window_of(window_id: str) -> tuple[datetime, datetime, str] | None:
@@ -152,7 +152,7 @@ class WindowPlan:
     cluster: str
     topic: str
     group: str
-    h: str
+    scope_hash: str
     ranges: Mapping[str, Range]
     filters: tuple[str, ...] = ()
     epoch: str = ""
@@ -170,7 +170,9 @@ class WindowPlan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ranges", self.space.by_key(self.ranges))
-        problems = identity_problems(self.window_id, self.kind, self.h, self.seq, self.time)
+        problems = identity_problems(
+            self.window_id, self.kind, self.scope_hash, self.seq, self.time
+        )
         problems += range_problems(self.space, self.ranges, self.gaps)
         for name, keys in (
             ("resets", self.resets),
@@ -190,7 +192,7 @@ class WindowPlan:
         cls, scope: WindowScope, seq: int, ranges: Mapping[str, Range], **notes: Any
     ) -> WindowPlan:
         """The plan of cursor window `seq`; `notes` are the informative members."""
-        window_id = cursor_window_id(seq, scope.h)
+        window_id = cursor_window_id(seq, scope.scope_hash)
         return cls._of(scope, window_id, WindowKind.CURSOR, ranges, seq=seq, **notes)
 
     @classmethod
@@ -203,7 +205,7 @@ class WindowPlan:
         **notes: Any,
     ) -> WindowPlan:
         """The plan of the time window `[start, end)`."""
-        window_id = time_window_id(start, end, scope.h)
+        window_id = time_window_id(start, end, scope.scope_hash)
         interval = (rfc3339(start), rfc3339(end))
         return cls._of(scope, window_id, WindowKind.TIME, ranges, time=interval, **notes)
 
@@ -211,7 +213,7 @@ class WindowPlan:
     def explicit(cls, scope: WindowScope, ranges: Mapping[str, Range], **notes: Any) -> WindowPlan:
         """The plan of ranges given by hand; its id is ``x-`` and its hash."""
         digest = _plan_hash(
-            f"x-{scope.h}", scope.topic, scope.group, scope.filters, scope.epoch, ranges
+            f"x-{scope.scope_hash}", scope.topic, scope.group, scope.filters, scope.epoch, ranges
         )
         return cls._of(scope, f"x-{digest}", WindowKind.EXPLICIT, ranges, **notes)
 
@@ -230,7 +232,7 @@ class WindowPlan:
             cluster=scope.cluster,
             topic=scope.topic,
             group=scope.group,
-            h=scope.h,
+            scope_hash=scope.scope_hash,
             filters=scope.filters,
             epoch=scope.epoch,
             source=scope.source,
@@ -250,7 +252,7 @@ class WindowPlan:
         """Hex sha256 over id, topic, group, filters, epoch and ranges."""
         if self._hash is None:
             # An explicit window's id is made from this hash: there the scope stands for the id.
-            named = f"x-{self.h}" if self.kind is WindowKind.EXPLICIT else self.window_id
+            named = f"x-{self.scope_hash}" if self.kind is WindowKind.EXPLICIT else self.window_id
             known = (self.topic, self.group, self.filters, self.epoch, self.ranges)
             object.__setattr__(self, "_hash", _plan_hash(named, *known))
         assert self._hash is not None
@@ -284,7 +286,7 @@ class WindowPlan:
     @property
     def known_before(self) -> str:
         """Id of the cursor window that this one follows; "" if it is none."""
-        return cursor_window_id(self.seq - 1, self.h) if self.seq else ""
+        return cursor_window_id(self.seq - 1, self.scope_hash) if self.seq else ""
 
     @property
     def anchors_at_start(self) -> dict[str, Anchor]:
@@ -332,7 +334,7 @@ class WindowPlan:
             "cluster": self.cluster,
             "topic": self.topic,
             "group": self.group,
-            "h": self.h,
+            "h": self.scope_hash,
             "filters": list(self.filters),
             "epoch": self.epoch,
             "ranges": {key: list(value) for key, value in self.ranges.items()},

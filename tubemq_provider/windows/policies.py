@@ -131,7 +131,7 @@ class Policies:
 
 
 def parse_offsets(
-    value: object, topic: str, *, subject: str, space: OffsetSpace, words: bool = True
+    value: object, topic: str, *, subject: str, space: OffsetSpace, allow_keywords: bool = True
 ) -> dict[str, int | str]:
     """Offsets by partition key from what a user types: ``{"<topic>": {"1:0": 2800, "1:1":
     "earliest"}}``. Raises `ConfigError` listing every problem; `words` allows earliest and stable
@@ -146,7 +146,9 @@ def parse_offsets(
     if not isinstance(offsets, Mapping) or not offsets:
         raise ConfigError(f"{topic}: {offsets!r} names no partition", subject=subject)
     problems = [
-        bad for key, offset in offsets.items() for bad in _problems(space, key, offset, words=words)
+        bad
+        for key, offset in offsets.items()
+        for bad in _problems(space, key, offset, allow_keywords=allow_keywords)
     ]
     if problems:
         raise ConfigError(problems, subject=subject)
@@ -165,13 +167,15 @@ def words_in(value: object) -> set[str]:
     return {value} if isinstance(value, str) else set()
 
 
-def _problems(space: OffsetSpace, key: object, offset: object, *, words: bool) -> list[str]:
+def _problems(
+    space: OffsetSpace, key: object, offset: object, *, allow_keywords: bool
+) -> list[str]:
     if not space.is_key(key):
         return [f"{key!r} is not {space.key_form}"]
     if isinstance(offset, str):
-        if words and offset in (EARLIEST, STABLE, LATEST):
+        if allow_keywords and offset in (EARLIEST, STABLE, LATEST):
             return []
-        allowed = "an offset, 'earliest' or 'stable'" if words else "an offset"
+        allowed = "an offset, 'earliest' or 'stable'" if allow_keywords else "an offset"
         return [f"{key}: {offset!r} is not {allowed}"]
     problem = space.offset_problem(offset)
     return [f"{key}: {problem}"] if problem else []

@@ -89,7 +89,7 @@ def test_a_member_that_gave_requests_up_keeps_its_partitions(member: Member) -> 
     for _ in range(6):
         mq.elapse(10_000)
         member.beat()
-        member.driver.run(member.session.beat_brokers())
+        member.driver.run(member.session.broker_heartbeats_if_due())
     assert member.held == [ZERO, ONE]
     other = Member(mq, "b")
     other.settle(member)
@@ -109,7 +109,7 @@ def test_taking_a_partition_again_survives_silence_as_well(member: Member, metho
         serve = late(member, method)
         assert isinstance(member.fetch(), Idle)
         serve()
-        member.driver.run(member.session.beat_brokers())
+        member.driver.run(member.session.broker_heartbeats_if_due())
         member.beat()
     mq.elapse(10_000)
     assert member.held == [ZERO, ONE]

@@ -51,7 +51,7 @@ class Member:
         return sorted(self.session.table.held)
 
     def beat(self) -> int:
-        wait: int = self.driver.run(self.session.beat_master())
+        wait: int = self.driver.run(self.session.master_heartbeat_if_due())
         return wait
 
     def rebalance(self) -> list[tuple[str, list[Partition]]]:
@@ -64,7 +64,7 @@ class Member:
             self.mq.balance()
             for member in (self, *others):
                 member.beat()
-                member.driver.run(member.session.beat_brokers())
+                member.driver.run(member.session.broker_heartbeats_if_due())
                 member.rebalance()
                 member.beat()
 
@@ -179,7 +179,7 @@ def test_what_is_held_is_reported_every_few_beats_and_when_it_changes(
     beats = member.requests(methods.HEARTBEAT_CONSUMER)[before:]
     assert sum(beat.reportSubscribeInfo for beat in beats) == 2
     mq.elapse(31_000)  # leases end
-    member.driver.run(member.session.beat_brokers())
+    member.driver.run(member.session.broker_heartbeats_if_due())
     assert member.held == []
     member.beat()
     last = member.requests(methods.HEARTBEAT_CONSUMER)[-1]

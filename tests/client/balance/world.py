@@ -203,15 +203,15 @@ class World:
     def _live(self, member: Member) -> Process:
         yield from member.session.open()
         for process in (
-            self._beat(member.session.beat_master),
-            self._beat(member.session.beat_brokers),
+            self._heartbeat(member.session.master_heartbeat_if_due),
+            self._heartbeat(member.session.broker_heartbeats_if_due),
             self._rebalance(member),
             self._consume(member),
             self._consume(member),
         ):
             self._begin(Running(process, member))
 
-    def _beat(self, beat: Any) -> Process:
+    def _heartbeat(self, beat: Any) -> Process:
         while True:
             wait = yield from beat()
             yield Sleep(min(wait, LOOK_MS))

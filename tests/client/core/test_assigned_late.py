@@ -166,7 +166,7 @@ def test_a_member_that_gave_requests_up_keeps_its_partition(
     member.confirm(member.pull())
     for _ in range(6):
         mq.elapse(10_000)
-        member.driver.run(member.session.beat_brokers())
+        member.driver.run(member.session.broker_heartbeats_if_due())
     assert member.session.held.keys() == {PARTITION}
     member.driver.run(member.session.release(PARTITION, consumed=False))
     assert len(mq.broker(1).leases) == 0
@@ -216,7 +216,7 @@ def test_a_batch_of_a_partition_that_was_lost_says_so(mq: MemoryTubeMQ, member: 
     """The lease ended while the user was at work."""
     batch = member.pull()
     mq.elapse(31_000)
-    member.driver.run(member.session.beat_brokers())
+    member.driver.run(member.session.broker_heartbeats_if_due())
     with pytest.raises(errors.StaleBatch, match="no longer held"):
         member.confirm(batch)
     member.driver.run(member.session.assign(PARTITION, None))

@@ -141,12 +141,12 @@ def test_a_view_that_the_master_forces_is_taken(
     driver.run(consumer.assign(PARTITION, None))
     mq.tamper = rewriting("consumer heartbeat v2", close_broker_1)
     mq.elapse(5_000)
-    driver.run(consumer.beat_master())
+    driver.run(consumer.master_heartbeat_if_due())
     driver.run(consumer.rebalance())
     assert consumer.held == {}
     mq.tamper = None
     mq.elapse(5_000)
-    driver.run(consumer.beat_master())
+    driver.run(consumer.master_heartbeat_if_due())
     first, second = beats(driver)
     assert first.subRepInfo.lstAssignedTime < second.subRepInfo.lstAssignedTime
     assert second.subRepInfo.topicMetaInfoId == 77
@@ -175,16 +175,16 @@ def test_an_order_to_skip_to_the_end_is_carried_out_once_and_echoed(
     mq.elapse(5_000)
     order = mq.clock()
     mq.tamper = rewriting("consumer heartbeat v2", order_at(order))
-    driver.run(consumer.beat_master())
-    driver.run(consumer.beat_brokers())
+    driver.run(consumer.master_heartbeat_if_due())
+    driver.run(consumer.broker_heartbeats_if_due())
     assert driver.run(consumer.fetching.pull(PARTITION)) is None
     position = consumer.held[PARTITION].offset
     assert position is not None
     assert (position.current, position.lag) == (5 * 28, 0)
     send(b"new")
     mq.elapse(5_000)
-    driver.run(consumer.beat_master())
-    driver.run(consumer.beat_brokers())
+    driver.run(consumer.master_heartbeat_if_due())
+    driver.run(consumer.broker_heartbeats_if_due())
     batch = driver.run(consumer.fetching.pull(PARTITION))
     assert batch is not None
     assert batch.start == 5 * 28
@@ -201,7 +201,7 @@ def test_an_order_that_a_renewal_overtakes_costs_no_partition_and_no_batch(
     send(b"a")
     mq.elapse(5_000)
     mq.tamper = rewriting("consumer heartbeat v2", order_at(mq.clock()))
-    driver.run(consumer.beat_master())
+    driver.run(consumer.master_heartbeat_if_due())
     mq.tamper = losing("get messages")
     with pytest.raises(errors.RpcTimeout):
         driver.run(consumer.fetching.pull(PARTITION))
@@ -212,12 +212,12 @@ def test_an_order_that_a_renewal_overtakes_costs_no_partition_and_no_batch(
             pulled.append(driver.run(consumer.fetching.pull(PARTITION)))
         return mq.reply(asked)
 
-    ScriptedDriver(overtaken, mq.clock).run(consumer.beat_brokers())
+    ScriptedDriver(overtaken, mq.clock).run(consumer.broker_heartbeats_if_due())
     assert consumer.held.keys() == {PARTITION}
     assert pulled[0] is not None
     driver.run(consumer.fetching.settle(pulled[0], consumed=True))
     send(b"b", b"c")
-    driver.run(consumer.beat_brokers())
+    driver.run(consumer.broker_heartbeats_if_due())
     assert driver.run(consumer.fetching.pull(PARTITION)) is None, "the order still counts"
 
 
@@ -229,7 +229,7 @@ def test_an_order_from_before_the_member_joined_is_none(
     driver.run(consumer.assign(PARTITION, 0))
     mq.tamper = rewriting("consumer heartbeat v2", order_at(mq.clock() - 1))
     driver.run(consumer.heartbeat_master())
-    driver.run(consumer.beat_brokers())
+    driver.run(consumer.broker_heartbeats_if_due())
     assert driver.run(consumer.fetching.pull(PARTITION)) is not None
 
 

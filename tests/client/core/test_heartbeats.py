@@ -20,8 +20,8 @@ from tubemq_client._core.effects import Await, Call, Conversation, Now, Post, Ti
 from tubemq_client._core.flow_control import Pace
 from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession
-from tubemq_client._core.publishing import ProducerSession
 from tubemq_client._core.registration import Registration
+from tubemq_client._core.sending import ProducerSession
 from tubemq_client._wire import methods
 from tubemq_client.model import Address, BrokerNode, Partition
 from tubemq_client.testing.memory import MemoryTubeMQ
@@ -43,10 +43,12 @@ def consumer() -> AssignedSession:
 
 def beat(session: AssignedSession, *, away: set[str]) -> list[str]:
     """Heartbeats in which the hosts `away` do not answer; the hosts that were asked."""
-    return _beat(session.beat_brokers(), away) + _beat(session.beat_master(), away)
+    return _heartbeat(session.broker_heartbeats_if_due(), away) + _heartbeat(
+        session.master_heartbeat_if_due(), away
+    )
 
 
-def _beat(conversation: Conversation[int], away: set[str]) -> list[str]:
+def _heartbeat(conversation: Conversation[int], away: set[str]) -> list[str]:
     asked: list[str] = []
     answer: Any = None
     failure: errors.TubeMQError | None = None
@@ -111,7 +113,7 @@ def test_an_answer_that_cannot_be_read_ends_nothing(
 
     mq.tamper = garble
     mq.elapse(10_000)
-    driver.run(member.beat_brokers())
+    driver.run(member.broker_heartbeats_if_due())
     assert member.held.keys() == {PARTITION}
     assert isinstance(member.last_errors[f"broker {mq.node(1)}"], errors.ProtocolViolation)
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tubemq_client._wire.payload import java_hash
+from tubemq_client.embedded.options import ReadLimits
 from tubemq_client.embedded.reading import ReadOutcome, ReadRequest, priority_level, read
 from tubemq_client.embedded.store import StoreLog
-from tubemq_client.embedded.switches import ReadLimits
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -86,7 +86,10 @@ def rebuild(directory: Path, *, drop_claims: bool = False) -> None:
 
 
 def event(seq: int, end: int) -> Document:
-    return {"v": 1, "position": Position(seq, {"1:0": end}).to_document(SCOPE.h, SCOPE.space)}
+    return {
+        "v": 1,
+        "position": Position(seq, {"1:0": end}).to_document(SCOPE.scope_hash, SCOPE.space),
+    }
 
 
 def test_a_change_is_refused_if_a_task_wrote_while_the_operator_read(
@@ -106,7 +109,7 @@ def test_a_change_is_refused_if_a_task_wrote_while_the_operator_read(
         ask(offsets.set_position, offsets=json.dumps({"1:0": 28}))
     _, cursor = group.cursor()
     assert cursor is not None
-    assert list(cursor["pending"]) == [f"c-3-{SCOPE.h}"]
+    assert list(cursor["pending"]) == [f"c-3-{SCOPE.scope_hash}"]
 
 
 def test_a_position_is_set_behind_the_newest_accepted_window(group: Here) -> None:
@@ -137,7 +140,7 @@ def test_a_rebuilt_position_knows_its_logs_and_the_epochs_that_have_ended(
     group: Here, tmp_path: Path
 ) -> None:
     """Else a topic made anew would be read from the position, and an ended epoch come back."""
-    position = Position(4, {"1:0": 560}, LAST).to_document(SCOPE.h, SCOPE.space)
+    position = Position(4, {"1:0": 560}, LAST).to_document(SCOPE.scope_hash, SCOPE.space)
     group.accepted = [{"v": 1, "position": position, "epoch": "second", "past": [""]}]
     rebuild(tmp_path)
     _, cursor = group.cursor()
@@ -245,22 +248,22 @@ def test_an_epoch_is_refused_if_the_group_has_gone_on_since_the_error(
 ) -> None:
     monkeypatch.setattr(epochs, "open_group", offsets.open_group)
     group.accepted.append(event(4, 280))
-    for seen in (f"c-3-{SCOPE.h}", "c-4-0123456789"):
-        with pytest.raises(ConfigError, match=f"the last one is c-4-{SCOPE.h} now"):
+    for seen in (f"c-3-{SCOPE.scope_hash}", "c-4-0123456789"):
+        with pytest.raises(ConfigError, match=f"the last one is c-4-{SCOPE.scope_hash} now"):
             ask(epochs.begin, name="second", begin="earliest", seen=seen)
     with pytest.raises(ConfigError, match="not the id of a cursor window"):
         ask(epochs.begin, name="second", begin="earliest", seen="yesterday")
     # The run that failed may have followed the sink's markers further than what is stored.
-    for name, seen in (("second", None), ("third", f"c-4-{SCOPE.h}"), ("fourth", None)):
+    for name, seen in (("second", None), ("third", f"c-4-{SCOPE.scope_hash}"), ("fourth", None)):
         ask(epochs.begin, name=name, begin="earliest", seen=seen)
         _, cursor = group.cursor()
         assert cursor is not None
-        assert cursor.get("seen") == {"second": f"c-4-{SCOPE.h}", "third": seen}.get(name)
-    assert f'"last_window": "c-4-{SCOPE.h}"' in capsys.readouterr().out
+        assert cursor.get("seen") == {"second": f"c-4-{SCOPE.scope_hash}", "third": seen}.get(name)
+    assert f'"last_window": "c-4-{SCOPE.scope_hash}"' in capsys.readouterr().out
 
 
 def test_the_command_that_errors_advise_is_understood_as_it_is_written() -> None:
-    command = epoch_command(SCOPE, seen=f"c-3-{SCOPE.h}").replace("<name>", "life-2")
+    command = epoch_command(SCOPE, seen=f"c-3-{SCOPE.scope_hash}").replace("<name>", "life-2")
     words = command.split()
     assert words[:3] == ["airflow", "tubemq", "offsets"]
     parser = argparse.ArgumentParser()
@@ -271,4 +274,4 @@ def test_the_command_that_errors_advise_is_understood_as_it_is_written() -> None
         arg.add_to_parser(parser)
     given = parser.parse_args(words[4:])
     assert (given.asset, given.name, given.begin) == ("c1/orders/g1", "life-2", "earliest")
-    assert (given.seen, given.yes) == (f"c-3-{SCOPE.h}", False)
+    assert (given.seen, given.yes) == (f"c-3-{SCOPE.scope_hash}", False)

@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundExceptio
 
 from tubemq_client import errors
 from tubemq_provider.arguments import near_names
-from tubemq_provider.hooks.failures import Whereabouts, explained, fatal_errors_fail_the_task
+from tubemq_provider.hooks.retry_policy import Whereabouts, explained, fatal_errors_fail_the_task
 from tubemq_provider.hooks.rocketmq import whereabouts
 from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 from tubemq_provider.sensors.lag import TubeMQLagSensor

@@ -21,7 +21,7 @@ from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.notifications import TubeMQNotifier
 from tubemq_provider.operators.offsets import TubeMQOffsetsOperator
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.windows.planning.budgets import Pace
+from tubemq_provider.windows.planning.read_limits import Throughput
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.spaces import space_of
 
@@ -55,7 +55,7 @@ def backend() -> Any:
 
 
 def result(**members: Any) -> WindowResult:
-    given = {"window_id": "c-1-x", "records": {"1:0": 5}, "bytes": 50, "pace": Pace(5, 250)}
+    given = {"window_id": "c-1-x", "records": {"1:0": 5}, "bytes": 50, "pace": Throughput(5, 250)}
     return WindowResult("cursor", "orders", "lake", **{**given, **members})
 
 

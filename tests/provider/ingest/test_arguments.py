@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.arguments import check_literals, is_template, of_topic, parse
+from tubemq_provider.arguments import check_literals, is_template, offsets_for_topic, parse
 from tubemq_provider.ingest.arguments import IngestArguments
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
@@ -209,8 +209,8 @@ def test_templates_are_found_inside_values(value: object) -> None:
 
 
 def test_offsets_may_stand_bare_or_below_their_topic() -> None:
-    assert of_topic({"1:0": 28}, "orders", "until_offsets") == {"1:0": 28}
-    assert of_topic({"orders": {"1:0": 28}}, "orders", "until_offsets") == {"1:0": 28}
+    assert offsets_for_topic({"1:0": 28}, "orders", "until_offsets") == {"1:0": 28}
+    assert offsets_for_topic({"orders": {"1:0": 28}}, "orders", "until_offsets") == {"1:0": 28}
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from tests.provider.offsets.accessors import Event, Inlet, LedgerState, State
 from tests.provider.windows.world import World
 from tubemq_client.errors import ConfigError
-from tubemq_provider.offsets.choose import store_for
 from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.offsets.ledger.task_liveness import task_is_over
+from tubemq_provider.offsets.registry import store_for
 from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult

@@ -9,7 +9,7 @@ import pytest
 
 from tests.provider.offsets.accessors import Event, Inlet, State
 from tubemq_client import errors
-from tubemq_provider.offsets.choose import STORES, store_for
+from tubemq_provider.offsets.registry import STORES, store_for
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.windows.protocols import OffsetStore
 

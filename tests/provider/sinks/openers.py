@@ -8,9 +8,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.iceberg import IcebergSink
-from tubemq_provider.sinks.jdbc import JdbcSink
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.sinks.sql import SqlSink
 
 
 def parquet(root: Path) -> ParquetSink:
@@ -42,5 +42,5 @@ def iceberg_in_place(root: Path) -> IcebergSink:
     return IcebergSink("sales.orders", catalog=iceberg_catalog(root))
 
 
-def jdbc(url: str, table: str, staging: Path) -> JdbcSink:
-    return JdbcSink(url, table, staging_root=staging)
+def jdbc(url: str, table: str, staging: Path) -> SqlSink:
+    return SqlSink(url, table, staging_root=staging)

@@ -159,7 +159,7 @@ def test_of_two_rewrites_one_stays_and_nothing_of_the_other(
         assert len(values) == 3
         assert len(set(values)) == 1
         assert values[0] != b"old"
-        assert len([*sinks[0].place.names("data")]) == 1
+        assert len([*sinks[0].storage.names("data")]) == 1
 
 
 @pytest.mark.parametrize("point", ["replacement noted", "file uploaded"])
@@ -189,7 +189,7 @@ def test_a_rewrite_that_is_overtaken_by_one_that_dies_is_done_by_its_retry(
         assert _publish(slow, plan, b"retry", replace=True)
         slow.tidy(plan.window_id)
         assert read_windows(slow).to_table()["value"].to_pylist() == [b"retry"] * 3
-        assert len(list(slow.place.names("data"))) == 1
+        assert len(list(slow.storage.names("data"))) == 1
 
 
 def test_google_cloud_storage_rewrites_by_generations(tmp_path: Path) -> None:
@@ -201,10 +201,10 @@ def test_google_cloud_storage_rewrites_by_generations(tmp_path: Path) -> None:
         assert not _publish(sinks[1], plan, b"late")
         assert _publish(sinks[1], plan, b"new", replace=True)
         name = f"_tubemq/windows/{plan.window_id}.json"
-        known = sinks[0].place.read(name)
+        known = sinks[0].storage.read(name)
         assert known is not None
         assert _publish(sinks[1], plan, b"newer", replace=True)
-        assert not sinks[0].place.swap(name, known, known)
+        assert not sinks[0].storage.swap(name, known, known)
         sinks[0].tidy(plan.window_id)
         assert read_windows(sinks[0]).to_table()["value"].to_pylist() == [b"newer"] * 3
 

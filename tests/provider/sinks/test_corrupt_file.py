@@ -11,7 +11,7 @@ import pytest
 
 from tubemq_client import Partition
 from tubemq_provider.files.locations import LocalLocation
-from tubemq_provider.files.quarantine import CorruptFile
+from tubemq_provider.files.quarantine import QuarantineFile
 
 KEY = Partition(1, "demo", 0)
 
@@ -26,7 +26,7 @@ class Entry:
 
 
 def test_without_corrupt_records_there_is_no_file(tmp_path: Path) -> None:
-    corrupt = CorruptFile()
+    corrupt = QuarantineFile()
     with corrupt.into(LocalLocation(tmp_path), "_corrupt/records.parquet"):
         pass
     assert len(corrupt) == 0
@@ -34,7 +34,7 @@ def test_without_corrupt_records_there_is_no_file(tmp_path: Path) -> None:
 
 
 def test_what_comes_is_kept_in_order_and_a_second_file_begins_empty(tmp_path: Path) -> None:
-    corrupt = CorruptFile()
+    corrupt = QuarantineFile()
     for name, count in (("a", 2500), ("b", 3)):
         with corrupt.into(LocalLocation(tmp_path), name):
             for position in range(count):
@@ -44,7 +44,7 @@ def test_what_comes_is_kept_in_order_and_a_second_file_begins_empty(tmp_path: Pa
 
 
 def test_a_ruined_log_does_not_fill_the_memory(tmp_path: Path) -> None:
-    corrupt, body = CorruptFile(), 256 * 1024
+    corrupt, body = QuarantineFile(), 256 * 1024
     tracemalloc.start()
     try:
         with corrupt.into(LocalLocation(tmp_path), "records.parquet"):
@@ -58,7 +58,7 @@ def test_a_ruined_log_does_not_fill_the_memory(tmp_path: Path) -> None:
 
 
 def test_a_file_of_a_failed_read_is_closed(tmp_path: Path) -> None:
-    corrupt = CorruptFile()
+    corrupt = QuarantineFile()
 
     def broken() -> None:
         with corrupt.into(LocalLocation(tmp_path), "a"):

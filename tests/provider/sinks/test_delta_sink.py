@@ -20,7 +20,7 @@ from tests.provider.sinks.openers import delta
 from tests.provider.sinks.suite import Row, SinkSuite, written_by
 from tests.provider.sinks.windows import COUNTS, OpenSink, ignore, plan_of, publish, stage
 from tubemq_client.errors import ConfigError
-from tubemq_provider.sinks._tables import TableChanged
+from tubemq_provider.sinks._table_sink import TableChanged
 from tubemq_provider.sinks.delta import DeltaSink, application_id
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.windows.errors import SinkDamaged
@@ -33,14 +33,14 @@ class _Common(SinkSuite):
     points = (
         "files verified",
         "files in place",
-        "marker laid",
+        "marker staged",
         "committed",
-        "sealed",
+        "confirmed",
     )
 
     def rows(self, sink: Sink) -> Counter[Row]:
         assert isinstance(sink, DeltaSink)
-        return rows_of(sink.place.url, sink._options)
+        return rows_of(sink.storage.url, sink._options)
 
 
 def rows_of(url: str, options: dict[str, str] | None = None) -> Counter[Row]:
@@ -74,13 +74,13 @@ def sink(tmp_path: Path) -> DeltaSink:
 
 
 def make_table(sink: DeltaSink, schema: pa.Schema, **options: object) -> DeltaTable:
-    return DeltaTable.create(sink.place.url, schema=Schema.from_arrow(schema), **options)
+    return DeltaTable.create(sink.storage.url, schema=Schema.from_arrow(schema), **options)
 
 
 def test_the_commit_carries_transaction_and_marker(sink: DeltaSink) -> None:
     plan = plan_of(sink)
     publish(sink, plan)
-    table = DeltaTable(sink.place.url)
+    table = DeltaTable(sink.storage.url)
     assert application_id(plan) == f"tubemq/c1/orders/g1/{plan.window_id}"
     assert table.transaction_version(application_id(plan)) == 1
     written = json.loads(table.history(1)[0]["tubemq"])
@@ -100,12 +100,12 @@ def test_a_window_survives_checkpoints_and_log_clean_up(tmp_path: Path) -> None:
     )
     for seq in range(1, 8):
         publish(sink, plan_of(sink, seq), f"w{seq}")
-    table = DeltaTable(sink.place.url)
+    table = DeltaTable(sink.storage.url)
     table.create_checkpoint()
     table.cleanup_metadata()
     assert not (tmp_path / "table" / "_delta_log" / f"{1:020}.json").exists()
     shutil.rmtree(next((tmp_path / "table" / "_tubemq").glob("*/windows")))
-    again = delta(sink.place.url)
+    again = delta(sink.storage.url)
     found = again.marker(plan_of(sink, 1).window_id)
     assert found is not None
     assert found.plan == plan_of(sink, 1)
@@ -115,51 +115,54 @@ def test_a_window_survives_checkpoints_and_log_clean_up(tmp_path: Path) -> None:
 def test_compaction_and_vacuum_leave_windows_published(sink: DeltaSink) -> None:
     for seq in (1, 2, 3):
         publish(sink, plan_of(sink, seq), f"w{seq}")
-    expected = rows_of(sink.place.url)
-    table = DeltaTable(sink.place.url)
+    expected = rows_of(sink.storage.url)
+    table = DeltaTable(sink.storage.url)
     table.optimize.compact()
     table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-    assert rows_of(sink.place.url) == expected
-    again = delta(sink.place.url)
+    assert rows_of(sink.storage.url) == expected
+    again = delta(sink.storage.url)
     assert not publish(again, plan_of(sink, 2), "again").won
-    assert rows_of(sink.place.url) == expected
+    assert rows_of(sink.storage.url) == expected
 
 
 def test_commits_of_others_in_between_do_no_harm(sink: DeltaSink) -> None:
     publish(sink, plan_of(sink), "one")
 
     def foreign(point: str) -> None:
-        if point == "marker laid":
+        if point == "marker staged":
             write_deltalake(
-                sink.place.url, pa.table({"partition": ["9:9"]}), mode="append", schema_mode="merge"
+                sink.storage.url,
+                pa.table({"partition": ["9:9"]}),
+                mode="append",
+                schema_mode="merge",
             )
 
     staging = sink.begin(plan_of(sink, 2), "two")
     stage(staging, "two")
     assert sink.publish(staging, plan_of(sink, 2), COUNTS, foreign).won
-    rows = rows_of(sink.place.url)
+    rows = rows_of(sink.storage.url)
     assert rows == written_by("one") + written_by("two") + Counter({("9:9", None): 1})
 
 
 def test_a_table_made_anew_does_not_believe_in_old_windows(sink: DeltaSink) -> None:
     plan = plan_of(sink)
     publish(sink, plan)
-    shutil.rmtree(Path(sink.place.url) / "_delta_log")
-    again = delta(sink.place.url)
+    shutil.rmtree(Path(sink.storage.url) / "_delta_log")
+    again = delta(sink.storage.url)
     make_table(again, RECORDS.arrow_schema(COLUMNS))
     assert again.marker(plan.window_id) is None
     assert list(again.window_ids()) == []
     assert publish(again, plan, "b").won
-    assert rows_of(sink.place.url) == written_by("b")
+    assert rows_of(sink.storage.url) == written_by("b")
 
 
 def test_a_window_whose_marker_is_gone_is_not_written_again(sink: DeltaSink) -> None:
     plan = plan_of(sink)
     publish(sink, plan)
-    shutil.rmtree(Path(sink.place.url) / "_tubemq")
+    shutil.rmtree(Path(sink.storage.url) / "_tubemq")
     with pytest.raises(SinkDamaged, match="is gone"):
-        publish(delta(sink.place.url), plan, "b")
-    assert rows_of(sink.place.url) == written_by("a")
+        publish(delta(sink.storage.url), plan, "b")
+    assert rows_of(sink.storage.url) == written_by("a")
 
 
 def test_tidy_removes_files_that_no_commit_names(sink: DeltaSink) -> None:
@@ -169,7 +172,7 @@ def test_tidy_removes_files_that_no_commit_names(sink: DeltaSink) -> None:
         """The try dies."""
 
     def die(point: str) -> None:
-        if point == "marker laid":
+        if point == "marker staged":
             raise Killed
 
     dead = sink.begin(plan, "dead")
@@ -177,7 +180,7 @@ def test_tidy_removes_files_that_no_commit_names(sink: DeltaSink) -> None:
     with pytest.raises(Killed):
         sink.publish(dead, plan, COUNTS, die)
     publish(sink, plan, "a")
-    files = Path(sink.place.url) / "windows" / plan.window_id
+    files = Path(sink.storage.url) / "windows" / plan.window_id
     assert len(list(files.iterdir())) == 2
     sink.tidy(plan.window_id)
     marker = sink.marker(plan.window_id)
@@ -193,7 +196,7 @@ def test_tries_that_make_the_table_at_once_make_one(tmp_path: Path) -> None:
         sinks = [delta(str(tmp_path / f"table-{number}")) for _ in range(4)]
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda sink: sink._prepare(None), sinks))
-        table = DeltaTable(sinks[0].place.url)
+        table = DeltaTable(sinks[0].storage.url)
         assert table.version() == 0
         assert {sink._table_id() for sink in sinks} == {table.metadata().id}
 
@@ -210,11 +213,11 @@ def test_a_table_that_does_not_fit_is_refused_with_every_reason(sink: DeltaSink)
 
 def refusal_of(sink: DeltaSink) -> str:
     """Why the table does not take a window; nothing of which is in it or beside it afterwards."""
-    before = rows_of(sink.place.url)
+    before = rows_of(sink.storage.url)
     with pytest.raises(ConfigError) as refused:
         publish(sink, plan_of(sink))
-    assert rows_of(sink.place.url) == before
-    assert list(sink.place.names("windows")) == []
+    assert rows_of(sink.storage.url) == before
+    assert list(sink.storage.names("windows")) == []
     return str(refused.value)
 
 
@@ -230,18 +233,18 @@ def test_a_table_that_maps_column_names_is_refused(sink: DeltaSink, tmp_path: Pa
         publish(sink, plan_of(sink))
     own = delta(str(tmp_path / "own"))
     assert publish(own, plan_of(own)).won
-    assert rows_of(own.place.url) == written_by("a")
+    assert rows_of(own.storage.url) == written_by("a")
 
 
 def test_a_constraint_is_never_broken(sink: DeltaSink) -> None:
     table = make_table(sink, RECORDS.arrow_schema(COLUMNS))
     table.alter.add_constraint({"known": "partition = '9:9'"})
-    reason = refusal_of(delta(sink.place.url))
+    reason = refusal_of(delta(sink.storage.url))
     assert "CHECK constraint known (partition = '9:9')" in reason
     assert "DROP CONSTRAINT known" in reason
-    DeltaTable(sink.place.url).alter.drop_constraint("known")
-    assert publish(delta(sink.place.url), plan_of(sink)).won
-    assert rows_of(sink.place.url) == written_by("a")
+    DeltaTable(sink.storage.url).alter.drop_constraint("known")
+    assert publish(delta(sink.storage.url), plan_of(sink)).won
+    assert rows_of(sink.storage.url) == written_by("a")
 
 
 def test_a_constraint_added_while_a_window_is_written_is_not_broken(sink: DeltaSink) -> None:
@@ -249,20 +252,20 @@ def test_a_constraint_added_while_a_window_is_written_is_not_broken(sink: DeltaS
     publish(sink, plan_of(sink, 5), "before")
 
     def constrain(point: str) -> None:
-        if point == "marker laid":
-            DeltaTable(sink.place.url).alter.add_constraint({"early": "offset < 99"})
+        if point == "marker staged":
+            DeltaTable(sink.storage.url).alter.add_constraint({"early": "offset < 99"})
 
     staging = sink.begin(plan, "a")
     stage(staging, "a")
     with pytest.raises(TableChanged) as changed:
         sink.publish(staging, plan, COUNTS, constrain)
     assert changed.value.retriable
-    assert rows_of(sink.place.url) == written_by("before")
+    assert rows_of(sink.storage.url) == written_by("before")
     with pytest.raises(ConfigError, match="CHECK constraint early"):
         publish(sink, plan)
-    DeltaTable(sink.place.url).alter.drop_constraint("early")
+    DeltaTable(sink.storage.url).alter.drop_constraint("early")
     assert publish(sink, plan, "b").won
-    assert rows_of(sink.place.url) == written_by("before") + written_by("b")
+    assert rows_of(sink.storage.url) == written_by("before") + written_by("b")
 
 
 def not_null(*names: str) -> pa.Schema:
@@ -275,15 +278,15 @@ def not_null(*names: str) -> pa.Schema:
 def test_not_null_is_obeyed(sink: DeltaSink, tmp_path: Path) -> None:
     make_table(sink, not_null("partition", "offset", "value"))
     assert publish(sink, plan_of(sink)).won
-    assert rows_of(sink.place.url) == written_by("a")
+    assert rows_of(sink.storage.url) == written_by("a")
     strict = delta(str(tmp_path / "strict"))
     make_table(strict, not_null("partition", "attributes"))
     reason = refusal_of(strict)
     assert "column 'attributes' must not be null, and 2 records have none" in reason
     assert "fill it in a transform" in reason
-    shutil.rmtree(strict.place.url)
+    shutil.rmtree(strict.storage.url)
     make_table(strict, not_null("partition"))  # as after ALTER COLUMN … DROP NOT NULL
-    assert publish(delta(strict.place.url), plan_of(strict)).won
+    assert publish(delta(strict.storage.url), plan_of(strict)).won
 
 
 def test_not_null_inside_a_value_is_refused(sink: DeltaSink) -> None:
@@ -317,29 +320,29 @@ def test_a_table_with_a_feature_that_is_not_known_is_refused(
     make_table(sink, RECORDS.arrow_schema(COLUMNS))
     known = ["appendOnly", "invariants"]
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [*known, feature]}
-    log = Path(sink.place.url) / "_delta_log" / f"{1:020}.json"
+    log = Path(sink.storage.url) / "_delta_log" / f"{1:020}.json"
     log.write_text(json.dumps({"protocol": protocol}))
     with pytest.raises(ConfigError, match=f"DROP FEATURE {feature}"):
-        publish(delta(sink.place.url), plan_of(sink))
+        publish(delta(sink.storage.url), plan_of(sink))
     protocol["writerFeatures"] = known
     log.with_name(f"{2:020}.json").write_text(json.dumps({"protocol": protocol}))
-    assert publish(delta(sink.place.url), plan_of(sink)).won
-    assert rows_of(sink.place.url) == written_by("a")
+    assert publish(delta(sink.storage.url), plan_of(sink)).won
+    assert rows_of(sink.storage.url) == written_by("a")
 
 
 def test_change_data_feed_and_deletion_vectors_do_no_harm(sink: DeltaSink) -> None:
     rules = {"delta.enableChangeDataFeed": "true", "delta.appendOnly": "true"}
     make_table(sink, RECORDS.arrow_schema(COLUMNS), configuration=rules)
     assert publish(sink, plan_of(sink)).won
-    assert rows_of(sink.place.url) == written_by("a")
+    assert rows_of(sink.storage.url) == written_by("a")
 
 
 def test_a_table_may_have_nullable_columns_of_its_own(sink: DeltaSink) -> None:
     make_table(sink, RECORDS.arrow_schema(COLUMNS).append(pa.field("note", pa.string())))
     publish(sink, plan_of(sink))
-    table = DeltaTable(sink.place.url).to_pyarrow_table()
+    table = DeltaTable(sink.storage.url).to_pyarrow_table()
     assert table["note"].null_count == 3
-    assert rows_of(sink.place.url) == written_by("a")
+    assert rows_of(sink.storage.url) == written_by("a")
 
 
 def test_files_by_directory_are_refused(sink: DeltaSink) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.provider.sinks.openers import parquet
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sinks.factory import SUPPORTED, sink_for, sink_uri
-from tubemq_provider.sinks.jdbc import JdbcSink
+from tubemq_provider.sinks.sql import SqlSink
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_sink_is_taken_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_sink_is_not_asked_who_it_is_before_it_is_used() -> None:
-    class Unreachable(JdbcSink):
+    class Unreachable(SqlSink):
         def window_ids(self) -> Iterable[str]:
             raise ConnectionError("the database is away while a Dag is parsed")
 

@@ -21,7 +21,7 @@ from tests.provider.sinks.windows import COUNTS, ignore, plan_of, publish, stage
 from tubemq_client import Partition
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.locations import LocalLocation
-from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, CorruptFile
+from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, QuarantineFile
 from tubemq_provider.sinks.append import AppendSink
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.object_store import ObjectStoreSink
@@ -54,7 +54,7 @@ class DamagedRecord:
 
 
 def set_one_aside(staging: Staging) -> None:
-    aside = CorruptFile()
+    aside = QuarantineFile()
     with aside.into(LocalLocation(Path(staging.path)), f"{CORRUPT}/records{CORRUPT_SUFFIX}"):
         aside.add(DamagedRecord())
 

@@ -25,7 +25,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import OffsetRange
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.files.writer import StagedWriter
-from tubemq_provider.sinks._tables import CommitUnclear
+from tubemq_provider.sinks._table_sink import CommitUnclear
 from tubemq_provider.sinks.iceberg import IcebergSink
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.windows.errors import SinkDamaged
@@ -46,7 +46,7 @@ def rows_at(root: Path) -> Counter[Row]:
 
 
 class TestIcebergSink(SinkSuite):
-    points = ("files verified", "files in place", "marker laid", "committed", "sealed")
+    points = ("files verified", "files in place", "marker staged", "committed", "confirmed")
 
     @pytest.fixture
     def open_sink(self, tmp_path: Path) -> OpenSink:
@@ -179,11 +179,11 @@ def test_nothing_is_withdrawn_after_a_commit_of_which_nothing_is_known(
     with pytest.raises(CommitUnclear) as unclear:
         publish(behind(root, before=trouble), plan, "a")
     assert unclear.value.retriable
-    files = list(sink.place.names(f"windows/{plan.window_id}"))
+    files = list(sink.storage.names(f"windows/{plan.window_id}"))
     assert len(files) == 1  # the commit may still be on its way
     assert publish(iceberg(root), plan, "retry").won
     sink.tidy(plan.window_id)
-    assert len(list(sink.place.names(f"windows/{plan.window_id}"))) == 1
+    assert len(list(sink.storage.names(f"windows/{plan.window_id}"))) == 1
     assert rows_at(root) == written_by("before") + written_by("retry")
 
 
@@ -248,7 +248,7 @@ def test_commits_of_others_in_between_do_no_harm(sink: IcebergSink, root: Path) 
     publish(sink, plan_of(sink), "one")
 
     def foreign(point: str) -> None:
-        if point == "marker laid":
+        if point == "marker staged":
             table = table_at(root)
             table.append(
                 pa.table({"partition": ["9:9"]}, schema=pa.schema([("partition", "string")]))
@@ -292,7 +292,7 @@ def test_a_table_dropped_under_an_open_sink_is_an_error(sink: IcebergSink, root:
     stage(staging, "a")
 
     def drop(point: str) -> None:
-        if point == "marker laid":
+        if point == "marker staged":
             iceberg_catalog(root).drop_table(NAME)
 
     with pytest.raises(SinkDamaged, match="gone"):
@@ -310,7 +310,7 @@ def test_columns_that_do_not_fit_are_refused_and_leave_nothing(
     with pytest.raises(ConfigError, match="Iceberg table"):
         publish(sink, plan_of(sink))
     assert sink.marker(plan_of(sink).window_id) is None
-    assert list(sink.place.names("windows")) == []
+    assert list(sink.storage.names("windows")) == []
 
 
 def make_table(root: Path, *names: str) -> Table:
@@ -346,7 +346,7 @@ def test_records_are_in_the_partition_that_readers_look_in(sink: IcebergSink, ro
     with pytest.raises(ConfigError, match="pass over them") as refused:
         publish_one_day(sink)
     assert "partitioned by identity(value)" in str(refused.value)
-    assert list(sink.place.names("windows")) == []
+    assert list(sink.storage.names("windows")) == []
     with table_at(root).update_spec() as spec:  # the way out
         spec.remove_field("by_value")
         spec.add_field("msg_time", DayTransform(), "day")
@@ -422,9 +422,9 @@ def test_a_table_in_an_object_store_is_reached_with_the_catalogs_options(root: P
         stage(sink.begin(plan, "dead"), "dead")
         assert publish(sink, plan).won
         assert not publish(sink, plan, "again").won
-        assert len(list(sink.place.names("windows"))) == 3
+        assert len(list(sink.storage.names("windows"))) == 3
         sink.tidy(plan.window_id)
-        assert len(list(sink.place.names("windows"))) == 1
+        assert len(list(sink.storage.names("windows"))) == 1
         marker = sink.marker(plan.window_id)
         assert marker is not None
         assert marker.ref.startswith("s3://iceberg/lake/")

@@ -61,8 +61,8 @@ InPlace = ObjectStoreSink | DeltaSink | IcebergSink
 INGEST = ("staging ready", "row group written", "range written", "records written")
 PUBLISH = {
     "objects": ("files verified", "files settled", "manifest written", "published"),
-    "delta": ("files verified", "files in place", "marker laid", "committed", "sealed"),
-    "iceberg": ("files verified", "files in place", "marker laid", "committed", "sealed"),
+    "delta": ("files verified", "files in place", "marker staged", "committed", "confirmed"),
+    "iceberg": ("files verified", "files in place", "marker staged", "committed", "confirmed"),
 }
 
 
@@ -91,14 +91,14 @@ def values_of(sink: InPlace, options: dict[str, str]) -> list[bytes]:
     if isinstance(sink, ObjectStoreSink):
         return read_windows(sink).to_table()["value"].to_pylist()
     if isinstance(sink, DeltaSink):
-        table = DeltaTable(sink.place.url, storage_options=options)
+        table = DeltaTable(sink.storage.url, storage_options=options)
         return table.to_pyarrow_table()["value"].to_pylist()
     return sink._existing_table().scan().to_arrow()["value"].to_pylist()
 
 
 def data_in(sink: InPlace) -> set[str]:
     """All that lies where data files do."""
-    return {*sink.place.names("data" if isinstance(sink, ObjectStoreSink) else "windows")}
+    return {*sink.storage.names("data" if isinstance(sink, ObjectStoreSink) else "windows")}
 
 
 def named_in(sink: InPlace) -> set[str]:

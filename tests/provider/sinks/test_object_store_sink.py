@@ -71,7 +71,7 @@ def test_readers_get_windows_by_name_with_their_id(sink: ObjectStoreSink) -> Non
 
 def test_readers_may_name_the_url(sink: ObjectStoreSink, options: dict[str, str]) -> None:
     publish(sink, plan_of(sink))
-    assert read_windows(sink.place.url, storage_options=options).count_rows() == 3
+    assert read_windows(sink.storage.url, storage_options=options).count_rows() == 3
 
 
 def test_tidy_removes_what_losers_and_the_dead_uploaded(sink: ObjectStoreSink) -> None:
@@ -92,9 +92,9 @@ def test_tidy_removes_what_losers_and_the_dead_uploaded(sink: ObjectStoreSink) -
     assert not publish(sink, plan, "b").won
     marker = sink.marker(plan.window_id)
     assert marker is not None
-    assert len(list(sink.place.names("data"))) == 2
+    assert len(list(sink.storage.names("data"))) == 2
     sink.tidy(plan.window_id)
-    assert tuple(sink.place.names("data")) == marker.files
+    assert tuple(sink.storage.names("data")) == marker.files
 
 
 def test_files_keep_the_directories_that_spark_made(sink: ObjectStoreSink) -> None:
@@ -114,7 +114,7 @@ def test_files_keep_the_directories_that_spark_made(sink: ObjectStoreSink) -> No
 
 def test_a_manifest_that_is_not_valid_is_reported(sink: ObjectStoreSink) -> None:
     plan = plan_of(sink)
-    sink.place.create(f"_tubemq/windows/{plan.window_id}.json", {"v": 1})
+    sink.storage.create(f"_tubemq/windows/{plan.window_id}.json", {"v": 1})
     with pytest.raises(SinkDamaged):
         sink.marker(plan.window_id)
 
@@ -139,7 +139,7 @@ def test_other_addresses_are_refused_without_repeating_secrets(url: str) -> None
 def test_credentials_stay_out_of_sight(sink: ObjectStoreSink) -> None:
     publish(sink, plan_of(sink))
     marker = sink.marker(plan_of(sink).window_id)
-    shown = f"{sink!r} {sink.place!r} {sink.identity} {marker!r}"
+    shown = f"{sink!r} {sink.storage!r} {sink.identity} {marker!r}"
     assert "hush" not in shown
     assert "s3://lake/" in repr(sink)
 

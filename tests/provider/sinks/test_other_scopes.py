@@ -108,7 +108,7 @@ def test_only_the_first_window_of_a_scope_looks_for_others(tmp_path: Path) -> No
     second = run(sink, "c2", journal, turn=1)  # type: ignore[arg-type]
     assert sink.listed == 0
     assert set(sink.asked) == {second.window_id}
-    assert other.h not in "".join(sink.asked)
+    assert other.scope_hash not in "".join(sink.asked)
 
 
 def test_a_sink_without_markers_cannot_tell(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def write(
 
 def table_of(sink: FileSink) -> pa.Table:
     if isinstance(sink, DeltaSink):
-        return DeltaTable(sink.place.url).to_pyarrow_table()
+        return DeltaTable(sink.storage.url).to_pyarrow_table()
     if isinstance(sink, IcebergSink):
         return sink._existing_table().scan().to_arrow()
     return read_windows(sink).to_table()
@@ -164,7 +164,7 @@ def filtered(sink: FileSink, column: str, value: Any) -> set[int]:
     place = pc.field(column)
     wanted = place.is_null() if value is None else place == pa.scalar(value, _type(column))
     if isinstance(sink, DeltaSink):
-        dataset = DeltaTable(sink.place.url).to_pyarrow_dataset()
+        dataset = DeltaTable(sink.storage.url).to_pyarrow_dataset()
         return set(dataset.to_table(filter=wanted)["id"].to_pylist())
     return set(read_windows(sink).to_table(filter=wanted)["id"].to_pylist())
 
@@ -260,8 +260,8 @@ class DieAt:
 POINTS = {
     "parquet": ("row group written", "files verified", "marker staged", "renamed"),
     "objects": ("row group written", "files settled", "manifest written"),
-    "delta": ("row group written", "files in place", "marker laid", "committed"),
-    "iceberg": ("row group written", "files in place", "marker laid", "committed"),
+    "delta": ("row group written", "files in place", "marker staged", "committed"),
+    "iceberg": ("row group written", "files in place", "marker staged", "committed"),
 }
 
 
@@ -296,7 +296,7 @@ def test_killed_anywhere_nothing_is_lost_doubled_or_left(kind: str, open_sink: O
     if not isinstance(sink, ParquetSink):
         data = "data" if isinstance(sink, ObjectStoreSink) else "windows"
         named = {name for marker in published_windows(sink) for name in marker.files}
-        assert {*sink.place.names(data)} == named
+        assert {*sink.storage.names(data)} == named
     for marker in published_windows(sink):
         if isinstance(sink, ParquetSink | ObjectStoreSink):
             assert dict(sink.recount(marker)) == {
@@ -313,7 +313,7 @@ def test_an_empty_first_window_leaves_the_partitions_to_the_next(open_sink: Open
     write(open_sink(partition_by=by), 3, [{**row, "id": row["id"] + 100} for row in ROWS])
     assert len(rows_of(table_of(sink))) == 2 * len(ROWS)
     if isinstance(sink, DeltaSink):
-        assert DeltaTable(sink.place.url).metadata().partition_columns == ["country", "at_day"]
+        assert DeltaTable(sink.storage.url).metadata().partition_columns == ["country", "at_day"]
     for seq in (1, 2, 3):
         assert open_sink(partition_by=by).marker(plan_of(sink, seq).window_id) is not None
 

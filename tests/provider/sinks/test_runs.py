@@ -74,11 +74,11 @@ SINKS: dict[str, tuple[Callable[[Path], Sink], Callable[[Sink, Path], Values], l
         _in_files,
         ["file uploaded", "manifest written"],
     ),
-    "delta": (lambda root: delta(str(root / "delta")), _in_delta, ["marker laid", "committed"]),
+    "delta": (lambda root: delta(str(root / "delta")), _in_delta, ["marker staged", "committed"]),
     "iceberg": (
         lambda root: iceberg(root / "iceberg"),
         _in_iceberg,
-        ["marker laid", "committed"],
+        ["marker staged", "committed"],
     ),
     "jdbc": (
         lambda root: jdbc(f"sqlite:///{root}/lake.db", "orders", root / "staging"),

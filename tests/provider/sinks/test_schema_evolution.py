@@ -62,13 +62,13 @@ def publish(
 def table_of(sink: TableSink, options: dict[str, str]) -> pa.Table:
     if isinstance(sink, IcebergSink):
         return sink._existing_table().scan().to_arrow()
-    return DeltaTable(sink.place.url, storage_options=options).to_pyarrow_table()
+    return DeltaTable(sink.storage.url, storage_options=options).to_pyarrow_table()
 
 
 def commits_of(sink: TableSink, options: dict[str, str]) -> int:
     if isinstance(sink, IcebergSink):
         return len(sink._existing_table().metadata.snapshots)
-    return DeltaTable(sink.place.url, storage_options=options).version()
+    return DeltaTable(sink.storage.url, storage_options=options).version()
 
 
 def test_new_columns_come_with_the_files_that_have_them(
@@ -123,7 +123,7 @@ def test_of_two_that_add_columns_at_once_both_are_published(
     ready: dict[int, list[Publication]] = {}
 
     def other(point: str) -> None:
-        if point == "marker laid" and not ready:
+        if point == "marker staged" and not ready:
             ready[3] = []
             ready[3].append(publish(sinks[3], 3, {**NEW, "mine": [1, 2, 3]}))
 
@@ -143,14 +143,14 @@ def test_one_that_becomes_wrong_while_it_is_published_is_refused(
     done: list[Publication] = []
 
     def other(point: str) -> None:
-        if point == "marker laid" and not done:
+        if point == "marker staged" and not done:
             done.append(publish(second, 3, {**OLD, "note": [1, 2, 3]}))
 
     with pytest.raises(ConfigError, match="note"):
         publish(first, 2, NEW, other)
     assert done[0].won
     assert table_of(open_sink(), options).num_rows == 6
-    assert {*open_sink().place.names("windows")} == {
+    assert {*open_sink().storage.names("windows")} == {
         name
         for seq in (1, 3)
         for name in open_sink().marker(plan_of(first, seq).window_id).files  # type: ignore[union-attr]
@@ -161,7 +161,7 @@ class Died(BaseException):
     """The process is gone."""
 
 
-@pytest.mark.parametrize("point", ["files in place", "marker laid", "committed", "sealed"])
+@pytest.mark.parametrize("point", ["files in place", "marker staged", "committed", "confirmed"])
 def test_killed_between_the_steps_a_retry_makes_it_right(
     open_sink: OpenSink, options: dict[str, str], point: str
 ) -> None:

@@ -17,7 +17,7 @@ from tests.provider.sinks.openers import jdbc
 from tests.provider.sinks.postgres import postgres_server
 from tests.provider.sinks.windows import COUNTS, ignore, plan_of, publish, stage
 from tubemq_provider.sinks._sql_errors import plain_errors
-from tubemq_provider.sinks.jdbc import JdbcSink
+from tubemq_provider.sinks.sql import SqlSink
 from tubemq_provider.windows.errors import DatabaseError
 
 SECRET = "iban-de89-3704"
@@ -36,7 +36,7 @@ def make(url: str, *statements: str) -> None:
             connection.execute(sa.text(statement))
 
 
-def refusal(sink: JdbcSink) -> DatabaseError:
+def refusal(sink: SqlSink) -> DatabaseError:
     """What publishing two records fails with, the second of which has a secret in it."""
     plan = plan_of(sink)
     staging = sink.begin(plan, "a")
@@ -142,7 +142,7 @@ def test_a_database_that_is_away_is_named_and_tried_again(tmp_path: Path) -> Non
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     url = f"postgresql+psycopg2://loader_7:{SECRET}@127.0.0.1:{port}/lake"
-    sink = JdbcSink(url, "orders", staging_root=tmp_path)
+    sink = SqlSink(url, "orders", staging_root=tmp_path)
     with pytest.raises(DatabaseError, match=rf"127.0.0.1:{port}/lake/orders.*refused") as caught:
         sink.marker("c-1")
     assert caught.value.retriable

@@ -13,7 +13,7 @@ import pytest
 from tests.provider.sinks.openers import jdbc
 from tests.provider.sinks.windows import COUNTS, ignore, plan_of, stage
 from tubemq_client.errors import ConfigError
-from tubemq_provider.sinks.jdbc import JdbcSink
+from tubemq_provider.sinks.sql import SqlSink
 from tubemq_provider.windows.canonical import sha256_hex
 
 
@@ -28,11 +28,11 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def sink(tmp_path: Path, shared: Path) -> JdbcSink:
-    return JdbcSink(f"sqlite:///{tmp_path}/lake.db", "orders")
+def sink(tmp_path: Path, shared: Path) -> SqlSink:
+    return SqlSink(f"sqlite:///{tmp_path}/lake.db", "orders")
 
 
-def test_only_this_user_can_look_into_a_try(sink: JdbcSink, shared: Path) -> None:
+def test_only_this_user_can_look_into_a_try(sink: SqlSink, shared: Path) -> None:
     before = os.umask(0)
     try:
         staging = sink.begin(plan_of(sink), "a")
@@ -44,7 +44,7 @@ def test_only_this_user_can_look_into_a_try(sink: JdbcSink, shared: Path) -> Non
     assert Path(staging.path).parent == shared
 
 
-def test_a_place_that_another_made_beforehand_is_not_used(sink: JdbcSink, shared: Path) -> None:
+def test_a_place_that_another_made_beforehand_is_not_used(sink: SqlSink, shared: Path) -> None:
     """Earlier releases staged below a directory whose name every user could work out."""
     identity = sha256_hex(sink.identity)[:10]
     for name in (getpass.getuser(), os.environ.get("USER", "user")):
@@ -56,7 +56,7 @@ def test_a_place_that_another_made_beforehand_is_not_used(sink: JdbcSink, shared
 
 
 def test_a_try_that_was_opened_to_others_is_not_published(
-    sink: JdbcSink, shared: Path, tmp_path: Path
+    sink: SqlSink, shared: Path, tmp_path: Path
 ) -> None:
     plan = plan_of(sink)
     staging = sink.begin(plan, "a")
@@ -72,7 +72,7 @@ def test_a_try_that_was_opened_to_others_is_not_published(
     assert elsewhere.publish(staging, plan, COUNTS, ignore).won
 
 
-def test_a_link_in_the_place_of_a_try_is_not_followed(sink: JdbcSink, shared: Path) -> None:
+def test_a_link_in_the_place_of_a_try_is_not_followed(sink: SqlSink, shared: Path) -> None:
     plan = plan_of(sink)
     staging = sink.begin(plan, "a")
     stage(staging, "a")
@@ -83,7 +83,7 @@ def test_a_link_in_the_place_of_a_try_is_not_followed(sink: JdbcSink, shared: Pa
         sink.publish(staging, plan, COUNTS, ignore)
 
 
-def test_tidying_takes_the_tries_of_one_window(sink: JdbcSink, shared: Path) -> None:
+def test_tidying_takes_the_tries_of_one_window(sink: SqlSink, shared: Path) -> None:
     plan, other = plan_of(sink), plan_of(sink, seq=10)
     tries = [sink.begin(plan, "a"), sink.begin(plan, "b")]
     kept = sink.begin(other, "a")

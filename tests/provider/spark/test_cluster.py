@@ -81,7 +81,7 @@ def kill_one_at_work(driver: subprocess.Popen[str], sink: ObjectStoreSink, c: Sp
     """Kill an executor once there is a file; False if the window was done before."""
     deadline = time.monotonic() + DEADLINE_S
     while driver.poll() is None and time.monotonic() < deadline:
-        if any(sink.place.names("data")) and (executors := c.executors()):
+        if any(sink.storage.names("data")) and (executors := c.executors()):
             os.kill(executors[0], signal.SIGKILL)
             return True
         threading.Event().wait(0.05)
@@ -113,7 +113,7 @@ def test_executors_that_share_nothing_with_the_driver_write_a_window_and_one_is_
     assert found == world.expected(world.whole())
     # What the killed executor left is gone; a worker of it may have outlived it by a moment.
     sink.tidy(done["window_id"])
-    assert sorted(sink.place.names("data")) == sorted(done["files"])
+    assert sorted(sink.storage.names("data")) == sorted(done["files"])
     assert killed
     assert not [p for p in (folder / "tmp").rglob("*") if "parquet" in p.name]
     said = [json.dumps(done), *(p.read_text("utf-8", "replace") for p in cluster.logs())]

@@ -18,7 +18,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.read import read_windows
-from tubemq_provider.spark.access import storage_file, storage_from
+from tubemq_provider.spark.credentials_file import storage_file, storage_from
 from tubemq_provider.windows.verify import check_counts
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
@@ -28,7 +28,7 @@ pyspark = pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession  # noqa: E402
 
 from tubemq_provider.engines.session import SessionEngine  # noqa: E402
-from tubemq_provider.spark.landing import LandingOrder  # noqa: E402
+from tubemq_provider.spark.direct_write import WriteTask  # noqa: E402
 
 SECRET = "hush-hush"
 
@@ -66,7 +66,7 @@ def test_tasks_write_where_the_sink_keeps_its_files(
     sink.tidy(plan.window_id)
     marker = sink.marker(plan.window_id)
     assert marker is not None
-    assert sorted(sink.place.names("data" if kind == "objects" else "windows")) == sorted(
+    assert sorted(sink.storage.names("data" if kind == "objects" else "windows")) == sorted(
         marker.files
     )
     if isinstance(sink, ObjectStoreSink):
@@ -110,10 +110,10 @@ def test_corrupt_records_are_set_aside_in_the_store(
     )
     assert counts.corrupt > 0
     assert sink.publish(staging, plan, counts, silent).won
-    (aside,) = sink.place.names("quarantine")
+    (aside,) = sink.storage.names("quarantine")
     assert aside.endswith(".corrupt")
     sink.tidy(plan.window_id)
-    assert list(sink.place.names("quarantine")) == [aside]
+    assert list(sink.storage.names("quarantine")) == [aside]
 
 
 def test_what_a_transform_makes_is_uploaded(
@@ -150,7 +150,7 @@ def test_what_opens_a_storage_is_in_a_file_of_its_owner_and_nowhere_else(
         assert path is not None
         assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
         assert storage_from(path) == options
-        order = LandingOrder("s3://sparks/x", path)
+        order = WriteTask("s3://sparks/x", path)
         assert SECRET not in order.to_json() + repr(order)
         assert json.loads(order.to_json())["storage_file"] == path
     assert not Path(path).exists()

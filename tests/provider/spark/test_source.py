@@ -29,9 +29,9 @@ from pyspark.sql.datasource import InputPartition  # noqa: E402
 from pyspark.sql.types import LongType, MapType, StringType, StructType  # noqa: E402
 
 from tubemq_provider.sources.tubemq.columns import RECORDS  # noqa: E402
-from tubemq_provider.spark.reports import load_reports  # noqa: E402
 from tubemq_provider.spark.rows import arrow_schema  # noqa: E402
 from tubemq_provider.spark.source import EmptyPartition, TubeMQDataSource  # noqa: E402
+from tubemq_provider.spark.task_metrics import load_reports  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -87,7 +87,7 @@ def leftovers(window: Window, window_id: str) -> set[str]:
     sink.tidy(window_id)
     marker = sink.marker(window_id)
     assert marker is not None
-    return set(sink.place.names("data")) ^ set(marker.files)
+    return set(sink.storage.names("data")) ^ set(marker.files)
 
 
 def test_a_task_dies_its_next_try_takes_the_application_up_and_an_executor_is_killed(
@@ -116,7 +116,7 @@ def test_a_task_dies_its_next_try_takes_the_application_up_and_an_executor_is_ki
     def kill(point: str) -> None:
         points.append(point)
         if point == "session started":
-            until(lambda: any(sink.place.names("data")) or not application.running)
+            until(lambda: any(sink.storage.names("data")) or not application.running)
             for pid in cluster.executors()[:1]:  # none if the window was done meanwhile
                 os.kill(pid, signal.SIGKILL)
 

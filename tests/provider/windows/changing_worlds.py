@@ -409,7 +409,7 @@ class TimeHistory:
         """The intervals that no published window has, up to now, in any order."""
         taken: set[int] = set()
         for window_id in self.sink.windows:
-            found = interval_of(window_id, self.world.scope.h)
+            found = interval_of(window_id, self.world.scope.scope_hash)
             assert found is not None
             taken |= set(range((found[0] - EPOCH) // HOUR, (found[1] - EPOCH) // HOUR))
         left = [(number, number + 1) for number in range(self.now) if number not in taken]

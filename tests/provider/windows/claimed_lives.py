@@ -81,7 +81,7 @@ class ClaimedLives(Lives):
         known = held.position
         if event is not None and epoch_of(event) == scope.epoch:
             known = position_of_event(event, scope)
-        plans = [plan for plan in self.sink.plans() if plan.h == scope.h]
+        plans = [plan for plan in self.sink.plans() if plan.scope_hash == scope.scope_hash]
         claims = held.in_order()
         try:
             book = rebuilt(known, plans, claims).keeping(claims)
@@ -94,7 +94,7 @@ class ClaimedLives(Lives):
 
     def _document(self, book: ClaimBook) -> dict[str, object]:
         scope = self.world.scope
-        return book.position.to_document(scope.h, scope.space) | book.claims_document()
+        return book.position.to_document(scope.scope_hash, scope.space) | book.claims_document()
 
     def _step(self, task: Task, actor: Try) -> None:
         try:

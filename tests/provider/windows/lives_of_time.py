@@ -168,7 +168,7 @@ class TimeLives(TimeHistory):
     def _left(self) -> list[tuple[int, int]]:
         taken: set[int] = set()
         for window_id in self.sink.windows:
-            found = interval_of(window_id, self.world.scope.h)
+            found = interval_of(window_id, self.world.scope.scope_hash)
             if found is not None:
                 taken |= set(range((found[0] - EPOCH) // HOUR, (found[1] - EPOCH) // HOUR))
         left = [(number, number + 1) for number in range(self.now) if number not in taken]
@@ -176,8 +176,13 @@ class TimeLives(TimeHistory):
         return left
 
     def _given_up(self, key: str, offset: int) -> bool:
-        h = self.world.scope.h
-        gaps = (gap for plan in self.sink.plans() if plan.h == h for gap in plan.gaps.get(key, ()))
+        h = self.world.scope.scope_hash
+        gaps = (
+            gap
+            for plan in self.sink.plans()
+            if plan.scope_hash == h
+            for gap in plan.gaps.get(key, ())
+        )
         return any(low <= offset < high for low, high in gaps)
 
     def _check_all(self) -> None:

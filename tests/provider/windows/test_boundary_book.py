@@ -214,7 +214,7 @@ class TestPartitions:
         book.fixed = book.boundaries
         for document in book.fixed.values():
             del document["whole"]
-        h, offsets = world.scope.h, {"1:0": 6 * ENTRY}
+        h, offsets = world.scope.scope_hash, {"1:0": 6 * ENTRY}
         book.fixed[f"{basic_instant(at(2))}-{h}"] = {"v": 1, "h": h, "offsets": offsets}
         later = Clocked(p1_0={3: 20 * ENTRY}, p2_0={3: 3 * ENTRY})
         window(world, 1, 2, later)

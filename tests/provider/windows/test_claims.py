@@ -232,7 +232,10 @@ def test_a_window_published_with_another_end_under_later_claims_is_refused() -> 
 def test_a_rebuilt_book_claims_exactly_the_hole() -> None:
     book = rebuilt(Position(1, {"1:0": 28}), [window(1, 0, 1), window(3, 4, 6), window(4, 6, 7)])
     (claim,) = book.in_order()
-    assert (claim.plan.window_id, claim.plan.ranges) == (f"c-2-{SCOPE.h}", {"1:0": (28, 112)})
+    assert (claim.plan.window_id, claim.plan.ranges) == (
+        f"c-2-{SCOPE.scope_hash}",
+        {"1:0": (28, 112)},
+    )
     assert claim.by == ""
     whole = book.complete(claim.plan)
     assert whole is not None
@@ -313,7 +316,7 @@ def test_claimed_windows_are_cut_by_the_pace_of_the_last_one() -> None:
         world.log.append(key, 3_000)
     store = MemoryClaims(world.journal, task="a", dead=set())
     begin = Position(0, {"1:0": 0, "1:1": 0, "2:0": 0})
-    position = begin.to_document(world.scope.h, world.scope.space)
+    position = begin.to_document(world.scope.scope_hash, world.scope.space)
     store.emit({"v": 1, "position": position, "pace": [1_500, 1_000]})
     book = ClaimBook(begin)
     store.store_cursor(book.to_document(world.scope, NOW, "a"))

@@ -125,7 +125,7 @@ def test_an_epoch_over_a_hole_of_logs_that_are_gone_begins_as_if_there_was_none(
     order(group, "2", [""], old)
     with pytest.raises(LogReplaced, match="--seen c-0-"):
         group.run("later")
-    order(group, "3", ["", "2"], f"c-0-{group.world.scope.h}")
+    order(group, "3", ["", "2"], f"c-0-{group.world.scope.scope_hash}")
     assert group.run("last").total == 60
 
 

@@ -120,7 +120,7 @@ def test_scopes_are_not_mixed() -> None:
 def test_the_report_reads_well_and_is_plain_json() -> None:
     (found,) = coverage([hourly(20, 0, 28), hourly(22, 56, 84, hours=3)])
     assert report(found).splitlines() == [
-        f"prod/{TOPIC}, group lake ({SCOPE.h}): 2 windows, NOT complete",
+        f"prod/{TOPIC}, group lake ({SCOPE.scope_hash}): 2 windows, NOT complete",
         "  done 2026-11-21T20:00:00Z to 2026-11-21T21:00:00Z",
         "  done 2026-11-21T22:00:00Z to 2026-11-22T01:00:00Z",
         "  missing 2026-11-21T21:00:00Z to 2026-11-21T22:00:00Z",

@@ -151,7 +151,7 @@ def test_three_runs_without_new_data_then_one_with_data(tmp_path: Path) -> None:
     run(tmp_path, "second", SECOND)
     check(tmp_path, SECOND, windows=2)
     sink = ParquetSink(tmp_path / "lake")
-    h = WindowScope("c1", TOPIC, "g1", sink.identity).h
+    h = WindowScope("c1", TOPIC, "g1", sink.identity).scope_hash
     assert set(sink.window_ids()) == {f"c-1-{h}", f"c-2-{h}"}
 
 

@@ -50,9 +50,9 @@ def test_window_ids_name_kind_number_or_interval_and_scope() -> None:
     start = datetime(2026, 11, 21, 8, tzinfo=UTC)
     zone = timezone(timedelta(hours=2))
     time = WindowPlan.for_time(SCOPE, start.astimezone(zone), start + timedelta(hours=1), one)
-    assert time.window_id == f"t-20261121T080000Z-20261121T090000Z-{SCOPE.h}"
+    assert time.window_id == f"t-20261121T080000Z-20261121T090000Z-{SCOPE.scope_hash}"
     assert time.time == ("2026-11-21T08:00:00Z", "2026-11-21T09:00:00Z")
-    assert WindowPlan.cursor(SCOPE, 12, one).window_id == f"c-12-{SCOPE.h}"
+    assert WindowPlan.cursor(SCOPE, 12, one).window_id == f"c-12-{SCOPE.scope_hash}"
     explicit = WindowPlan.explicit(SCOPE, one)
     assert explicit.window_id == f"x-{explicit.hash}"
     for plan in (time, explicit):
@@ -71,7 +71,7 @@ def test_window_ids_name_kind_number_or_interval_and_scope() -> None:
     ],
 )
 def test_every_part_of_the_scope_tells_windows_apart(other: WindowScope) -> None:
-    assert other.h != SCOPE.h
+    assert other.scope_hash != SCOPE.scope_hash
     one = {"1:0": (0, 28)}
     assert WindowPlan.explicit(other, one).window_id != WindowPlan.explicit(SCOPE, one).window_id
 

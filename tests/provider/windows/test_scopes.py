@@ -57,7 +57,7 @@ def test_what_may_have_the_same_records_is_refused(
     with pytest.raises(OtherScopeFound, match=hint) as refused:
         beside(world, **changes).run().run()
     assert refused.value.fatal
-    assert refused.value.found.h == world.scope.h
+    assert refused.value.found.scope_hash == world.scope.scope_hash
 
 
 def test_another_life_of_the_topic_begins_as_ever(world: World) -> None:

@@ -177,7 +177,10 @@ def test_a_resolver_that_may_change_its_mind_needs_a_place_to_fix_its_answer(wor
 
 def test_a_damaged_boundary_is_reported(world: World) -> None:
     assert world.sink.book is not None
-    world.sink.book.fixed[f"20261121T120000Z-{world.scope.h}"] = {"v": 1, "offsets": {"1:0": 5}}
+    world.sink.book.fixed[f"20261121T120000Z-{world.scope.scope_hash}"] = {
+        "v": 1,
+        "offsets": {"1:0": 5},
+    }
     with pytest.raises(DocumentError) as caught:
         run(world, time_planner(world, 0))
     assert len(caught.value.problems) == 2

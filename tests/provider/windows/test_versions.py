@@ -43,7 +43,10 @@ def test_cursors_and_events_of_version_1_are_read() -> None:
     assert (cursor.position, cursor.rev, cursor.by) == (position, 9, "dag|run|task|-1")
     assert position_of_event(frozen("event-1"), SCOPE) == position
     book = ClaimBook.from_document(frozen("claims-1"), SCOPE)
-    assert (set(book.pending), set(book.done)) == ({f"c-8-{SCOPE.h}"}, {f"c-9-{SCOPE.h}"})
+    assert (set(book.pending), set(book.done)) == (
+        {f"c-8-{SCOPE.scope_hash}"},
+        {f"c-9-{SCOPE.scope_hash}"},
+    )
 
 
 @pytest.mark.parametrize("name", ["plan-cursor-1", "cursor-1", "event-1"])

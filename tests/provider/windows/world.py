@@ -238,4 +238,4 @@ class World:
         )
 
     def id(self, seq: int) -> str:
-        return f"c-{seq}-{self.scope.h}"
+        return f"c-{seq}-{self.scope.scope_hash}"

@@ -77,7 +77,7 @@ def run_window(
             planner = TimePlanner(scope, *between, resolver, source.ends, sink.boundaries)
         return window_run(
             planner,
-            FileOffsetStore(Path(root) / f"offsets-{scope.h}", task=task),
+            FileOffsetStore(Path(root) / f"offsets-{scope.scope_hash}", task=task),
             sink,
             InlineEngine.for_source(source, policies=chosen, row_group_bytes=100),
             attempt=task,

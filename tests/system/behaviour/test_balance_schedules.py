@@ -101,7 +101,7 @@ class Member:
         self.ledger.note(f"{self.name} dies")
         self.consumer._consumer.closing = True
         self.consumer._driver.close()
-        for bell in (self.consumer._beat, self.consumer._orders, self.consumer._ready):
+        for bell in (self.consumer._heartbeat, self.consumer._orders, self.consumer._ready):
             bell.ring()
         self.ledger.left(self.name)
         self.thread.join(30)

@@ -369,7 +369,9 @@ def test_names_that_no_heartbeat_could_carry_are_refused(shell: Shell) -> None:
         assert problem in str(caught.value)
 
 
-@pytest.mark.parametrize("work", ["beat_master", "beat_brokers", "rebalance"])
+@pytest.mark.parametrize(
+    "work", ["master_heartbeat_if_due", "broker_heartbeats_if_due", "rebalance"]
+)
 def test_whoever_receives_is_told_that_a_member_beats_no_more(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:

@@ -167,7 +167,7 @@ def test_a_pull_that_hangs_at_many_brokers_does_not_keep_who_closes(
         assert set(map(str, held)) - consumer.last_errors.keys(), "the last were not asked any more"
 
 
-@pytest.mark.parametrize("work", ["beat_master", "beat_brokers"])
+@pytest.mark.parametrize("work", ["master_heartbeat_if_due", "broker_heartbeats_if_due"])
 def test_who_assigns_is_told_that_the_member_beats_no_more(
     shell: Shell,
     options: ClientSettings,

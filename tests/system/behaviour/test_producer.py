@@ -14,7 +14,7 @@ from tests.system.behaviour.shells import Shell
 from tests.system.behaviour.sites import SHARED, SINGLE, Site, eventually
 from tests.system.behaviour.windows import settings_for
 from tubemq_client import ClientSettings, Partition, Record, errors
-from tubemq_client._core.publishing import ProducerSession
+from tubemq_client._core.sending import ProducerSession
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 
 PARTITION = Partition(1, SHARED, 0)

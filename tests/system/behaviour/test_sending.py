@@ -27,7 +27,7 @@ from tubemq_client import (
     SendSummary,
     errors,
 )
-from tubemq_client._core.publishing import ProducerSession
+from tubemq_client._core.sending import ProducerSession
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 from tubemq_client.testing.proxy import FaultProxy
 

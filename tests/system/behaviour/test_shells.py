@@ -17,7 +17,7 @@ MODULES = pytest.mark.parametrize(
         "_base",
         "_member",
         "_parallel",
-        "_turns",
+        "_sync",
         "balanced",
         "consumer",
         "metadata",

@@ -48,7 +48,7 @@ _KEY = re.compile(r"(turn|retired)-(.+)")
 
 def retired_key(broker: int | str, scope: WindowScope) -> str:
     """Under which a book says that a broker will not come back."""
-    return f"retired-{broker}-{scope.h}"
+    return f"retired-{broker}-{scope.scope_hash}"
 
 
 def retired_brokers(book: BoundaryBook | None, scope: WindowScope) -> frozenset[str]:
@@ -156,7 +156,11 @@ class ScopeBook:
         """Give up what the broker has and never delivered: boundaries no longer wait for it. If it
         comes back, its partitions go on where they were. Safe beside runs."""
         name = str(broker)
-        document = {"v": 1, "broker": int(name) if name.isdecimal() else name, "h": self._scope.h}
+        document = {
+            "v": 1,
+            "broker": int(name) if name.isdecimal() else name,
+            "h": self._scope.scope_hash,
+        }
         self._book.fix(retired_key(name, self._scope), document)
 
     def take_back(self, instant: datetime) -> None:
@@ -176,7 +180,7 @@ class ScopeBook:
         """List the book, and finish the last turn for a run that died in it."""
         instants, turn = [], 0
         for key in self._book.listing():
-            if not key.endswith(f"-{self._scope.h}"):
+            if not key.endswith(f"-{self._scope.scope_hash}"):
                 continue
             parsed = self._parsed(key)
             if parsed is None:
@@ -194,15 +198,15 @@ class ScopeBook:
 
     def _parsed(self, key: str) -> tuple[str, str] | None:
         """Kind and name of a key that is no boundary's; None for a boundary's."""
-        own = f"-{self._scope.h}"
+        own = f"-{self._scope.scope_hash}"
         found = _KEY.match(key.removesuffix(own)) if key.endswith(own) else None
         return (found[1], found[2]) if found else None
 
     def _key(self, instant: datetime) -> str:
-        return f"{basic_instant(instant)}-{self._scope.h}"
+        return f"{basic_instant(instant)}-{self._scope.scope_hash}"
 
     def _turn_key(self, number: int) -> str:
-        return f"turn-{number}-{self._scope.h}"
+        return f"turn-{number}-{self._scope.scope_hash}"
 
     def _document(self, instant: datetime) -> Document | None:
         if instant not in self._read:
@@ -263,7 +267,7 @@ class ScopeBook:
             "v": 1,
             "instant": rfc3339(instant),
             "topic": self._scope.topic,
-            "h": self._scope.h,
+            "h": self._scope.scope_hash,
             "resolver": name,
             "offsets": self._scope.space.by_key(offsets),
             "whole": 1,
@@ -345,8 +349,8 @@ def _check(document: Document, key: str, scope: WindowScope) -> None:
     problems = []
     if document.get("v") != 1:
         problems.append(f"version {document.get('v')!r} is unknown here; this release reads 1")
-    if document.get("h") != scope.h:
-        problems.append(f"h {document.get('h')!r} is not {scope.h!r}")
+    if document.get("h") != scope.scope_hash:
+        problems.append(f"h {document.get('h')!r} is not {scope.scope_hash!r}")
     offsets = document.get("offsets")
     if not isinstance(offsets, dict) or not (offsets or document.get("whole")):
         problems.append("offsets are missing")

@@ -267,7 +267,7 @@ def _hole(reached: Position, following: WindowPlan) -> WindowPlan:
         if end < reached.next[key] or _other_record(reached.last.get(key), known.get(key))
     ]
     if overlapping:
-        command = epoch_command(scope, cursor_window_id(reached.seq, following.h))
+        command = epoch_command(scope, cursor_window_id(reached.seq, following.scope_hash))
         raise MarkerConflict(
             f"window {following.window_id} begins before window {reached.seq} ends, or in another "
             f"log, in partitions {', '.join(overlapping)}: the sink holds records twice, or a "
@@ -277,7 +277,7 @@ def _hole(reached: Position, following: WindowPlan) -> WindowPlan:
     ranges = {key: (start, ends[key]) for key, start in reached.next.items()}
     return replace(
         following,
-        window_id=cursor_window_id(reached.seq + 1, following.h),
+        window_id=cursor_window_id(reached.seq + 1, following.scope_hash),
         seq=reached.seq + 1,
         ranges=ranges,
         **{**_NO_NOTES, "before": {**known, **reached.last}},

@@ -24,13 +24,13 @@ from tubemq_provider.windows.plan import (
     cursor_window_of,
 )
 from tubemq_provider.windows.planning.book import boundary_command, brokers_of
-from tubemq_provider.windows.planning.budgets import (
+from tubemq_provider.windows.planning.lives import LogLife, LogWitness
+from tubemq_provider.windows.planning.read_limits import (
     ASSUMED_PER_S,
     Budget,
-    Pace,
+    Throughput,
     entries_by_log,
 )
-from tubemq_provider.windows.planning.lives import LogLife, LogWitness
 from tubemq_provider.windows.planning.retention import (
     EndsLookup,
     away_of,
@@ -83,7 +83,7 @@ class CursorPlanner:
     witness: LogWitness | None = None
     retired: Callable[[], Collection[object]] = frozenset
     epoch_seen: str = ""
-    pace: Pace | None = field(default=None, init=False)
+    pace: Throughput | None = field(default=None, init=False)
     _begin: str | Mapping[str, Any] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -284,14 +284,14 @@ class CursorPlanner:
 
     def observe(self, event: Mapping[str, Any] | None) -> None:
         """Learn from the newest commit event how fast windows go."""
-        self.pace = Pace.of_event(event)
+        self.pace = Throughput.of_event(event)
 
     def _cap(self, full: Mapping[str, Range], gaps: Mapping[str, tuple[Range, ...]]) -> int | None:
         """The least of all caps, in index entries."""
         caps = [self.max_entries]
         ranges = _readable(full, gaps)
         if self.max_duration is not None:
-            pace = self.pace or Pace(ASSUMED_PER_S, 1000)
+            pace = self.pace or Throughput(ASSUMED_PER_S, 1000)
             caps.append(pace.entries_in(self.max_duration))
         if self.byte_budget is not None and entries_by_log(self.scope.space, ranges):
             caps.append(self.byte_budget(ranges))
@@ -372,7 +372,7 @@ class CursorPlanner:
         """Partitions whose log is not the one of the position. Raises `LogRegression` if that is
         an error."""
         fails = self.policies.on_offset_regression is RegressionPolicy.FAIL
-        seen = cursor_window_id(position.seq, self.scope.h)
+        seen = cursor_window_id(position.seq, self.scope.scope_hash)
         error = truncated(self.scope, position.next, self._known, seen=seen)
         if error and fails:
             raise error

@@ -20,10 +20,10 @@ Interval = tuple[datetime, datetime]
 _SHOWN = 3
 
 
-def interval_of(window_id: str, h: str) -> Interval | None:
+def interval_of(window_id: str, scope_hash: str) -> Interval | None:
     """The interval that the id of a time window of scope `h` names; None for any other id."""
     kind, *rest = window_id.split("-")
-    if kind != "t" or len(rest) != 3 or rest[2] != h:
+    if kind != "t" or len(rest) != 3 or rest[2] != scope_hash:
         return None
     try:
         return parse_basic_instant(rest[0]), parse_basic_instant(rest[1])
@@ -31,18 +31,18 @@ def interval_of(window_id: str, h: str) -> Interval | None:
         return None
 
 
-def refuse_overlaps(window_ids: Iterable[str], interval: Interval, h: str) -> None:
+def refuse_overlaps(window_ids: Iterable[str], interval: Interval, scope_hash: str) -> None:
     """Raise `BoundaryConflict` if a published window of scope `h` lies partly or wholly in
     `interval`, or around it. The very window of `interval` is no trouble."""
     start, end = interval
     found = sorted(
         known
-        for known in (interval_of(window_id, h) for window_id in window_ids)
+        for known in (interval_of(window_id, scope_hash) for window_id in window_ids)
         if known is not None and known != interval and known[0] < end and start < known[1]
     )
     if not found:
         return
-    problems = [f"{time_window_id(*known, h)} is published" for known in found[:_SHOWN]]
+    problems = [f"{time_window_id(*known, scope_hash)} is published" for known in found[:_SHOWN]]
     if len(found) > _SHOWN:
         problems.append(f"and {len(found) - _SHOWN} more")
     free = " and ".join(f"{rfc3339(a)} to {rfc3339(b)}" for a, b in _free(interval, found))

@@ -140,7 +140,7 @@ class TimePlanner(_Standalone):
     @property
     def window_id(self) -> str:
         """Known before planning: it names the interval."""
-        return time_window_id(self.start, self.end, self.scope.h)
+        return time_window_id(self.start, self.end, self.scope.scope_hash)
 
     @property
     def interval(self) -> Interval:

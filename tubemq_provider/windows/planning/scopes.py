@@ -31,7 +31,11 @@ def refuse_other_scopes(sink: Sink, scope: WindowScope, *, cursor: bool) -> Iter
     run."""
     ids = list(sink.window_ids())
     yield "scopes listed"
-    own = _cursor_windows(ids, scope.h) if cursor else {id_ for id_ in ids if _of(id_, scope)}
+    own = (
+        _cursor_windows(ids, scope.scope_hash)
+        if cursor
+        else {id_ for id_ in ids if _of(id_, scope)}
+    )
     if own:
         return
     looks = one_of_each_scope(ids)
@@ -39,7 +43,7 @@ def refuse_other_scopes(sink: Sink, scope: WindowScope, *, cursor: bool) -> Iter
     for window_id in looks:
         marker = sink.marker(window_id)
         yield "marker of other scope read"
-        if marker is not None and marker.plan.h == scope.h and not cursor:
+        if marker is not None and marker.plan.scope_hash == scope.scope_hash and not cursor:
             return
         if marker is not None and _may_share_records(marker.plan, scope):
             found.append(marker.plan)
@@ -59,7 +63,7 @@ def refuse_stored(
         return
     ids = list(sink.window_ids())
     yield "windows of the scope listed"
-    cursor = _cursor_windows(ids, scope.h)
+    cursor = _cursor_windows(ids, scope.scope_hash)
     looks = [cursor[min(cursor)]] if cursor else []
     looks += [id_ for id_ in ids if id_.startswith("x-")]
     if plan.kind is WindowKind.EXPLICIT:
@@ -70,7 +74,7 @@ def refuse_stored(
         marker = sink.marker(window_id)
         compared.add(window_id)
         yield "window of the scope read"
-        if marker is not None and marker.plan.h == scope.h:
+        if marker is not None and marker.plan.scope_hash == scope.scope_hash:
             _refuse_shared(scope, plan, marker.plan)
 
 
@@ -101,15 +105,15 @@ def _refuse_shared(scope: WindowScope, plan: WindowPlan, found: WindowPlan) -> N
 
 
 def _of(window_id: str, scope: WindowScope) -> bool:
-    return _scope_in(window_id) == scope.h
+    return _scope_in(window_id) == scope.scope_hash
 
 
-def _cursor_windows(window_ids: Iterable[str], h: str) -> dict[int, str]:
+def _cursor_windows(window_ids: Iterable[str], scope_hash: str) -> dict[int, str]:
     found = {}
     for window_id in window_ids:
         kind, _, rest = window_id.partition("-")
         number, _, own = rest.partition("-")
-        if kind == "c" and own == h and number.isdecimal():
+        if kind == "c" and own == scope_hash and number.isdecimal():
             found[int(number)] = window_id
     return found
 
@@ -130,9 +134,9 @@ def one_of_each_scope(window_ids: Iterable[str]) -> list[str]:
     by_scope: dict[str, str] = {}
     explicit: list[str] = []
     for window_id in window_ids:
-        h = _scope_in(window_id)
-        if h is not None:
-            by_scope.setdefault(h, window_id)
+        scope_hash = _scope_in(window_id)
+        if scope_hash is not None:
+            by_scope.setdefault(scope_hash, window_id)
         elif window_id.startswith("x-"):
             explicit.append(window_id)
     return [*sorted(explicit)[:EXPLICIT_LOOKS], *sorted(by_scope.values())]
@@ -169,7 +173,7 @@ def _refusal(sink: Sink, scope: WindowScope, found: WindowPlan) -> str:
     if found.filters != scope.filters:
         differences.append(f"filters {list(found.filters)} (this run: {list(scope.filters)})")
         hints.append("for other filters take another group, or another sink")
-    if found.h == scope.h:
+    if found.scope_hash == scope.scope_hash:
         differences.append("not of its cursor")
         hints.append(
             "go on in mode='time', or let the cursor begin where those windows end "

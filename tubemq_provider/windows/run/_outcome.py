@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tubemq_provider.windows.planning.budgets import Pace
+from tubemq_provider.windows.planning.read_limits import Throughput
 from tubemq_provider.windows.protocols import Engine, Sink
 from tubemq_provider.windows.run._base import Planner
 from tubemq_provider.windows.run._progress import RunProgress
@@ -18,7 +18,7 @@ __all__ = ["outcome"]
 
 
 def outcome(
-    planner: Planner, sink: Sink, engine: Engine, now: RunProgress, pace: Pace | None
+    planner: Planner, sink: Sink, engine: Engine, now: RunProgress, pace: Throughput | None
 ) -> WindowResult:
     """The result of a run into `sink`; empty if there is neither plan nor marker. `pace` is what
     is known of earlier windows."""
@@ -31,7 +31,7 @@ def outcome(
         sink_kind=sink.kind,
         exactly_once=sink.exactly_once,
         position=now.position,
-        recovered=now.recovered(scope.h),
+        recovered=now.recovered(scope.scope_hash),
         absent=now.absent,
         begun=now.begun,
         pace=pace,

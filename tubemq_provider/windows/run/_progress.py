@@ -21,7 +21,7 @@ from tubemq_provider.windows.plan import (
     cursor_window_id,
     cursor_window_of,
 )
-from tubemq_provider.windows.planning.budgets import Pace, entries_by_log
+from tubemq_provider.windows.planning.read_limits import Throughput, entries_by_log
 from tubemq_provider.windows.protocols import IngestCounts, Marker, Staging
 
 __all__ = [
@@ -154,15 +154,15 @@ class RunProgress:
             return None
         return self.plan.ends if self.position is None else self.position.next
 
-    def pace(self) -> Pace | None:
+    def pace(self) -> Throughput | None:
         """How fast this run brought the window in; None if it did not, or there was nothing."""
         if self.plan is None or self.began is None or self.ended is None or not self.plan.entries:
             return None
         took = (self.ended - self.began).total_seconds()
         entries = entries_by_log(self.plan.space, self.plan.ranges)
-        return Pace(sum(entries.values()), max(1, int(took * 1000)))
+        return Throughput(sum(entries.values()), max(1, int(took * 1000)))
 
-    def recovered(self, h: str) -> tuple[str, ...]:
+    def recovered(self, scope_hash: str) -> tuple[str, ...]:
         """Published windows that no event has announced and this run does not announce as its own:
         the newest ones, at most `RECOVERED_LIMIT`."""
         position = self.position
@@ -170,7 +170,7 @@ class RunProgress:
             return ()
         own = self.plan.window_id if self.plan else None
         first = max(self.announced, position.seq - RECOVERED_LIMIT)
-        ids = (cursor_window_id(seq, h) for seq in range(first + 1, position.seq + 1))
+        ids = (cursor_window_id(seq, scope_hash) for seq in range(first + 1, position.seq + 1))
         return tuple(window_id for window_id in ids if window_id != own)
 
 
@@ -224,11 +224,11 @@ def appended_before(plan: WindowPlan, kind: str) -> SinkHistoryLost:
     )
 
 
-def cursor_numbers(window_ids: Iterable[str], h: str) -> Iterator[int]:
+def cursor_numbers(window_ids: Iterable[str], scope_hash: str) -> Iterator[int]:
     """The numbers of those ids that are cursor windows of scope `h`."""
     for window_id in window_ids:
         found = cursor_window_of(window_id)
-        if found is not None and found[1] == h:
+        if found is not None and found[1] == scope_hash:
             yield found[0]
 
 

@@ -97,13 +97,13 @@ class ClaimedRun(CursorRun):
             known.append(Cursor.from_document(earlier, self._scope).position)
         # Of equals the cursor counts: a user may have set it.
         position = max(reversed(known), key=lambda place: place.seq, default=None)
-        seqs = cursor_numbers(self._sink.window_ids(), self._scope.h)
+        seqs = cursor_numbers(self._sink.window_ids(), self._scope.scope_hash)
         yield "windows listed"
         published: list[WindowPlan] = []
         if position is None:
             yield from self._refuse_other_scopes()
         for seq in sorted(seq for seq in seqs if seq > (position.seq if position else 0)):
-            marker = self._sink.marker(cursor_window_id(seq, self._scope.h))
+            marker = self._sink.marker(cursor_window_id(seq, self._scope.scope_hash))
             yield "marker read"
             if marker is not None:
                 published.append(marker.plan)
@@ -185,11 +185,15 @@ class ClaimedRun(CursorRun):
         leaves one hole where several windows were claimed, and the first of them fills it."""
         before = [
             seq
-            for seq in cursor_numbers(self._sink.window_ids(), self._scope.h)
+            for seq in cursor_numbers(self._sink.window_ids(), self._scope.scope_hash)
             if seq < (plan.seq or 0)
         ]
         yield "windows listed"
-        marker = self._sink.marker(cursor_window_id(max(before), self._scope.h)) if before else None
+        marker = (
+            self._sink.marker(cursor_window_id(max(before), self._scope.scope_hash))
+            if before
+            else None
+        )
         yield "marker before task plan read"
         return (
             marker is not None

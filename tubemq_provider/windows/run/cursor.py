@@ -22,8 +22,8 @@ from tubemq_provider.windows.cursor import (
 )
 from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
-from tubemq_provider.windows.planning.budgets import Pace
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.read_limits import Throughput
 from tubemq_provider.windows.protocols import Document, Marker
 from tubemq_provider.windows.run._progress import (
     cursor_numbers,
@@ -72,7 +72,7 @@ class CursorRun(WindowRun):
         if cursor is not None and (accepted is None or cursor.seq >= accepted.seq):
             now.reach(_better_known(cursor.position, accepted))
         elif cursor is not None:
-            behind = self._sink.marker(cursor_window_id(cursor.seq, self._scope.h))
+            behind = self._sink.marker(cursor_window_id(cursor.seq, self._scope.scope_hash))
             yield "marker of cursor read"
             now.recognise(cursor, behind)
         yield from self._follow_markers()
@@ -96,18 +96,25 @@ class CursorRun(WindowRun):
         decided = self._planner.decided_after
         if decided is None:
             return
-        seen, h = decided
-        later = {number for number in cursor_numbers(self._sink.window_ids(), h) if number > seen}
+        seen, scope_hash = decided
+        later = {
+            number
+            for number in cursor_numbers(self._sink.window_ids(), scope_hash)
+            if number > seen
+        }
         yield "windows of the epoch before listed"
         newest = max(later, default=seen)
-        marker = self._sink.marker(cursor_window_id(newest, h)) if later else None
+        marker = self._sink.marker(cursor_window_id(newest, scope_hash)) if later else None
         yield "marker of the epoch before read"
         if marker is None:
             return
         behind = Position(0, marker.plan.ends, marker.plan.anchors)
         if missing := set(range(seen + 1, newest)) - later:
             begin = self._begin_anew(marker.plan)
-            newest_id, missing_id = marker.plan.window_id, cursor_window_id(min(missing), h)
+            newest_id, missing_id = (
+                marker.plan.window_id,
+                cursor_window_id(min(missing), scope_hash),
+            )
             raise epoch_unclear(self._scope, newest_id, missing_id, begin)
         self._now.reach(behind)
 
@@ -116,10 +123,10 @@ class CursorRun(WindowRun):
         words such as ``earliest`` mean something else by now."""
         own = self._read_plan(self._store.load_task_plan(), "task plan")
         yield "task plan read"
-        stored = self._stored_plan(cursor_window_id(1, self._scope.h))
+        stored = self._stored_plan(cursor_window_id(1, self._scope.scope_hash))
         yield "first plan read"
         for plan in (own, stored):
-            if plan is not None and plan.h == self._scope.h and plan.seq == 1:
+            if plan is not None and plan.scope_hash == self._scope.scope_hash and plan.seq == 1:
                 self._now.reach(Position(0, plan.bases, plan.anchors_at_start))
                 return
 
@@ -128,7 +135,7 @@ class CursorRun(WindowRun):
         now = self._now
         while True:
             seq = now.position.seq + 1 if now.position else 1
-            marker = self._sink.marker(cursor_window_id(seq, self._scope.h))
+            marker = self._sink.marker(cursor_window_id(seq, self._scope.scope_hash))
             yield "marker read"
             if marker is None:
                 return
@@ -137,7 +144,7 @@ class CursorRun(WindowRun):
     def _look_for_holes(self) -> Iterator[str]:
         """Without a cursor the markers may be all that is left: none may be missing between."""
         now = self._now
-        highest = max(cursor_numbers(self._sink.window_ids(), self._scope.h), default=0)
+        highest = max(cursor_numbers(self._sink.window_ids(), self._scope.scope_hash), default=0)
         yield "windows listed"
         if highest <= (now.position.seq if now.position else 0):
             return
@@ -146,16 +153,16 @@ class CursorRun(WindowRun):
         reached = now.position.seq if now.position else 0
         if highest <= reached:
             return
-        last = self._sink.marker(cursor_window_id(highest, self._scope.h))
+        last = self._sink.marker(cursor_window_id(highest, self._scope.scope_hash))
         yield "last marker read"
         begin = self._begin_anew(last.plan) if last is not None else None
         raise SinkHistoryLost(
             f"group {self._scope.group!r} has lost its cursor, and the sink has window "
-            f"{cursor_window_id(highest, self._scope.h)} but not "
-            f"{cursor_window_id(reached + 1, self._scope.h)}; starting anew could store records "
-            f"twice. If a window between was claimed in a ledger and never written, only runs with "
-            f"offset_store='ledger' can finish it. If all of them were there and were removed, go "
-            f"on behind the last one: "
+            f"{cursor_window_id(highest, self._scope.scope_hash)} but not "
+            f"{cursor_window_id(reached + 1, self._scope.scope_hash)}; starting anew could store "
+            f"records twice. If a window between was claimed in a ledger and never written, only "
+            f"runs with offset_store='ledger' can finish it. If all of them were there and were "
+            f"removed, go on behind the last one: "
             f"{going_on(last.plan, begin) if last else 'look again, it was there'}"
         )
 
@@ -163,7 +170,7 @@ class CursorRun(WindowRun):
         """Where a group whose windows are partly lost goes on behind the sink's newest one. Raises
         `LogRegression` where its logs are others by now: then what was lost of them is of no
         matter."""
-        seq = (last.seq or 0) if last.h == self._scope.h else 0
+        seq = (last.seq or 0) if last.scope_hash == self._scope.scope_hash else 0
         behind = Position(seq, last.ends, last.anchors)
         self._planner.compare(behind)
         return self._planner.begin_behind(behind)
@@ -201,11 +208,11 @@ class CursorRun(WindowRun):
     # -- 2 plan -------------------------------------------------------------------------------
 
     def _window_id(self) -> str:
-        return cursor_window_id(self._position().seq + 1, self._scope.h)
+        return cursor_window_id(self._position().seq + 1, self._scope.scope_hash)
 
     def _ours(self, plan: WindowPlan) -> bool:
         """Whether a task plan is for what is asked now (a cleared task may have new options)."""
-        return plan.h == self._scope.h and is_cursor(plan)
+        return plan.scope_hash == self._scope.scope_hash and is_cursor(plan)
 
     def _still_there(self, plan: WindowPlan) -> bool:
         return (plan.seq or 0) <= self._position().seq or self._planner.readable(plan)
@@ -226,7 +233,9 @@ class CursorRun(WindowRun):
         """The log is another one by now; it is no error if another run has brought the window in,
         by a reset that it was allowed."""
         yield "another log seen"
-        marker = self._sink.marker(cursor_window_id(self._position().seq + 1, self._scope.h))
+        marker = self._sink.marker(
+            cursor_window_id(self._position().seq + 1, self._scope.scope_hash)
+        )
         yield "marker of reset read"
         if marker is None:
             raise error
@@ -274,7 +283,7 @@ class CursorRun(WindowRun):
         yield "cursor stored"
         old = self._position().seq - PLANS_KEPT
         if old > 0:
-            self._store.forget_plan(cursor_window_id(old, self._scope.h))
+            self._store.forget_plan(cursor_window_id(old, self._scope.scope_hash))
             yield "old plan forgotten"
 
     def _store_cursor(self, before: Cursor | None) -> None:
@@ -283,7 +292,7 @@ class CursorRun(WindowRun):
         cursor = Cursor(self._position(), rev, self._store.writer, self._now.past)
         self._store.store_cursor(cursor.to_document(self._scope, self._clock()))
 
-    def _look_back(self) -> Pace | None:
+    def _look_back(self) -> Throughput | None:
         self._now.miss(self._planner.absent(self._position()))
         return self._planner.pace
 

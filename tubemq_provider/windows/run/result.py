@@ -12,7 +12,7 @@ from typing import Any
 
 from tubemq_provider.windows.cursor import Position
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.planning.budgets import Pace
+from tubemq_provider.windows.planning.read_limits import Throughput
 from tubemq_provider.windows.protocols import Marker
 from tubemq_provider.windows.versions import VERSIONS
 
@@ -54,7 +54,7 @@ class WindowResult:
     corrupt: int = 0
     gaps: Gaps = field(default_factory=dict)
     has_more: bool = False
-    pace: Pace | None = None
+    pace: Throughput | None = None
     empty: bool = False
     replayed: bool = False
     exactly_once: bool = True
@@ -140,7 +140,7 @@ def event_document(
             "replayed": int(result.replayed),
         }
     if result.position is not None:
-        document["position"] = result.position.to_document(scope.h, scope.space)
+        document["position"] = result.position.to_document(scope.scope_hash, scope.space)
         document["recovered"] = list(result.recovered)
     if result.absent:
         document["absent"] = list(result.absent)

@@ -49,7 +49,7 @@ class StandaloneRun(WindowRun):
 
     def _ours(self, plan: WindowPlan) -> bool:
         """Whether a task plan is for what is asked now (a cleared task may have new options)."""
-        if plan.h != self._scope.h:
+        if plan.scope_hash != self._scope.scope_hash:
             return False
         wanted = self._planner.window_id
         if wanted is None:
@@ -76,7 +76,7 @@ class StandaloneRun(WindowRun):
     def _refuse_overlaps(self) -> Iterator[str]:
         """A time window that reaches into published ones would store their records again."""
         if interval := self._planner.interval:
-            refuse_overlaps(self._sink.window_ids(), interval, self._scope.h)
+            refuse_overlaps(self._sink.window_ids(), interval, self._scope.scope_hash)
             yield "intervals compared"
 
     # -- 3 check marker, 5 publish ------------------------------------------------------------

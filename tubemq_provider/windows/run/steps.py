@@ -24,7 +24,7 @@ from typing import ClassVar, NamedTuple
 from tubemq_client.errors import LogRegression
 from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.planning.budgets import Pace
+from tubemq_provider.windows.planning.read_limits import Throughput
 from tubemq_provider.windows.planning.scopes import refuse_other_scopes
 from tubemq_provider.windows.policies import OnOtherScope
 from tubemq_provider.windows.protocols import (
@@ -352,7 +352,7 @@ class WindowRun(RunBase, ABC):
         self._store.emit(event_document(self._scope, self._result, self._now.past))
         yield "event emitted"
 
-    def _look_back(self) -> Pace | None:
+    def _look_back(self) -> Throughput | None:
         """Note what this run has left to later ones; how fast windows before it went."""
         return None
 

@@ -110,7 +110,7 @@ class Boundaries:
             self._topic,
             subject="boundary",
             space=self._space,
-            words=False,
+            allow_keywords=False,
         )
         if self._offsets.setdefault(instant, offsets) != offsets:  # type: ignore[arg-type]
             raise ValueError(f"{text}: the same instant is given twice with different offsets")

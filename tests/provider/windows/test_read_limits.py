@@ -19,8 +19,8 @@ from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.plan import WindowScope
-from tubemq_provider.windows.planning.budgets import ByteBudget, Pace
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.read_limits import ByteBudget, Throughput
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 
@@ -57,11 +57,11 @@ def test_nothing_is_known_without_a_record() -> None:
 
 
 def test_a_pace_is_read_from_an_event_and_never_starves() -> None:
-    assert Pace.of_event({"pace": [5_000, 250]}) == Pace(5_000, 250)
-    assert Pace(5_000, 250).entries_in(timedelta(seconds=2)) == 40_000
-    assert Pace(1, 60_000).entries_in(timedelta(seconds=1)) == 1_000
+    assert Throughput.of_event({"pace": [5_000, 250]}) == Throughput(5_000, 250)
+    assert Throughput(5_000, 250).entries_in(timedelta(seconds=2)) == 40_000
+    assert Throughput(1, 60_000).entries_in(timedelta(seconds=1)) == 1_000
     for damaged in (None, {}, {"pace": 3}, {"pace": [1]}, {"pace": [0, 1]}, {"pace": [1, 0.5]}):
-        assert Pace.of_event(damaged) is None
+        assert Throughput.of_event(damaged) is None
 
 
 class Clock:
@@ -91,7 +91,7 @@ def test_windows_are_cut_by_the_pace_of_the_one_before(tmp_path: Path) -> None:
     first = run("first", timedelta(milliseconds=200))
     assert first.has_more
     assert sum(e - s for s, e in first.ranges.values()) == 28 * 2 * 2_000  # as assumed
-    assert first.pace == Pace(2_000, 1_000)
+    assert first.pace == Throughput(2_000, 1_000)
     second = run("second", timedelta(milliseconds=1_200))
     assert sum(e - s for s, e in second.ranges.values()) == 28 * 2 * 2_400
     third = run("third", None)
@@ -99,7 +99,7 @@ def test_windows_are_cut_by_the_pace_of_the_one_before(tmp_path: Path) -> None:
     assert first.total + second.total + third.total == len(expected(ends))
     empty = run("fourth", timedelta(seconds=1))
     assert empty.empty
-    assert empty.pace == third.pace == Pace(1_600, 1_000)
+    assert empty.pace == third.pace == Throughput(1_600, 1_000)
 
 
 def test_a_duration_must_be_one() -> None:

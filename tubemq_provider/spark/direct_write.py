@@ -1,11 +1,11 @@
-"""The landing path: Spark tasks write Parquet themselves and tell the driver what they wrote.
+"""Direct write: Spark tasks write Parquet themselves and tell the driver what they wrote.
 
-`format("tubemq_land")` reads like the format of a source's kind, but a task writes its records with
-pyarrow, straight from Arrow batches, to where the files will stay, and yields a row per piece of a
-file instead of the records. Nothing passes through the JVM or the driver. A task that is tried
-again, or runs twice, writes files of another name; only files that come back in the manifest are
-ever used. Internal to the session engine, which gives the option `landing` beside those of the
-source.
+`format("tubemq_direct_write")` reads like the format of a source's kind, but a task writes its
+records with pyarrow, straight from Arrow batches, to where the files will stay, and yields a row
+per piece of a file instead of the records. Nothing passes through the JVM or the driver. A task
+that is tried again, or runs twice, writes files of another name; only files that come back in the
+manifest are ever used. Internal to the session engine, which gives the option `landing` beside
+those of the source.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from tubemq_provider.files.locations import Location, location_at
 from tubemq_provider.files.parquet import fact_to_json
 from tubemq_provider.files.partitioned import PartitionedWriter, staged_writer
-from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, CorruptFile
+from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, QuarantineFile
 from tubemq_provider.files.writer import FilePiece, StagedWriter
 from tubemq_provider.rows.decoding import Rejects, RowDecoder
-from tubemq_provider.spark.access import storage_from
+from tubemq_provider.spark.credentials_file import storage_from
 from tubemq_provider.spark.formats import format_of
 from tubemq_provider.spark.reading import BatchReader, SplitPartition, decoder_of
-from tubemq_provider.spark.reports import report_read
+from tubemq_provider.spark.task_metrics import report_read
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from tubemq_provider.spark.splits import Split
     from tubemq_provider.windows.facts import FileFact
 
-__all__ = ["OPTION", "LandingOrder", "LandingSource", "ManifestRow"]
+__all__ = ["OPTION", "DirectWriteSource", "TaskCommit", "WriteTask"]
 
 OPTION = "landing"
-"""The option that holds a `LandingOrder` as JSON."""
+"""The option that holds a `WriteTask` as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
-class LandingOrder:
+class WriteTask:
     """What tasks are told: a directory that exists and that all share, or a prefix of an object
     store (and the file on the driver's host that has what opens it); the size of files (bytes,
     None: a file per split), how many tasks may share the splits, whether corrupt records are
@@ -69,7 +69,7 @@ class LandingOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestRow(FilePiece):
+class TaskCommit(FilePiece):
     """A piece of a file, as the task that wrote it says; `path` is a name in the landing directory.
 
     `corrupt`, `gaps` (JSON, `[[start, end], …]`), `set_aside` (a file of corrupt records), `last`
@@ -92,7 +92,7 @@ class ManifestRow(FilePiece):
         return ", ".join(f"`{item.name}` {kinds[str(item.type)]}" for item in fields(cls))
 
 
-class LandingPartition(InputPartition):
+class DirectWritePartition(InputPartition):
     """What one task writes: one or several splits, one after the other."""
 
     def __init__(self, splits: tuple[SplitPartition, ...]) -> None:
@@ -100,36 +100,38 @@ class LandingPartition(InputPartition):
         self.splits = splits
 
 
-class LandingSource(DataSource):
-    """`format("tubemq_land")`. Options: those of the kind's own format, and `landing`."""
+class DirectWriteSource(DataSource):
+    """`format("tubemq_direct_write")`. Options: those of the kind's own format, and `landing`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         given = dict(options)
-        self._order = LandingOrder(**json.loads(given.pop(OPTION)))
+        self._order = WriteTask(**json.loads(given.pop(OPTION)))
         self._given = given
 
     @classmethod
     def name(cls) -> str:
         """The format's name."""
-        return "tubemq_land"
+        return "tubemq_direct_write"
 
     def schema(self) -> str:
         """Manifest rows."""
-        return ManifestRow.ddl()
+        return TaskCommit.ddl()
 
-    def reader(self, schema: StructType) -> LandingReader:
+    def reader(self, schema: StructType) -> DirectWriteReader:
         """Plans and writes."""
         order = self._order
         opens = {} if order.storage_file is None else storage_from(order.storage_file)
-        return LandingReader(format_of(order.kind).batch_reader(self._given, schema), order, opens)
+        return DirectWriteReader(
+            format_of(order.kind).batch_reader(self._given, schema), order, opens
+        )
 
 
-class LandingReader(DataSourceReader):
+class DirectWriteReader(DataSourceReader):
     """Splits as the kind's own reader plans them; tasks write files and yield manifest rows."""
 
     def __init__(
-        self, reader: BatchReader[Any], order: LandingOrder, storage: Mapping[str, str]
+        self, reader: BatchReader[Any], order: WriteTask, storage: Mapping[str, str]
     ) -> None:
         self._reader = reader
         self._options = reader.options
@@ -147,11 +149,11 @@ class LandingReader(DataSourceReader):
             lightest = sizes.index(min(sizes))
             loads[lightest].append(item)
             sizes[lightest] += item.split.range.entries
-        return [LandingPartition(tuple(load)) for load in loads] or planned
+        return [DirectWritePartition(tuple(load)) for load in loads] or planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Write the files of one task; yields its manifest when all of them are closed."""
-        if not isinstance(partition, LandingPartition):
+        if not isinstance(partition, DirectWritePartition):
             return iter(())
         return self._land(partition.splits)
 
@@ -162,7 +164,7 @@ class LandingReader(DataSourceReader):
         columns = self._reader.COLUMNS
         decoder = decoder_of(self._options, columns)
         schema = columns.arrow_schema(self._options.columns) if decoder is None else decoder.schema
-        rows: list[ManifestRow] = []
+        rows: list[TaskCommit] = []
         by = self._order.partition_by
         with staged_writer(
             location,
@@ -186,9 +188,9 @@ class LandingReader(DataSourceReader):
         decoder: RowDecoder | None,
         location: Location,
         aside: str,
-    ) -> list[ManifestRow]:
+    ) -> list[TaskCommit]:
         """One split: its records into files, and its rows of the manifest."""
-        corrupt, known, range_ = CorruptFile(), len(writer.pieces), item.split.range
+        corrupt, known, range_ = QuarantineFile(), len(writer.pieces), item.split.range
         policy = "quarantine" if self._order.quarantine else self._options.corrupt_records
         rejects = Rejects(policy, corrupt.add)
         made = RowsOfRange(decoder, rejects, self._reader.COLUMNS, self._options.columns)
@@ -205,7 +207,7 @@ class LandingReader(DataSourceReader):
         return _rows(writer.pieces[known:], item.split, reader, told)
 
     def _quarantining(
-        self, item: SplitPartition, corrupt: CorruptFile
+        self, item: SplitPartition, corrupt: QuarantineFile
     ) -> AbstractContextManager[Any]:
         if not self._order.quarantine:
             return self._reader.open_reader(item)
@@ -243,9 +245,9 @@ class RowsOfRange:
         return records if self._decoder is None else self._decoder.rows(records, self._rejects)
 
 
-def _rows(pieces: Sequence[FilePiece], split: Split, reader: Any, told: _Told) -> list[ManifestRow]:
+def _rows(pieces: Sequence[FilePiece], split: Split, reader: Any, told: _Told) -> list[TaskCommit]:
     gaps = json.dumps([[gap.start, gap.end] for gap in reader.stats.gaps])
-    found = [ManifestRow(**asdict(piece)) for piece in pieces]
+    found = [TaskCommit(**asdict(piece)) for piece in pieces]
     anchor = json.dumps(reader.stats.last.get(split.range.partition.key, ()))
     last = replace(
         found[-1],
@@ -258,7 +260,7 @@ def _rows(pieces: Sequence[FilePiece], split: Split, reader: Any, told: _Told) -
     return [*found[:-1], last]
 
 
-def _with_files(rows: Sequence[ManifestRow], files: Sequence[FileFact]) -> list[ManifestRow]:
+def _with_files(rows: Sequence[TaskCommit], files: Sequence[FileFact]) -> list[TaskCommit]:
     """`rows` with the facts of each file in its last piece."""
     last = {row.path: index for index, row in enumerate(rows)}
     told = list(rows)
@@ -282,4 +284,4 @@ def _arrow_manifest() -> pa.Schema:
     import pyarrow as pa
 
     kinds = {"str": pa.string(), "int": pa.int64()}
-    return pa.schema([(item.name, kinds[str(item.type)]) for item in fields(ManifestRow)])
+    return pa.schema([(item.name, kinds[str(item.type)]) for item in fields(TaskCommit)])

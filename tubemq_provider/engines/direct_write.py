@@ -19,8 +19,8 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.files.objects import is_remote
 from tubemq_provider.files.parquet import fact_from_json
 from tubemq_provider.files.writer import with_pieces
-from tubemq_provider.spark.landing import OPTION, LandingOrder, LandingSource, ManifestRow
-from tubemq_provider.spark.reports import last_records
+from tubemq_provider.spark.direct_write import OPTION, DirectWriteSource, TaskCommit, WriteTask
+from tubemq_provider.spark.task_metrics import last_records
 from tubemq_provider.windows.protocols import IngestCounts
 
 if TYPE_CHECKING:
@@ -54,18 +54,18 @@ def landing_frame(
         directory = str(place)
     tasks = spark.sparkContext.defaultParallelism if target_bytes else None
     by = None if staging.partition_by is None else staging.partition_by.to_json()
-    order = LandingOrder(directory, storage_file, target_bytes, tasks, quarantine, kind, by)
-    spark.dataSource.register(LandingSource)
+    order = WriteTask(directory, storage_file, target_bytes, tasks, quarantine, kind, by)
+    spark.dataSource.register(DirectWriteSource)
     given = {**options, OPTION: order.to_json()}
-    return spark.read.format(LandingSource.name()).options(**given).load()
+    return spark.read.format(DirectWriteSource.name()).options(**given).load()
 
 
-def manifest_of(frame: DataFrame) -> list[ManifestRow]:
+def manifest_of(frame: DataFrame) -> list[TaskCommit]:
     """Run the one job of the window; what its tasks say they wrote."""
-    return [ManifestRow(**row.asDict()) for row in frame.collect()]
+    return [TaskCommit(**row.asDict()) for row in frame.collect()]
 
 
-def accept(plan: WindowPlan, staging: Staging, manifest: Sequence[ManifestRow]) -> IngestCounts:
+def accept(plan: WindowPlan, staging: Staging, manifest: Sequence[TaskCommit]) -> IngestCounts:
     """Add up what the manifest says; in a directory, move its files to where the sink looks.
 
     Whether its pieces tile the plan is judged from the counts, by `check_counts`, before anything
@@ -91,7 +91,7 @@ def accept(plan: WindowPlan, staging: Staging, manifest: Sequence[ManifestRow]) 
     return counts
 
 
-def _counts(plan: WindowPlan, manifest: Sequence[ManifestRow]) -> IngestCounts:
+def _counts(plan: WindowPlan, manifest: Sequence[TaskCommit]) -> IngestCounts:
     records = dict.fromkeys(plan.ranges, 0)
     read = dict.fromkeys(plan.ranges, 0)
     pieces: dict[str, list[list[int]]] = {}

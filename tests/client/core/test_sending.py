@@ -13,7 +13,7 @@ from tubemq_client import ClientSettings, Partition, ProducerSettings, Record, e
 from tubemq_client._core.effects import Deliver, PostAll
 from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession
-from tubemq_client._core.publishing import ProducerSession
+from tubemq_client._core.sending import ProducerSession
 from tubemq_client.testing.memory import MemoryTubeMQ
 from tubemq_client.testing.scripted import Asked
 

@@ -1,6 +1,6 @@
 """What tasks of one client need: a bell, and routines to play.
 
-Private to `aio`; `sync._turns` is its twin, which also makes threads take turns.
+Private to `aio`; `sync._sync` is its twin, which also makes threads take turns.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     from tubemq_client._io.routines import Routine, Step
 
-__all__ = ["Bell", "play"]
+__all__ = ["Notifier", "play"]
 
 T = TypeVar("T")
 
 
-class Bell:
+class Notifier:
     """Wakes all that wait. Read `count` before looking whether to wait: a ring in between is then
     noticed by `wait`."""
 

@@ -1,8 +1,8 @@
 """Where sinks keep files and small documents: a local directory or a prefix in an object store.
 
-A `Place` knows exactly what exactly-once needs of storage: create a document only if nothing is
+A `Storage` knows exactly what exactly-once needs of storage: create a document only if nothing is
 there, bring in a finished file, read, list, remove. Names are relative, with ``/``. Nothing here
-knows windows; `_objects` has the implementation for object stores, `_locating` chooses.
+knows windows; `_object_storage` has the implementation for object stores, `_storage_for` chooses.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from tubemq_provider.windows.protocols import Document
 if TYPE_CHECKING:
     import pyarrow.fs
 
-__all__ = ["LocalPlace", "Place", "PlaceBook", "as_document", "scheme_of"]
+__all__ = ["LocalStorage", "Storage", "StorageBook", "as_document", "scheme_of"]
 
 
-class Place(Protocol):
+class Storage(Protocol):
     """A store of files by name; what a method has written survives a crash of the machine."""
 
     @property
@@ -55,7 +55,7 @@ class Place(Protocol):
     def swap(self, name: str, old: Document, new: Document) -> bool:
         """Put `new` in the place of `old`, atomically; False if something else is there by now."""
 
-    def bring(self, source: Path, name: str) -> None:
+    def put_file(self, source: Path, name: str) -> None:
         """Store a local file under `name`, which nobody else uses. `source` may be moved."""
 
     def settle(self, names: Iterable[str]) -> None:
@@ -71,11 +71,11 @@ class Place(Protocol):
         """Remove files; missing ones are passed over."""
 
     def filesystem(self) -> tuple[pyarrow.fs.FileSystem, str]:
-        """A pyarrow file system for reading, and this place's path on it."""
+        """A pyarrow file system for reading, and this storage's path on it."""
 
 
-class LocalPlace:
-    """A directory of a local or mounted file system. See `Place`. What is written makes it if the
+class LocalStorage:
+    """A directory of a local or mounted file system. See `Storage`. What is written makes it if the
     directory above is there, and raises `ConfigError` otherwise."""
 
     def __init__(self, root: Path) -> None:
@@ -87,7 +87,7 @@ class LocalPlace:
         return str(self.root)
 
     def read(self, name: str) -> Document | None:
-        """See `Place.read`."""
+        """See `Storage.read`."""
         found = read_document(self.root / name)
         if found is not None:
             # The try that created it may have died before its name was on disk.
@@ -95,17 +95,17 @@ class LocalPlace:
         return found
 
     def create(self, name: str, document: Document) -> bool:
-        """See `Place.create`."""
+        """See `Storage.create`."""
         ensure_root(self.root)
         return create_document(self.root / name, document)
 
     def create_file(self, name: str, data: bytes) -> bool:
-        """See `Place.create_file`."""
+        """See `Storage.create_file`."""
         ensure_root(self.root)
         return create_file(self.root / name, data)
 
     def swap(self, name: str, old: Document, new: Document) -> bool:
-        """See `Place.swap`. Swaps of one directory wait for each other."""
+        """See `Storage.swap`. Swaps of one directory wait for each other."""
         target = self.root / name
         lock = os.open(target.parent, os.O_RDONLY)
         try:
@@ -118,7 +118,7 @@ class LocalPlace:
         finally:
             os.close(lock)
 
-    def bring(self, source: Path, name: str) -> None:
+    def put_file(self, source: Path, name: str) -> None:
         """Moves where source and place share a file system, else copies."""
         target = self.root / name
         ensure_root(self.root)
@@ -148,7 +148,7 @@ class LocalPlace:
             fsync_path(directory)
 
     def rename(self, source: str, name: str) -> None:
-        """See `Place.rename`."""
+        """See `Storage.rename`."""
         target = self.root / name
         ensure_directory(target.parent)
         (self.root / source).rename(target)
@@ -156,7 +156,7 @@ class LocalPlace:
         fsync_path(target.parent)
 
     def names(self, prefix: str) -> Iterable[str]:
-        """See `Place.names`; files at work (with a dot in front) are passed over."""
+        """See `Storage.names`; files at work (with a dot in front) are passed over."""
         for path in sorted((self.root / prefix).rglob("*")):
             if path.is_file() and not path.name.startswith("."):
                 yield path.relative_to(self.root).as_posix()
@@ -174,41 +174,41 @@ class LocalPlace:
                     above.rmdir()
 
     def filesystem(self) -> tuple[pyarrow.fs.FileSystem, str]:
-        """See `Place.filesystem`."""
+        """See `Storage.filesystem`."""
         import pyarrow.fs
 
         return pyarrow.fs.LocalFileSystem(), str(self.root)
 
 
-class PlaceBook:
-    """A `BoundaryBook` of one document per key in a place."""
+class StorageBook:
+    """A `BoundaryBook` of one document per key in a storage."""
 
-    def __init__(self, place: Place, directory: str) -> None:
-        self._place = place
+    def __init__(self, storage: Storage, directory: str) -> None:
+        self._storage = storage
         self._directory = directory
 
     def listing(self) -> Iterable[str]:
         """One listing of the directory."""
         prefix = f"{self._directory}/"
-        for name in self._place.names(self._directory):
+        for name in self._storage.names(self._directory):
             yield name.removeprefix(prefix).removesuffix(".json")
 
     def read(self, key: str) -> Document | None:
         """The document fixed under `key`, or None."""
-        return self._place.read(self._name(key))
+        return self._storage.read(self._name(key))
 
     def fix(self, key: str, document: Document) -> Document:
         """Store it if nothing is there; what is there now."""
         name = self._name(key)
-        self._place.create(name, document)
-        found = self._place.read(name)
+        self._storage.create(name, document)
+        found = self._storage.read(name)
         if found is None:
-            raise SinkDamaged(f"{self._place.url}/{name} vanished right after it was written")
+            raise SinkDamaged(f"{self._storage.url}/{name} vanished right after it was written")
         return found
 
     def take_back(self, key: str) -> None:
         """Remove the document."""
-        self._place.remove([self._name(key)])
+        self._storage.remove([self._name(key)])
 
     def _name(self, key: str) -> str:
         return f"{self._directory}/{key}.json"

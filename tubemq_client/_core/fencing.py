@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tubemq_client._core.registration import Registered
     from tubemq_client.model import Partition
 
-__all__ = ["LeaseNames", "may_be_served_late", "renew"]
+__all__ = ["ClientEpochs", "may_be_served_late", "renew"]
 
 
 def may_be_served_late(error: BaseException) -> bool:
@@ -34,7 +34,7 @@ def may_be_served_late(error: BaseException) -> bool:
 
 
 @dataclass(slots=True)
-class LeaseNames:
+class ClientEpochs:
     """By which client id a member is known to the broker of each partition: its own, with a number
     once a request for the partition was given up. Numbers only grow, also while others hold it."""
 
@@ -69,7 +69,7 @@ class LeaseNames:
 
 
 def renew(
-    held: HeldPartition, names: LeaseNames, still_held: Callable[[], bool]
+    held: HeldPartition, names: ClientEpochs, still_held: Callable[[], bool]
 ) -> Conversation[Registered]:
     """Hold the partition under its new name, where the group stands; a batch that is out is rolled
     back, and a confirmation that was put off (`held.consumed`) is told.

@@ -22,8 +22,8 @@ from tests.provider.sinks.suite import Row, SinkSuite, written_by
 from tests.provider.sinks.windows import COUNTS, OpenSink, ignore, plan_of, publish, stage
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sinks.factory import sink_for, spec_problems
-from tubemq_provider.sinks.jdbc import LOCK_WAIT_S, JdbcSink
 from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.sinks.sql import LOCK_WAIT_S, SqlSink
 from tubemq_provider.windows.errors import CountMismatch, DatabaseError
 from tubemq_provider.windows.protocols import IngestCounts, Sink
 
@@ -70,7 +70,7 @@ class _Common(SinkSuite):
     )
 
     def rows(self, sink: Sink) -> Counter[Row]:
-        assert isinstance(sink, JdbcSink)
+        assert isinstance(sink, SqlSink)
         return rows_in(sink._url, sink._target)
 
 
@@ -90,7 +90,7 @@ class TestOnPostgres(_Common):
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def sink(request: pytest.FixtureRequest, tmp_path: Path, postgres: str) -> JdbcSink:
+def sink(request: pytest.FixtureRequest, tmp_path: Path, postgres: str) -> SqlSink:
     if request.param == "sqlite":
         return jdbc(f"sqlite:///{tmp_path}/lake.db", "orders", tmp_path / "staging")
     schema = f"s{abs(hash(request.node.name))}"
@@ -99,7 +99,7 @@ def sink(request: pytest.FixtureRequest, tmp_path: Path, postgres: str) -> JdbcS
     return jdbc(postgres, f"{schema}.orders", tmp_path / "staging")
 
 
-def execute(sink: JdbcSink, *statements: str) -> list[Any]:
+def execute(sink: SqlSink, *statements: str) -> list[Any]:
     """Rows of the last statement; `{table}` stands for the target."""
     rows: list[Any] = []
     with sa.create_engine(sink._url).begin() as connection:
@@ -119,7 +119,7 @@ def publish_one(sink: Sink, columns: Mapping[str, tuple[pa.DataType, object]]) -
     assert sink.publish(staging, plan, IngestCounts({"1:0": 1, "1:1": 1}), ignore).won
 
 
-def test_every_supported_type_comes_back(sink: JdbcSink) -> None:
+def test_every_supported_type_comes_back(sink: SqlSink) -> None:
     publish_one(sink, COLUMNS)
     first, second = execute(sink, 'SELECT * FROM {table} ORDER BY "partition"')
     assert first["window_id"] == plan_of(sink).window_id
@@ -136,7 +136,7 @@ def test_every_supported_type_comes_back(sink: JdbcSink) -> None:
         assert first["msg_time"] == "2026-11-21 09:00:00.000000"
 
 
-def test_exact_numbers_stay_exact_or_are_refused(sink: JdbcSink) -> None:
+def test_exact_numbers_stay_exact_or_are_refused(sink: SqlSink) -> None:
     if sink.identity.startswith("jdbc:sqlite"):
         with pytest.raises(ConfigError, match="cannot keep exactly"):
             publish_one(sink, EXACT)
@@ -147,7 +147,7 @@ def test_exact_numbers_stay_exact_or_are_refused(sink: JdbcSink) -> None:
     assert first["price"] == Decimal("12.50")
 
 
-def test_types_without_a_counterpart_are_refused(sink: JdbcSink) -> None:
+def test_types_without_a_counterpart_are_refused(sink: SqlSink) -> None:
     plan = plan_of(sink)
     staging = sink.begin(plan, "a")
     columns = {"partition": ["1:0"] * 3, "took": pa.array([1, 2, 3], pa.duration("s"))}
@@ -157,7 +157,7 @@ def test_types_without_a_counterpart_are_refused(sink: JdbcSink) -> None:
     assert sink.marker(plan.window_id) is None
 
 
-def test_readers_see_rows_and_window_row_together(sink: JdbcSink) -> None:
+def test_readers_see_rows_and_window_row_together(sink: SqlSink) -> None:
     """A transaction that is open shows nothing to others."""
     plan = plan_of(sink)
     publish(sink, plan_of(sink, 9), "before")
@@ -173,7 +173,7 @@ def test_readers_see_rows_and_window_row_together(sink: JdbcSink) -> None:
     assert seen in ([], [(written_by("before"), None)])
 
 
-def test_a_second_try_waits_for_the_first_transaction(sink: JdbcSink) -> None:
+def test_a_second_try_waits_for_the_first_transaction(sink: SqlSink) -> None:
     plan = plan_of(sink)
     publish(sink, plan_of(sink, 9), "before")
     outcomes: list[bool] = []
@@ -260,12 +260,12 @@ def publish_large(sink: Sink, size: int) -> None:
     columns = {"partition": ["1:0"], "stream_id": ["ä" * size], "value": [bytes(size)]}
     pq.write_table(pa.table(columns), Path(staging.path) / "part.parquet")
     assert sink.publish(staging, plan, IngestCounts({"1:0": 1, "1:1": 0}), ignore).won
-    assert isinstance(sink, JdbcSink)
+    assert isinstance(sink, SqlSink)
     (row,) = execute(sink, "SELECT length(stream_id) AS text, length(value) AS body FROM {table}")
     assert (row["text"], row["body"]) == (size, size)
 
 
-def test_a_column_that_would_change_values_is_refused(sink: JdbcSink) -> None:
+def test_a_column_that_would_change_values_is_refused(sink: SqlSink) -> None:
     columns = {name: COLUMNS[name] for name in ("ratio", "msg_time", "plain_time", "small")}
     columns |= {"word": (pa.string(), "007"), "padded": (pa.string(), "a")}
     kinds = "ratio {}, msg_time {}, plain_time {}, small {}, word {}, padded {}"
@@ -340,7 +340,7 @@ def test_large_records_are_inserted_a_few_at_a_time(tmp_path: Path) -> None:
     assert max(sizes) <= 8 * 2**20
 
 
-def test_rows_that_nobody_accounts_for_are_refused(sink: JdbcSink) -> None:
+def test_rows_that_nobody_accounts_for_are_refused(sink: SqlSink) -> None:
     publish(sink, plan_of(sink), "a")
     stray = plan_of(sink, 2)
     execute(sink, f"UPDATE {{table}} SET window_id = '{stray.window_id}'")
@@ -350,7 +350,7 @@ def test_rows_that_nobody_accounts_for_are_refused(sink: JdbcSink) -> None:
     assert rows_in(sink._url, sink._target) == written_by("a")
 
 
-def test_a_table_of_ones_own_is_used_if_it_has_all_columns(sink: JdbcSink) -> None:
+def test_a_table_of_ones_own_is_used_if_it_has_all_columns(sink: SqlSink) -> None:
     execute(sink, 'CREATE TABLE {table} (window_id text, note text, "partition" text)')
     with pytest.raises(ConfigError) as refused:
         publish(sink, plan_of(sink))
@@ -379,11 +379,11 @@ def test_two_tables_of_a_database_keep_their_windows_apart(tmp_path: Path) -> No
 
 
 def test_credentials_stay_out_of_sight() -> None:
-    sink = JdbcSink("postgresql://user:hush@db.example:5433/lake?sslpassword=hush", "s.orders")
-    assert repr(sink) == "JdbcSink('postgresql://db.example:5433/lake', 's.orders')"
+    sink = SqlSink("postgresql://user:hush@db.example:5433/lake?sslpassword=hush", "s.orders")
+    assert repr(sink) == "SqlSink('postgresql://db.example:5433/lake', 's.orders')"
     assert sink.identity == "jdbc:postgresql://db.example:5433/lake/s.orders"
     with pytest.raises(ConfigError) as refused:
-        JdbcSink("postgresql//user:hush@x", "orders")
+        SqlSink("postgresql//user:hush@x", "orders")
     assert "hush" not in str(refused.value)
 
 
@@ -397,7 +397,7 @@ def test_credentials_stay_out_of_sight() -> None:
     ],
 )
 def test_an_address_in_normal_form_is_the_identity_as_it_is(typed: str, normal: str) -> None:
-    sink = JdbcSink(typed, "orders")
+    sink = SqlSink(typed, "orders")
     assert sink.identity == sink._typed_identity == f"jdbc:{normal}/orders"
 
 
@@ -418,7 +418,7 @@ def test_windows_that_are_named_after_what_was_typed_keep_their_name(
     url, staging = _with_default_port(postgres), tmp_path / "staging"
     typed = jdbc(url, "earlier", staging)._typed_identity
     # As releases before the normal form did.
-    earlier = JdbcSink(url, "earlier", staging_root=staging, identity=typed)
+    earlier = SqlSink(url, "earlier", staging_root=staging, identity=typed)
     publish(earlier, plan_of(earlier), "a")
     now = jdbc(url, "earlier", staging)
     assert now.identity == typed
@@ -431,7 +431,7 @@ def _with_default_port(url: str) -> str:
 
 def test_a_database_in_memory_is_refused() -> None:
     with pytest.raises(ConfigError, match="name a file"):
-        JdbcSink("sqlite://", "orders")
+        SqlSink("sqlite://", "orders")
 
 
 @pytest.mark.parametrize(
@@ -448,5 +448,5 @@ def test_an_address_that_leads_elsewhere_needs_a_name_of_its_own(url: str) -> No
     """The identity says which database it is, and names the windows: another one must not go on
     with them."""
     with pytest.raises(ConfigError, match="give identity="):
-        JdbcSink(url, "orders")
-    assert JdbcSink(url, "orders", identity="elsewhere").identity == "elsewhere"
+        SqlSink(url, "orders")
+    assert SqlSink(url, "orders", identity="elsewhere").identity == "elsewhere"

@@ -16,7 +16,7 @@ from typing import Any, Final
 from tubemq_provider.windows.probing import ReadRange
 from tubemq_provider.windows.spaces import OffsetSpace
 
-__all__ = ["ASSUMED_PER_S", "Budget", "ByteBudget", "Pace", "entries_by_log"]
+__all__ = ["ASSUMED_PER_S", "Budget", "ByteBudget", "Throughput", "entries_by_log"]
 
 Range = tuple[int, int]
 
@@ -85,7 +85,7 @@ class ByteBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Throughput:
     """What an earlier window took: index entries, and milliseconds from its first to its last
     action on records. Commit events carry it on, so that an empty run forgets nothing."""
 
@@ -93,7 +93,7 @@ class Pace:
     took_ms: int
 
     @classmethod
-    def of_event(cls, event: Mapping[str, Any] | None) -> Pace | None:
+    def of_event(cls, event: Mapping[str, Any] | None) -> Throughput | None:
         """The pace in a commit event; None if it has none, or a damaged one: a pace is advice."""
         found = (event or {}).get("pace")
         if (

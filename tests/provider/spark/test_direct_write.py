@@ -24,13 +24,13 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 from pyspark.sql import SparkSession  # noqa: E402
 
-from tubemq_provider.engines.landing import accept  # noqa: E402
+from tubemq_provider.engines.direct_write import accept  # noqa: E402
 from tubemq_provider.engines.session import SessionEngine  # noqa: E402
-from tubemq_provider.spark.landing import (  # noqa: E402
+from tubemq_provider.spark.direct_write import (  # noqa: E402
     OPTION,
-    LandingOrder,
-    LandingSource,
-    ManifestRow,
+    DirectWriteSource,
+    TaskCommit,
+    WriteTask,
 )
 from tubemq_provider.spark.session import spark_options  # noqa: E402
 
@@ -52,16 +52,16 @@ class Job:
         options = {**spark_options(world.settings, plan), "corruptRecords": "drop"}
         if parts := order.pop("min_partitions", None):
             options["minPartitions"] = str(parts)
-        told = LandingOrder(str(Path(staging.path) / "_landing"), **order)
-        source = LandingSource({**options, OPTION: told.to_json()})
+        told = WriteTask(str(Path(staging.path) / "_landing"), **order)
+        source = DirectWriteSource({**options, OPTION: told.to_json()})
         self.reader = source.reader(None)  # type: ignore[arg-type]
         self.tasks = self.reader.partitions()
 
-    def run(self, task: int) -> list[ManifestRow]:
+    def run(self, task: int) -> list[TaskCommit]:
         found = [b.to_pylist() for b in self.reader.read(self.tasks[task])]
-        return [ManifestRow(**row) for rows in found for row in rows]
+        return [TaskCommit(**row) for rows in found for row in rows]
 
-    def run_all(self) -> list[ManifestRow]:
+    def run_all(self) -> list[TaskCommit]:
         return [row for task in range(len(self.tasks)) for row in self.run(task)]
 
 

@@ -3,7 +3,7 @@
 A table commit has room for a few short words, not for a whole plan that must outlive log clean-up
 and snapshot expiry. So each try first leaves its marker document under a *token* of its own, and
 the commit names the token: the document whose token the table confirms is the marker. Once
-confirmed, it is copied to its final name (*sealed*), so that the next question costs one read.
+confirmed, it is copied to its final name (*confirmed*), so that the next question costs one read.
 
 Layout under the table's location::
 
@@ -19,64 +19,64 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tubemq_provider.sinks._places import Place
+from tubemq_provider.sinks._storage import Storage
 from tubemq_provider.windows.errors import DocumentError, SinkDamaged
 from tubemq_provider.windows.protocols import Document
 
-__all__ = ["Shelf"]
+__all__ = ["MarkerStore"]
 
 _ROOT: Final = "_tubemq"
 
 
-class Shelf:
+class MarkerStore:
     """The marker documents of one table."""
 
-    def __init__(self, place: Place, table_id: str) -> None:
-        self._place = place
+    def __init__(self, storage: Storage, table_id: str) -> None:
+        self._storage = storage
         self._tries = f"{_ROOT}/{table_id}/tries"
-        self._sealed = f"{_ROOT}/{table_id}/windows"
+        self._confirmed = f"{_ROOT}/{table_id}/windows"
 
-    def lay(self, window_id: str, token: str, document: Document) -> None:
+    def stage(self, window_id: str, token: str, document: Document) -> None:
         """Keep the document of a try that is about to commit."""
-        self._place.create(f"{self._tries}/{window_id}/{token}.json", document)
+        self._storage.create(f"{self._tries}/{window_id}/{token}.json", document)
 
-    def laid(self, window_id: str, token: str) -> Document | None:
+    def staged(self, window_id: str, token: str) -> Document | None:
         """The document of a try, or None."""
         return self._read(f"{self._tries}/{window_id}/{token}.json")
 
     def tokens(self, window_id: str) -> list[str]:
         """Tokens of all tries of a window that came as far as committing."""
         prefix = f"{self._tries}/{window_id}/"
-        names = self._place.names(prefix.rstrip("/"))
+        names = self._storage.names(prefix.rstrip("/"))
         return [name.removeprefix(prefix).removesuffix(".json") for name in names]
 
-    def seal(self, window_id: str, document: Document) -> None:
+    def confirm(self, window_id: str, document: Document) -> None:
         """Note the document that the table has confirmed; each try would note the same one."""
-        self._place.create(f"{self._sealed}/{window_id}.json", document)
+        self._storage.create(f"{self._confirmed}/{window_id}.json", document)
 
-    def sealed(self, window_id: str) -> Document | None:
+    def confirmed(self, window_id: str) -> Document | None:
         """The confirmed document, or None if nobody has come to note it yet."""
-        return self._read(f"{self._sealed}/{window_id}.json")
+        return self._read(f"{self._confirmed}/{window_id}.json")
 
-    def sealed_ids(self) -> set[str]:
-        """Ids of windows with a sealed document."""
-        prefix = f"{self._sealed}/"
-        names = self._place.names(self._sealed)
+    def confirmed_ids(self) -> set[str]:
+        """Ids of windows with a confirmed document."""
+        prefix = f"{self._confirmed}/"
+        names = self._storage.names(self._confirmed)
         return {name.removeprefix(prefix).removesuffix(".json") for name in names}
 
     def tried_ids(self) -> set[str]:
         """Ids of windows that some try came to commit, whether or not it did."""
         prefix = f"{self._tries}/"
         return {
-            name.removeprefix(prefix).partition("/")[0] for name in self._place.names(self._tries)
+            name.removeprefix(prefix).partition("/")[0] for name in self._storage.names(self._tries)
         }
 
     def clear(self, window_id: str, tokens: Iterable[str]) -> None:
         """Remove documents of tries that lost."""
-        self._place.remove(f"{self._tries}/{window_id}/{token}.json" for token in tokens)
+        self._storage.remove(f"{self._tries}/{window_id}/{token}.json" for token in tokens)
 
     def _read(self, name: str) -> Document | None:
         try:
-            return self._place.read(name)
+            return self._storage.read(name)
         except DocumentError as exc:
-            raise SinkDamaged(f"{self._place.url}/{name} cannot be read: {exc}") from exc
+            raise SinkDamaged(f"{self._storage.url}/{name} cannot be read: {exc}") from exc

@@ -1,6 +1,6 @@
 """What threads of one client need: turns at a conversation's state, a bell, and routines to play.
 
-Private to `sync`; `aio._turns` is the twin for tasks, which need no turns: between two awaits a
+Private to `sync`; `aio._sync` is the twin for tasks, which need no turns: between two awaits a
 task is alone anyway.
 """
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
     from tubemq_client._io.routines import Routine, Step
 
-__all__ = ["Bell", "in_turns", "play"]
+__all__ = ["Notifier", "play", "serialized"]
 
 T = TypeVar("T")
 
 
-class Bell:
+class Notifier:
     """Wakes all that wait. Read `count` before looking whether to wait: a ring in between is then
     noticed by `wait`."""
 
@@ -59,7 +59,7 @@ def play(routine: Routine[T], take: Callable[[Step], Any]) -> T:
             failure = error
 
 
-def in_turns(conversation: Conversation[T], lock: AbstractContextManager[Any]) -> Conversation[T]:
+def serialized(conversation: Conversation[T], lock: AbstractContextManager[Any]) -> Conversation[T]:
     """`conversation`, holding `lock` whenever it decides and never while it waits for an effect."""
     answer: Any = None
     failure: errors.TubeMQError | None = None

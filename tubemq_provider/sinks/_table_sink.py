@@ -1,10 +1,10 @@
 """What Delta and Iceberg sinks have in common: files first, then one commit that names a token.
 
 The files of a try are under names of its own: engines write them there, or the try brings them in
-from a local directory. It lays its marker document beside the table
-(`_shelf`), and commits *from the very state in which it found the window missing*. If the table
-has moved on meanwhile, the commit is refused, and the try looks again. So of any number of tries
-one commit carries the window, and the table itself is the judge.
+from a local directory. It stages its marker document beside the table (`_marker_store`), and
+commits *from the very state in which it found the window missing*. If the table has moved on
+meanwhile, the commit is refused, and the try looks again. So of any number of tries one commit
+carries the window, and the table itself is the judge.
 
 A crash leaves files and documents that no commit names; readers of the table never see them and
 `tidy` removes them. Subclasses know their table format and nothing of this order. This module must
@@ -26,9 +26,9 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.files.locations import Location, location_of
 from tubemq_provider.files.parquet import arrow_schema_of
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, verified_files
+from tubemq_provider.sinks._marker_store import MarkerStore
 from tubemq_provider.sinks._markers import marker_document, read_marker
-from tubemq_provider.sinks._places import Place, PlaceBook
-from tubemq_provider.sinks._shelf import Shelf
+from tubemq_provider.sinks._storage import Storage, StorageBook
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged, WindowError
 from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.partitioning import PartitionBy
@@ -94,7 +94,7 @@ class StagedWindow:
 @dataclass(frozen=True, slots=True)
 class TableWindow:
     """A window on its way into a table: its files are in place under names relative to the table's
-    location, its document is laid."""
+    location, its document is staged."""
 
     plan: WindowPlan
     token: str
@@ -114,14 +114,14 @@ class TableSink(ABC):
     """What the table is partitioned by, if that was said."""
 
     def __init__(self, verify: Verify) -> None:
-        self._known_shelf: Shelf | None = None
+        self._known_marker_store: MarkerStore | None = None
         self._verify = verify
 
     # -- what a table format has to say -----------------------------------------------------------
 
     @property
     @abstractmethod
-    def place(self) -> Place:
+    def storage(self) -> Storage:
         """The table's location."""
 
     @abstractmethod
@@ -161,7 +161,7 @@ class TableSink(ABC):
     @property
     def boundaries(self) -> BoundaryBook | None:
         """Boundaries fixed beside the table."""
-        return PlaceBook(self.place, "_tubemq/boundaries")
+        return StorageBook(self.storage, "_tubemq/boundaries")
 
     def marker(self, window_id: str) -> Marker | None:
         """The marker of a window that the table has confirmed, or None."""
@@ -169,13 +169,13 @@ class TableSink(ABC):
         return None if document is None else self._marker(window_id, document)
 
     def window_ids(self) -> Iterable[str]:
-        """Sealed windows, and those that the table confirms although nobody came to seal them."""
-        shelf = self._shelf()
-        if shelf is None:
+        """Confirmed windows, and those that the table has although no run came to confirm them."""
+        markers = self._marker_store()
+        if markers is None:
             return []
-        sealed = shelf.sealed_ids()
-        others = (name for name in shelf.tried_ids() - sealed if self._document(name))
-        return [*sealed, *others]
+        known = markers.confirmed_ids()
+        others = (name for name in markers.tried_ids() - known if self._document(name))
+        return [*known, *others]
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """A prefix of the table's storage that no other try uses, or a fresh local directory."""
@@ -190,7 +190,7 @@ class TableSink(ABC):
     def publish(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> Publication:
-        """Verify, bring the files in, lay the marker, commit. See `Sink.publish`."""
+        """Verify, bring the files in, stage the marker, commit. See `Sink.publish`."""
         found = self._document(plan.window_id)
         if found is None:
             try:
@@ -220,13 +220,13 @@ class TableSink(ABC):
         """Remove what other tries of a published window left: staging, files, documents. Of the
         winner too: tasks of it that were tried again."""
         self._local.tidy(window_id)
-        shelf, document = self._shelf(), self._document(window_id)
-        if shelf is None or document is None:
+        markers, document = self._marker_store(), self._document(window_id)
+        if markers is None or document is None:
             return
         winner = str(document["token"])
         listed = {str(entry["path"]) for entry in document["files"]}
-        self.place.remove(n for n in self.place.names(data_of(window_id)) if n not in listed)
-        shelf.clear(window_id, [token for token in shelf.tokens(window_id) if token != winner])
+        self.storage.remove(n for n in self.storage.names(data_of(window_id)) if n not in listed)
+        markers.clear(window_id, [token for token in markers.tokens(window_id) if token != winner])
 
     # -- steps of publishing ----------------------------------------------------------------------
 
@@ -244,14 +244,14 @@ class TableSink(ABC):
         names = [_name_of(plan, token, at, file, staging) for at, file in enumerate(staged)]
         files = [replace(file, path=name) for file, name in zip(staged, names, strict=True)]
         if staging.final:
-            self.place.settle(names)
+            self.storage.settle(names)
         else:
             for file, name in zip(staged, names, strict=True):
-                self.place.bring(Path(staging.path) / file.path, name)
+                self.storage.put_file(Path(staging.path) / file.path, name)
         progress("files in place")
         document = marker_document(plan, counts, files, token=token)
-        self._existing_shelf().lay(plan.window_id, token, document)
-        progress("marker laid")
+        self._existing_marker_store().stage(plan.window_id, token, document)
+        progress("marker staged")
         return TableWindow(plan, token, document, files)
 
     def _settle(self, window: TableWindow, progress: Progress) -> Publication:
@@ -260,7 +260,7 @@ class TableSink(ABC):
         token = self._settled(window)
         progress("committed")
         document = self._sealed_by(window_id, token)
-        progress("sealed")
+        progress("confirmed")
         won = token == window.token
         if not won:
             self._withdraw(window)
@@ -269,7 +269,7 @@ class TableSink(ABC):
     def _settled(self, window: TableWindow) -> str:
         """The token of the try whose commit has the window."""
         window_id = window.plan.window_id
-        others = {*self._existing_shelf().tokens(window_id)} - {window.token}
+        others = {*self._existing_marker_store().tokens(window_id)} - {window.token}
         token = self._named_by_files(window_id, others) if others else None
         for _ in range(_COMMITS):
             token = token or self._confirmed(window.plan)
@@ -292,61 +292,61 @@ class TableSink(ABC):
                 # Believed at once: others may expire its snapshot before the next look.
                 return self._confirmed(window.plan) or window.token
         raise CommitRefused(
-            f"window {window_id} met another commit of {self.place.url} {_COMMITS} times; "
+            f"window {window_id} met another commit of {self.storage.url} {_COMMITS} times; "
             f"nothing is published, a retry writes it again"
         )
 
     def _withdraw(self, window: TableWindow) -> None:
         """Remove what this try brought and no commit names."""
-        self.place.remove(file.path for file in window.files)
-        self._existing_shelf().clear(window.plan.window_id, [window.token])
+        self.storage.remove(file.path for file in window.files)
+        self._existing_marker_store().clear(window.plan.window_id, [window.token])
 
     # -- small helpers ----------------------------------------------------------------------------
 
     def _document(self, window_id: str) -> Document | None:
-        """The marker document that counts: sealed, or laid by the try that the table confirms."""
-        shelf = self._shelf()
-        if shelf is None:
+        """The marker document that counts: confirmed, or staged by the try that the table names."""
+        markers = self._marker_store()
+        if markers is None:
             return None
-        sealed = shelf.sealed(window_id)
-        if sealed is not None:
-            return sealed
-        tokens = shelf.tokens(window_id)
+        known = markers.confirmed(window_id)
+        if known is not None:
+            return known
+        tokens = markers.tokens(window_id)
         for token in tokens:
-            laid = shelf.laid(window_id, token)
-            if laid is not None:
-                confirmed = self._confirmed(self._marker(window_id, laid).plan)
+            staged = markers.staged(window_id, token)
+            if staged is not None:
+                confirmed = self._confirmed(self._marker(window_id, staged).plan)
                 confirmed = confirmed or self._named_by_files(window_id, tokens)
                 return None if confirmed is None else self._sealed_by(window_id, confirmed)
         return None
 
     def _sealed_by(self, window_id: str, token: str) -> Document:
-        shelf = self._existing_shelf()
-        document = shelf.laid(window_id, token)
+        markers = self._existing_marker_store()
+        document = markers.staged(window_id, token)
         if document is None:
             raise SinkDamaged(
-                f"{self.place.url}: the table has window {window_id}, but its marker "
+                f"{self.storage.url}: the table has window {window_id}, but its marker "
                 f"_tubemq/…/{token}.json is gone; restore it before this window is run again"
             )
-        shelf.seal(window_id, document)
+        markers.confirm(window_id, document)
         return document
 
     def _marker(self, window_id: str, document: Document) -> Marker:
-        return read_marker(document, self.place.url, window_id)
+        return read_marker(document, self.storage.url, window_id)
 
-    def _shelf(self) -> Shelf | None:
-        """The shelf of the table as it was first seen; None while there is no table."""
-        if self._known_shelf is None:
+    def _marker_store(self) -> MarkerStore | None:
+        """The markers of the table as it was first seen; None while there is no table."""
+        if self._known_marker_store is None:
             table_id = self._table_id()
             if table_id is not None:
-                self._known_shelf = Shelf(self.place, table_id)
-        return self._known_shelf
+                self._known_marker_store = MarkerStore(self.storage, table_id)
+        return self._known_marker_store
 
-    def _existing_shelf(self) -> Shelf:
-        shelf = self._shelf()
-        if shelf is None:
-            raise SinkDamaged(f"{self.place.url}: the table is gone")
-        return shelf
+    def _existing_marker_store(self) -> MarkerStore:
+        markers = self._marker_store()
+        if markers is None:
+            raise SinkDamaged(f"{self.storage.url}: the table is gone")
+        return markers
 
 
 def stub_schema() -> pa.Schema:

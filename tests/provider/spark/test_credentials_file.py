@@ -14,7 +14,7 @@ import pytest
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import ClientSettings, Credentials, TlsSettings
-from tubemq_provider.spark.access import access_file, settings_from
+from tubemq_provider.spark.credentials_file import access_file, settings_from
 from tubemq_provider.spark.options import parse_options
 from tubemq_provider.spark.session import spark_options
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
@@ -116,8 +116,8 @@ def test_the_file_is_read_once_a_load(tmp_path: Path) -> None:
 
 KILLED = """
 import os, signal
-from tests.provider.spark.test_access import SETTINGS
-from tubemq_provider.spark.access import access_file, settings_from
+from tests.provider.spark.test_credentials_file import SETTINGS
+from tubemq_provider.spark.credentials_file import access_file, settings_from
 with access_file(SETTINGS) as path:
     print(open(path).read().count("auth"), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -141,7 +141,7 @@ def test_a_killed_process_leaves_no_password_behind(tmp_path: Path) -> None:
 
 READING = """
 import sys
-from tubemq_provider.spark.access import settings_from
+from tubemq_provider.spark.credentials_file import settings_from
 print(settings_from(sys.argv[1], masters="m1:1").auth.username)
 """
 

@@ -1,4 +1,4 @@
-"""A place in an object store: S3 and what speaks like it, Google Cloud Storage, Azure Blob.
+"""Storage in an object store: S3 and what speaks like it, Google Cloud Storage, Azure Blob.
 
 Through obstore, because exactly-once rests on one request: "put this object only if there is
 none". pyarrow's and most fsspec file systems cannot ask for that. Stores that ignore the condition
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.objects import SCHEMES, open_store, split_options
-from tubemq_provider.sinks._places import as_document, scheme_of
+from tubemq_provider.sinks._storage import as_document, scheme_of
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow.fs
     from obstore.store import ObjectStore
 
-__all__ = ["SCHEMES", "ObjectPlace"]
+__all__ = ["SCHEMES", "ObjectStorage"]
 
 _PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Between requests that meet another one for the same object."""
@@ -32,8 +32,8 @@ _PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 _PROBE: Final = "_tubemq/conditional-put"
 
 
-class ObjectPlace:
-    """A prefix of a bucket. See `Place`.
+class ObjectStorage:
+    """A prefix of a bucket. See `Storage`.
 
     `storage_options` are obstore's (``endpoint``, ``region``, ``access_key_id``,
     ``secret_access_key``, ``allow_http`` …; keys in any case, ``aws_…`` too); what is not given
@@ -57,7 +57,7 @@ class ObjectPlace:
         self._proven_swaps = False
 
     def __repr__(self) -> str:
-        return f"ObjectPlace({self._url!r})"
+        return f"ObjectStorage({self._url!r})"
 
     @property
     def url(self) -> str:
@@ -65,7 +65,7 @@ class ObjectPlace:
         return self._url
 
     def read(self, name: str) -> Document | None:
-        """See `Place.read`."""
+        """See `Storage.read`."""
         import obstore
 
         try:
@@ -79,7 +79,7 @@ class ObjectPlace:
         return self.create_file(name, json.dumps(document, indent=1).encode())
 
     def create_file(self, name: str, data: bytes) -> bool:
-        """See `Place.create_file`, and `create`."""
+        """See `Storage.create_file`, and `create`."""
         self._prove()
         return self._put_new(name, data)
 
@@ -100,7 +100,7 @@ class ObjectPlace:
             return False
         return True
 
-    def bring(self, source: Path, name: str) -> None:
+    def put_file(self, source: Path, name: str) -> None:
         """Uploads, in parts if the file is large."""
         import obstore
 
@@ -116,7 +116,7 @@ class ObjectPlace:
         obstore.rename(self._store, source, name)
 
     def names(self, prefix: str) -> Iterable[str]:
-        """See `Place.names`."""
+        """See `Storage.names`."""
         import obstore
 
         for page in obstore.list(self._store, prefix=prefix):
@@ -124,7 +124,7 @@ class ObjectPlace:
                 yield found["path"]
 
     def remove(self, names: Iterable[str]) -> None:
-        """See `Place.remove`."""
+        """See `Storage.remove`."""
         import obstore
 
         for name in names:
