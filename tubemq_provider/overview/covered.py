@@ -32,7 +32,7 @@ _HOUR: Final = timedelta(hours=1)
 class _Scope:
     """What the events of one scope say so far."""
 
-    h: str
+    scope_hash: str
     epoch: str
     kind: str
     windows: set[str] = field(default_factory=set)
@@ -75,7 +75,7 @@ class _Scope:
         intervals = pieces_of(self.intervals)
         offsets = {key: pieces_of(found) for key, found in self.ranges.items()}
         return {
-            "scope": self.h,
+            "scope": self.scope_hash,
             "epoch": self.epoch,
             "kind": self.kind,
             "windows": len(self.windows),
