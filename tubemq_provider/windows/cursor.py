@@ -179,8 +179,8 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
         raise IdentityMismatch(
             f"{subject} was written for {_what_differs(document, scope)} "
             f"(h {document['h']} instead of {scope.scope_hash}); progress of one group cannot "
-            f"serve two: give this pipeline its own group; or, if the group is to go on as it is now from "
-            f"where it stands, give it a new epoch: {epoch_command(scope)} "
+            f"serve two: give this pipeline its own group; or, if the group is to go on as it is "
+            f"now from where it stands, give it a new epoch: {epoch_command(scope)} "
             f"--begin '{json.dumps(document['next'])}' (without --begin it reads all records again)"
         )
     last = read_anchors(document.get("last", {}), scope.space)
