@@ -41,7 +41,9 @@ def get_provider_info() -> dict[str, object]:
         "cli": ["tubemq_provider.cli.definition.get_tubemq_commands"],
         "sensors": _modules("sensors.lag", "sensors.ready", "sensors.coverage")
         + _modules("sensors.rocketmq", integration=_ROCKETMQ),
-        "triggers": _modules("triggers.lag", "triggers.offsets", "triggers.rocketmq"),
+        "triggers": _modules(
+            "triggers.lag", "triggers.offsets", "triggers.applications", "triggers.rocketmq"
+        ),
         "queues": ["tubemq_provider.queues.tubemq.TubeMQMessageQueueProvider"],
         "asset-uris": [_ASSET_URIS],
         "task-decorators": [_DECORATOR],

@@ -35,6 +35,7 @@ _OURS: Final = {
     "offset_store": "progress is in the resource's offsets_dir; claims=True keeps claims there",
     "skip_if_empty": "there is nothing to skip",
     "emit_replayed": "each run is told of",
+    "deferrable": "a run waits in its own process",
 }
 """Arguments that Airflow's operators have, and what says the same here."""
 

@@ -14,10 +14,13 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
+import signal
 import socket
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -38,7 +41,9 @@ _PROCESS: Final = "process.json"
 _STOP: Final = "stop"
 _LOCK: Final = "running"
 _CLAIM: Final = "claimed"
+_AWAITED: Final = "awaited.json"
 _LOG: Final = "driver.log"
+_STOP_S: Final = 2.0
 _TAIL_BYTES: Final = 64 * 1024
 _FORGOTTEN_S: Final = 7 * 24 * 3600
 """Folders of applications that ended and that nobody has asked for since are removed."""
@@ -159,6 +164,59 @@ class Application:
     def asked_to_stop(self) -> bool:
         """Whether the driver is to end; also when its folder has gone."""
         return (self.folder / _STOP).exists() or not self.folder.exists()
+
+    def end(self) -> None:
+        """End the process and what it has started; returns within seconds."""
+        with suppress(OSError):
+            self.ask_to_stop()
+        self.kill()
+
+    def kill(self) -> None:
+        """The process and what it has started, unless it ends by itself meanwhile."""
+        if not (pid := self.process):
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            # A process that has the lock is the one that was started: no other can bear its number.
+            if not self.running:
+                return
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, number)
+            self.until_over(_STOP_S)
+
+    def until_over(self, patience_s: float) -> bool:
+        """Whether it has ended, within so many seconds."""
+        pause = threading.Event()
+        for _ in range(int(patience_s / 0.1)):
+            if not self.running:
+                return True
+            pause.wait(0.1)
+        return not self.running
+
+    def suspend(self) -> Document:
+        """A ticket for what waits from now on instead of a task; any earlier one is void. The claim
+        must be held, and is released by the caller."""
+        token = secrets.token_hex(8)
+        self._put(_AWAITED, {"token": token})
+        return {"folder": str(self.folder), "token": token}
+
+    @classmethod
+    def of_ticket(cls, ticket: Mapping[str, Any]) -> Application:
+        """The application that `suspend` has given `ticket` for."""
+        return cls(Path(ticket["folder"]))
+
+    def end_for(self, ticket: Mapping[str, Any]) -> bool:
+        """End it, as the task that got `ticket` will not come back; not if another task has it or
+        has left a ticket of its own. Returns whether it was ended, within seconds."""
+        if not self.claim():
+            return False
+        try:
+            awaited = read_document(self.folder / _AWAITED) or {}
+            if awaited.get("token") != ticket["token"]:
+                return False
+            self.end()
+        finally:
+            self.release()
+        return True
 
     def remove(self) -> None:
         """Drop the folder."""

@@ -12,8 +12,10 @@ import logging
 import pickle
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,12 +125,14 @@ def _ingest(
     spark = SparkSession.builder.getOrCreate()
     teller.point("application", id=spark.sparkContext.applicationId)
     engine.on_tasks = teller.tasks
+    began = time.monotonic()
     try:
-        return engine.ingest(
+        counts = engine.ingest(
             plan, staging, lambda point: teller.point(point, ui=spark.sparkContext.uiWebUrl)
         )
     finally:
         spark.stop()
+    return replace(counts, took_ms=int((time.monotonic() - began) * 1000))
 
 
 @contextmanager

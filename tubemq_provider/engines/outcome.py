@@ -39,6 +39,7 @@ def counts_document(counts: IngestCounts) -> Document:
         "files": None if counts.files is None else [_fact_document(f) for f in counts.files],
         "set_aside": list(counts.set_aside),
         "read": None if counts.read is None else dict(counts.read),
+        "took_ms": counts.took_ms,
     }
 
 
@@ -55,6 +56,7 @@ def counts_from(document: Mapping[str, Any]) -> IngestCounts:
         files=None if files is None else tuple(map(_fact_from, files)),
         set_aside=tuple(document["set_aside"]),
         read=document["read"],
+        took_ms=document.get("took_ms"),
     )
 
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +29,7 @@ from tubemq_provider.engines.spark_runtime import launch_environment, session_co
 from tubemq_provider.files.objects import is_remote
 from tubemq_provider.spark.credentials_file import secret_file
 from tubemq_provider.windows.errors import WindowError
-from tubemq_provider.windows.protocols import IngestCounts
+from tubemq_provider.windows.protocols import IngestCounts, Suspended
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ __all__ = ["SubmitEngine"]
 log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.5
-_STOP_S: Final = 2.0
 _END_S: Final = 20.0
 _PROGRAM: Final = "program.py"
 _HERE: Final = Path(__file__).resolve().parents[2]
@@ -91,6 +89,9 @@ class SubmitEngine:
         self._found: Application | None = None
         self._application: Application | None = None
         self._was_done = False
+        self._placed = False
+        self._suspends = False
+        self._expected: str | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._cancelled = threading.Event()
         self._ui_url: str | None = None
@@ -109,7 +110,8 @@ class SubmitEngine:
     def place(self, plan: WindowPlan, staging: Staging) -> Staging:
         """The staging place of an earlier try that runs, or is done; see `ResumingEngine`. Others
         of this window in the same place that still run are ended: nobody waits for them. Those
-        that another task waits for are left to it."""
+        that another task waits for are left to it. One that is expected counts however it went."""
+        self._placed = True
         wanted = self._fingerprint(plan)
         found: Staging | None = None
         for application in Applications(self._work_dir).of_window(plan.window_id):
@@ -117,20 +119,38 @@ class SubmitEngine:
             if earlier is None or not application.claim():
                 continue
             usable = (application.order or {}).get("fingerprint") == wanted
-            if found is None and usable and _worth(application, earlier):
+            expected = application.folder.name == self._expected
+            if found is None and usable and (expected or _worth(application, earlier)):
                 self._found, found = application, earlier
-                self._was_done = application.result is not None
+                self._was_done = application.result is not None and not expected
             else:
-                _end(application)
+                application.end()
                 application.remove()
                 application.release()
+        if self._expected and found is None:
+            log.warning(
+                "the application %s is not in %s, or its arguments have changed: the window is "
+                "read again, and this task waits for it. Tasks that are deferred need a "
+                "spark_work_dir that all their workers share, and workers that outlive them",
+                self._expected,
+                self._work_dir,
+            )
         return staging if found is None else found
+
+    def may_suspend(self) -> None:
+        """Let `ingest` raise `Suspended` when the application has read its secrets, the last thing
+        that it needs of this process; see `SuspendingEngine`. Not where `place` was not asked."""
+        self._suspends = True
+
+    def expect(self, ticket: Document) -> None:
+        """Go on with the application of `ticket`; see `SuspendingEngine`."""
+        self._expected = Application.of_ticket(ticket).folder.name
 
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
         """Have the records of `plan` written into `staging.path`; returns their counts.
 
-        Blocks until the application is over. Raises what it failed with, `WindowError` if it ended
-        without a result, and after `cancel`.
+        Blocks until the application is over, or may be left alone (`Suspended`). Raises what it
+        failed with, `WindowError` if it ended without a result, and after `cancel`.
         """
         self._stop_if_cancelled(plan)
         if next(plan.reads(), None) is None:
@@ -151,7 +171,7 @@ class SubmitEngine:
         any thread and from signal handlers."""
         self._cancelled.set()
         if self._application is not None:
-            _end(self._application)
+            self._application.end()
 
     def leave(self, kind: object, *_: object) -> None:
         """At the end of the run (an `ExitStack` may call it): drop the application's folder if the
@@ -277,6 +297,8 @@ class SubmitEngine:
                 return result
             if not running:
                 raise WindowError(_lost(application, plan))
+            if told and self._suspends and self._placed and self._expected is None:
+                raise Suspended(application.suspend())
             # Not on `_cancelled`, whose lock a signal handler could then wait for in this thread.
             threading.Event().wait(_POLL_S)
 
@@ -292,9 +314,9 @@ class SubmitEngine:
     def _counts(
         self, application: Application, plan: WindowPlan, result: Mapping[str, Any]
     ) -> IngestCounts:
-        if not _until_over(application, _END_S):
+        if not application.until_over(_END_S):
             log.warning("%s has a result and does not end; it is ended", application)
-            _kill(application)
+            application.kill()
         if self._child is not None:
             self._child.poll()
         if result.get("hash") != plan.hash:
@@ -308,7 +330,7 @@ class SubmitEngine:
         if not self._cancelled.is_set():
             return
         if self._application is not None:
-            _end(self._application)
+            self._application.end()
             if self._child is not None:
                 self._child.poll()
         raise WindowError(f"ingest of window {plan.window_id} was cancelled")
@@ -360,36 +382,6 @@ def _worth(application: Application, staging: Staging) -> bool:
     running, result, told = application.running, application.result, application.told
     # One that has told nothing has not read its secrets, which have died with the task.
     return "counts" in result if result is not None else running and bool(told)
-
-
-def _end(application: Application) -> None:
-    """End the process and what it has started; returns within seconds."""
-    with suppress(OSError):
-        application.ask_to_stop()
-    _kill(application)
-
-
-def _kill(application: Application) -> None:
-    """The process and what it has started, unless it ends by itself meanwhile."""
-    if not (pid := application.process):
-        return
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        # A process that has the lock is the one that was started: no other can bear its number.
-        if not application.running:
-            return
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, number)
-        _until_over(application, _STOP_S)
-
-
-def _until_over(application: Application, patience_s: float) -> bool:
-    """Whether it has ended, within so many seconds."""
-    pause = threading.Event()
-    for _ in range(int(patience_s / 0.1)):
-        if not application.running:
-            return True
-        pause.wait(0.1)
-    return not application.running
 
 
 def _lost(application: Application, plan: WindowPlan) -> str:

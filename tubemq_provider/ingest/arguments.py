@@ -264,6 +264,7 @@ class IngestArguments(TaskArguments):
     offset_store: StoreName = "asset_state"
     skip_if_empty: bool = False
     emit_replayed: bool = False
+    deferrable: bool | None = None
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
         """What does not go together, or would have no effect."""

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tubemq_provider.ingest.arguments import IngestArguments
 
-__all__ = ["SPARK_ENGINES", "engine_problems"]
+__all__ = ["DEFERRABLE_ENGINES", "SPARK_ENGINES", "engine_problems"]
 
 SPARK_ENGINES: Final = ("session", "submit")
 """Engines that always run in Spark."""
+
+DEFERRABLE_ENGINES: Final = ("submit",)
+"""Engines whose work needs no process that waits for it."""
 
 _DEPLOY: Final = "spark.submit.deployMode"
 _MASTER: Final = "spark.master"
@@ -26,6 +29,11 @@ def engine_problems(arguments: IngestArguments) -> list[str]:
     problems = []
     if arguments.compression and arguments.engine != "inline":
         problems.append(f"compression has no effect with engine={arguments.engine!r}")
+    if arguments.deferrable and arguments.engine not in DEFERRABLE_ENGINES:
+        problems.append(
+            f"deferrable=True needs engine='submit': what engine={arguments.engine!r} does ends "
+            f"with the task's process"
+        )
     return [*problems, *_without_effect(arguments), *_of_landing(arguments), *_of_spark(arguments)]
 
 

@@ -30,6 +30,7 @@ from tubemq_provider.windows.planning.resolve import (
     TimePlanner,
 )
 from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.protocols import SuspendingEngine
 from tubemq_provider.windows.run.epochs import stored_epoch
 from tubemq_provider.windows.run.kinds import window_run
 
@@ -128,6 +129,17 @@ class IngestJob:
     def take_counts(self, plan_hash: str, records: Mapping[str, int], size: int = 0) -> None:
         """The window of that hash was read elsewhere: take its counts instead of reading it."""
         self._engine = self._told_engine = ReportedEngine(plan_hash, records, size)
+
+    def may_suspend(self) -> None:
+        """Let `run` end with `Suspended` as soon as the engine's work needs no process that waits.
+        Without effect on engines whose work ends with it."""
+        if isinstance(self._engine, SuspendingEngine):
+            self._engine.may_suspend()
+
+    def expect(self, ticket: Document) -> None:
+        """Go on where `Suspended` with this ticket has ended an earlier job of the task."""
+        if isinstance(self._engine, SuspendingEngine):
+            self._engine.expect(ticket)
 
     def _window_run(
         self,

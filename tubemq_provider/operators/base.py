@@ -50,6 +50,7 @@ from tubemq_provider.links import (
 )
 from tubemq_provider.offsets.registry import TaskStore, store_for
 from tubemq_provider.operators.announce import announce, bounded
+from tubemq_provider.operators.deferring import Attendance
 from tubemq_provider.operators.intervals import refuse_interval, run_interval
 from tubemq_provider.operators.job import SourceHook, open_job
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
@@ -124,6 +125,7 @@ class IngestOperator(BaseOperator):
     :param offset_store: where progress is kept: ``asset_state``, ``ledger`` or ``events``.
     :param skip_if_empty: a run that finds nothing to read is skipped instead of a success.
     :param emit_replayed: also tell the sink's asset of a window that was told of before.
+    :param deferrable: with ``engine="submit"``: wait in the triggerer.
 
     `TubeMQSparkIngestOperator` says more of each.
     """
@@ -170,29 +172,41 @@ class IngestOperator(BaseOperator):
         offset_store: str = "asset_state",
         skip_if_empty: bool = False,
         emit_replayed: bool = False,
+        deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
         with near_names(type(self)):
             super().__init__(**kwargs)
-        self.topic, self.group = topic, group
+        self.topic, self.group, self.tubemq_conn_id = topic, group, tubemq_conn_id
         self.path, self.sink, self.sink_conn_id = path, sink, sink_conn_id
         self.exactly_once, self.staging_root = exactly_once, staging_root
         self.partition_by, self.max_partitions = partition_by, max_partitions
         self.verify, self.schema_evolution = verify, schema_evolution
-        self.tubemq_conn_id = tubemq_conn_id
         self.cluster = cluster or tubemq_conn_id
         self.target_file_bytes, self.compression = target_file_bytes, compression
-        self.engine, self.filters = engine, filters
+        self.engine, self.filters, self.deferrable = engine, filters, deferrable
         self.epoch, self.epoch_seen, self.offset_store = epoch, epoch_seen, offset_store
         self.skip_if_empty, self.emit_replayed = skip_if_empty, emit_replayed
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Take the window through all eight steps; see `WindowRun` for what a crash leaves."""
+        return self._take(context, Attendance.begins(self.execution_timeout))
+
+    def execute_complete(
+        self, context: Context, event: Mapping[str, Any], started: float, ticket: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The trigger has fired: take the steps anew, which find what the application has left."""
+        return self._take(
+            context, Attendance.goes_on(self.execution_timeout, event, started, ticket)
+        )
+
+    def _take(self, context: Context, attendance: Attendance) -> dict[str, Any]:
         failing = fatal_errors_fail_the_task(self.log, about=self._whereabouts())
-        with failing, ExitStack() as stack:
+        with failing, attendance.attending(self.log), ExitStack() as stack:
             arguments, store, job = self._opened(context, stack)
             self._prepare(context, store, job)
             self._tell_of_earlier_try(context, store)
+            attendance.prepare(job, arguments, self.log)
             narrator = job.narrator(self.log)
             narrator.on_page = lambda page: self._show_spark(context, page)
             result = job.run(

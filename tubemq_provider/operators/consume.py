@@ -38,6 +38,7 @@ TAKEN: Final = frozenset(
         "spark_conn_id",
         "spark_work_dir",
         "ship_package",
+        "deferrable",
     }
     | {"target_file_bytes", "compression", "decode", "transform", "sql", "verify"}
     | {"partition_by", "max_partitions", "schema_evolution"}

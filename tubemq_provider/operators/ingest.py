@@ -247,6 +247,10 @@ class TubeMQSparkIngestOperator(IngestOperator):
         sink's coverage, without a commit event. Not the run that resolves where a group begins:
         nothing else would remember it.
     :param emit_replayed: also tell the sink's asset of a window that an earlier success told of.
+    :param deferrable: with ``engine="submit"``: wait in the triggerer, without a worker slot, while
+        the application runs; `execution_timeout` counts from the begin of the try. Default:
+        Airflow's ``[operators] default_deferrable``, which other engines ignore; True is refused
+        with them. The worker's machine has to outlive the task, as the application runs there.
 
     Events of the sink's asset: one for each window with records, with ``extra["tubemq"]``: topic,
     group, window_id, interval, ranges, records, bytes, place; none for an empty window.

@@ -41,6 +41,8 @@ __all__ = [
     "Staging",
     "Step",
     "StepObserver",
+    "Suspended",
+    "SuspendingEngine",
 ]
 
 Document = dict[str, Any]
@@ -104,7 +106,8 @@ class IngestCounts:
     ``corrupt_records="drop"``. `pieces` are the sub-ranges actually read per key, if
     the engine knows them: the run checks that they tile the plan. `last` is the last record read of
     each partition that had any. `read` counts records where `records` are rows that decoding made
-    of them, more or fewer; None: they are the same.
+    of them, more or fewer; None: they are the same. `took_ms` is how long the engine took, where
+    that was not all in this run.
 
     `files` says what each file holds, if the engine knows: only these are published, and nobody
     reads them again. None: the sink finds the files and reads their footers. `set_aside` are then
@@ -120,6 +123,7 @@ class IngestCounts:
     files: tuple[FileFact, ...] | None = field(default=None, repr=False, compare=False)
     set_aside: tuple[str, ...] = field(default=(), repr=False, compare=False)
     read: Mapping[str, int] | None = None
+    took_ms: int | None = field(default=None, compare=False)
 
     @property
     def total(self) -> int:
@@ -363,6 +367,29 @@ class ResumingEngine(Protocol):
     def place(self, plan: WindowPlan, staging: Staging) -> Staging:
         """The staging place that `ingest` is to be given: `staging`, or that of an earlier try of
         just this work, which goes on, or is done and was not published."""
+
+
+class Suspended(BaseException):
+    """A run that ends on purpose while its work goes on without it; no failure, so that nothing is
+    cleared up. A later run of the same task publishes. `ticket` finds the work again: plain JSON,
+    no secrets."""
+
+    def __init__(self, ticket: Document) -> None:
+        self.ticket = ticket
+        super().__init__(f"suspended: {ticket}")
+
+
+@runtime_checkable
+class SuspendingEngine(ResumingEngine, Protocol):
+    """A resuming engine whose work needs no process that waits for it."""
+
+    def may_suspend(self) -> None:
+        """Let `ingest` raise `Suspended` as soon as its work goes on alone and can be found."""
+
+    def expect(self, ticket: Document) -> None:
+        """This run goes on where `Suspended` ended an earlier one of the task: with just that work
+        and its outcome, also if that is an error. It is not begun anew unless it cannot be found
+        here, and never suspended again."""
 
 
 @runtime_checkable

@@ -3,7 +3,8 @@
 What it is to do stands in the environment variable FAKE_SUBMIT: ``good`` counts a record for each
 partition, ``bad`` has a corrupt record, ``silent`` ends well without a result, ``slow`` waits for a
 file ``go`` beside the order, and is good then; ``mute`` waits before it reads its secrets;
-``lingers`` is good and does not end.
+``lingers`` is good and does not end. ``holds`` and ``fails`` wait as ``slow`` does; one writes the
+records then, the other is bad.
 """
 
 from __future__ import annotations
@@ -11,14 +12,23 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from tests.kit.engines import inline_engine
 from tubemq_client.errors import CorruptRecord
 from tubemq_provider.engines.applications import Application
 from tubemq_provider.engines.driver import ordered_engine, secrets_from
 from tubemq_provider.engines.outcome import counts_document, error_document
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.protocols import IngestCounts
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.protocols import IngestCounts, Staging
+
+
+def staging_of(order: Mapping[str, Any]) -> Staging:
+    """Where the order wants its files."""
+    return Staging(**{k: v for k, v in order["staging"].items() if k != "partition_by"})
 
 
 def main(program: str) -> None:
@@ -31,19 +41,22 @@ def main(program: str) -> None:
         return
     if todo == "mute":
         time.sleep(60)
-    ordered_engine(order, secrets_from(order["secrets"])["settings"])
+    settings = secrets_from(order["secrets"])["settings"]
+    ordered_engine(order, settings)
     application.tell({"points": ["application", "session started"], "id": "app-1", "tasks": [1, 2]})
     for _ in range(6_000):
-        if todo != "slow" or (application.folder / "go").exists():
+        if todo not in ("slow", "holds", "fails") or (application.folder / "go").exists():
             break
         time.sleep(0.01)
     plan = WindowPlan.from_document(order["plan"])
     outcome = {"v": 1, "hash": plan.hash}
-    if todo == "bad":
+    if todo in ("bad", "fails"):
         error = CorruptRecord("1:0 at 28: wrong\nchecksum")
         application.finish({**outcome, "error": error_document(error)})
         raise SystemExit(1)
     counts = IngestCounts(records=dict.fromkeys(plan.ranges, 1))
+    if todo == "holds":
+        counts = inline_engine(settings, policies=Policies()).ingest(plan, staging_of(order), print)
     application.finish({**outcome, "counts": counts_document(counts)})
     if todo == "lingers":
         time.sleep(60)

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.spark_submit import fake_spark_home
 from tubemq_client.config import ClientConfig
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.model import Anchor, Credentials
@@ -34,7 +33,6 @@ from tubemq_provider.windows.protocols import IngestCounts, ResumingEngine, Stag
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
-FAKE = Path(__file__).with_name("fake_spark_submit.py")
 SETTINGS = replace(
     ClientConfig.parse({"masters": "127.0.0.1:1"}).settings(), auth=Credentials("u", "hush-hush")
 )
@@ -49,15 +47,7 @@ class TaskDied(BaseException):
 
 @pytest.fixture(autouse=True)
 def spark_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "spark" / "bin" / "spark-submit"
-    program.parent.mkdir(parents=True)
-    root = Path(__file__).resolve().parents[3]
-    python, fake = shlex.quote(sys.executable), shlex.quote(str(FAKE))
-    program.write_text(
-        f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(root))} exec {python} {fake} "$@"\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    monkeypatch.setenv("SPARK_HOME", str(fake_spark_home(tmp_path)))
 
 
 @pytest.fixture

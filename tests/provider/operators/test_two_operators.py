@@ -57,8 +57,8 @@ def test_each_has_its_own_arguments_only() -> None:
     assert not window & OF_CURSOR
     assert both >= OF_TIME | OF_CURSOR
     assert min(len(both - cursor), len(both - window)) >= 16
-    assert len(cursor) <= 28
-    assert len(window) <= 30
+    assert len(cursor) <= 29
+    assert len(window) <= 31
 
 
 @pytest.mark.parametrize(

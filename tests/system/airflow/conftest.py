@@ -63,7 +63,7 @@ def airflow(
     (lakes / "sinks").mkdir()
     catalog = {"type": "sql", "uri": f"sqlite:///{lakes}/sinks/cat.db", "note": SECRET}
     catalog["warehouse"] = f"file://{lakes}/sinks/iceberg"
-    for topic in (TOPIC, "drill", "kills", "sense", "sinks", "deferred", "told"):
+    for topic in (TOPIC, "drill", "kills", "sense", "sinks", "deferred", "told", "submitted"):
         cluster.add_topic(topic)
     connection = {
         "conn_type": "tubemq",

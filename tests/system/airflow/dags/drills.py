@@ -71,6 +71,14 @@ class StoppingIngest(TubeMQSparkIngestOperator):
         return StopAt(super().observer(context, job), self.stop_at, reached)
 
 
+class SubmittingIngest(TubeMQSparkIngestOperator):
+    """The operator with a `spark-submit` of the tests', which waits for a word."""
+
+    def _take(self, context: Context, attendance: Any) -> dict[str, Any]:
+        os.environ |= {"SPARK_HOME": str(LAKES / "submit" / "spark"), "FAKE_SUBMIT": "holds"}
+        return super()._take(context, attendance)
+
+
 class UseStore(BaseOperator):
     """Put the store of a real task through what `WindowRun` does with it, failing its first try."""
 
@@ -128,6 +136,13 @@ for kill_point in KILL_POINTS:
     with dag(name) as drill:
         StoppingIngest(stop_at=kill_point, commit_to_broker=True, **ingest(name, "kills"))
     globals()[name] = drill
+
+with dag("drill_deferrable"):
+    SubmittingIngest(
+        deferrable=True,
+        spark_work_dir=str(LAKES / "submit" / "work"),
+        **ingest("drill_deferrable", "submitted", engine="submit"),
+    )
 
 with dag("drill_empty_runs"):
     TubeMQSparkIngestOperator(**ingest("drill_empty_runs", "drill"))

@@ -1,0 +1,28 @@
+"""A place of Spark whose `spark-submit` is a small program of the tests' (`fake_spark_submit`).
+
+What it does stands in the environment variable FAKE_SUBMIT of the process that starts it. It starts
+nothing itself.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+__all__ = ["fake_spark_home"]
+
+ROOT = Path(__file__).resolve().parents[2]
+FAKE = ROOT / "tests" / "provider" / "engines" / "fake_spark_submit.py"
+
+
+def fake_spark_home(folder: Path) -> Path:
+    """Make the place below `folder`; the value of SPARK_HOME."""
+    program = folder / "spark" / "bin" / "spark-submit"
+    program.parent.mkdir(parents=True)
+    python, fake = shlex.quote(sys.executable), shlex.quote(str(FAKE))
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {python} {fake} "$@"\n'
+    )
+    program.chmod(0o755)
+    return folder / "spark"

@@ -1,0 +1,127 @@
+"""The trigger of a deferred ingest: what it says of an application, survives and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tubemq_provider.engines.applications import Application, Applications
+from tubemq_provider.triggers.applications import TubeMQApplicationTrigger
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+
+class Deferred:
+    """An application in a process of its own, which a task has left alone."""
+
+    def __init__(self, work: Path) -> None:
+        self.application = Applications(work).make("c-1-x", {"plan": {}})
+        lock = self.application.lock()
+        self.process = subprocess.Popen(
+            ["/bin/sleep", "300"], pass_fds=(lock,), start_new_session=True
+        )
+        os.close(lock)
+        self.application.process = self.process.pid
+        self.ticket = self.application.suspend()
+        self.application.release()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def deferred(tmp_path: Path) -> Iterator[Deferred]:
+    found = Deferred(tmp_path / "work")
+    yield found
+    found.end()
+
+
+def trigger(ticket: dict[str, Any], **given: Any) -> TubeMQApplicationTrigger:
+    """As a triggerer makes it: from what the database has kept."""
+    made = TubeMQApplicationTrigger(ticket=ticket, **{"poll_interval": 0.05, **given})
+    path, arguments = made.serialize()
+    module, _, name = path.rpartition(".")
+    again = getattr(importlib.import_module(module), name)(**json.loads(json.dumps(arguments)))
+    assert isinstance(again, TubeMQApplicationTrigger)
+    return again
+
+
+async def first(trigger: TubeMQApplicationTrigger) -> Any:
+    """What it fires."""
+    async for event in trigger.run():
+        return event.payload
+    return None
+
+
+def fired(trigger: TubeMQApplicationTrigger) -> Any:
+    return asyncio.run(first(trigger))
+
+
+def test_it_fires_when_there_is_a_result(deferred: Deferred) -> None:
+    async def scene() -> Any:
+        waiting = asyncio.ensure_future(first(trigger(deferred.ticket)))
+        for _ in range(5):
+            await asyncio.sleep(0.02)
+        assert not waiting.done()
+        deferred.application.finish({"v": 1})
+        return await waiting
+
+    assert asyncio.run(scene()) == {"status": "over"}
+
+
+def test_it_fires_when_the_process_is_gone_without_a_result(deferred: Deferred) -> None:
+    deferred.end()
+    assert fired(trigger(deferred.ticket)) == {"status": "over"}
+
+
+def test_a_triggerer_that_is_started_anew_sees_what_happened_meanwhile(deferred: Deferred) -> None:
+    async def shut_down() -> None:
+        waiting = asyncio.ensure_future(first(trigger(deferred.ticket)))
+        await asyncio.sleep(0.1)
+        waiting.cancel("Supervisor closed")
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(shut_down())
+    assert deferred.application.running, "a restart is no kill"
+    deferred.application.finish({"v": 1})
+    assert fired(trigger(deferred.ticket)) == {"status": "over"}
+
+
+def test_where_the_folder_is_not_the_task_has_to_look_itself(tmp_path: Path) -> None:
+    ticket = {"folder": str(tmp_path / "elsewhere"), "token": "t"}
+    assert fired(trigger(ticket)) == {"status": "unseen"}
+    asyncio.run(trigger(ticket).on_kill())
+
+
+def test_its_deadline_is_that_of_the_task(deferred: Deferred) -> None:
+    assert fired(trigger(deferred.ticket, deadline=1.0)) == {"status": "timeout"}
+    deferred.application.finish({"v": 1})
+    assert fired(trigger(deferred.ticket, deadline=1.0)) == {"status": "over"}
+
+
+def test_a_user_who_ends_the_task_ends_the_application(deferred: Deferred) -> None:
+    asyncio.run(trigger(deferred.ticket).on_kill())
+    deferred.process.wait(30)
+    assert deferred.application.asked_to_stop
+    assert not deferred.application.running
+
+
+def test_an_application_that_a_cleared_task_has_taken_up_is_left_to_it(deferred: Deferred) -> None:
+    again = Application(deferred.application.folder)
+    assert again.claim()
+    asyncio.run(trigger(deferred.ticket).on_kill())
+    again.suspend()
+    again.release()
+    asyncio.run(trigger(deferred.ticket).on_kill())
+    assert deferred.process.poll() is None
+    assert not deferred.application.asked_to_stop
