@@ -50,6 +50,7 @@ def get_provider_info() -> dict[str, object]:
         "notifications": ["tubemq_provider.notifications.TubeMQNotifier"],
         "extra-links": [f"tubemq_provider.links.TubeMQ{name}Link" for name in _LINKS],
         "connection-types": [_CONNECTION_TYPE, _ROCKETMQ_CONNECTION],
+        "config": {"tubemq": {"description": "The web page.", "options": _PAGE_OPTIONS}},
     }
 
 
@@ -72,6 +73,35 @@ _ROCKETMQ_INTEGRATION: dict[str, object] = {
     "integration-name": _ROCKETMQ,
     "external-doc-url": "https://rocketmq.apache.org/docs/",
     "tags": ["service"],
+}
+
+
+_PAGE_OPTIONS: dict[str, object] = {
+    "page": {
+        "description": "Whether there is a page on groups under Browse, and a tab on each Dag.",
+        "version_added": "1.0.0",
+        "type": "boolean",
+        "example": None,
+        "default": "True",
+    },
+    "page_lag": {
+        "description": "Whether the page asks brokers for the ends of logs, and so shows lag.",
+        "version_added": "1.0.0",
+        "type": "boolean",
+        "example": None,
+        "default": "True",
+    },
+    "page_connections": {
+        "description": (
+            "Ids of the connections that the page may ask, separated by commas. Empty: those of "
+            "the metadata database and of the API server's environment; a secrets backend cannot "
+            "be listed, so connections that only it has must be named here."
+        ),
+        "version_added": "1.0.0",
+        "type": "string",
+        "example": "tubemq_default,tubemq_west",
+        "default": "",
+    },
 }
 
 

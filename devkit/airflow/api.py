@@ -53,13 +53,18 @@ class AirflowApi:
 
     def call(self, method: str, path: str, **kwargs: Any) -> Any:
         """One request below `/api/v2`; the decoded JSON. Raises `AirflowApiError` on refusal."""
-        if self._token is None:
-            self._token = self._http.get("/auth/token").json()["access_token"]
-        headers = {"Authorization": f"Bearer {self._token}"}
+        headers = {"Authorization": f"Bearer {self.token}"}
         reply = self._http.request(method, f"/api/v2{path}", headers=headers, **kwargs)
         if reply.status_code >= 400:
             raise AirflowApiError(f"{method} {path}: {reply.status_code} {reply.text[:500]}")
         return reply.json() if reply.content else None
+
+    @property
+    def token(self) -> str:
+        """What a browser would have as its session's cookie."""
+        if self._token is None:
+            self._token = str(self._http.get("/auth/token").json()["access_token"])
+        return self._token
 
     # Dags and runs
 

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -49,9 +49,11 @@ class AirflowStack:
         """Create the tables. Blocks for some seconds."""
         self.cli("db", "migrate")
 
-    def start(self, *, triggerer: bool = False, timeout: float = 240.0) -> None:
-        """Start the components and wait until the API answers."""
-        for name in _COMMANDS:
+    def start(
+        self, *, triggerer: bool = False, api_only: bool = False, timeout: float = 240.0
+    ) -> None:
+        """Start the components, or the API server alone, and wait until the API answers."""
+        for name in ("api-server",) if api_only else _COMMANDS:
             if name != "triggerer" or triggerer:
                 self._spawn(name)
         self.api.wait(self._healthy, timeout, f"the API server at {self.home.url}")
@@ -242,9 +244,13 @@ def running_airflow(
     database: DatabaseKind = "postgres",
     root: Path | None = None,
     triggerer: bool = False,
+    api_only: bool = False,
+    seed: Callable[[str], None] | None = None,
     **home_options: Any,
 ) -> Iterator[AirflowStack]:
     """A fresh Airflow over `dags_folder` that is gone when the context ends.
+
+    `seed` is given the URL of the metadata database before any component starts.
 
     `root` keeps its files (logs, configuration) after the end; without it they are deleted.
     `home_options` are the fields of `AirflowHome`: connections, variables, environment …
@@ -260,5 +266,7 @@ def running_airflow(
         airflow = AirflowStack(AirflowHome(root, url, dags_folder, **home_options), reaper)
         stack.callback(airflow.stop)
         airflow.migrate()
-        airflow.start(triggerer=triggerer)
+        if seed is not None:
+            seed(url)
+        airflow.start(triggerer=triggerer, api_only=api_only)
         yield airflow

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from airflow.models.asset import TaskOutletAssetReference
-from airflow.models.task_state_store import TaskStateStoreModel
-from airflow.models.taskinstance import TaskInstance
 from sqlalchemy.orm import Session
 
-from tests.provider.overview.tables import (
+from devkit.airflow.history import (
     add_asset,
     add_event,
-    metadata_session,
+    add_task,
+    empty_tables,
     window,
 )
 from tubemq_provider.offsets.metadata_db import Group, find_groups
@@ -30,7 +29,7 @@ H = "0123456789"
 
 @pytest.fixture
 def session() -> Iterator[Session]:
-    with metadata_session() as found:
+    with empty_tables() as found:
         yield found
 
 
@@ -139,18 +138,10 @@ def test_a_group_stands_where_its_newest_event_says(group: Group) -> None:
 
 def test_running_tasks_tell_their_progress(group: Group) -> None:
     session = group.session
-    for task_id, state in (("ingest", "running"), ("done", "success"), ("foreign", "running")):
-        session.execute(
-            sa.insert(TaskInstance).values(
-                dag_id="loads", run_id="r", task_id=task_id, state=state, pool="default_pool"
-            )
-        )
-    add = sa.insert(TaskOutletAssetReference)
-    for task_id in ("ingest", "done"):
-        session.execute(add.values(asset_id=group.asset_id, dag_id="loads", task_id=task_id))
-    told = {"dag_id": "loads", "run_id": "r", "task_id": "ingest", "dag_run_id": 1}
-    session.add(TaskStateStoreModel(**told, map_index=-1, key="progress", value='{"read": 5}'))
-    session.flush()
+    add_task(session, group.asset_id, "loads", "ingest", progress={"read": 5})
+    add_task(session, group.asset_id, "loads", "done", state="success")
+    other = add_asset(session, "tubemq:c/t/other")
+    add_task(session, other, "loads", "foreign")
     (task,) = group.tasks()
     assert (task.task_id, task.state) == ("ingest", "running")
     assert task.progress == {"read": 5}

@@ -1,0 +1,221 @@
+"""The page's application: one HTML page, its script and style sheet, and what they show as JSON.
+
+Every route asks who the user is, and every group what the user may see of it; nothing is written,
+and no route waits for a broker. Routes are plain functions, which the API server runs in threads.
+Answers are bounded: groups, windows and partitions come in pages or up to a number that is told.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from itertools import islice
+from typing import Annotated, Any, Final
+
+from airflow.api_fastapi.core_api.security import get_user
+from airflow.configuration import conf
+from fastapi import Depends, FastAPI, Query, Response
+
+from tubemq_client import errors
+from tubemq_provider.offsets.metadata_db import Group, reading
+from tubemq_provider.overview.accepted import told_windows
+from tubemq_provider.overview.covered import covered
+from tubemq_provider.overview.ends import with_ends
+from tubemq_provider.overview.standing import Standing, standing_of
+from tubemq_provider.plugins.access import Reader, ReaderDep
+from tubemq_provider.plugins.clusters import ends_of
+from tubemq_provider.plugins.lag import Answer, LagDesk
+from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.lag import lag_between
+from tubemq_provider.windows.spaces import space_of
+
+__all__ = ["HEADERS", "build"]
+
+HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+"""On every answer. The page runs its own script only, and is framed by Airflow only."""
+
+_GROUPS: Final = 50
+_WINDOWS: Final = 50
+_PARTITIONS: Final = 500
+_CLAIMS: Final = 50
+
+_STATIC: Final = {
+    "": ("index.html", "text/html; charset=utf-8"),
+    "page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "page.css": ("page.css", "text/css; charset=utf-8"),
+}
+
+
+def build(desk: LagDesk | None = None) -> Any:
+    """The application, to be mounted in Airflow's API server."""
+    app = FastAPI(
+        title="TubeMQ windows",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        dependencies=[Depends(get_user)],
+    )
+    for path, (file, kind) in _STATIC.items():
+        app.get(f"/{path}")(_file(file, kind))
+    app.get("/api/groups")(_list)
+    app.get("/api/groups/{asset_id}")(_show)
+    app.get("/api/groups/{asset_id}/windows")(_windows)
+    app.get("/api/groups/{asset_id}/coverage")(_coverage)
+    app.get("/api/groups/{asset_id}/running")(_running)
+    app.get("/api/groups/{asset_id}/lag")(_lag(desk or LagDesk()))
+    return _with_headers(app)
+
+
+def _with_headers(app: Any) -> Any:
+    """`app`, with `HEADERS` on whatever it answers, errors included."""
+    told = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+
+    async def answering(scope: Any, receive: Any, send: Any) -> None:
+        async def send_with(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                given = [pair for pair in message.get("headers", ()) if pair[0] not in dict(told)]
+                message = {**message, "headers": [*given, *told]}
+            await send(message)
+
+        await app(scope, receive, send_with)
+
+    return answering
+
+
+def _file(name: str, kind: str) -> Any:
+    content = files("tubemq_provider.plugins").joinpath("static", name).read_bytes()
+
+    def answer() -> Response:
+        return Response(content, media_type=kind)
+
+    return answer
+
+
+# Groups -------------------------------------------------------------------------------------------
+
+
+def _list(
+    reader: ReaderDep,
+    after: Annotated[str, Query(max_length=1_500)] = "",
+    q: Annotated[str, Query(max_length=200)] = "",
+    dag_id: Annotated[str | None, Query(max_length=250)] = None,
+) -> dict[str, Any]:
+    """A page of groups by name. With `dag_id`, those that tasks of the Dag write, if the user may
+    read it."""
+    if dag_id is not None and dag_id not in reader.dags:
+        return {"groups": [], "next": None}
+    with reading() as session:
+        found = reader.groups(session, after=after, containing=q, dag_id=dag_id)
+        page = list(islice(found, _GROUPS + 1))
+        rows = [_row(reader, group) for group in page[:_GROUPS]]
+    return {"groups": rows, "next": page[_GROUPS - 1].name if len(page) > _GROUPS else None}
+
+
+def _row(reader: Reader, group: Group) -> dict[str, Any]:
+    cluster, topic, name = group.parts
+    facts = {"id": group.asset_id, "source": group.source, "cluster": cluster, "topic": topic}
+    facts |= {"group": name}
+    try:
+        now = standing_of(group)
+        return {**now.row(), **facts, **_by(reader, now)}
+    except errors.TubeMQError as exc:
+        # Edited by hand, or of a newer release: no reason to show nothing of the other groups.
+        return {**facts, "trouble": str(exc)}
+
+
+def _by(reader: Reader, now: Standing) -> dict[str, Any]:
+    """The task that wrote the cursor, unless it is of a Dag that the user may not read."""
+    by = str((now.cursor or {}).get("by", ""))
+    dag_id, bar, _ = by.partition("|")
+    return {"by": by if not bar or dag_id in reader.dags else ""}
+
+
+def _show(reader: ReaderDep, asset_id: int) -> dict[str, Any]:
+    """One group: what the list has, the stored position of each partition, and claimed windows."""
+    with reading() as session:
+        group = reader.group(session, asset_id)
+        row = _row(reader, group)
+        if "trouble" in row:
+            return row
+        now = standing_of(group)
+    following = space_of(group.source).by_key(now.next)
+    claims = [
+        {"window": key, "since": claim.get("at", ""), "taken": bool(claim.get("by"))}
+        for key, claim in islice(now.claims.items(), _CLAIMS)
+    ]
+    positions = [{"partition": k, "next": n} for k, n in islice(following.items(), _PARTITIONS)]
+    return {**row, "positions": positions, "claimed": claims}
+
+
+def _windows(
+    reader: ReaderDep, asset_id: int, skip: Annotated[int, Query(ge=0, le=10_000)] = 0
+) -> dict[str, Any]:
+    """A page of windows, the newest first."""
+    with reading() as session:
+        return told_windows(reader.group(session, asset_id), skip=skip, most=_WINDOWS)
+
+
+def _coverage(reader: ReaderDep, asset_id: int) -> dict[str, Any]:
+    """Holes, gaps and replays among the newest windows."""
+    with reading() as session:
+        return covered(reader.group(session, asset_id))
+
+
+def _running(reader: ReaderDep, asset_id: int) -> dict[str, Any]:
+    """Tasks that work on the group now, and how far they say they are."""
+    with reading() as session:
+        tasks = reader.group(session, asset_id).tasks()
+    allowed = {dag_id for dag_id in {task.dag_id for task in tasks} if reader.may_see_tasks(dag_id)}
+    shown = [task for task in tasks if task.dag_id in allowed]
+    return {
+        "tasks": [
+            {**task._asdict(), "since": rfc3339(task.since) if task.since else None}
+            for task in shown
+        ]
+    }
+
+
+# Lag ----------------------------------------------------------------------------------------------
+
+
+def _lag(desk: LagDesk) -> Any:
+    def answer(reader: ReaderDep, asset_id: int) -> dict[str, Any]:
+        """Lag by partition as far as it is known now; asks for it, and does not wait."""
+        with reading() as session:
+            group = reader.group(session, asset_id)
+            position = standing_of(group).next
+        if not conf.getboolean("tubemq", "page_lag", fallback=True):
+            return {"state": "off", "note": "[tubemq] page_lag is off.", "partitions": []}
+        cluster, topic, _ = group.parts
+        found = desk.look(
+            (group.source, cluster, topic),
+            (group.source, cluster),
+            lambda: ends_of(group.source, cluster, topic),
+        )
+        return _told(found, position, group.source)
+
+    return answer
+
+
+def _told(found: Answer, position: dict[str, int], source: str) -> dict[str, Any]:
+    """Rows of the partitions, those with the largest lag first."""
+    space = space_of(source)
+    if found.state != "known":
+        return {"state": found.state, "note": found.note, "partitions": []}
+    rows = with_ends(position, found.ends, space)
+    rows.sort(key=lambda row: -lag if isinstance(lag := row.get("lag"), int) else 1)
+    starts = {place: position.get(place.key) for place in found.ends}
+    return {
+        "state": "known",
+        "note": "",
+        "total": lag_between(found.ends, starts, space).total,
+        "away": sum(row.get("lag") == "unknown" for row in rows),
+        "partitions": rows[:_PARTITIONS],
+    }
