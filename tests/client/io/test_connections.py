@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
 import time
@@ -144,6 +145,33 @@ def test_a_large_request_to_a_slow_reader_arrives_whole(connect: Connect) -> Non
 
 
 # -- what goes wrong ------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the platform has it not")
+def test_the_kernel_notices_a_peer_that_vanished(connect: Connect) -> None:
+    with Peer() as peer:
+        connection = connect(peer.address)
+        [ours] = sockets_to(peer.address)
+        assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        idle, between, probes, unheard_ms = (
+            ours.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
+            for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+        )
+        assert idle + between * probes <= unheard_ms / 1000 == 60
+        assert ask(connection, b"x") == b"x"
+
+
+def sockets_to(address: tuple[str, int]) -> list[socket.socket]:
+    """By their types: what stands in for others may do anything when it is asked for its class."""
+    every = (found for found in gc.get_objects() if issubclass(type(found), socket.socket))
+    return [sock for sock in every if reached(sock) == address]
+
+
+def reached(sock: socket.socket) -> Any:
+    try:
+        return sock.getpeername()
+    except OSError:
+        return None
 
 
 def test_silence_ends_with_the_deadline_and_the_connection_stays(connect: Connect) -> None:
