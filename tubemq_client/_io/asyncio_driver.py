@@ -9,8 +9,7 @@ bounded, and over before `close()` returns.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tubemq_client import errors
 from tubemq_client._core.effects import (
@@ -48,13 +47,6 @@ __all__ = ["AsyncDriver"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Finished(Generic[T]):
-    """The conversation has returned."""
-
-    value: T
-
-
 class AsyncDriver(Requests[AsyncPool]):
     """Performs effects. `close()` closes every connection and fails what is in flight.
 
@@ -62,10 +54,7 @@ class AsyncDriver(Requests[AsyncPool]):
     """
 
     def __init__(
-        self,
-        settings: ClientSettings,
-        shared: AsyncPool | None = None,
-        codec: Codec = TUBEMQ,
+        self, settings: ClientSettings, shared: AsyncPool | None = None, codec: Codec = TUBEMQ
     ) -> None:
         super().__init__(settings, shared, AsyncPool, codec)
         self._last_words: set[asyncio.Task[None]] = set()
@@ -121,7 +110,7 @@ class AsyncDriver(Requests[AsyncPool]):
             self._releases[id(release)] = release
         course = _Course(self, conversation)
         try:
-            while not isinstance(step := await course.proceed(), _Finished):
+            while (step := await course.proceed()) is not None:
                 yield step.value
         finally:
             course.close()
@@ -243,23 +232,23 @@ class AsyncDriver(Requests[AsyncPool]):
         return await self._pool.connection(address)
 
 
-class _Course(Generic[T]):
+class _Course:
     """One conversation under way: its last answer, and requests on the wire that it may await."""
 
-    def __init__(self, driver: AsyncDriver, conversation: Conversation[T]) -> None:
+    def __init__(self, driver: AsyncDriver, conversation: Conversation[None]) -> None:
         self._driver = driver
         self._conversation = conversation
         self._tickets = Tickets()
 
-    async def proceed(self) -> Deliver | _Finished[T]:
-        """Go on to the next delivery or to the end."""
+    async def proceed(self) -> Deliver | None:
+        """Go on to the next delivery; None: the conversation has returned."""
         answer: Any = None
         failure: errors.TubeMQError | None = None
         while True:
             try:
                 effect = advance(self._conversation, answer, failure)
-            except StopIteration as stop:
-                return _Finished(stop.value)
+            except StopIteration:
+                return None
             if isinstance(effect, Deliver):
                 return effect
             answer = failure = None

@@ -54,10 +54,7 @@ class BlockingDriver(Requests[BlockingPool]):
     """
 
     def __init__(
-        self,
-        settings: ClientSettings,
-        shared: BlockingPool | None = None,
-        codec: Codec = TUBEMQ,
+        self, settings: ClientSettings, shared: BlockingPool | None = None, codec: Codec = TUBEMQ
     ) -> None:
         super().__init__(settings, shared, BlockingPool, codec)
         self._closed = threading.Event()
@@ -81,9 +78,11 @@ class BlockingDriver(Requests[BlockingPool]):
         else when the driver is closed."""
         if release is not None:
             self._releases[id(release)] = release
+        tickets = Tickets()
         try:
-            yield from self._drive(conversation)
+            yield from drive(conversation, lambda effect: self._perform(effect, tickets))
         finally:
+            tickets.forget()
             conversation.close()
             if release is not None:
                 self._release(release)
@@ -101,13 +100,6 @@ class BlockingDriver(Requests[BlockingPool]):
         """Run it, unless the other of stream and driver did when it ended first."""
         if self._releases.pop(id(release), None) is not None and not self._closed.is_set():
             self.run(release)
-
-    def _drive(self, conversation: Conversation[T]) -> Generator[Any, None, T]:
-        tickets = Tickets()
-        try:
-            return (yield from drive(conversation, lambda effect: self._perform(effect, tickets)))
-        finally:
-            tickets.forget()
 
     def _perform(self, effect: Effect, tickets: Tickets) -> Any:
         if isinstance(effect, Now):
