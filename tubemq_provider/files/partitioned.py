@@ -371,10 +371,22 @@ def _texts(column: pa.Array, item: PartitionField) -> pa.Array:
 
     if item.transform == "identity":
         return column.cast(pa.string())
-    zone = column.type.tz and "UTC"
-    instants = column.cast(pa.timestamp("us", zone), safe=False)
-    plain = instants.cast(pa.int64()).cast(pa.timestamp("us"))
+    plain = _microseconds(column).cast(pa.timestamp("us"))
     if item.transform == "day":
         return pc.floor_temporal(plain, unit="day").cast(pa.date32()).cast(pa.string())
     hours = pc.utf8_slice_codeunits(pc.cast(plain, pa.string()), 0, 13)
     return pc.replace_substring(hours, " ", "-")
+
+
+def _microseconds(column: pa.Array) -> pa.Array:
+    """Instants as integers since 1970, in UTC. Of nanoseconds it is the microsecond that they are
+    in, where a cast would cut towards 1970."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column.type.unit != "ns":
+        zone = column.type.tz and "UTC"
+        return column.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())
+    ns = column.cast(pa.int64())
+    cut = pc.divide(ns, 1000)
+    return pc.subtract(cut, pc.less(ns, pc.multiply(cut, 1000)).cast(pa.int64()))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tubemq_provider.sinks._delta_stats import stats_of
@@ -33,14 +33,17 @@ __all__ = [
 ]
 
 _FEATURES = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
+_IMPLIED = ("appendOnly", "invariants")
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Columns of a table, as deltalake's fields, and those it is partitioned by."""
+    """Columns of a table, as deltalake's fields, and those it is partitioned by. `first`: it had
+    none before that anybody has seen, so its readers can be asked to know their types."""
 
     fields: tuple[Any, ...]
     partition_columns: tuple[str, ...]
+    first: bool = False
 
 
 def shape_of(table: DeltaTable) -> Shape:
@@ -58,11 +61,13 @@ def grown(shape: Shape, schema: pa.Schema) -> Shape:
         for field in Schema.from_arrow(schema).fields
         if field.name not in known
     ]
-    return Shape((*shape.fields, *more), shape.partition_columns)
+    return replace(shape, fields=(*shape.fields, *more))
 
 
 def unknown_types(table: DeltaTable, shape: Shape) -> list[str]:
     """New columns of types that the table's readers need not know."""
+    if shape.first:
+        return []
     protocol = table.protocol()
     known = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     old = {field.name for field in table.schema().fields}
@@ -96,7 +101,8 @@ def commit_of(
         "operationParameters": {"mode": "Append"},
         "tubemq": document,
     }
-    actions: list[dict[str, Any]] = [{"commitInfo": said}, {"metaData": _metadata(table, shape)}]
+    actions: list[dict[str, Any]] = [{"commitInfo": said}, *_protocol(table, shape)]
+    actions.append({"metaData": _metadata(table, shape)})
     actions += [
         {"txn": {"appId": name, "version": number, "lastUpdated": now_ms}}
         for name, number in transactions.items()
@@ -115,6 +121,35 @@ def commit_of(
         for file in files
     ]
     return "".join(f"{json.dumps(action)}\n" for action in actions).encode()
+
+
+def _protocol(table: DeltaTable, shape: Shape) -> list[dict[str, Any]]:
+    """What readers and writers have to know of the columns of a table that gets its first, if it
+    does not ask for that yet."""
+    wanted = _missing_features(table, shape)
+    if not wanted:
+        return []
+    protocol = table.protocol()
+    # What an old version implied is said by name from version 7 on.
+    writers = _IMPLIED if protocol.writer_features is None else protocol.writer_features
+    asked = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": sorted({*(protocol.reader_features or ()), *wanted}),
+        "writerFeatures": sorted({*writers, *wanted}),
+    }
+    return [{"protocol": asked}]
+
+
+def _missing_features(table: DeltaTable, shape: Shape) -> set[str]:
+    protocol = table.protocol()
+    known = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    return {
+        feature
+        for field in shape.fields
+        for word, feature in _FEATURES.items()
+        if f'"{word}"' in field.to_json() and feature not in known
+    }
 
 
 def values_of(file: FileFact) -> dict[str, str | None]:

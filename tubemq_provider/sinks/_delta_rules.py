@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_provider.files.locations import Location
 from tubemq_provider.sinks._delta_log import Shape, unknown_types
+from tubemq_provider.sinks._unsigned import unsigned_problems
 from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.partitioning import PartitionBy
 
@@ -98,6 +99,7 @@ def misfits(
         *unknown_types(table, shape),
         *_column_problems(shape, staged.schema),
         *_null_problems(shape, staged),
+        *unsigned_problems(staged.files, lambda bits: bits),
     ]
 
 

@@ -191,7 +191,7 @@ class DeltaSink(TableSink):
         stub = [field.name for field in now.fields] == stub_schema().names
         if self._by is not None and stub and not now.partition_columns and not table.file_uris():
             # Made for an empty window, when nobody knew the types of partition columns.
-            return grown(Shape((), self._by.names), schema)
+            return grown(Shape((), self._by.names, first=True), schema)
         return grown(now, schema) if self._evolution == "add_columns" else now
 
     def _grown(self, table: DeltaTable, schema: pa.Schema) -> DeltaTable:

@@ -42,6 +42,7 @@ from tubemq_provider.sinks._table_sink import (
     data_of,
     stub_schema,
 )
+from tubemq_provider.sinks._unsigned import unsigned_problems
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
@@ -272,6 +273,7 @@ class IcebergSink(TableSink):
         if not window.files:
             return []
         problems = misfits(table, self._columns, self._by)
+        problems += unsigned_problems(window.files, lambda bits: max(bits, 32))
         if self._evolution == "refuse" and self._schema is not None:
             problems += missing_columns(table, self._schema)
         return problems

@@ -459,3 +459,42 @@ def test_words_are_judged_where_they_are_said(by: list[str], said: str) -> None:
 def test_a_folder_is_called_as_spark_calls_it() -> None:
     assert folder_of("a", "x/y=ü 1%") == "a=x%2Fy%3Dü 1%25"
     assert folder_of("a", None) == "a=__HIVE_DEFAULT_PARTITION__"
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_instants_before_1970_are_of_the_day_that_they_are_in(
+    zone: str | None, tmp_path: Path
+) -> None:
+    least = -(2**63) + 1
+    schema = pa.schema([("partition", pa.string()), ("at", pa.timestamp("ns", zone))])
+    days = {-1: "1969-12-31", -1000: "1969-12-31", 0: "1970-01-01", least: "1677-09-21"}
+    by = PartitionBy.of(["day(at)"], "folders")
+    with staged_writer(LocalLocation(tmp_path), "p", schema, by) as writer:
+        columns = [pa.array(["1:0"] * len(days)), pa.array([*days], pa.int64())]
+        columns[1] = columns[1].cast(schema.field("at").type)
+        writer.add(pa.record_batch(columns, schema=schema), 0)
+    found = {file.keys[0][2]: file.rows for file in writer.files}
+    assert found == {"1969-12-31": 2, "1970-01-01": 1, "1677-09-21": 1}
+
+
+@pytest.mark.parametrize("by", [[], ["country"], ["day(at)"]], ids=str)
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_an_empty_first_window_leaves_instants_without_a_zone_to_the_next(
+    open_sink: OpenSink, by: list[str]
+) -> None:
+    schema = pa.schema(
+        [
+            ("partition", pa.string()),
+            ("country", pa.string()),
+            ("at", pa.timestamp("us")),
+            ("id", pa.int64()),
+        ]
+    )
+    row = {"partition": "1:0", "country": "a", "at": datetime(2026, 11, 22, 23), "id": 1}  # noqa: DTZ001 - it has none
+    write(open_sink(partition_by=by), 1, [])
+    write(open_sink(partition_by=by), 2, [row], schema)
+    write(open_sink(partition_by=by), 3, [{**row, "id": 2}], schema)
+    found = table_of(open_sink(partition_by=by)).select(["id", "at"])
+    assert sorted(found.to_pylist(), key=lambda got: got["id"]) == [
+        {"id": number, "at": row["at"]} for number in (1, 2)
+    ]
