@@ -41,9 +41,7 @@ def get_provider_info() -> dict[str, object]:
         "cli": ["tubemq_provider.cli.definition.get_tubemq_commands"],
         "sensors": _modules("sensors.lag", "sensors.ready", "sensors.coverage")
         + _modules("sensors.rocketmq", integration=_ROCKETMQ),
-        "triggers": _modules(
-            "triggers.lag", "triggers.offsets", "triggers.applications", "triggers.rocketmq"
-        ),
+        "triggers": _modules(*(f"triggers.{name}" for name in _TRIGGERS)),
         "queues": ["tubemq_provider.queues.tubemq.TubeMQMessageQueueProvider"],
         "asset-uris": [_ASSET_URIS],
         "task-decorators": [_DECORATOR],
@@ -53,6 +51,8 @@ def get_provider_info() -> dict[str, object]:
         "config": {"tubemq": {"description": "The web page.", "options": _PAGE_OPTIONS}},
     }
 
+
+_TRIGGERS = ("lag", "offsets", "messages", "applications", "rocketmq")
 
 _LINKS = ("Offsets", "Sink", "Topic", "Spark")
 

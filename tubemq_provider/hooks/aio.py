@@ -7,14 +7,14 @@ blocks the loop, and nothing secret is logged or shown by `repr`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
 from tubemq_client import errors
-from tubemq_client.aio import Metadata, Session
+from tubemq_client.aio import Consumer, Metadata, Session
 from tubemq_provider.hooks.connection import ConnectionConfig
 from tubemq_provider.hooks.sharing import Connected
 from tubemq_provider.sources.tubemq.space import SPACE
@@ -63,6 +63,15 @@ class TubeMQAsyncHook:
     def connected(self) -> AbstractAsyncContextManager[Metadata]:
         """A client for look-ups over connections that all hooks of this loop share per cluster."""
         return Connected(self._settings, Session, Metadata)
+
+    def member(
+        self, group: str, topics: Mapping[str, Sequence[str]], **options: Any
+    ) -> AbstractAsyncContextManager[Consumer]:
+        """A member of `group` over the same connections, to be started; `options` as `Consumer`
+        takes them. It leaves the group when the context ends."""
+        return Connected(
+            self._settings, Session, lambda session: Consumer(session, group, topics, **options)
+        )
 
     async def _settings(self) -> ClientSettings:
         return (await self.config()).settings()

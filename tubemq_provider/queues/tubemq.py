@@ -1,4 +1,5 @@
-"""`TubeMQMessageQueueProvider`: ``MessageQueueTrigger(scheme="tubemq", topic=…, group=…)``.
+"""`TubeMQMessageQueueProvider`: ``MessageQueueTrigger(scheme="tubemq", topic=…, group=…)``, which
+rings for lag, or with ``kind="message"`` for each record.
 
 Airflow finds it in the provider's manifest. It matches its scheme and nothing else, as two
 providers that match one trigger are an error.
@@ -6,28 +7,45 @@ providers that match one trigger are an error.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.providers.common.messaging.providers.base_provider import BaseMessageQueueProvider
 
 from tubemq_client import errors
 from tubemq_provider.triggers.lag import TubeMQLagTrigger
+from tubemq_provider.triggers.messages import TubeMQMessageTrigger
 
 if TYPE_CHECKING:
     from airflow.triggers.base import BaseEventTrigger
 
-__all__ = ["TubeMQMessageQueueProvider"]
+__all__ = ["TubeMQMessageQueueProvider", "TubeMQQueueTrigger"]
+
+
+class TubeMQQueueTrigger:
+    """Makes the trigger of a `kind`: ``lag`` (default), `TubeMQLagTrigger`, or ``message``,
+    `TubeMQMessageTrigger`. The other keyword arguments are that trigger's."""
+
+    def __new__(cls, *, kind: str = "lag", **kwargs: Any) -> Any:
+        """The trigger itself, which Airflow serialises."""
+        if kind not in _KINDS:
+            raise errors.ConfigError(
+                f"kind {kind!r} is not one of {', '.join(_KINDS)}", subject="queue"
+            )
+        return _KINDS[kind](**kwargs)
+
+
+_KINDS: dict[str, Any] = {"lag": TubeMQLagTrigger, "message": TubeMQMessageTrigger}
 
 
 class TubeMQMessageQueueProvider(BaseMessageQueueProvider):
-    """Queues of scheme ``tubemq``; the keyword arguments are those of `TubeMQLagTrigger`."""
+    """Queues of scheme ``tubemq``; the keyword arguments are those of `TubeMQQueueTrigger`."""
 
     scheme = "tubemq"
 
     def trigger_class(self) -> type[BaseEventTrigger]:
         """The trigger that waits for records on a topic."""
-        found: type[BaseEventTrigger] = TubeMQLagTrigger
-        return found
+        found: Any = TubeMQQueueTrigger
+        return cast("type[BaseEventTrigger]", found)
 
     def queue_matches(self, queue: str) -> bool:
         """Whether `queue` is ``tubemq://<cluster>/<topic>?group=<group>``."""

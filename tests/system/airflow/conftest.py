@@ -63,7 +63,8 @@ def airflow(
     (lakes / "sinks").mkdir()
     catalog = {"type": "sql", "uri": f"sqlite:///{lakes}/sinks/cat.db", "note": SECRET}
     catalog["warehouse"] = f"file://{lakes}/sinks/iceberg"
-    for topic in (TOPIC, "drill", "kills", "sense", "sinks", "deferred", "told", "submitted"):
+    own = ("deferred", "told", "submitted", "commands")
+    for topic in (TOPIC, "drill", "kills", "sense", "sinks", *own):
         cluster.add_topic(topic)
     connection = {
         "conn_type": "tubemq",

@@ -58,6 +58,7 @@ def test_airflow_knows_the_provider_its_connection_form_and_the_example_dags(
             "tubemq_follow_topic",
             "tubemq_follow_into_delta",
             "tubemq_on_records",
+            "tubemq_on_message",
             "tubemq_plan_read_commit",
             "tubemq_window_function",
             "tubemq_lag_alert",

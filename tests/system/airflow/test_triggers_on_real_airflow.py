@@ -107,6 +107,34 @@ def test_the_sink_tells_once_of_each_window_with_records(
     assert [each["place"] for each in told] == [each["sink_ref"] for each in results]
 
 
+def test_each_message_starts_a_run_that_can_read_it(
+    airflow: AirflowStack, cluster: Cluster
+) -> None:
+    dag_id = "tubemq_on_message"
+    airflow.wait_for_dags([dag_id])
+    airflow.api.pause(dag_id, paused=False)
+
+    def heard() -> set[str]:
+        runs = airflow.api.runs(dag_id)
+        done = [run["dag_run_id"] for run in runs if run["state"] == "success"]
+        return {said for run_id in done for said in airflow.api.xcom(dag_id, run_id, "obey")}
+
+    try:
+        cluster.produce("commands", ["begin"])
+        airflow.api.wait(lambda: heard() == {"begin"}, 180, "the first command")
+        # What comes while no triggerer lives is heard by the next one.
+        airflow.kill("triggerer")
+        cluster.produce("commands", ["end"])
+        airflow.restart("triggerer")
+        airflow.api.wait(
+            lambda: heard() == {"begin", "end"}, 180, "the command without a triggerer"
+        )
+    finally:
+        airflow.api.pause(dag_id, paused=True)
+    payload = airflow.api.asset_events("commands_for_airflow_commands")[0]["extra"]["payload"]
+    assert (payload["topic"], payload["encoding"]) == ("commands", "utf-8")
+
+
 def _all_done(airflow: AirflowStack, dag_id: str) -> bool:
     return all(run["state"] == "success" for run in airflow.api.runs(dag_id))
 
