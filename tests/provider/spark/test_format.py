@@ -171,6 +171,7 @@ print("rows", spark.read.format("tubemq").options(**options).load().count())
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_zip_is_all_that_a_cluster_needs(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
@@ -189,7 +190,7 @@ def test_the_zip_is_all_that_a_cluster_needs(
         env={**environment, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=240,
         check=False,
     )
     assert "rows 12" in done.stdout, done.stderr[-3000:]

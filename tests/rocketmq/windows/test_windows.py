@@ -42,6 +42,8 @@ pytestmark = pytest.mark.timeout(240)
 
 WINDOWS = int(os.environ.get("ROCKETMQ_WINDOWS", "30"))
 """Random windows of a run against a live producer; two hundred by hand."""
+KILLED_AT = POINTS if os.environ.get("SCENARIOS_OVER") == "all" else POINTS[::5]
+"""Where a run is killed; the points are those of the other source."""
 
 
 class Topic:
@@ -290,7 +292,7 @@ def test_progress_is_shown_at_the_brokers(mq, topic) -> None:
             assert consumer.committed(queue) == count
 
 
-@pytest.mark.parametrize("point", POINTS[::5], ids=lambda point: "-".join(map(str, point)))
+@pytest.mark.parametrize("point", KILLED_AT, ids=lambda point: "-".join(map(str, point)))
 def test_killed_at(point, mq, topic) -> None:
     topic.produce(10)
     topic.run("first")

@@ -1,11 +1,14 @@
 """One real Airflow for all failure scenarios, with what they ask of it in a few words.
 
-Each scenario has a topic, a group, a Dag and a lake of its own name, so they do not meet.
+Each scenario has a topic, a group, a Dag and a lake of its own name, so they do not meet. Those
+about windows play over RocketMQ too, on Dags that begin with ``r``: a few always, all of them with
+``SCENARIOS_OVER=all``.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +20,8 @@ import pytest
 import sqlalchemy as sa
 
 from devkit.airflow.stack import AirflowStack, running_airflow
-from tests.kit.lakes import Cluster, Lake
+from rocketmq_client.embedded import EmbeddedRocketMQ
+from tests.kit.lakes import Cluster, Lake, RocketMQCluster
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.coverage import Coverage, coverage
@@ -28,25 +32,50 @@ DAGS = Path(__file__).parent / "dags"
 PATIENCE = 180
 """Seconds in which a task begins, or fails for good, on a machine that does much else as well."""
 
+ONLY_TUBEMQ = {"16_the_dag_file", "17", "18", "24"}
+"""About Airflow's own housekeeping, index offsets, or stores that partitions share."""
+ALWAYS_ON_BOTH = {"04", "14"}
+
+Clusters = dict[str, Cluster | RocketMQCluster]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The sources over which a scenario plays."""
+    if "scene" not in metafunc.fixturenames:
+        return
+    number = metafunc.function.__name__.removeprefix("test_scenario_")
+    sources = ["tubemq"]
+    if not any(number.startswith(name) for name in ONLY_TUBEMQ) and (
+        number[:2] in ALWAYS_ON_BOTH or os.environ.get("SCENARIOS_OVER") == "all"
+    ):
+        sources.append("rocketmq")
+    metafunc.parametrize("source", sources)
+
 
 class Scene:
     """The stage of one scenario: its Dag, topic, group and lake."""
 
-    def __init__(self, name: str, airflow: AirflowStack, cluster: Cluster, lakes: Path) -> None:
+    def __init__(self, name: str, airflow: AirflowStack, clusters: Clusters, lakes: Path) -> None:
         self.name = name
         self.airflow = airflow
         self.api = airflow.api
-        self.cluster = cluster
+        self.clusters = clusters
+        self.cluster = clusters["rocketmq" if name.startswith("r") else "tubemq"]
         self.root = lakes
         self.lake = Lake(lakes / name)
-        self.asset = f"tubemq:test/{name}/group_{name}"
+        self.asset = f"{self.cluster.source}:test/{name}/group_{name}"
         self._runs = 0
 
     def other(self, name: str) -> Scene:
-        """Another scene on the same stage."""
-        if name not in self.cluster.sent:
-            self.cluster.add_topic(name)
-        return Scene(name, self.airflow, self.cluster, self.root)
+        """Another scene on the same stage; it has the number that follows the first letter."""
+        scene = Scene(name, self.airflow, self.clusters, self.root)
+        if name not in scene.cluster.sent:
+            scene.cluster.add_topic(name)
+        return scene
+
+    def beside(self, suffix: str) -> str:
+        """The name of the scenario's other Dag."""
+        return self.name + suffix
 
     # -- what happens
 
@@ -117,15 +146,23 @@ class Scene:
 
     def cut_hours(self, *counts: int) -> list[Counter[tuple[str, bytes]]]:
         """Produce so many records in each hour and write where it ends; the records of each."""
-        last = dict.fromkeys(["1:0", "1:1", "2:0", "2:1"], 0)
+        last = dict.fromkeys(self.cluster.keys, 0)
         cuts = {rfc(0): {self.name: last}}
         hours = []
         for hour, count in enumerate(counts):
             before = Counter(self.cluster.sent[self.name])
             ends = self.produce(count)
-            # A boundary lies where the store ended: the same offset for its partitions.
+            # A boundary lies where the store ended: for TubeMQ the same offset for its partitions.
+            shared = self.cluster.source == "tubemq"
             last = {
-                key: max(last[key], *(end for other, end in ends.items() if other[0] == key[0]))
+                key: max(
+                    last[key],
+                    *(
+                        end
+                        for other, end in ends.items()
+                        if other == key or (shared and other[0] == key[0])
+                    ),
+                )
                 for key in last
             }
             cuts[rfc(hour + 1)] = {self.name: last}
@@ -196,22 +233,27 @@ def dags_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def stage(
     dags_folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[AirflowStack, Cluster, Path]]:
-    """A real Airflow, the cluster that it reads from, and where the lakes are."""
+) -> Iterator[tuple[AirflowStack, Clusters, Path]]:
+    """A real Airflow, the clusters that it reads from, and where the lakes are."""
     lakes = tmp_path_factory.mktemp("scenario-lakes")
     for name in ("stop", "reached", "go"):
         (lakes / name).mkdir()
     switches = Switches(flush_interval_ms=None, unflushed_records=None)
-    with EmbeddedTubeMQ(brokers=2, switches=switches, http=False) as server:
-        cluster = Cluster(server)
+    with (
+        EmbeddedTubeMQ(brokers=2, switches=switches, http=False) as server,
+        EmbeddedRocketMQ(brokers=2) as other,
+    ):
+        clusters: Clusters = {"tubemq": Cluster(server), "rocketmq": RocketMQCluster(other)}
         connection = {
             "conn_type": "tubemq",
             "host": server.masters,
             "extra": {"cluster": "test"},
         }
+        host, port = other.name_server
+        second = {**connection, "conn_type": "rocketmq", "host": f"{host}:{port}"}
         with running_airflow(
             dags_folder,
-            connections={"tubemq_default": connection},
+            connections={"tubemq_default": connection, "rocketmq_default": second},
             environment={
                 "TUBEMQ_SCENARIO_LAKES": str(lakes),
                 "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
@@ -224,12 +266,14 @@ def stage(
             parallelism=5,
             root=tmp_path_factory.mktemp("scenario-airflow"),
         ) as airflow:
-            yield airflow, cluster, lakes
+            yield airflow, clusters, lakes
 
 
 @pytest.fixture
-def scene(stage: tuple[AirflowStack, Cluster, Path], request: pytest.FixtureRequest) -> Scene:
-    """The scene of the test's own number: ``test_scenario_04_…`` plays on ``s04``."""
-    airflow, cluster, lakes = stage
-    name = "s" + request.node.originalname.split("_")[2]
-    return Scene(name, airflow, cluster, lakes).other(name)
+def scene(
+    stage: tuple[AirflowStack, Clusters, Path], request: pytest.FixtureRequest, source: str
+) -> Scene:
+    """The scene of the test's own number: ``test_scenario_04_…`` plays on ``s04``, or ``r04``."""
+    airflow, clusters, lakes = stage
+    name = source[0].replace("t", "s") + request.node.originalname.split("_")[2]
+    return Scene(name, airflow, clusters, lakes).other(name)

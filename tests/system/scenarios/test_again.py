@@ -60,30 +60,30 @@ def test_scenario_09_two_runs_at_once_of_one_dag(scene: Scene) -> None:
 
 
 def test_scenario_10_two_dags_with_one_group(scene: Scene) -> None:
-    scene.begin("s10", "s10_too")
+    scene.begin(scene.name, scene.beside("_too"))
     scene.produce(20)
     slow = scene.stand_at("ingest:range written")
     scene.produce(5)
-    fast = scene.run("s10_too")
+    fast = scene.run(scene.beside("_too"))
     scene.go_on()
     assert scene.result(slow)["window_id"] == fast["window_id"]
-    for dag_id in ("s10", "s10_too"):
+    for dag_id in (scene.name, scene.beside("_too")):
         scene.run(dag_id)
     assert scene.lake.records() == scene.sent
 
 
 def test_scenario_11_a_backfill_of_past_windows(scene: Scene) -> None:
-    scene.begin("s11", "s11_cursor")
+    scene.begin(scene.name, scene.beside("_cursor"))
     hours = scene.cut_hours(10, 0, 12)
-    runs = scene.airflow.backfill("s11", rfc(0), rfc(2))
+    runs = scene.airflow.backfill(scene.name, rfc(0), rfc(2))
     assert [run["state"] for run in runs] == ["success"] * 3
     scene.expect_whole(windows=3)
     totals = Counter(event["window_id"][:8] for event in scene.events())
     assert sum(totals.values()) == 3
     assert sum(hours, Counter()) == scene.lake.records()
     # A cursor has no past: its backfill is refused, with what to do instead.
-    (refused,) = scene.airflow.backfill("s11_cursor", rfc(0), rfc(0))
-    said = scene.airflow.logs("s11_cursor", refused["dag_run_id"])
+    (refused,) = scene.airflow.backfill(scene.beside("_cursor"), rfc(0), rfc(0))
+    said = scene.airflow.logs(scene.beside("_cursor"), refused["dag_run_id"])
     assert refused["state"] == "failed"
     assert "mode='time'" in said
     scene.expect_whole(windows=3)
@@ -95,7 +95,7 @@ def test_scenario_12_a_backfill_reprocesses_what_is_done(scene: Scene) -> None:
     for run_id in [scene.interval(0), scene.interval(1)]:
         scene.result(run_id)
     written = scene.files()
-    runs = scene.airflow.backfill("s12", rfc(0), rfc(1), reprocess="completed")
+    runs = scene.airflow.backfill(scene.name, rfc(0), rfc(1), reprocess="completed")
     assert [run["state"] for run in runs] == ["success"] * 2
     # Airflow clears the runs that are there and keeps their names.
     assert all(run["dag_run_id"].startswith("manual__") for run in runs)

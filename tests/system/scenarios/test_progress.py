@@ -16,9 +16,6 @@ import sqlalchemy as sa
 
 from devkit.airflow.api import AirflowApiError
 from tests.system.scenarios.conftest import FIRST, HOUR, Scene
-from tubemq_client import Partition, Record
-from tubemq_client.embedded import TopicSpec
-from tubemq_client.sync import Producer
 from tubemq_provider.sinks.factory import sink_uri
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -153,13 +150,9 @@ def test_scenario_19_partitions_are_added(scene: Scene) -> None:
     scene.begin()
     scene.produce(20)
     scene.run()
-    scene.cluster.server.add_topic(TopicSpec(scene.name, stores=1, partitions=3))
-    added = Partition(1, scene.name, 2)
-    with Producer(scene.cluster.settings) as producer:
-        list(producer.send_many(scene.name, [Record(b"in the new one", partition=added)]))
-    scene.sent[added.key, b"in the new one"] += 1
+    added = scene.cluster.add_partition(scene.name, b"in the new one")
     scene.produce(10)
-    assert added.key in scene.run()["ranges"]
+    assert added in scene.run()["ranges"]
     scene.expect_whole(windows=2)
 
 
@@ -199,7 +192,7 @@ def test_scenario_20_the_metadata_is_restored_from_a_backup(scene: Scene) -> Non
 
 
 def test_scenario_21_a_window_fails_for_good(scene: Scene) -> None:
-    scene.begin("s21", "s21_cursor")
+    scene.begin(scene.name, scene.beside("_cursor"))
     scene.cut_hours(10, 11, 12)
     staging = [scene.lake.root / "_staging", scene.lake.staging]
     scene.result(scene.interval(0))
@@ -217,7 +210,7 @@ def test_scenario_21_a_window_fails_for_good(scene: Scene) -> None:
     assert scene.coverage().complete
     scene.expect_whole(windows=3)
     # A cursor window that fails is the next run's.
-    follow = scene.other("s21_cursor")
+    follow = scene.other(scene.beside("_cursor"))
     follow.produce(20)
     killed = follow.stand_at("plan:task plan stored")
     follow.kill(killed)

@@ -15,6 +15,7 @@ from typing import Any
 from airflow.sdk import DAG, Context, CronDataIntervalTimetable, CronPartitionTimetable
 
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.rocketmq import RocketMQIngestOperator
 
 LAKES = Path(os.environ.get("TUBEMQ_SCENARIO_LAKES", "lakes"))
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,6 +42,13 @@ class Standing:
 
 class Ingest(TubeMQSparkIngestOperator):
     """The operator, with a point to stand at."""
+
+    def observer(self, context: Context, job: Any) -> Any:
+        return Standing(super().observer(context, job), self.dag_id)
+
+
+class RocketIngest(RocketMQIngestOperator):
+    """The other source's, with a point to stand at."""
 
     def observer(self, context: Context, job: Any) -> Any:
         return Standing(super().observer(context, job), self.dag_id)
@@ -77,38 +85,39 @@ def time_windows(name: str, **arguments: Any) -> dict[str, Any]:
     return into(name, mode="time", boundaries=str(LAKES / f"{name}.json"), **arguments)
 
 
-for number in (1, 2, 3, 4, 5, 7, 8, 16, 17, 18, 19, 20, 22, 23):
-    with dag(f"s{number:02}") as globals()[f"s{number:02}"]:
-        Ingest(**cursor(f"s{number:02}"))
+for letter, Operator in (("s", Ingest), ("r", RocketIngest)):
+    for number in (1, 2, 3, 4, 5, 7, 8, 16, 17, 18, 19, 20, 22, 23):
+        with dag(f"{letter}{number:02}") as globals()[f"{letter}{number:02}"]:
+            Operator(**cursor(f"{letter}{number:02}"))
 
-with dag("s06"):
-    Ingest(**cursor("s06"), commit_to_broker=True)
+    with dag(f"{letter}06"):
+        Operator(**cursor(f"{letter}06"), commit_to_broker=True)
 
-with dag("s09"):
-    Ingest(**cursor("s09"), max_active_tis_per_dag=2)
+    with dag(f"{letter}09"):
+        Operator(**cursor(f"{letter}09"), max_active_tis_per_dag=2)
 
-for which in ("s10", "s10_too"):
-    with dag(which) as globals()[which]:
-        Ingest(**cursor("s10"))
+    for which in (f"{letter}10", f"{letter}10_too"):
+        with dag(which) as globals()[which]:
+            Operator(**cursor(f"{letter}10"))
 
-for number in (11, 12, 14, 15):
-    with dag(f"s{number:02}", HOURS) as globals()[f"s{number:02}"]:
-        Ingest(**time_windows(f"s{number:02}"))
+    for number in (11, 12, 14, 15):
+        with dag(f"{letter}{number:02}", HOURS) as globals()[f"{letter}{number:02}"]:
+            Operator(**time_windows(f"{letter}{number:02}"))
 
-with dag("s11_cursor", HOURS, retries=0):
-    Ingest(**cursor("s11"))
+    with dag(f"{letter}11_cursor", HOURS, retries=0):
+        Operator(**cursor(f"{letter}11"))
 
-with dag("s13", CronPartitionTimetable("@hourly", timezone="UTC")):
-    Ingest(**time_windows("s13", granularity="PT1H"))
+    with dag(f"{letter}13", CronPartitionTimetable("@hourly", timezone="UTC")):
+        Operator(**time_windows(f"{letter}13", granularity="PT1H"))
+
+    with dag(f"{letter}21", HOURS, retries=0):
+        Operator(**time_windows(f"{letter}21"))
+
+    with dag(f"{letter}21_cursor", retries=0):
+        Operator(**into(f"{letter}21_cursor", initial_position="earliest"))
 
 with dag("s17_command"):
     Ingest(**cursor("s17_command"))
 
 with dag("s18_skip"):
     Ingest(**cursor("s18", gap_policy="skip"))
-
-with dag("s21", HOURS, retries=0):
-    Ingest(**time_windows("s21"))
-
-with dag("s21_cursor", retries=0):
-    Ingest(**into("s21_cursor", initial_position="earliest"))
