@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tubemq_client._lazy import homes
+
 if TYPE_CHECKING:
     from tubemq_client import aio as aio
     from tubemq_client._core.balance_fetch import ReceivedBatch
@@ -148,20 +150,15 @@ _HOMES = {
         "parse_tdmsg",
     ),
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_find = homes(__name__, _HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
     if name == "aio":  # not in __all__: `import *` does not ask for an event loop
+        from importlib import import_module
+
         return import_module("tubemq_client.aio")
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+    return _find(name)
 
 
 def __dir__() -> list[str]:
