@@ -2,8 +2,7 @@
 `Session`.
 
 Thin by rule: every decision is made in `_core`; a shell waits, locks and wires. Each object is a
-context manager; nothing outlives its `with`. Consumers are imported when they are asked for:
-Spark's executors are not sent them.
+context manager. Consumers are imported when asked for: Spark's executors are not sent them.
 """
 
 from __future__ import annotations
