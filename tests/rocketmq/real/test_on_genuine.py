@@ -17,6 +17,7 @@ from devkit.rocketmq.artifacts import LINES, Line
 from devkit.rocketmq.genuine import GenuineRocketMQ
 from rocketmq_client import (
     Admin,
+    ClientSettings,
     Credentials,
     Metadata,
     OutgoingMessage,
@@ -29,6 +30,7 @@ from rocketmq_client._wire import codes
 from rocketmq_client.snode import SnodeSettings
 from tests.rocketmq.sites import require
 from tests.rocketmq.snode.conftest import Node
+from tests.rocketmq.windows.test_windows import Topic
 
 pytestmark = pytest.mark.real
 
@@ -73,6 +75,7 @@ def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Pa
         with Producer(right) as producer:
             receipt = producer.send("orders", b"x")
         _through_a_node(mq)
+        _windows(right, READER if line == "4.9.7" else ADMIN, tmp_path / "sink")
         for wrong in (None, Credentials("RocketMQadmin", "wrong-secret")):
             settings = replace(mq.settings, auth=wrong)
             with Producer(settings) as producer, pytest.raises(errors.NoPermission):
@@ -89,6 +92,19 @@ def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Pa
             (batch,) = reader.read(QueueRange(receipt.queue, 0, ends.latest_offset))
 
     assert batch.columns.bodies == [b"x"]
+
+
+def _windows(writer: ClientSettings, reader: Credentials, root: Path) -> None:
+    """Windows need no right but to read; without it nothing is kept, and no record is lost."""
+    root.mkdir()
+    topic = Topic(writer, "other", root)
+    with pytest.raises(errors.NoPermission):
+        topic.run(auth=replace(reader, secret_key="another-secret"))
+    assert not list(root.rglob("*.parquet"))
+    topic.produce(20)
+    topic.settings = replace(writer, auth=reader)
+    topic.catch_up()
+    assert set(topic.receipts.items()) <= set(topic.rows().items())
 
 
 def _through_a_node(mq: GenuineRocketMQ) -> None:

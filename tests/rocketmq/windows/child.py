@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from rocketmq_client import ClientSettings
+from rocketmq_client import ClientSettings, Credentials
 from rocketmq_client.model import Address
 from tests.provider.windows.kill_child import Killer, Point
 from tubemq_provider.engines.inline import InlineEngine
@@ -57,6 +57,7 @@ def run_window(
     max_entries: int | None = None,
     between: tuple[datetime, datetime] | None = None,
     kind: str = "parquet",
+    auth: Credentials | None = None,
 ) -> WindowResult:
     """Run one window: to the stable end of the topic, or `between` two instants."""
     chosen = Policies.of(**(policies or {}))
@@ -64,7 +65,7 @@ def run_window(
     scope = WindowScope("test", topic, GROUP, sink.identity, tags, source="rocketmq")
     with open_source(
         "rocketmq",
-        ClientSettings((name_server,)),
+        ClientSettings((name_server,), auth=auth),
         identity="test",
         topic=topic,
         group=GROUP,

@@ -70,6 +70,7 @@ class Topic:
         self.runs += 1
         name_server = self.settings.name_servers[0]
         task = task or f"task-{self.runs}"
+        options = {"auth": self.settings.auth, **options}
         return run_window(name_server, self.topic, str(self.root), task, **options)
 
     def catch_up(self) -> None:
