@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import read_document, replace_document
@@ -43,6 +43,8 @@ _LOCK: Final = "running"
 _CLAIM: Final = "claimed"
 _AWAITED: Final = "awaited.json"
 _LOG: Final = "driver.log"
+_OLD_LOG: Final = "driver.log.1"
+_LOG_BYTES: Final = 16 * 1024 * 1024
 _STOP_S: Final = 2.0
 _TAIL_BYTES: Final = 64 * 1024
 _FORGOTTEN_S: Final = 7 * 24 * 3600
@@ -59,6 +61,11 @@ class Application:
 
     def __repr__(self) -> str:
         return f"Application({self.folder.name!r})"
+
+    @property
+    def window_id(self) -> str:
+        """The window that it is for."""
+        return self.folder.name.partition(".")[0]
 
     @property
     def order(self) -> Document | None:
@@ -100,14 +107,21 @@ class Application:
         """What the process says."""
         return self.folder / _LOG
 
+    def open_log(self) -> BinaryIO:
+        """The log, for the process to write to; it may be begun anew meanwhile."""
+        return self.log.open("ab")
+
+    def bound_log(self) -> None:
+        """The driver's: begin a log anew that has become long. What it said before is kept until
+        the next time; a line that is written just then may be lost."""
+        with suppress(OSError):
+            if self.log.stat().st_size > _LOG_BYTES:
+                shutil.copyfile(self.log, self.folder / _OLD_LOG)
+                os.truncate(self.log, 0)
+
     def log_tail(self, lines: int = 20) -> str:
         """The last lines of the log."""
-        try:
-            with self.log.open("rb") as file:
-                file.seek(max(0, self.log.stat().st_size - _TAIL_BYTES))
-                text = file.read().decode("utf-8", "replace")
-        except OSError:
-            return ""
+        text = (_end_of(self.folder / _OLD_LOG) + _end_of(self.log)).decode("utf-8", "replace")
         return "\n".join(text.splitlines()[-lines:])
 
     def claim(self) -> bool:
@@ -260,6 +274,12 @@ class Applications:
         for path in sorted(found, key=_age):
             yield Application(path)
 
+    def of_scope(self, scope_hash: str) -> Iterator[Application]:
+        """Those of all windows of a scope."""
+        for path in self._root.glob(f"*-{scope_hash}.*"):
+            if _is_application(path):
+                yield Application(path)
+
     def forget_old(self, now: float | None = None) -> None:
         """Remove what nobody has come back for within a week. What else a user has in the directory
         is left alone."""
@@ -269,6 +289,15 @@ class Applications:
             old = -_age(path) < limit
             if old and _is_application(path) and not application.running:
                 application.remove()
+
+
+def _end_of(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            return file.read()
+    except OSError:
+        return b""
 
 
 def _is_application(path: Path) -> bool:

@@ -137,11 +137,12 @@ def _ingest(
 
 @contextmanager
 def _obeying(application: Application, engine: SessionEngine) -> Iterator[None]:
-    """The engine is cancelled when the application is asked to stop."""
+    """The engine is cancelled when the application is asked to stop; its log stays bounded."""
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(_LOOK_S):
+            application.bound_log()
             if application.asked_to_stop:
                 engine.cancel()
                 return

@@ -146,6 +146,22 @@ class SubmitEngine:
         """Go on with the application of `ticket`; see `SuspendingEngine`."""
         self._expected = Application.of_ticket(ticket).folder.name
 
+    def abandoned(self, plan: WindowPlan) -> tuple[str, ...]:
+        """See `AbandoningEngine`: by the applications on this machine of the plan's group, topic
+        and sink. One that a deferred task waits for is among them."""
+        mine = None if self._application is None else self._application.folder
+        found = Applications(self._work_dir).of_scope(plan.scope_hash)
+        return tuple({each.window_id for each in found if each.folder != mine})
+
+    def end_abandoned(self, window_id: str) -> None:
+        """End applications of a published window and drop their folders; see `AbandoningEngine`."""
+        for application in Applications(self._work_dir).of_window(window_id):
+            if application.claim():
+                application.end()
+                application.until_over(_END_S)
+                application.remove()
+                application.release()
+
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
         """Have the records of `plan` written into `staging.path`; returns their counts.
 
@@ -243,7 +259,7 @@ class SubmitEngine:
         environment = {**os.environ, **launch_environment(settings)}
         lock = application.lock()
         try:
-            with application.log.open("wb") as output:
+            with application.open_log() as output:
                 self._child = subprocess.Popen(
                     [*command, str(program)],
                     stdin=subprocess.DEVNULL,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tubemq_provider.windows.errors import WindowError
-from tubemq_provider.windows.protocols import ResumingEngine
+from tubemq_provider.windows.protocols import AbandoningEngine, ResumingEngine
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
@@ -223,6 +223,15 @@ class _NarratedResuming(NarratedEngine):
         """What the engine says."""
         found: Staging = self._engine.place(plan, staging)
         return found
+
+    def abandoned(self, plan: WindowPlan) -> Iterable[str]:
+        """What the engine says, if it can."""
+        can = isinstance(self._engine, AbandoningEngine)
+        return self._engine.abandoned(plan) if can else ()
+
+    def end_abandoned(self, window_id: str) -> None:
+        """What the engine does."""
+        self._engine.end_abandoned(window_id)
 
 
 def narrated(engine: Engine, narrator: Narrator) -> NarratedEngine:

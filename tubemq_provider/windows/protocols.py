@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
 
 __all__ = [
+    "AbandoningEngine",
     "BoundaryBook",
     "ClaimStore",
     "Document",
@@ -367,6 +368,17 @@ class ResumingEngine(Protocol):
     def place(self, plan: WindowPlan, staging: Staging) -> Staging:
         """The staging place that `ingest` is to be given: `staging`, or that of an earlier try of
         just this work, which goes on, or is done and was not published."""
+
+
+@runtime_checkable
+class AbandoningEngine(Protocol):
+    """An engine whose work may go on after another run, elsewhere, has published the window."""
+
+    def abandoned(self, plan: WindowPlan) -> Iterable[str]:
+        """Windows like that of `plan`, and perhaps its own, with work that no run waits for now."""
+
+    def end_abandoned(self, window_id: str) -> None:
+        """End such work of a window that is published; what it wrote is for `Sink.tidy`."""
 
 
 class Suspended(BaseException):

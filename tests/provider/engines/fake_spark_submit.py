@@ -26,9 +26,10 @@ from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import IngestCounts, Staging
 
 
-def staging_of(order: Mapping[str, Any]) -> Staging:
+def staging_of(order: Mapping[str, Any], options: Mapping[str, str]) -> Staging:
     """Where the order wants its files."""
-    return Staging(**{k: v for k, v in order["staging"].items() if k != "partition_by"})
+    known = {k: v for k, v in order["staging"].items() if k != "partition_by"}
+    return Staging(**known, options=options)
 
 
 def main(program: str) -> None:
@@ -41,7 +42,8 @@ def main(program: str) -> None:
         return
     if todo == "mute":
         time.sleep(60)
-    settings = secrets_from(order["secrets"])["settings"]
+    secrets = secrets_from(order["secrets"])
+    settings = secrets["settings"]
     ordered_engine(order, settings)
     application.tell({"points": ["application", "session started"], "id": "app-1", "tasks": [1, 2]})
     for _ in range(6_000):
@@ -56,7 +58,8 @@ def main(program: str) -> None:
         raise SystemExit(1)
     counts = IngestCounts(records=dict.fromkeys(plan.ranges, 1))
     if todo == "holds":
-        counts = inline_engine(settings, policies=Policies()).ingest(plan, staging_of(order), print)
+        staging = staging_of(order, secrets["storage"])
+        counts = inline_engine(settings, policies=Policies()).ingest(plan, staging, print)
     application.finish({**outcome, "counts": counts_document(counts)})
     if todo == "lingers":
         time.sleep(60)

@@ -357,3 +357,22 @@ def test_counts_and_errors_come_back_as_they_were() -> None:
         back = error_from(error_document(error))
         assert (type(back), str(back), back.fatal) == (type(error), str(error), error.fatal)
     assert str(error_from(error_document(OSError("disk")))) == "OSError: disk"
+
+
+def test_a_log_that_has_become_long_begins_anew_and_its_end_is_still_shown(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tubemq_provider.engines.applications._LOG_BYTES", 1000)
+    application = Applications(work).make("w", {})
+    with application.open_log() as output:
+        for number in range(5_000):
+            output.write(b"line %d\n" % number)
+            output.flush()
+            if number % 50 == 0:
+                application.bound_log()
+        application.bound_log()
+        assert application.log_tail(2) == "line 4998\nline 4999"
+        output.write(b"the end\n")
+    assert application.log_tail(2) == "line 4999\nthe end"
+    kept = sum(path.stat().st_size for path in application.folder.glob("driver.log*"))
+    assert kept < 4_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,24 @@ from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferred
 
 from tests.kit.spark_submit import fake_spark_home
 from tests.provider.contexts import accept, fake_context
+from tests.provider.sinks.object_server import object_server
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
+from tubemq_provider.arguments import parse
 from tubemq_provider.engines.applications import Application
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.job import IngestJob
 from tubemq_provider.ingest.values import SparkSubmit
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.operators.consume import TubeMQConsumeOperator
 from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
+from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.read import published_windows, read_windows
 from tubemq_provider.triggers.applications import TubeMQApplicationTrigger
 from tubemq_provider.windows.errors import WindowError
+from tubemq_provider.windows.protocols import Suspended
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(120)]
 
@@ -52,9 +60,10 @@ class Scene:
             path=str(self.root / "lake"),
             initial_position="earliest",
             engine=SparkSubmit(
-                conf={"spark.secret.thing": "hush-hush"}, work_dir=str(self.root / "work")
+                conf={"spark.secret.thing": "hush-hush"},
+                work_dir=str(self.root / self.options.get("engine_dir", "work")),
             ),
-            **self.options,
+            **{name: value for name, value in self.options.items() if name != "engine_dir"},
         )
 
     def execute(self, run: str = "r1", **context: Any) -> dict[str, Any]:
@@ -242,3 +251,76 @@ def test_other_engines_refuse_it_when_the_dag_is_parsed() -> None:
         TubeMQCursorIngestOperator(path="/lake", **given)
     with pytest.raises(ConfigError, match="deferrable has no effect: records go nowhere"):
         TubeMQConsumeOperator(apply_function=print, markers="/done", **given)
+
+
+class Silent:
+    def at(self, step: Any, point: str) -> None:
+        pass
+
+
+def test_what_an_application_writes_after_another_machine_has_published_is_removed(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """By the next task of the group on its machine, whatever window that has."""
+    journal = MemoryJournal()
+    with object_server("lake") as options:
+
+        def run(machine: str, task: str, *, suspend: bool = False, then: Any = None) -> int:
+            sink = ObjectStoreSink("s3://lake/orders", storage_options=options)
+            given = {"topic": TOPIC, "group": "lake", "cluster": "test", "engine": "submit"}
+            given |= {"sink": "s3://lake/orders", "initial_position": "earliest"}
+            given |= {"spark_work_dir": str(tmp_path / machine)}
+            arguments = parse(IngestArguments, given)
+            with ExitStack() as stack:
+                job = IngestJob(arguments, scene.hook.source(TOPIC, "lake"), sink, stack)
+                if suspend:
+                    job.may_suspend()
+                store = MemoryOffsetStore(journal, task=task)
+                result = job.run(store, attempt=machine, serialised=True, observer=then or Silent())
+            return result.total
+
+        def objects() -> set[str]:
+            sink = ObjectStoreSink("s3://lake/orders", storage_options=options)
+            named = {name for marker in published_windows(sink) for name in marker.files}
+            return {*sink.storage.names("data")} ^ named
+
+        scene.produce(16)
+        with pytest.raises(Suspended) as left:
+            run("first", "one", suspend=True)
+        slow = Application.of_ticket(left.value.ticket)
+        assert run("second", "one", then=LettingGo(tmp_path / "second")) == 16
+        (slow.folder / "go").touch()
+        assert slow.until_over(60)
+        assert objects(), "it wrote, and nobody has said that it need not"
+
+        scene.produce(8)
+        assert run("first", "two", then=LettingGo(tmp_path / "first")) == 8
+        assert not objects()
+        assert not list((tmp_path / "first").iterdir())
+
+
+class LettingGo:
+    """Lets every application of a machine finish."""
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+
+    def at(self, step: Any, point: str) -> None:
+        for folder in self.work.iterdir() if self.work.exists() else ():
+            (folder / "go").touch()
+
+
+def test_the_application_of_a_window_that_is_published_elsewhere_is_ended(scene: Scene) -> None:
+    scene.produce(16)
+    deferral = scene.deferred()
+    here, scene.options["engine_dir"] = scene.options, "elsewhere"
+    elsewhere = scene.deferred()
+    let_finish(elsewhere)
+    assert scene.resume(elsewhere)["total"] == 16
+    del here["engine_dir"]
+    application = application_of(deferral)
+    assert application.running
+    assert scene.resume(deferral)["replayed"]
+    assert not application.running
+    assert not application.folder.exists()
+    assert scene.rows() == 16

@@ -28,6 +28,7 @@ from tubemq_provider.windows.planning.read_limits import Throughput
 from tubemq_provider.windows.planning.scopes import refuse_other_scopes
 from tubemq_provider.windows.policies import OnOtherScope
 from tubemq_provider.windows.protocols import (
+    AbandoningEngine,
     IngestCounts,
     Marker,
     PlacedSink,
@@ -326,8 +327,22 @@ class WindowRun(RunBase, ABC):
                 yield "staging discarded"
                 yield from self._adopt(now.plan, won.marker)
         yield from self._arrive(now.plan)
+        self._end_abandoned(now.plan)
         self._sink.tidy(now.plan.window_id)
         yield "tidied"
+
+    def _end_abandoned(self, plan: WindowPlan) -> None:
+        """Work of earlier tries goes on here although another machine has published their windows:
+        it is ended, and what it has written removed. Best effort."""
+        if not isinstance(self._engine, AbandoningEngine):
+            return
+        try:
+            for window_id in self._engine.abandoned(plan):
+                if self._sink.marker(window_id) is not None:
+                    self._engine.end_abandoned(window_id)
+                    self._sink.tidy(window_id)
+        except Exception as exc:  # noqa: BLE001 (the window is published, whatever lies about)
+            self._now.warnings.append(f"what earlier tries have left was not removed: {exc}")
 
     @abstractmethod
     def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:
