@@ -2,7 +2,8 @@
 
 Each method opens a client, asks and closes it: sensors poke minutes apart and tasks plan once, so
 a connection kept open would mostly be idle. Every request has the connection's deadline. Nothing
-secret is logged or shown by `repr`.
+secret is logged or shown by `repr`. Clients are imported when one is opened, since every Dag file
+with an operator imports this.
 """
 
 from __future__ import annotations
@@ -15,12 +16,9 @@ from airflow.sdk import BaseHook
 
 from tubemq_client import errors
 from tubemq_client.model import ProducerSettings, address_text
-from tubemq_client.sync import Metadata, Producer, RangeReader
 from tubemq_provider.hooks.connection import ConnectionConfig
-from tubemq_provider.hooks.connection_test import tested
 from tubemq_provider.hooks.lineage import read_from, wrote_to
 from tubemq_provider.hooks.suggestions import offering_topics
-from tubemq_provider.sources.tubemq.source import TubeMQSource, commit_offsets
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.lag import Lag, lag_between
 
@@ -36,6 +34,8 @@ if TYPE_CHECKING:
         SendReceipt,
         TopicMetadata,
     )
+    from tubemq_client.sync import Metadata
+    from tubemq_provider.sources.tubemq.source import TubeMQSource
     from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["TubeMQHook"]
@@ -66,6 +66,8 @@ class TubeMQHook(BaseHook):
 
     def get_conn(self) -> Metadata:
         """A client for look-ups; a context manager that the caller closes."""
+        from tubemq_client.sync import Metadata
+
         return Metadata(self.get_settings())
 
     def get_settings(self) -> ClientSettings:
@@ -85,6 +87,8 @@ class TubeMQHook(BaseHook):
     def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> TubeMQSource:
         """A topic as windows of `group` are planned from it and read. Connects to nothing yet;
         close it. Raises `errors.ConfigError` for a connection that is wrong."""
+        from tubemq_provider.sources.tubemq.source import TubeMQSource
+
         return TubeMQSource(
             self.get_settings(),
             identity=self.cluster,
@@ -169,6 +173,8 @@ class TubeMQHook(BaseHook):
         Registers as the group's only consumer for a moment: raises `errors.PartitionOccupied`
         where another consumer of the group is at work.
         """
+        from tubemq_provider.sources.tubemq.source import commit_offsets
+
         commit_offsets(self.get_settings(), topic, group, offsets)
 
     # Moving records
@@ -177,6 +183,8 @@ class TubeMQHook(BaseHook):
         self, range_: OffsetRange, *, group: str | None = None, **policy: Any
     ) -> Iterator[Message]:
         """Every record of `range_` once. `policy` is what `RangeReader` takes: filters …"""
+        from tubemq_client.sync import RangeReader
+
         settings = self.get_settings()
         read_from(self, range_.partition.topic, self._group(group))
         with RangeReader(settings, group=self._group(group), **policy) as reader:
@@ -194,6 +202,8 @@ class TubeMQHook(BaseHook):
 
         `producer` says how to deal with trouble and large records, as `ProducerConfig` judges it.
         """
+        from tubemq_client.sync import Producer
+
         wrote_to(self, topic)
         with Producer(self.get_settings(), producer=producer or ProducerSettings()) as client:
             yield from client.send_many(topic, records)
@@ -219,6 +229,8 @@ class TubeMQHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Try names, masters, user, administration and brokers, in this order; what was tried and
         what came of it is said. A cluster without authentication accepts any user."""
+        from tubemq_provider.hooks.connection_test import tested
+
         try:
             return tested(self.config)
         except errors.TubeMQError as exc:

@@ -29,7 +29,6 @@ from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetProgress
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
 from tubemq_provider.windows.lag import lag_between, regressed
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
     from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["TubeMQLagSensor"]
@@ -152,6 +152,8 @@ class TubeMQLagSensor(TubeMQSensor):
 
     def trigger(self) -> TubeMQOffsetTrigger:
         """Fires when ends are `min_lag` ahead of the position last looked at."""
+        from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
+
         return TubeMQOffsetTrigger(
             topic=self.topic,
             group=self.group,

@@ -24,7 +24,6 @@ from tubemq_provider.hooks.retry_policy import Whereabouts
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
 from tubemq_provider.windows.lag import lag_between
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
     from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["TubeMQPartitionReadySensor"]
@@ -136,6 +136,8 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
 
     def trigger(self) -> TubeMQOffsetTrigger:
         """Fires when the partitions are there and their ends reach the offsets."""
+        from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
+
         arguments = parse(ReadyArguments, self._arguments())
         return TubeMQOffsetTrigger(
             topic=arguments.topic,
