@@ -49,6 +49,9 @@ class Narrator:
     place: str
     clock: Callable[[], float] = time.monotonic
     on_page: Callable[[str], None] = field(default=lambda _: None)
+    on_progress: Callable[[dict[str, Any]], None] = field(default=lambda _: None)
+    """Takes the same as the lines say, for programs: `state` (``reading`` or ``done``), `window`,
+    `entries` (at most so many records), then `read` and `rate` (a second), or `done` of `tasks`."""
     _began: float = field(init=False)
     _told: float = field(init=False)
 
@@ -80,6 +83,7 @@ class Narrator:
             plan.kind,
         )
         self._began = self._told = self.clock()
+        self._progress(plan, read=0)
 
     def started(self, page: str | None) -> None:
         """Spark has started, and has a page of its own."""
@@ -106,6 +110,7 @@ class Narrator:
             _number(int(rate)),
             left,
         )
+        self._progress(plan, read=total, rate=int(rate))
 
     def tasks(self, plan: WindowPlan, done: int, total: int) -> None:
         """`done` of `total` tasks of a Spark job have ended. Says so every ten seconds."""
@@ -121,6 +126,7 @@ class Narrator:
             _number(plan.entries),
             left,
         )
+        self._progress(plan, done=done, tasks=total)
 
     def counted(self, plan: WindowPlan, counts: IngestCounts) -> None:
         """Everything is read and written to where the sink will take it: what came of each
@@ -146,6 +152,11 @@ class Narrator:
             _number(counts.total),
             _number(counts.corrupt),
         )
+        self._progress(plan, "done", read=sum(read.values()))
+
+    def _progress(self, plan: WindowPlan, state: str = "reading", **numbers: int) -> None:
+        about = {"v": 1, "state": state, "window": plan.window_id, "entries": plan.entries}
+        self.on_progress({**about, **numbers})
 
     def done(self, result: WindowResult) -> None:
         """The run is over."""

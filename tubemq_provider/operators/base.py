@@ -48,6 +48,7 @@ from tubemq_provider.links import (
     TubeMQSparkLink,
     TubeMQTopicLink,
 )
+from tubemq_provider.offsets.asset_state import PROGRESS
 from tubemq_provider.offsets.registry import TaskStore, store_for
 from tubemq_provider.operators.announce import announce, bounded
 from tubemq_provider.operators.deferring import Attendance
@@ -209,6 +210,7 @@ class IngestOperator(BaseOperator):
             attendance.prepare(job, arguments, self.log)
             narrator = job.narrator(self.log)
             narrator.on_page = lambda page: self._show_spark(context, page)
+            narrator.on_progress = lambda told: self._keep_progress(context, told)
             result = job.run(
                 store,
                 attempt=str(context["ti"].id),
@@ -292,6 +294,14 @@ class IngestOperator(BaseOperator):
             context["ti"].xcom_push(key=TubeMQSparkLink().xcom_key, value=page)
         except Exception as exc:  # noqa: BLE001 - a link is no reason to fail
             self.log.debug("the link to Spark was not stored: %s", exc)
+
+    def _keep_progress(self, context: Context, told: dict[str, Any]) -> None:
+        """Tell the web page how far the window is, as state of this task."""
+        try:
+            state: Any = context["task_state_store"]
+            state.set(PROGRESS, told)
+        except Exception as exc:  # noqa: BLE001 - nothing depends on it
+            self.log.debug("progress was not stored: %s", exc)
 
     def observer(self, context: Context, narrator: Narrator) -> StepObserver:  # noqa: ARG002
         """What is told about the run's steps; a subclass may add its own."""

@@ -49,6 +49,8 @@ def test_a_run_tells_where_it_reads_how_far_it_is_and_what_came_of_it(
     plan = WindowPlan.cursor(scope, 1, {"1:0": (0, 1200 * 28), "1:1": (0, 0)})
     lines, now = Lines(), iter(range(0, 100_000, 11))
     told = Narrator(lines, threading.Event(), "/lake", clock=lambda: next(now))
+    progress: list[dict[str, Any]] = []
+    told.on_progress = progress.append
     engine = inline_engine(hook.get_settings(), policies=Policies())
     staging = sink.begin(plan, "try")
     counts = NarratedEngine(engine, told).ingest(plan, staging, lambda _: None)
@@ -60,6 +62,12 @@ def test_a_run_tells_where_it_reads_how_far_it_is_and_what_came_of_it(
     assert lines[1].startswith("partition 1:0: ")
     assert "of at most 1 200 records; in all" in lines[1]
     assert "orders -> /lake: 1 200 records, 0 bytes in " in lines[-1]
+    assert {(now["window"], now["entries"]) for now in progress} == {(plan.window_id, 1200)}
+    assert [(now["state"], now["read"]) for now in (progress[0], progress[-1])] == [
+        ("reading", 0),
+        ("done", 1200),
+    ]
+    assert all(0 < now["read"] <= 1200 and now["rate"] > 0 for now in progress[1:-1])
 
 
 def test_partitions_and_what_was_left_out_are_told_when_all_is_read() -> None:

@@ -14,6 +14,7 @@ import pytest
 from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from tests.provider.contexts import fake_context
 from tests.provider.offsets.accessors import Event, Inlet, State
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
@@ -39,6 +40,20 @@ HOURS = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(3)]
 def operator(**arguments: Any) -> TubeMQSparkIngestOperator:
     given = {"topic": TOPIC, "group": "lake", "path": "/lake", "cluster": "test", **arguments}
     return TubeMQSparkIngestOperator(task_id="ingest", **given)
+
+
+class Forgetful(State):
+    """Task state that fails whenever progress is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Any] = []
+
+    def set(self, key: str, value: Any) -> None:
+        if key == "progress":
+            self.told.append(value)
+            raise RuntimeError("the API server is away")
+        super().set(key, value)
 
 
 def execute(task: TubeMQSparkIngestOperator, context: Any) -> Any:
@@ -303,6 +318,15 @@ class TestJob:
             run(2)
         scene.produce(8)
         assert run(3) == 8
+
+    def test_progress_is_kept_as_task_state_and_no_run_depends_on_it(self, scene: Scene) -> None:
+        scene.produce(16)
+        kept = Forgetful()
+        task = operator(path=str(scene.root), engine="inline", initial_position="earliest")
+        context = fake_context(task, {}, task_state_store=kept)
+        assert execute(task, context)["total"] == 16
+        assert [told["state"] for told in kept.told] == ["reading", "done"]
+        assert kept.told[-1]["read"] == 16
 
     def test_initial_offsets_may_mix_numbers_and_words(self, scene: Scene) -> None:
         scene.produce(16)
