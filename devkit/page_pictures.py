@@ -104,10 +104,10 @@ def _produce(server: EmbeddedTubeMQ) -> None:
 
 
 SHOTS = [
-    ("page-group", "orders", 1280, 980, False),
-    ("page-coverage", "clicks", 1280, 980, True),
+    ("page-group", "orders", 1280, 760, False),
+    ("page-coverage", "clicks", 1280, 620, True),
     ("page-phone", "clicks", 400, 900, False),
-    ("page-away", "payments", 1280, 620, False),
+    ("page-away", "payments", 1280, 480, False),
 ]
 """Name, topic, width, height, and whether dark."""
 
@@ -125,7 +125,6 @@ def _shoot(tab: Tab, airflow: AirflowStack, target: Path) -> None:
         )
         ids[topic] = tab.evaluate(f"{find}.dataset.id")
     tab.wait("!document.querySelector('#groups').innerText.includes('…')", 40)
-    tab.picture(target / "page-groups.png")
     for name, topic, width, height, dark in SHOTS:
         tab.size(width, height, dark=dark)
         tab.go("about:blank")
@@ -145,7 +144,7 @@ def _shoot(tab: Tab, airflow: AirflowStack, target: Path) -> None:
 
 def _shoot_inside(tab: Tab, airflow: AirflowStack, target: Path) -> None:
     """The page as Airflow frames it."""
-    tab.size(1280, 900)
+    tab.size(1280, 520)
     tab.go(f"{airflow.home.url}/plugin/tubemq-windows")
     tab.wait("document.querySelector('iframe') !== null", 40)
     tab.wait(

@@ -279,7 +279,7 @@ function drawRunning(tasks) {
     { name: "window", of: (task) => task.progress?.window || "" },
     { name: "", of: (task) => meter(task.progress?.read, task.progress?.entries) },
     { name: "progress", of: (task) => told(task) },
-    { name: "since (UTC)", of: (task) => moment(task.since) },
+    { name: "since", of: (task) => moment(task.since) },
   ], tasks));
 }
 
