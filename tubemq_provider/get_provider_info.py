@@ -54,7 +54,7 @@ def get_provider_info() -> dict[str, object]:
 
 _TRIGGERS = ("lag", "offsets", "messages", "applications", "rocketmq")
 
-_LINKS = ("Offsets", "Sink", "Topic", "Spark")
+_LINKS = ("Offsets", "Page", "Sink", "Topic", "Spark")
 
 _ASSET_URIS: dict[str, object] = {
     "schemes": ["tubemq", "rocketmq"],

@@ -1,4 +1,4 @@
-"""Links on a task's page: where its progress, its sink, its topic and its Spark are to be seen.
+"""Links on a task's page: where its progress, its windows, its sink, its topic and its Spark are.
 
 Airflow asks for them in the worker when a task ends, and keeps them as XCom. They hold addresses
 and names, never credentials. An operator that has nothing to show for a link has none.
@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset, BaseOperator
     from airflow.sdk.types import TaskInstanceKey
 
-__all__ = ["TubeMQOffsetsLink", "TubeMQSinkLink", "TubeMQSparkLink", "TubeMQTopicLink"]
+__all__ = [
+    "TubeMQOffsetsLink",
+    "TubeMQPageLink",
+    "TubeMQSinkLink",
+    "TubeMQSparkLink",
+    "TubeMQTopicLink",
+]
 
 
 def _assets_page(asset: Asset) -> str:
@@ -34,6 +40,19 @@ class TubeMQOffsetsLink(BaseOperatorLink):
         """The asset's page."""
         asset: Any = getattr(operator, "offsets_asset", None)
         return _assets_page(asset) if asset is not None else ""
+
+
+class TubeMQPageLink(BaseOperatorLink):
+    """The web page with the groups of the task's Dag, unless the page is switched off."""
+
+    name = "Windows"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
+        """The page, for this Dag."""
+        if not conf.getboolean("tubemq", "page", fallback=True):
+            return ""
+        base = conf.get("api", "base_url", fallback="").rstrip("/")
+        return f"{base}/tubemq/?dag_id={quote(ti_key.dag_id, safe='')}"
 
 
 class TubeMQSinkLink(BaseOperatorLink):

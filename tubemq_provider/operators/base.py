@@ -44,6 +44,7 @@ from tubemq_provider.ingest.values import (
 )
 from tubemq_provider.links import (
     TubeMQOffsetsLink,
+    TubeMQPageLink,
     TubeMQSinkLink,
     TubeMQSparkLink,
     TubeMQTopicLink,
@@ -137,6 +138,7 @@ class IngestOperator(BaseOperator):
     source: str = FIRST_SOURCE
     operator_extra_links = (
         TubeMQOffsetsLink(),
+        TubeMQPageLink(),
         TubeMQSinkLink(),
         TubeMQTopicLink(),
         TubeMQSparkLink(),

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -132,6 +133,17 @@ def test_links_lead_to_assets_and_the_master_and_say_no_secret() -> None:
     task.outlets = [*task.outlets, sink_asset("/lake/orders")]
     found = links.TubeMQSinkLink().get_link(task, ti_key=key)
     assert found.endswith("name_pattern=file%3A%2F%2F%2Flake%2Forders")
+
+
+def test_the_link_to_the_page_is_of_the_tasks_dag_and_gone_with_the_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = TubeMQOffsetsOperator(task_id="t", topic="orders", group="lake", cluster="test")
+    key: Any = SimpleNamespace(dag_id="loads & more")
+    found = links.TubeMQPageLink().get_link(task, ti_key=key)
+    assert found.endswith("/tubemq/?dag_id=loads%20%26%20more")
+    monkeypatch.setenv("AIRFLOW__TUBEMQ__PAGE", "False")
+    assert links.TubeMQPageLink().get_link(task, ti_key=key) == ""
 
 
 def test_assets_of_this_provider_are_one_group_in_the_ui() -> None:
