@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from inspect import signature
 from typing import TYPE_CHECKING, Protocol
 
 from tubemq_client.errors import ConfigError, require_extra
@@ -62,7 +63,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
         from pyspark.sql.pandas.types import to_arrow_schema
     except ImportError as error:
         raise require_extra("spark", error) from error
-    return to_arrow_schema(schema, timezone="UTC")
+    if "timezone" in signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)  # PySpark 4.1, in which timestamps are in UTC unless told
 
 
 def typed_batches(

@@ -341,3 +341,18 @@ def test_a_corrupt_record_fails_the_read_or_is_counted(world: World, tmp_path: P
 def test_the_columns_are_those_of_the_documented_schema(world: World) -> None:
     assert TubeMQDataSource(world.options).schema().startswith("topic string, partition string")
     assert tuple(ALL.names) == RECORDS.names
+
+
+def test_the_arrow_schema_is_the_same_where_spark_takes_no_time_zone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PySpark 4.1 has timestamps in UTC by default, and another parameter for it."""
+    from pyspark.sql.pandas import types
+
+    newer, wanted = types.to_arrow_schema, arrow_schema(ALL)
+
+    def of_4_1(schema: Any, error: bool = False, timestamp_utc: bool = True) -> pa.Schema:
+        return newer(schema, timezone="UTC" if timestamp_utc else None)
+
+    monkeypatch.setattr(types, "to_arrow_schema", of_4_1)
+    assert arrow_schema(ALL) == wanted
