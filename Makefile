@@ -142,6 +142,10 @@ test-airflow: setup ## Hooks, operators, sensors, Dags on a real Airflow
 test-spark: setup ## The data source on a real Spark
 	$(call bounded,spark) $(PY) $(call pytest,spark) -m "spark and not (airflow or real or soak)"
 
+.PHONY: test-spark-matrix
+test-spark-matrix: setup ## The same on PySpark 4.1, 4.2 and 4.3, each in an environment of its own (by hand)
+	$(PY) scripts/spark_matrix.py $(ARGS)
+
 # The jars come over the network, the servers then run where there is only loopback: RocketMQ's tests
 # in one process, those of TubeMQ in another.
 # Two processes: genuine servers and Java clients keep the cores busy themselves.
@@ -205,6 +209,10 @@ drill-ci: setup ## The small drill of CI: 20 and 4 windows
 
 drill-long: setup ## 1000 and 60 windows while logs begin anew; continues after an interruption
 	$(call drill_of,long) --windows 1000 --spark 60 --round 170 --lives 3 --resume $(ARGS)
+
+.PHONY: drill-stream
+drill-stream: setup ## Kill drivers and executors of streaming jobs, 20 for each sink (15 minutes)
+	$(PY) -m drill.streams --seed $(SEED) $(ARGS)
 
 # --- Build and clean --------------------------------------------------------------------------
 

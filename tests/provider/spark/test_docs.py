@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tubemq_provider.sources.tubemq.columns import RECORDS
-from tubemq_provider.spark.options import OPTIONS
+from tubemq_provider.spark.options import OPTIONS, parse_options
 
 PAGE = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
 
@@ -33,3 +35,31 @@ def test_every_option_is_documented_with_its_names_and_default() -> None:
 def test_every_column_is_documented_with_its_type() -> None:
     documented = [(row[0].strip("`"), row[1].strip("`")) for row in table("Columns")]
     assert documented == [(column.name, column.spark) for column in RECORDS]
+
+
+def jobs_of_kafka(reader: str) -> tuple[str, str]:
+    """The job that is shown before and after the change, for `read` or `readStream`."""
+    section = PAGE.split("\n## From spark-sql-kafka\n", 1)[1].split("\n## ", 1)[0]
+    blocks = [block.split("```", 1)[0] for block in section.split("```python\n")[1:]]
+    (block,) = [block for block in blocks if f"spark.{reader}." in block]
+    before, after = block.split("# after\n")
+    return before.removeprefix("# before\n"), after.split("# as it was\n")[0]
+
+
+@pytest.mark.parametrize("reader", ["read", "readStream"])
+def test_a_job_on_kafka_changes_its_format_and_options_and_nothing_else(reader: str) -> None:
+    before, after = jobs_of_kafka(reader)
+    changed = re.compile(r"\.option\(|\.format\(")
+    kept = [
+        [line for line in job.splitlines() if not changed.search(line)] for job in (before, after)
+    ]
+    assert kept[0] == kept[1]
+    assert f'spark.{reader}.format("kafka")' in before
+    assert f'spark.{reader}.format("tubemq")' in after
+    options = dict(re.findall(r'\.option\("([^"]+)", "([^"]+)"\)', after))
+    parse_options(
+        {name.lower(): value for name, value in options.items()}, streaming=reader == "readStream"
+    )
+    table_of_kafka = " ".join(row[0] for row in table("From spark-sql-kafka"))
+    for name in dict(re.findall(r'\.option\("([^"]+)", "([^"]+)"\)', before)):
+        assert f"`{name}`" in table_of_kafka
