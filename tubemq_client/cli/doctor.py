@@ -262,6 +262,8 @@ def _register_hint(error: errors.TubeMQError) -> str:
         return _hint("tls.cert_file")
     if isinstance(error, errors.NetworkError):
         return "the port opens but no TubeMQ master answers: RPC port? TLS port? --rpc-timeout-ms?"
+    if isinstance(error, errors.ProtocolViolation):
+        return "name the masters' RPC port in --masters: 8715 by default, 8716 with TLS"
     return "the master's answer says what it does not accept"
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tubemq_client import errors
 from tubemq_client.admin import TopicInfo, TopicProperties
 from tubemq_client.cli.options import (
     Admin,
@@ -59,6 +60,10 @@ BrokerIds = Annotated[
 
 
 # ---------------------------------------------------------------------- topics
+
+
+_EXISTS = 402
+"""Upstream's `DataOpErrCode` of a record that is there."""
 
 
 @topics.command("list")
@@ -148,7 +153,12 @@ def create_topic(
         flush_interval_ms=flush_interval_ms,
     )
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
-        ids = client.create_topic(topic, properties, broker or None)
+        try:
+            ids = client.create_topic(topic, properties, broker or None)
+        except errors.AdminError as exc:
+            if any(failure.code == _EXISTS for failure in exc.failures):
+                note(f"topic {topic} is there: tubemq topics show {topic}; tubemq topics modify")
+            raise
     note(f"created {topic} on brokers {', '.join(map(str, ids))}")
 
 

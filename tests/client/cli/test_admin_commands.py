@@ -36,6 +36,7 @@ def test_a_topic_is_created_changed_and_deleted(run: Run) -> None:
     assert run("topics", "create", "cli_made", "--partitions", 2).code == 0
     again = run("topics", "create", "cli_made")
     assert (again.code, "code 402" in again.err) == (1, True)
+    assert "topic cli_made is there: tubemq topics show cli_made" in again.err
     asked = run("topics", "modify", "cli_made", "--partitions", 3, text="n\n")
     assert (asked.code, "not confirmed" in asked.err) == (2, True)
     assert run("topics", "modify", "cli_made", "--partitions", 3, text="y\n").code == 0

@@ -71,6 +71,13 @@ def test_a_port_that_is_no_tubemq(run: Run) -> None:
     assert "RPC port" in outcome.out
 
 
+def test_a_port_of_http_is_told_as_one(run: Run, mq: EmbeddedTubeMQ) -> None:
+    outcome = run("doctor", "--masters", mq.master_web, "--json")
+    (found,) = (row for row in outcome.rows() if row["state"] == "failed")
+    assert "this is an HTTP port" in found["detail"]
+    assert "8715" in found["hint"]
+
+
 def test_a_broker_that_is_down(run: Run) -> None:
     with EmbeddedTubeMQ(2, [TOPIC]) as mq:
         mq.broker(2).crash()
