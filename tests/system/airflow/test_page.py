@@ -217,19 +217,20 @@ def test_a_hundred_groups_come_in_pages(boss: Browser) -> None:
     assert topics == [f"topic{many:03}" for many in range(100)]
 
 
-def _lag(server: AirflowStack, user: Browser, cluster: str) -> dict[str, Any]:
+def _lag(server: AirflowStack, user: Browser, cluster: str, state: str) -> dict[str, Any]:
+    """The answer as soon as it has `state`: a busy machine may be too slow for the first try."""
     number = user.id_of("orders", cluster)
 
     def known() -> dict[str, Any] | None:
         found: dict[str, Any] = user.get(f"api/groups/{number}/lag").json()
-        return found if found["state"] != "asking" else None
+        return found if found["state"] == state else None
 
-    return server.api.wait(known, 60, f"the lag on {cluster}", period=0.2)
+    return server.api.wait(known, 100, f"the lag on {cluster}", period=0.2)
 
 
 def test_lag_comes_when_brokers_answer(server: AirflowStack, boss: Browser) -> None:
-    found = _lag(server, boss, "live")
-    assert (found["state"], found["total"]) == ("known", 0)
+    found = _lag(server, boss, "live", "known")
+    assert found["total"] == 0
     assert {row["partition"]: row["next"] for row in found["partitions"]} == {
         "1:0": 28,
         "1:1": "none",
@@ -242,11 +243,11 @@ def test_one_group_on_many_topics_does_not_hinder_itself(
     numbers = [boss.id_of(topic) for topic in SHARED]
 
     def all_known() -> bool:
-        said = [boss.get(f"api/groups/{number}/lag").json()["state"] for number in numbers]
-        assert set(said) <= {"asking", "known"}
-        return set(said) == {"known"}
+        said = [boss.get(f"api/groups/{number}/lag").json() for number in numbers]
+        assert not [found for found in said if "GroupInconsistent" in found["note"]]
+        return {found["state"] for found in said} == {"known"}
 
-    server.api.wait(all_known, 60, "the lag on all topics", period=0.2)
+    server.api.wait(all_known, 100, "the lag on all topics", period=0.2)
 
 
 @pytest.mark.parametrize("cluster", ["away", "nowhere"])
@@ -256,8 +257,7 @@ def test_without_brokers_the_page_stands_and_says_so(
     number = limited.id_of("orders", cluster)
     shown = limited.get(f"api/groups/{number}").json()
     assert shown["positions"] == [{"partition": "1:0", "next": 28}]
-    found = _lag(server, limited, cluster)
-    assert found["state"] == "unreachable"
+    found = _lag(server, limited, cluster, "unreachable")
     assert found["note"]
     # No address and no credential of a connection that the user may not read.
     assert "127.0.0.1" not in json.dumps(found)
