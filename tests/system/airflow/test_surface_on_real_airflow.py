@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from devkit.airflow.stack import AirflowStack
@@ -52,6 +53,9 @@ def test_a_function_is_given_a_window(airflow: AirflowStack, cluster: Cluster, l
     done = airflow.api.xcom(dag_id, run_id, "report")
     assert done["total"] == sum(cluster.sent[TOPIC].values())
     assert done["returned"] == done["bytes"]
+    path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/report/state-store/progress"
+    progress = airflow.api.call("GET", path)["value"]
+    assert (progress["state"], progress["read"]) == ("done", done["total"])
     airflow.api.clear(dag_id, run_id, "report")
     airflow.expect_success(dag_id, run_id)
     assert airflow.api.xcom(dag_id, run_id, "report")["replayed"]
@@ -66,3 +70,20 @@ def test_the_alert_on_lag_looks_and_is_content_below_its_limit(
     run_id = airflow.run_dag(dag_id)
     assert airflow.api.xcom(dag_id, run_id, "lag")["asset"] == "tubemq:test/orders/lake_follow"
     airflow.api.pause(dag_id, paused=True)
+
+
+def test_the_page_shows_the_groups_of_a_dag_that_has_run(airflow: AirflowStack) -> None:
+    dag_id = "tubemq_window_function"
+    headers = {"Authorization": f"Bearer {airflow.api.token}"}
+    with httpx.Client(base_url=f"{airflow.home.url}/tubemq", headers=headers, timeout=60) as page:
+        (group,) = page.get(f"/api/groups?dag_id={dag_id}").json()["groups"]
+        assert (group["cluster"], group["topic"]) == ("test", TOPIC)
+        windows = page.get(f"/api/groups/{group['id']}/windows").json()["windows"]
+        assert {window["dag_id"] for window in windows} == {dag_id}
+        assert sum(window["records"] for window in windows if not window["replayed"]) > 0
+
+        def lag() -> Any:
+            found = page.get(f"/api/groups/{group['id']}/lag").json()
+            return found if found["state"] == "known" else None
+
+        assert airflow.api.wait(lag, 100, "the lag")["partitions"]
