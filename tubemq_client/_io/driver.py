@@ -116,22 +116,21 @@ class BlockingDriver(Requests[BlockingPool]):
         return self._perform_rare(effect)
 
     def _perform_rare(self, effect: Effect) -> int | bool | None:
-        if isinstance(effect, Sleep):
-            # Closing the driver wakes a sleeping caller, whose next request is refused.
-            self._closed.wait(effect.ms / 1000)
-            return None
-        if isinstance(effect, Connect):
-            self._pool.prepare(effect.addresses)
-            return None
         if isinstance(effect, LookUp | Reach):
             ask = self._pool.look_up if isinstance(effect, LookUp) else self._pool.reach
             return ask(effect.address)
         if isinstance(effect, WallNow):
             return epoch_ms()
-        if isinstance(effect, Forget):
+        if isinstance(effect, Sleep):
+            # Closing the driver wakes a sleeping caller, whose next request is refused.
+            self._closed.wait(effect.ms / 1000)
+        elif isinstance(effect, Connect):
+            self._pool.prepare(effect.addresses)
+        elif isinstance(effect, Forget):
             effect.ticket.handle.forget()
-            return None
-        raise TypeError(f"unknown effect {effect!r}")
+        else:
+            raise TypeError(f"unknown effect {effect!r}")
+        return None
 
     def _post(self, effect: Post | PostAll | Call) -> InFlight:
         connection = self._connection(effect.address)
