@@ -141,6 +141,16 @@ class TubeMQHook(BaseHook):
         with self._asking(topic) as client:
             return client.reachable_ends(topic, self._group(group), stable=stable)
 
+    def observed_ends(self, topic: str) -> Mapping[Partition, Ends]:
+        """Stable ends, of the partitions whose brokers answer.
+
+        A look-up registers its group, and a master refuses a group that is at work on another
+        topic: so this asks in the connection's default group, where rights go by group, or else in
+        one of its own for each topic, and never in that of a task.
+        """
+        group = self.config.default_group or f"tubemq_page_{topic}"
+        return self.reachable_ends(topic, group, stable=True)
+
     def lag(
         self,
         topic: str,

@@ -9,41 +9,43 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 from airflow.configuration import conf
 from airflow.models.connection import Connection
 from sqlalchemy import select
 
-from tubemq_provider.hooks.rocketmq import RocketMQHook
-from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.get_provider_info import get_provider_info
 from tubemq_provider.offsets.metadata_db import reading
 from tubemq_provider.plugins.lag import UnknownCluster
 from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["ends_of"]
 
-_HOOKS: dict[str, type[Any]] = {"tubemq": TubeMQHook, "rocketmq": RocketMQHook}
 _ENVIRONMENT = "AIRFLOW_CONN_"
 
 
 def ends_of(source: str, cluster: str, topic: str) -> Mapping[Any, Ends]:
-    """Stable ends of the partitions whose brokers answer. Blocks.
-
-    TubeMQ registers a group for a look-up, and refuses one that is at work on another topic: so the
-    page has one of its own for each topic (or the connection's default group, where rights go by
-    group), and never that of a task. Raises `UnknownCluster`, and whatever a client raises.
-    """
-    hook = _hook_to(source, cluster)
-    if isinstance(hook, TubeMQHook):
-        group = hook.config.default_group or f"tubemq_page_{topic}"
-        return hook.reachable_ends(topic, group, stable=True)
-    found: Mapping[Any, Ends] = hook.ends(topic, stable=True)
+    """Stable ends of the partitions whose brokers answer, for a look from outside. Blocks. Raises
+    `UnknownCluster`, and whatever a client raises."""
+    found: Mapping[Any, Ends] = _hook_to(source, cluster).observed_ends(topic)
     return found
 
 
+def _hook_class(source: str) -> type[Any] | None:
+    """The hook of connections of this type, as the provider's manifest names it."""
+    kinds: Any = get_provider_info()["connection-types"]
+    for kind in kinds:
+        if kind["connection-type"] == source:
+            module, _, name = kind["hook-class-name"].rpartition(".")
+            found: type[Any] = getattr(import_module(module), name)
+            return found
+    return None
+
+
 def _hook_to(source: str, cluster: str) -> Any:
-    kind = _HOOKS.get(source)
+    kind = _hook_class(source)
     for conn_id in _candidates(source) if kind else ():
         hook = kind(conn_id) if kind else None
         try:
