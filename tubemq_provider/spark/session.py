@@ -48,9 +48,11 @@ _LEFT_OUT = (
     *("sources/tubemq/history.py", "sources/tubemq/message_time.py"),
     *("windows/cursor.py", "windows/lag.py"),
     *("_io/asyncio_", "metrics.py"),
-    *("_core/assigned", "_core/attempts.py", "_core/balance", "_core/breaker.py"),
+    *("_core/assigned", "_core/attempts.py", "_core/balance.py", "_core/balance_fetch.py"),
+    *("_core/balance_partitions.py", "_core/breaker.py"),
     *("_core/broker_heartbeats.py", "_core/fencing.py", "_core/fetch_stats.py"),
-    *("_core/flow_control.py", "_core/group", "_core/last_errors.py"),
+    *("_core/flow_control.py", "_core/group.py", "_core/group_options.py"),
+    "_core/last_errors.py",
     *("_io/member_face.py", "sync/_member.py", "sync/balanced.py", "sync/consumer.py"),
 )
 """What a task never imports: how windows are planned and run, asyncio, metrics of clients, members

@@ -81,4 +81,4 @@ def test_an_executor_is_sent_no_more_than_it_imports(kind: str, most: int, tmp_p
     assert path.stat().st_size <= most * 1024
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
-    assert not [name for name in names if "balance" in name or "_member" in name]
+    assert not [name for name in names if "balance_fetch" in name or "_member" in name]
