@@ -47,10 +47,12 @@ _LOOK_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Which delivery a payload is of, and whether it is the delivery's last one."""
+    """Which delivery a payload is of, to which member of the group (they are counted), and whether
+    it is the delivery's last one."""
 
     delivery: Delivery
     last: bool
+    member: int
 
 
 @dataclass(eq=False)
@@ -70,6 +72,7 @@ class MessageStream(_Producer):
     payload: Callable[[Partition, Message], dict[str, Any]]
     log: Any
     _consumer: Consumer | None = field(default=None, init=False)
+    _member: int = field(default=0, init=False)
     _pending: int = field(default=0, init=False)
     _spoiled: set[Delivery] = field(default_factory=set, init=False)
     _room: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -103,7 +106,10 @@ class MessageStream(_Producer):
 
     async def settle(self, record: Record, *, clean: bool) -> None:
         """The event of `record` is stored, or (not `clean`) is not. The last one of a delivery
-        confirms or rejects it at the broker; if that fails, the batch comes again."""
+        confirms or rejects it at the broker; if that fails, the batch comes again. So do those of
+        a member before: each counts its deliveries from one, and may not settle another's."""
+        if record.member != self._member:
+            return
         self._pending -= 1
         self._room.set()
         if not clean:
@@ -139,7 +145,7 @@ class MessageStream(_Producer):
         consumer = await stack.enter_async_context(member)
         await consumer.start()
         # What was not settled with the member before comes again.
-        self._consumer, self._pending = consumer, 0
+        self._consumer, self._pending, self._member = consumer, 0, self._member + 1
         self._spoiled.clear()
         return consumer
 
@@ -160,7 +166,7 @@ class MessageStream(_Producer):
             await consumer.confirm(batch)
         last = len(payloads) - 1
         return [
-            (payload, Record(batch.delivery, number == last))
+            (payload, Record(batch.delivery, number == last, self._member))
             for number, payload in enumerate(payloads)
         ]
 

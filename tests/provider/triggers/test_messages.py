@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -123,6 +124,34 @@ def test_a_dead_broker_is_waited_out(hook: TubeMQHook, mq: EmbeddedTubeMQ) -> No
         await life.manager.stop_all()
 
     run(scene)
+
+
+def test_what_a_member_before_was_given_confirms_nothing_of_the_next_one(
+    hook: TubeMQHook, mq: EmbeddedTubeMQ
+) -> None:
+    produce(hook, b"a")
+
+    async def scene() -> None:
+        stream = trigger().stream()
+        records = stream.open_stream()
+        _, before = await anext(records)
+        going = stream._next
+
+        async def fails(*_: Any) -> Any:
+            stream._next = going  # type: ignore[method-assign]
+            raise OSError("the member is lost")
+
+        stream._next = fails  # type: ignore[method-assign]
+        payload, again = await anext(records)
+        assert payload["body"] == "a"
+        # Members count their deliveries from one: those of two may have one number.
+        await stream.settle(replace(before, delivery=again.delivery), clean=True)
+        assert position(mq) == 0
+        await stream.settle(again, clean=True)
+        await records.aclose()
+
+    run(scene)
+    assert position(mq) == 28
 
 
 def test_without_shared_streams_batches_are_confirmed_as_they_are_taken(
