@@ -80,7 +80,12 @@ class LagDesk:
             if begins:
                 self._asking[key] = now
         if begins:
-            self._start(lambda: self._ask(key, cluster, ask))
+            try:
+                self._start(lambda: self._ask(key, cluster, ask))
+            except RuntimeError as exc:  # the machine has no thread left: asked again later
+                log.warning("the page asked for no ends: %s", exc)
+                with self._lock:
+                    self._asking.pop(key, None)
         elif since is not None and now - since > self.patience_s:
             return Answer("unreachable", now, note=_slow(now - since))
         return known or Answer("asking", now)

@@ -19,9 +19,12 @@ class Desk(LagDesk):
     def __init__(self, **options: Any) -> None:
         self.now = 100.0
         self.begun: list[Callable[[], None]] = []
+        self.threads: int | None = None
         super().__init__(clock=lambda: self.now, **options)
 
     def _start(self, work: Callable[[], None]) -> None:
+        if self.threads == 0:
+            raise RuntimeError("can't start new thread")
         self.begun.append(work)
 
     def run(self) -> None:
@@ -112,5 +115,15 @@ def test_a_question_that_hangs_is_told_and_not_asked_again() -> None:
     assert found.state == "unreachable"
     assert "16 s" in found.note
     assert len(desk.begun) == 1
+    desk.run()
+    assert desk.look("a", "c", nothing).state == "known"
+
+
+def test_a_question_for_which_there_is_no_thread_is_asked_again() -> None:
+    desk = Desk(most=1)
+    desk.threads = 0
+    assert desk.look("a", "c", nothing).state == "asking"
+    desk.threads = None
+    desk.look("a", "c", nothing)
     desk.run()
     assert desk.look("a", "c", nothing).state == "known"
