@@ -32,7 +32,7 @@ bounded = $(if $(shell command -v timeout),timeout --signal=INT --kill-after=60 
 
 # Small Spark jobs end sooner on a JVM that compiles less; two cores are shared with Airflow and tests.
 # Not for benchmarks, which want the usual one.
-test-airflow test-spark test-real: export SPARK_SUBMIT_OPTS ?= -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+test-airflow test-spark test-spark-matrix test-real: export SPARK_SUBMIT_OPTS ?= -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
 pytest = -m pytest --junitxml=$(REPORTS)/$(1).xml $(ARGS)
 
