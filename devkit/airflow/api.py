@@ -18,6 +18,8 @@ __all__ = ["FINISHED", "AirflowApi", "AirflowApiError"]
 T = TypeVar("T")
 FINISHED = frozenset({"success", "failed"})
 """States of a Dag run that is over."""
+PAGE = 100
+"""Entries to a page: what Airflow caps a list at (`api.maximum_page_limit`)."""
 
 
 class AirflowApiError(RuntimeError):
@@ -59,6 +61,16 @@ class AirflowApi:
             raise AirflowApiError(f"{method} {path}: {reply.status_code} {reply.text[:500]}")
         return reply.json() if reply.content else None
 
+    def listed(self, path: str, key: str, **params: Any) -> list[dict[str, Any]]:
+        """All entries of a list, page by page: Airflow gives 100 of them at most in one answer."""
+        found: list[dict[str, Any]] = []
+        while True:
+            page = {**params, "limit": PAGE, "offset": len(found)}
+            reply = self.call("GET", path, params=page)
+            found += reply[key]
+            if not reply[key] or len(found) >= reply["total_entries"]:
+                return found
+
     @property
     def token(self) -> str:
         """What a browser would have as its session's cookie."""
@@ -74,7 +86,7 @@ class AirflowApi:
 
     def import_errors(self) -> list[dict[str, Any]]:
         """Dag files that could not be imported."""
-        return list(self.call("GET", "/importErrors")["import_errors"])
+        return self.listed("/importErrors", "import_errors")
 
     def pause(self, dag_id: str, *, paused: bool) -> None:
         """Pause or unpause a Dag."""
@@ -91,8 +103,8 @@ class AirflowApi:
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
         """All runs of a Dag, oldest first."""
-        reply = self.call("GET", f"/dags/{dag_id}/dagRuns", params={"limit": 100})
-        return sorted(reply["dag_runs"], key=lambda run: (run["run_after"], run["dag_run_id"]))
+        runs = self.listed(f"/dags/{dag_id}/dagRuns", "dag_runs")
+        return sorted(runs, key=lambda run: (run["run_after"], run["dag_run_id"]))
 
     def wait_for_run(self, dag_id: str, run_id: str, timeout: float) -> str:
         """Block until the run is over; its state, `success` or `failed`."""
@@ -135,24 +147,24 @@ class AirflowApi:
 
     def asset_id(self, name: str) -> int | None:
         """Id of the asset of exactly this name."""
-        reply = self.call("GET", "/assets", params={"limit": 100})
-        return next((int(a["id"]) for a in reply["assets"] if a["name"] == name), None)
+        assets = self.listed("/assets", "assets")
+        return next((int(a["id"]) for a in assets if a["name"] == name), None)
 
     def asset_events(self, name: str) -> list[dict[str, Any]]:
         """Events of an asset, oldest first."""
         asset_id = self.asset_id(name)
         if asset_id is None:
             return []
-        params = {"asset_id": asset_id, "limit": 100, "order_by": "timestamp"}
-        return list(self.call("GET", "/assets/events", params=params)["asset_events"])
+        params = {"asset_id": asset_id, "order_by": "timestamp"}
+        return self.listed("/assets/events", "asset_events", **params)
 
     def asset_state(self, name: str) -> dict[str, Any]:
         """Everything kept in the state store of an asset."""
         asset_id = self.asset_id(name)
         if asset_id is None:
             return {}
-        reply = self.call("GET", f"/assets/{asset_id}/state-store", params={"limit": 100})
-        return {row["key"]: row["value"] for row in reply["asset_state_store"]}
+        rows = self.listed(f"/assets/{asset_id}/state-store", "asset_state_store")
+        return {row["key"]: row["value"] for row in rows}
 
     def forget_asset_state(self, name: str) -> None:
         """Delete everything in an asset's state store, as Airflow's own clean-up may."""
@@ -162,7 +174,7 @@ class AirflowApi:
 
     def backfills(self, dag_id: str) -> list[dict[str, Any]]:
         """All backfills of a Dag; `completed_at` is set on those that Airflow has closed."""
-        return list(self.call("GET", "/backfills", params={"dag_id": dag_id})["backfills"])
+        return self.listed("/backfills", "backfills", dag_id=dag_id)
 
     # Helpers
 

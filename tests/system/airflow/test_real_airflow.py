@@ -65,8 +65,17 @@ def test_airflow_knows_the_provider_its_connection_form_and_the_example_dags(
         ]
     )
     assert airflow.api.import_errors() == []
-    names = [p["package_name"] for p in airflow.api.call("GET", "/providers")["providers"]]
+    names = [p["package_name"] for p in airflow.api.listed("/providers", "providers")]
     assert "airflow-provider-tubemq" in names
+
+
+def test_lists_of_the_api_are_read_to_their_last_page(
+    airflow: AirflowStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = airflow.api.listed("/providers", "providers")
+    monkeypatch.setattr("devkit.airflow.api.PAGE", 2)
+    assert len(whole) > 2
+    assert airflow.api.listed("/providers", "providers") == whole
 
 
 def test_the_store_keeps_what_a_run_needs_on_real_airflow(airflow: AirflowStack) -> None:
@@ -259,7 +268,7 @@ class TestKills:
         cluster.produce("kills", [f"first window {i}" for i in range(30)])
         dag_ids = sorted(
             dag["dag_id"]
-            for dag in airflow.api.call("GET", "/dags", params={"limit": 100})["dags"]
+            for dag in airflow.api.listed("/dags", "dags")
             if dag["dag_id"].startswith("kill_")
         )
         unpause(airflow, *dag_ids)
