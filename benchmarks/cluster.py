@@ -170,7 +170,7 @@ def _drive(order: dict[str, Any]) -> dict[str, Any]:
         "spark.log.level": "ERROR",
     }
     engine = SessionEngine(
-        settings, master=order["master"], conf=conf, options={"maxOffsetsPerPartition": "4096"}
+        settings, master=order["master"], conf=conf, options={"maxRecordsPerPartition": "4096"}
     )
     peaks = _Peaks()
     started, before = time.monotonic(), _traffic()

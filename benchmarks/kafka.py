@@ -236,9 +236,9 @@ class _Job:
         options = {
             "columns": "partition,offset,msg_time,value",
             "minPartitions": "2",
-            "maxOffsetsPerPartition": str(self._records),
+            "maxRecordsPerPartition": str(self._records),
         }
-        engine = SessionEngine(self._settings, options=options, landing="on")
+        engine = SessionEngine(self._settings, options=options, direct_write="on")
         with tempfile.TemporaryDirectory(dir=self._folder) as staging:
             place = Staging(plan.window_id, "bench", staging)
             total = engine.ingest(plan, place, lambda _: None).total

@@ -124,7 +124,7 @@ def plan_seconds() -> float:
         started = time.perf_counter()
         with Metadata(settings) as metadata:
             ends = metadata.ends("wide", "bench", stable=True)
-        planner = CursorPlanner(scope, lambda: ends, initial_position="earliest", max_entries=100)
+        planner = CursorPlanner(scope, lambda: ends, initial_position="earliest", max_records=100)
         plan = planner.plan(Position(0, dict.fromkeys(planner.initial().next, 0)))
         seconds = time.perf_counter() - started
         assert len(ends) == STORES * PARTITIONS, (len(ends), plan)

@@ -55,8 +55,8 @@ def spark_ways(
             "Spark to Parquet": lambda: rate(
                 _timed(lambda: frame.write.mode("overwrite").parquet(target))
             ),
-            "session engine, landing off": lambda: rate(_ingested(settings, range_, folder, "off")),
-            "session engine, landing on": lambda: rate(_ingested(settings, range_, folder, "on")),
+            "session, direct write off": lambda: rate(_ingested(settings, range_, folder, "off")),
+            "session, direct write on": lambda: rate(_ingested(settings, range_, folder, "on")),
         }
         rows = spark.read.parquet(target).count()
         if rows != range_.entries:
@@ -66,7 +66,7 @@ def spark_ways(
 
 
 def _ingested(
-    settings: ClientSettings, range_: OffsetRange, folder: Path, landing: Literal["on", "off"]
+    settings: ClientSettings, range_: OffsetRange, folder: Path, direct_write: Literal["on", "off"]
 ) -> float:
     """Seconds in which the session engine stages a window, in one task and the same columns."""
     plan = WindowPlan.explicit(
@@ -75,15 +75,15 @@ def _ingested(
     )
     options = {
         "columns": "partition,offset,value",
-        "maxOffsetsPerPartition": str(range_.entries + 1),
+        "maxRecordsPerPartition": str(range_.entries + 1),
     }
-    engine = SessionEngine(settings, options=options, landing=landing)
+    engine = SessionEngine(settings, options=options, direct_write=direct_write)
     with tempfile.TemporaryDirectory(dir=folder) as staging:
         place = Staging(plan.window_id, "bench", staging)
         counts: list[int] = []
         seconds = _timed(lambda: counts.append(engine.ingest(plan, place, lambda _: None).total))
     if counts != [range_.entries]:
-        raise SystemExit(f"landing {landing}: {counts} of {range_.entries} records")
+        raise SystemExit(f"direct write {direct_write}: {counts} of {range_.entries} records")
     return seconds
 
 
@@ -97,7 +97,7 @@ def _frame(spark: SparkSession, settings: ClientSettings, range_: OffsetRange) -
         partitions=key,
         startingOffsets=json.dumps({topic: {key: range_.start}}),
         endingOffsets=json.dumps({topic: {key: range_.end}}),
-        maxOffsetsPerPartition=str(range_.entries + 1),
+        maxRecordsPerPartition=str(range_.entries + 1),
     )
     return reader.schema("partition string, offset bigint, value binary").load()
 

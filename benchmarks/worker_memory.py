@@ -81,7 +81,7 @@ def _land(masters: str, topic: str, count: int) -> None:
     plan = WindowPlan.explicit(scope, {"1:0": (0, count * 28)})
     with tempfile.TemporaryDirectory() as folder:
         place = Staging(plan.window_id, "bench", folder)
-        total = SessionEngine(settings, landing="on").ingest(plan, place, lambda _: None).total
+        total = SessionEngine(settings, direct_write="on").ingest(plan, place, lambda _: None).total
     if total != count:
         raise SystemExit(f"{total} of {count} records")
 

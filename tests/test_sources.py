@@ -141,7 +141,7 @@ def test_a_source_of_another_distribution_has_windows_through_everything(
     source = open_source("lines", settings, identity="main", topic="orders", group="lake")
 
     def planner() -> CursorPlanner:
-        return CursorPlanner(scope, source.ends, "earliest", max_entries=70, witness=source.life())
+        return CursorPlanner(scope, source.ends, "earliest", max_records=70, witness=source.life())
 
     write_lines(tmp_path, north_0=50, north_1=0, south_0=30)
     counts = [taken(planner(), source, sink, journal) for _ in range(3)]

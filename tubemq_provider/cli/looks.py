@@ -93,7 +93,7 @@ def plan(args: Any) -> None:
     planner = CursorPlanner(
         WindowScope(cluster, topic, name, "unknown"),
         lambda: hook.reachable_ends(topic, name, stable=True),
-        max_entries=args.max_records,
+        max_records=args.max_records,
     )
     found = planner.plan(Position(int(newest["seq"]), dict(newest["next"])))
     rows = [

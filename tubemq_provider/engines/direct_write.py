@@ -1,4 +1,4 @@
-"""The driver's half of the landing path: run the job, take the manifest, accept its files.
+"""The driver's half of the direct write: run the job, take the manifest, accept its files.
 
 In an object store tasks write under the staging place's prefix itself, and files that the manifest
 does not name are left to `Sink.tidy`. In a directory they write beside the visible files: those of
@@ -75,13 +75,13 @@ def accept(plan: WindowPlan, staging: Staging, manifest: Sequence[TaskCommit]) -
     if is_remote(staging.path):
         return counts
     root, directory = Path(staging.path), Path(staging.path) / _DIRECTORY
-    names = [*sorted({row.path for row in manifest if row.path}), *counts.set_aside]
+    names = [*sorted({row.path for row in manifest if row.path}), *counts.quarantined]
     if missing := [name for name in names if not (directory / name).exists()]:
         raise ConfigError(
             f"{directory} has no {missing[0]}: executors have another file system than the driver; "
             f"give staging_root, or a path, that all of them share, or a sink whose storage tasks "
             f"write to themselves (s3://…, gs://…, az://…, tables there), without staging_root",
-            subject="landing",
+            subject="direct write",
         )
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -110,6 +110,6 @@ def _counts(plan: WindowPlan, manifest: Sequence[TaskCommit]) -> IngestCounts:
         pieces={key: sorted(found) for key, found in pieces.items()},
         last=last_records((row.partition, row.start, json.loads(row.last)) for row in manifest),
         files=with_pieces((fact_from_json(row.file) for row in manifest if row.file), manifest),
-        set_aside=tuple(sorted(row.set_aside for row in manifest if row.set_aside)),
+        quarantined=tuple(sorted(row.quarantined for row in manifest if row.quarantined)),
         read=read,
     )

@@ -150,7 +150,7 @@ class InlineEngine:
             pieces=counted.pieces,
             last=last,
             files=with_pieces(writer.files, writer.pieces),
-            set_aside=(_ASIDE,) if len(self._corrupt) else (),
+            quarantined=(_ASIDE,) if len(self._corrupt) else (),
             read=None if self._decoder is None else counted.read,
         )
 

@@ -37,7 +37,7 @@ def counts_document(counts: IngestCounts) -> Document:
         else {key: [list(piece) for piece in pieces] for key, pieces in counts.pieces.items()},
         "last": {key: list(anchor) for key, anchor in counts.last.items()},
         "files": None if counts.files is None else [_fact_document(f) for f in counts.files],
-        "set_aside": list(counts.set_aside),
+        "set_aside": list(counts.quarantined),
         "read": None if counts.read is None else dict(counts.read),
         "took_ms": counts.took_ms,
     }
@@ -54,7 +54,7 @@ def counts_from(document: Mapping[str, Any]) -> IngestCounts:
         pieces=document["pieces"],
         last={key: Anchor(*anchor) for key, anchor in document["last"].items()},
         files=None if files is None else tuple(map(_fact_from, files)),
-        set_aside=tuple(document["set_aside"]),
+        quarantined=tuple(document["set_aside"]),
         read=document["read"],
         took_ms=document.get("took_ms"),
     )

@@ -1,11 +1,10 @@
 """The engine `session`: runs a plan through Spark in the process of the task itself.
 
-Tasks write Parquet into the staging place that the sink gave, themselves (`landing`) or through
-a frame of the source's format and Spark's writer, which a transform needs, and which only knows
-directories (`relay`). Counts come from places
-that know nothing of each other (what tasks read, what was handed to a writer, what the files hold)
-and must agree; the source is never read twice. This engine must not fsync or publish anything: that
-is the sink's.
+Tasks write Parquet into the staging place that the sink gave, themselves (`direct_write`) or
+through a frame of the source's format and Spark's writer, which a transform needs, and which only
+knows directories (`relay`). Counts come from places that know nothing of each other (what tasks
+read, what was handed to a writer, what the files hold) and must agree; the source is never read
+twice. This engine must not fsync or publish anything: that is the sink's.
 """
 
 from __future__ import annotations
@@ -72,12 +71,12 @@ class SessionEngine:
     shape a new session. `options` are further options of the kind's format, such as
     ``minPartitions``. `transform` gets the frame of the window and returns the one to
     write, which must keep the column `partition`. `gap_policy`, `corrupt_records`: as everywhere;
-    ``quarantine`` needs landing. `decode` makes typed rows of bodies, in the tasks that read them;
-    records that do not decode follow `corrupt_records`.
+    ``quarantine`` needs the direct write. `decode` makes typed rows of bodies, in the tasks that
+    read them; records that do not decode follow `corrupt_records`.
 
-    `landing`: tasks write files themselves, which costs a fraction of the way through the JVM.
-    ``auto`` means wherever there is no `transform`. `target_file_bytes` (landing only) is the size
-    of files: splits share as many tasks as run at once, and a file takes several of them.
+    `direct_write`: tasks write files themselves, which costs a fraction of the way through the JVM.
+    ``auto`` means wherever there is no `transform`. `target_file_bytes` (direct write only) is the
+    size of files: splits share as many tasks as run at once, and a file takes several of them.
 
     Delivery: each call of `ingest` reads every record of the plan once; nothing is visible before
     the sink publishes. A staging directory must be the same one for every executor; a prefix of an
@@ -96,7 +95,7 @@ class SessionEngine:
         transform: Transform | str | None = None,
         gap_policy: Literal["fail", "skip"] = "fail",
         corrupt_records: Literal["fail", "drop", "quarantine"] = "fail",
-        landing: Literal["auto", "on", "off"] = "auto",
+        direct_write: Literal["auto", "on", "off"] = "auto",
         target_file_bytes: int | None = None,
         decode: DecodeSpec | None = None,
     ) -> None:
@@ -109,26 +108,26 @@ class SessionEngine:
         self._decode = decode
         self._options["failOnDataLoss"] = "true" if gap_policy == "fail" else "false"
         self._options["corruptRecords"] = "fail" if corrupt_records == "fail" else "drop"
-        self._lands = landing == "on" or (landing == "auto" and transform is None)
+        self._direct = direct_write == "on" or (direct_write == "auto" and transform is None)
         self._target_file_bytes = target_file_bytes
         self._quarantine = corrupt_records == "quarantine"
-        self._check_landing(landing)
+        self._check_direct_write(direct_write)
         self._running: _Running | None = None
         self._ui_url: str | None = None
         self._cancelled = threading.Event()
         self._own: SparkSession | None = None
         self.on_tasks: TaskObserver | None = None
 
-    def _check_landing(self, landing: str) -> None:
+    def _check_direct_write(self, direct_write: str) -> None:
         problems = []
-        if landing not in ("auto", "on", "off"):
-            problems.append(f"landing {landing!r} is none of auto, on, off")
-        if self._lands and self._transform is not None:
-            problems.append("landing='on' would not run the transform; use 'auto' or 'off'")
-        if not self._lands and self._target_file_bytes is not None:
-            problems.append("target_file_bytes has no effect without landing; repartition instead")
-        if not self._lands and self._quarantine:
-            problems.append("corrupt_records='quarantine' needs landing")
+        if direct_write not in ("auto", "on", "off"):
+            problems.append(f"direct_write {direct_write!r} is none of auto, on, off")
+        if self._direct and self._transform is not None:
+            problems.append("direct_write='on' would not run the transform; use 'auto' or 'off'")
+        if not self._direct and self._target_file_bytes is not None:
+            problems.append("target_file_bytes needs the direct write; repartition instead")
+        if not self._direct and self._quarantine:
+            problems.append("corrupt_records='quarantine' needs the direct write")
         if not self._keeps_partition():
             problems.append("decode: columns must keep 'partition', by which windows are verified")
         if problems:
@@ -167,7 +166,7 @@ class SessionEngine:
         self._ui_url = spark.sparkContext.uiWebUrl
         progress("session started")
         try:
-            if self._lands:
+            if self._direct:
                 counts = self._land(spark, plan, staging, progress)
             else:
                 with local_twin(staging) as local:

@@ -239,7 +239,7 @@ def verified_files(
         _refuse_exposed(location.root)
         _sweep(location.root)
     stored = location.stored()
-    aside = _set_aside(stored, counts)
+    aside = _quarantined(stored, counts)
     if aside and not keeps_corrupt:
         raise ConfigError(
             "this sink has no place for corrupt records; use corrupt_records='drop' or 'fail', or "
@@ -268,15 +268,15 @@ def _check_keys(staging: Staging, files: Sequence[FileFact]) -> None:
         if tuple(name for name, _, _ in file.keys) != wanted:
             raise ConfigError(
                 f"{file.path} was not written apart by {staging.partition_by}: the engine does not "
-                f"do that; use the engines inline or session with landing='auto'",
+                f"do that; use the engines inline or session with direct_write='auto'",
                 subject="partition_by",
             )
 
 
-def _set_aside(stored: Mapping[str, Stored], counts: IngestCounts) -> list[str]:
+def _quarantined(stored: Mapping[str, Stored], counts: IngestCounts) -> list[str]:
     """Names of files of corrupt records: with facts only those that they name count."""
     if counts.files is not None:
-        return sorted(counts.set_aside)
+        return sorted(counts.quarantined)
     return [n for n in stored if n.startswith(f"{CORRUPT}/") and n.endswith(CORRUPT_SUFFIX)]
 
 

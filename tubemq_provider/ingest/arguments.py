@@ -226,7 +226,7 @@ class IngestArguments(TaskArguments):
     spark_conn_id: Annotated[str | None, BeforeValidator(_blank_is_none)] = None
     spark_work_dir: Directory = None
     ship_package: bool = False
-    landing: Literal["auto", "on", "off"] = "auto"
+    direct_write: Literal["auto", "on", "off"] = "auto"
     target_file_bytes: Count = Field(None, ge=1)
     compression: Literal["snappy", "zstd", "gzip", "lz4", "none"] | None = None
     decode: Decode = None

@@ -40,7 +40,7 @@ def engine_problems(arguments: IngestArguments) -> list[str]:
 def _without_effect(arguments: IngestArguments) -> Iterator[str]:
     given = {
         "spark_conf": (arguments.spark_conf, (*SPARK_ENGINES, "auto")),
-        "landing": (arguments.landing != "auto", (*SPARK_ENGINES, "auto")),
+        "direct_write": (arguments.direct_write != "auto", (*SPARK_ENGINES, "auto")),
         "spark_conn_id": (arguments.spark_conn_id, (*SPARK_ENGINES, "auto")),
         "spark_work_dir": (arguments.spark_work_dir, ("submit",)),
         "ship_package": (arguments.ship_package, ("submit",)),
@@ -58,17 +58,17 @@ def _of_landing(arguments: IngestArguments) -> list[str]:
     problems = []
     if arguments.transform and arguments.sql:
         problems.append("give either transform or sql")
-    if changed and arguments.landing == "on":
-        problems.append(f"landing='on' would not run {changed}; use 'auto' or 'off'")
-    if arguments.engine == "inline" or (not changed and arguments.landing != "off"):
+    if changed and arguments.direct_write == "on":
+        problems.append(f"direct_write='on' would not run {changed}; use 'auto' or 'off'")
+    if arguments.engine == "inline" or (not changed and arguments.direct_write != "off"):
         return problems
-    why = f"with {changed}" if changed else "with landing='off'"
+    why = f"with {changed}" if changed else "with direct_write='off'"
     if arguments.target_file_bytes is not None:
         problems.append(f"target_file_bytes has no effect {why}")
     if arguments.partition_by:
-        problems.append(f"partition_by needs landing, which is not had {why}")
+        problems.append(f"partition_by needs the direct write: not had {why}")
     if arguments.corrupt_records == "quarantine":
-        problems.append(f"corrupt_records='quarantine' needs landing, which is not had {why}")
+        problems.append(f"corrupt_records='quarantine' needs the direct write: not had {why}")
     return problems
 
 

@@ -8,14 +8,16 @@ themselves.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import InitVar, dataclass, field, fields
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from tubemq_client.errors import ConfigError
 
 __all__ = [
+    "LANDING",
     "History",
     "IngestPolicies",
     "MessageTime",
@@ -26,6 +28,9 @@ __all__ = [
     "members",
     "taken_apart",
 ]
+
+LANDING: Final = "landing is the older name of direct_write; write direct_write instead"
+"""What a Dag that says `landing` is told."""
 
 
 class Value:
@@ -62,28 +67,37 @@ class IngestPolicies(Value):
 
 
 @dataclass
-class Spark(Value):
-    """The engine ``session``: Spark in the task's process, with the configuration of a new session
-    (``spark.master`` defaults to ``local[2]``). `landing`: tasks write files themselves. `conn_id`:
-    an Airflow connection of type ``spark``, with the master."""
+class _OnSpark(Value):
+    """What the engines on Spark have in common."""
 
     conf: Mapping[str, str] | None = None
-    landing: str = "auto"
+    direct_write: str = "auto"
     conn_id: str | None = None
+    landing: InitVar[str | None] = field(default=None, kw_only=True)
+
+    def __post_init__(self, landing: str | None) -> None:
+        if landing is not None:
+            warnings.warn(LANDING, DeprecationWarning, stacklevel=3)
+            self.direct_write = landing
+
+
+@dataclass
+class Spark(_OnSpark):
+    """The engine ``session``: Spark in the task's process, with the configuration of a new session
+    (``spark.master`` defaults to ``local[2]``). `direct_write`: tasks write files themselves
+    (`landing` is its older name). `conn_id`: an Airflow connection of type ``spark``, with the
+    master."""
 
     names: ClassVar[Mapping[str, str]] = {"conf": "spark_conf", "conn_id": "spark_conn_id"}
     fixed: ClassVar[Mapping[str, str]] = {"engine": "session"}
 
 
 @dataclass
-class SparkSubmit(Value):
+class SparkSubmit(_OnSpark):
     """The engine ``submit``: `spark-submit` as a process of its own, which outlives the task.
     `work_dir` is where applications keep what the next try takes up; `ship_package`: nodes get this
     package as a zip."""
 
-    conf: Mapping[str, str] | None = None
-    landing: str = "auto"
-    conn_id: str | None = None
     work_dir: str | None = None
     ship_package: bool = False
 

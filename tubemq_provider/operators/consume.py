@@ -34,6 +34,7 @@ TAKEN: Final = frozenset(
         "staging_root",
         "engine",
         "spark_conf",
+        "direct_write",
         "landing",
         "spark_conn_id",
         "spark_work_dir",

@@ -7,10 +7,13 @@ what they are told: all they do is in `base`.
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
+from airflow.exceptions import AirflowProviderDeprecationWarning
+
 from tubemq_provider.ingest.arguments import IngestArguments
-from tubemq_provider.ingest.values import IngestPolicies, Value
+from tubemq_provider.ingest.values import LANDING, IngestPolicies, Value
 from tubemq_provider.operators.base import COMMON_TEMPLATE_FIELDS, IngestOperator
 
 if TYPE_CHECKING:
@@ -193,8 +196,9 @@ class TubeMQSparkIngestOperator(IngestOperator):
     :param spark_work_dir: with ``engine="submit"``: a directory of the workers' user where
         applications keep what the next try takes up. Default: in the user's cache directory.
     :param ship_package: with ``engine="submit"``: nodes get this package as a zip.
-    :param landing: ``auto`` (as ``on``): Spark tasks write the files themselves. ``off``: records
-        go through Spark's own writer, which costs more.
+    :param direct_write: ``auto`` (as ``on``): Spark tasks write the files themselves. ``off``:
+        records go through Spark's own writer, which costs more.
+    :param landing: the older name of `direct_write`.
     :param target_file_bytes: size of data files; default is a file per partition (``inline``) or
         task (``session``). A file takes several small partitions, a large one is cut.
     :param compression: of data files, with ``engine="inline"``: ``snappy`` (default), ``zstd``,
@@ -299,7 +303,7 @@ class TubeMQSparkIngestOperator(IngestOperator):
         "on_clear",
         "on_other_scope",
         "engine",
-        "landing",
+        "direct_write",
         "tubemq_conn_id",
         "sink_conn_id",
     )
@@ -334,17 +338,26 @@ class TubeMQSparkIngestOperator(IngestOperator):
         spark_conn_id: str | None = None,
         spark_work_dir: str | None = None,
         ship_package: bool = False,
-        landing: str = "auto",
+        direct_write: str = "auto",
+        landing: str | None = None,
         decode: Mapping[str, Any] | str | None = None,
         transform: str | None = None,
         sql: str | None = None,
         commit_to_broker: bool = False,
         **kwargs: Any,
     ) -> None:
-        given = _given(locals())
+        given = _given({**locals(), "direct_write": _either(direct_write, landing)})
         super().__init__(**kwargs)
         self.mode = mode
         self._settle(given, kwargs)
+
+
+def _either(direct_write: str, landing: str | None) -> str:
+    """What `direct_write` is, when it may have been given by its older name."""
+    if landing is None:
+        return direct_write
+    warnings.warn(LANDING, AirflowProviderDeprecationWarning, stacklevel=4)
+    return landing
 
 
 def _given(names: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 records with pyarrow, straight from Arrow batches, to where the files will stay, and yields a row
 per piece of a file instead of the records. Nothing passes through the JVM or the driver. A task
 that is tried again, or runs twice, writes files of another name; only files that come back in the
-manifest are ever used. Internal to the session engine, which gives the option `landing` beside
+manifest are ever used. Internal to the session engine, which gives the option `direct_write` beside
 those of the source.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OPTION", "DirectWriteSource", "TaskCommit", "WriteTask"]
 
-OPTION = "landing"
+OPTION = "direct_write"
 """The option that holds a `WriteTask` as JSON."""
 
 
@@ -70,9 +70,9 @@ class WriteTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskCommit(FilePiece):
-    """A piece of a file, as the task that wrote it says; `path` is a name in the landing directory.
+    """A piece of a file, as the task that wrote it says; `path` is a name in the staging directory.
 
-    `corrupt`, `gaps` (JSON, `[[start, end], …]`), `set_aside` (a file of corrupt records), `last`
+    `corrupt`, `gaps` (JSON, `[[start, end], …]`), `quarantined` (a file of corrupt records), `last`
     (JSON, the anchor of the last record) and `read` (records, where rows are decoded from them)
     stand in the last piece of each split; `file`, what is known of the file
     (`files.parquet.fact_to_json`), in the last piece of each file.
@@ -80,7 +80,7 @@ class TaskCommit(FilePiece):
 
     corrupt: int = 0
     gaps: str = "[]"
-    set_aside: str = ""
+    quarantined: str = ""
     last: str = "[]"
     file: str = ""
     read: int = 0
@@ -101,7 +101,7 @@ class DirectWritePartition(InputPartition):
 
 
 class DirectWriteSource(DataSource):
-    """`format("tubemq_direct_write")`. Options: those of the kind's own format, and `landing`."""
+    """`format("tubemq_direct_write")`. Options: its kind's own, and `direct_write`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -253,7 +253,7 @@ def _rows(pieces: Sequence[FilePiece], split: Split, reader: Any, told: _Told) -
         found[-1],
         corrupt=reader.stats.corrupt + told.bad,
         gaps=gaps,
-        set_aside=told.aside,
+        quarantined=told.aside,
         last=anchor,
         read=told.read,
     )

@@ -61,7 +61,7 @@ OPTIONS = (
     Option("decode"),
     Option("includeAttributes", ("includeHeaders",), "true"),
     Option("minPartitions"),
-    Option("maxOffsetsPerPartition", ("maxRecordsPerPartition",), "500000"),
+    Option("maxRecordsPerPartition", ("maxOffsetsPerPartition",), "500000"),
     Option("maxOffsetsPerTrigger"),
     Option("failOnDataLoss", (), "true"),
     Option("unreachablePartitions", (), "fail"),
@@ -100,7 +100,7 @@ _FIXED_BY_WINDOW = (
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """A checked set of options. Times are ms, sizes bytes, `max_entries` counts index entries.
+    """A checked set of options. Times are ms, sizes bytes, `max_records` counts index entries.
 
     With a `window`, topic, group, filters and ranges come from the plan and `start`/`end` mean
     nothing. `late_start` is what a start by time means where no record is as late: ``error`` or
@@ -118,7 +118,7 @@ class ReadOptions:
     columns: tuple[str, ...]
     decode: DecodeSpec | None
     min_partitions: int | None
-    max_entries: int
+    max_records: int
     max_per_trigger: int | None
     fail_on_data_loss: bool
     skip_unreachable: bool
@@ -184,7 +184,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
         columns=columns,
         decode=decode_option(values, columns),
         min_partitions=values.integer("minPartitions", low=1, high=100_000),
-        max_entries=values.number("maxOffsetsPerPartition", low=1),
+        max_records=values.number("maxRecordsPerPartition", low=1),
         max_per_trigger=values.integer("maxOffsetsPerTrigger", low=1),
         fail_on_data_loss=values.flag("failOnDataLoss"),
         skip_unreachable=values.choice("unreachablePartitions", ("fail", "skip")) == "skip",

@@ -28,7 +28,7 @@ __all__ = ["BatchReader", "EmptyPartition", "ReadShape", "SplitPartition", "deco
 
 
 class ReadShape(Protocol):
-    """What checked options of every kind say beside where to read. `max_entries` counts index
+    """What checked options of every kind say beside where to read. `max_records` counts index
     entries, `batch_bytes` bytes."""
 
     @property
@@ -44,7 +44,7 @@ class ReadShape(Protocol):
         """``fail`` or ``drop``."""
 
     @property
-    def max_entries(self) -> int:
+    def max_records(self) -> int:
         """The most of a split."""
 
     @property
@@ -117,7 +117,7 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
         """One partition per split, longest first; an `EmptyPartition` if there is nothing."""
         splits = split_ranges(
             self.planned_ranges,
-            max_entries=self._options.max_entries,
+            max_records=self._options.max_records,
             min_partitions=self._options.min_partitions,
         )
         found = [SplitPartition(split, self.broker_of(split.range)) for split in splits]

@@ -56,7 +56,7 @@ OPTIONS = (
     Option("columns"),
     Option("decode"),
     Option("minPartitions"),
-    Option("maxOffsetsPerPartition", ("maxRecordsPerPartition",), "500000"),
+    Option("maxRecordsPerPartition", ("maxOffsetsPerPartition",), "500000"),
     Option("pullsInFlight", (), "4"),
     Option("failOnDataLoss", (), "true"),
     Option("corruptRecords", (), "fail"),
@@ -87,7 +87,7 @@ class _Read:
     start: str
     end: str
     min_partitions: int | None
-    max_entries: int
+    max_records: int
     batch_bytes: int
     report_dir: str | None
     reader: Mapping[str, Any]
@@ -228,7 +228,7 @@ def _parse(given: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
         values.value("startingOffsets"),
         values.value("endingOffsets"),
         values.integer("minPartitions", low=1),
-        values.number("maxOffsetsPerPartition", low=1),
+        values.number("maxRecordsPerPartition", low=1),
         values.number("batchBytes", low=1),
         values.text("reportDir"),
         reader,

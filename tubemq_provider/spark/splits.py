@@ -25,17 +25,17 @@ class Split:
 
 
 def split_ranges(
-    ranges: Sequence[Any], *, max_entries: int, min_partitions: int | None = None
+    ranges: Sequence[Any], *, max_records: int, min_partitions: int | None = None
 ) -> list[Split]:
     """Splits that tile `ranges`, longest first; empty ranges give none.
 
-    No split has more than `max_entries` index entries. `min_partitions` asks for at least this
+    No split has more than `max_records` index entries. `min_partitions` asks for at least this
     many splits; fewer come back only when there are fewer entries than that. Longest first shortens
     the tail of a job, and pieces of different partitions alternate, so that the tasks that run at
     the same time spread over brokers.
     """
     kept = [range_ for range_ in ranges if range_.entries]
-    pieces = [-(-range_.entries // max_entries) for range_ in kept]
+    pieces = [-(-range_.entries // max_records) for range_ in kept]
     _raise_to(kept, pieces, min_partitions or 0)
     numbered = [
         (piece, number)

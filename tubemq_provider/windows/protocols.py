@@ -111,7 +111,7 @@ class IngestCounts:
     that was not all in this run.
 
     `files` says what each file holds, if the engine knows: only these are published, and nobody
-    reads them again. None: the sink finds the files and reads their footers. `set_aside` are then
+    reads them again. None: the sink finds the files and reads their footers. `quarantined` are then
     the files of corrupt records among them, relative to the staging place too. Neither is kept.
     """
 
@@ -122,7 +122,7 @@ class IngestCounts:
     pieces: Mapping[str, list[list[int]]] | None = None
     last: Anchors = field(default_factory=dict)
     files: tuple[FileFact, ...] | None = field(default=None, repr=False, compare=False)
-    set_aside: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    quarantined: tuple[str, ...] = field(default=(), repr=False, compare=False)
     read: Mapping[str, int] | None = None
     took_ms: int | None = field(default=None, compare=False)
 

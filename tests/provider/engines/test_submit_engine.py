@@ -337,8 +337,8 @@ def test_what_cannot_be_done_is_listed_at_once(work: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         engine(work, conf={"spark.submit.deployMode": "cluster"}, shape={"transform": lambda f: f})
     assert len(caught.value.problems) == 2
-    with pytest.raises(ConfigError, match="landing 'maybe'"):
-        engine(work, shape={"landing": "maybe"})
+    with pytest.raises(ConfigError, match="direct_write 'maybe'"):
+        engine(work, shape={"direct_write": "maybe"})
 
 
 def test_counts_and_errors_come_back_as_they_were() -> None:
@@ -352,7 +352,7 @@ def test_counts_and_errors_come_back_as_they_were() -> None:
     )  # fmt: skip
     found = counts_from(counts_document(counts))
     assert found == counts
-    assert (found.files, found.set_aside) == (counts.files, counts.set_aside)
+    assert (found.files, found.quarantined) == (counts.files, counts.quarantined)
     for error in (CountMismatch("one\ntwo"), ConfigError(["a", "b"], subject="sink")):
         back = error_from(error_document(error))
         assert (type(back), str(back), back.fatal) == (type(error), str(error), error.fatal)

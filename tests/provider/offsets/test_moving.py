@@ -37,7 +37,7 @@ class Tasks:
         self.made += 1
         name, outlet = f"run-{self.made}", Event({})
         steps = window_run(
-            self.world.planner(max_entries=4),
+            self.world.planner(max_records=4),
             store_for(store, self._context(name, outlet), "a"),
             self.world.sink,
             self.world.engine,

@@ -84,7 +84,7 @@ def test_an_argument_of_the_other_one_is_refused(kind: Any, foreign: dict[str, A
                 initial_position="earliest",
                 max_records="7",
                 policies=IngestPolicies(gap_policy="skip", on_other_scope="start_anew"),
-                engine=Spark(conf={"spark.master": "local[4]"}, landing="off"),
+                engine=Spark(conf={"spark.master": "local[4]"}, direct_write="off"),
                 commit_to_broker=True,
             ),
             TubeMQSparkIngestOperator(
@@ -94,7 +94,7 @@ def test_an_argument_of_the_other_one_is_refused(kind: Any, foreign: dict[str, A
                 gap_policy="skip",
                 on_other_scope="start_anew",
                 spark_conf={"spark.master": "local[4]"},
-                landing="off",
+                direct_write="off",
                 commit_to_broker=True,
             ),
         ),
@@ -131,10 +131,10 @@ def test_a_mistake_in_a_value_shows_when_the_dag_is_parsed() -> None:
     policies = IngestPolicies(gap_policy="ignore", on_clear="{{ params.clear }}")
 
     with pytest.raises(ConfigError) as caught:
-        TubeMQCursorIngestOperator(**NAMES, policies=policies, engine=Spark(landing="maybe"))
+        TubeMQCursorIngestOperator(**NAMES, policies=policies, engine=Spark(direct_write="maybe"))
     assert [problem.partition(":")[0] for problem in caught.value.problems] == [
         "gap_policy",
-        "landing",
+        "direct_write",
     ]
     reset = IngestPolicies(on_offset_regression="reset_to_end")
     with pytest.raises(ConfigError, match="on_offset_regression has no effect with mode='time'"):
@@ -187,15 +187,25 @@ def test_both_write_windows(mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Path
 
 def test_the_older_one_takes_spark_as_a_value_too() -> None:
     conf = {"spark.master": "local[4]"}
-    whole = TubeMQSparkIngestOperator(**NAMES, engine=Spark(conf=conf, landing="off"))
-    split = TubeMQSparkIngestOperator(**NAMES, engine=Spark(conf=conf), landing="off")
-    twice = TubeMQSparkIngestOperator(**NAMES, engine=Spark(conf, "off"), landing="off")
+    whole = TubeMQSparkIngestOperator(**NAMES, engine=Spark(conf=conf, direct_write="off"))
+    split = TubeMQSparkIngestOperator(**NAMES, engine=Spark(conf=conf), direct_write="off")
+    twice = TubeMQSparkIngestOperator(**NAMES, engine=Spark(conf, "off"), direct_write="off")
 
     for task in (whole, split, twice):
         found = checked(task)
-        assert (found.engine, found.spark_conf, found.landing) == ("session", conf, "off")
+        assert (found.engine, found.spark_conf, found.direct_write) == ("session", conf, "off")
 
 
 def test_an_argument_that_contradicts_a_value_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"landing: 'on', but 'off' in engine=Spark\(…\)"):
-        TubeMQSparkIngestOperator(**NAMES, engine=Spark(landing="off"), landing="on")
+    with pytest.raises(ConfigError, match=r"direct_write: 'on', but 'off' in engine=Spark\(…\)"):
+        TubeMQSparkIngestOperator(**NAMES, engine=Spark(direct_write="off"), direct_write="on")
+
+
+def test_landing_is_the_older_name_of_direct_write() -> None:
+    with pytest.warns(DeprecationWarning, match="write direct_write"):
+        older = TubeMQSparkIngestOperator(**NAMES, engine="session", landing="off")
+    with pytest.warns(DeprecationWarning, match="write direct_write"):
+        value = Spark(landing="off")
+
+    assert checked(older).direct_write == "off"
+    assert checked(TubeMQSparkIngestOperator(**NAMES, engine=value)).direct_write == "off"

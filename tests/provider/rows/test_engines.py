@@ -63,12 +63,12 @@ def inline(world: World, decode: DecodeSpec, policy: str) -> Engine:
     return inline_engine(world.settings, policies=policies, decode=decode)
 
 
-def landing(world: World, decode: DecodeSpec, policy: str) -> Engine:
+def direct_write(world: World, decode: DecodeSpec, policy: str) -> Engine:
     return SessionEngine(world.settings, decode=decode, corrupt_records=policy)  # type: ignore[arg-type]
 
 
 def through_spark(world: World, decode: DecodeSpec, policy: str) -> Engine:
-    return SessionEngine(world.settings, decode=decode, corrupt_records=policy, landing="off")  # type: ignore[arg-type]
+    return SessionEngine(world.settings, decode=decode, corrupt_records=policy, direct_write="off")  # type: ignore[arg-type]
 
 
 def silent(point: str) -> None:
@@ -77,7 +77,7 @@ def silent(point: str) -> None:
 
 ENGINES = [
     pytest.param(inline, id="inline"),
-    pytest.param(landing, id="landing", marks=pytest.mark.spark),
+    pytest.param(direct_write, id="direct_write", marks=pytest.mark.spark),
     pytest.param(through_spark, id="spark", marks=pytest.mark.spark),
 ]
 
@@ -272,7 +272,7 @@ def test_a_transform_waits_for_the_first_records_to_tell_their_columns(
 
 def test_windows_need_their_partition(typed: World) -> None:
     spec = DecodeSpec.parse({"format": "json", "schema": "id bigint", "columns": ["offset"]})
-    for engine in (inline, landing):
+    for engine in (inline, direct_write):
         with pytest.raises(ConfigError, match="keep 'partition'"):
             engine(typed, spec, "fail")
 

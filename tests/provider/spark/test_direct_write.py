@@ -1,4 +1,4 @@
-"""The landing path: what tasks write, what the driver accepts, and how large files become."""
+"""The direct write: what tasks write, what the driver accepts, and how large files become."""
 
 from __future__ import annotations
 
@@ -190,10 +190,10 @@ def test_corrupt_records_are_set_aside_beside_the_window(world: World, tmp_path:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"landing": "on", "transform": lambda frame: frame}, "would not run the transform"),
-        ({"landing": "off", "target_file_bytes": 5}, "target_file_bytes has no effect"),
-        ({"landing": "off", "corrupt_records": "quarantine"}, "needs landing"),
-        ({"landing": "perhaps"}, "none of auto, on, off"),
+        ({"direct_write": "on", "transform": lambda frame: frame}, "would not run the transform"),
+        ({"direct_write": "off", "target_file_bytes": 5}, "needs the direct write"),
+        ({"direct_write": "off", "corrupt_records": "quarantine"}, "needs the direct write"),
+        ({"direct_write": "perhaps"}, "none of auto, on, off"),
     ],
 )
 def test_options_without_effect_are_refused(

@@ -131,7 +131,7 @@ def test_a_start_beyond_the_end_names_the_partition() -> None:
 def test_topics_are_chosen_as_from_kafka() -> None:
     base = {"masters": "m1", "groupIdPrefix": "etl"}
     several = parse_options({**base, "subscribe": "a, b,a", "maxRecordsPerPartition": "10"})
-    assert (several.topics.names, several.group, several.max_entries) == (("a", "b"), "etl", 10)
+    assert (several.topics.names, several.group, several.max_records) == (("a", "b"), "etl", 10)
     assigned = parse_options({**base, "assign": '{"b": ["1:1"], "a": ["1:0", "2:0"]}'})
     keys = [str(partition) for partition in assigned.partitions or ()]
     assert keys == ["1:a:0", "1:b:1", "2:a:0"]

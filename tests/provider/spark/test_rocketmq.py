@@ -41,7 +41,7 @@ def load(spark: Any, given: dict[str, str]) -> Any:
 
 def test_a_frame_has_each_record_once_and_stays_as_it_was_loaded(spark, mq) -> None:
     receipts = produce(mq, 50)
-    frame = load(spark, options(mq, maxOffsetsPerPartition="7"))
+    frame = load(spark, options(mq, maxRecordsPerPartition="7"))
     produce(mq, 10)
     rows = frame.collect()
 

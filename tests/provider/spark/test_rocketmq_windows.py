@@ -86,15 +86,15 @@ ORDER = ("partition", "offset")
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("landing", ["on", "off"])
+@pytest.mark.parametrize("direct_write", ["on", "off"])
 def test_spark_and_inline_engines_write_equal_windows(
-    world: World, tmp_path: Path, landing: str
+    world: World, tmp_path: Path, direct_write: str
 ) -> None:
     plan = world.plan()
     options = {"minPartitions": "5"}
     here, inline = publish(tmp_path / "inline", world.inline(), plan)
     there, spark = publish(
-        tmp_path / "spark", world.session(landing=landing, options=options), plan
+        tmp_path / "spark", world.session(direct_write=direct_write, options=options), plan
     )
 
     found = zip(*(there.column(name).to_pylist() for name in (*ORDER, "value")), strict=True)
@@ -119,7 +119,7 @@ def test_tags_keep_only_their_records_and_a_query_changes_them(
     assert set(table["t"].to_pylist()) == {"ODD"}
 
 
-@pytest.mark.parametrize("engine", ["inline", "landing", "spark"])
+@pytest.mark.parametrize("engine", ["inline", "direct_write", "spark"])
 def test_bodies_become_rows_and_bad_ones_keep_their_place(
     world: World, tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
@@ -128,7 +128,7 @@ def test_bodies_become_rows_and_bad_ones_keep_their_place(
         request.getfixturevalue("spark")
     aside = "drop" if engine == "spark" else "quarantine"
     made: Engine = world.session(
-        decode=decode, corrupt_records=aside, landing="off" if engine == "spark" else "auto"
+        decode=decode, corrupt_records=aside, direct_write="off" if engine == "spark" else "auto"
     )
     if engine == "inline":
         source = open_source(

@@ -67,13 +67,13 @@ def secured(certs: Certificates) -> Iterator[SecuredWorld]:
         yield world
 
 
-@pytest.mark.parametrize("landing", ["on", "off"])
+@pytest.mark.parametrize("direct_write", ["on", "off"])
 def test_a_window_is_read_and_no_plan_shows_the_password(
-    spark: SparkSession, secured: SecuredWorld, tmp_path: Path, landing: Literal["on", "off"]
+    spark: SparkSession, secured: SecuredWorld, tmp_path: Path, direct_write: Literal["on", "off"]
 ) -> None:
     secured.produce(100)
     staging = Staging("w-1", "try-1", str(tmp_path))
-    engine = SessionEngine(secured.settings, landing=landing)
+    engine = SessionEngine(secured.settings, direct_write=direct_write)
     counts = engine.ingest(secured.plan(secured.whole()), staging, silent)
     assert counts.total == 100
     assert written(staging) == secured.expected(secured.whole())

@@ -145,7 +145,7 @@ def test_files_are_staged_locally_whatever_hadoops_default_file_system_is(
     place.mkdir(parents=True)
     staging = Staging("w-1", "try-1", str(place))
     transform = (lambda frame: frame.withColumn("one", sf.lit(1))) if transformed else None
-    engine = SessionEngine(world.settings, landing="off", transform=transform)
+    engine = SessionEngine(world.settings, direct_write="off", transform=transform)
     with temporary_conf(spark, {"fs.defaultFS": f"viewfs://{tmp_path.name}"}):
         counts = engine.ingest(world.plan(world.whole()), staging, silent)
     assert counts.total == 8 == len(written(staging))

@@ -22,14 +22,14 @@ plans = st.lists(
 
 @given(plans, st.integers(20, 10_000), st.none() | st.integers(1, 200))
 def test_splits_tile_every_range_longest_first(
-    ranges: list[OffsetRange], max_entries: int, min_partitions: int | None
+    ranges: list[OffsetRange], max_records: int, min_partitions: int | None
 ) -> None:
-    splits = split_ranges(ranges, max_entries=max_entries, min_partitions=min_partitions)
+    splits = split_ranges(ranges, max_records=max_records, min_partitions=min_partitions)
 
     assert [split.index for split in splits] == list(range(len(splits)))
     lengths = [split.range.entries for split in splits]
     assert lengths == sorted(lengths, reverse=True)
-    assert all(0 < length <= max_entries for length in lengths)
+    assert all(0 < length <= max_records for length in lengths)
     for range_ in ranges:
         pieces = sorted(
             (s.range for s in splits if s.range.partition == range_.partition),
@@ -43,12 +43,12 @@ def test_splits_tile_every_range_longest_first(
 
 
 def test_an_empty_plan_has_no_split() -> None:
-    assert split_ranges([range_of(0, 5, 0)], max_entries=10, min_partitions=4) == []
+    assert split_ranges([range_of(0, 5, 0)], max_records=10, min_partitions=4) == []
 
 
 def test_extra_splits_go_where_the_pieces_are_largest() -> None:
     splits = split_ranges(
-        [range_of(0, 0, 900), range_of(1, 0, 100)], max_entries=10_000, min_partitions=10
+        [range_of(0, 0, 900), range_of(1, 0, 100)], max_records=10_000, min_partitions=10
     )
     by_partition = [split.range.partition.partition_id for split in splits]
     assert (by_partition.count(0), by_partition.count(1)) == (9, 1)
@@ -56,5 +56,5 @@ def test_extra_splits_go_where_the_pieces_are_largest() -> None:
 
 def test_equal_pieces_of_several_brokers_alternate() -> None:
     ranges = [range_of(0, 0, 30, broker=1), range_of(0, 0, 30, broker=2)]
-    splits = split_ranges(ranges, max_entries=10)
+    splits = split_ranges(ranges, max_records=10)
     assert [split.range.partition.broker_id for split in splits] == [1, 2, 1, 2, 1, 2]

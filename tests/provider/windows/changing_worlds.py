@@ -138,7 +138,7 @@ class Shaken(History):
             self.world.scope,
             self.topic.ends,
             initial_position="earliest",
-            max_entries=options.get("max_entries"),  # type: ignore[arg-type]
+            max_records=options.get("max_records"),  # type: ignore[arg-type]
             policies=Policies.of(**options.get("policies", {})),  # type: ignore[arg-type]
             serialised=False,
             retired=lambda: self.topic.gone,

@@ -252,7 +252,7 @@ class History:
         rewrites = isinstance(self.sink, ReplacingMemorySink)
         # Options may change between tries: caps always, where to begin before there is progress.
         planner = world.planner(
-            max_entries=(None, 3)[self.attempts % 2],
+            max_records=(None, 3)[self.attempts % 2],
             initial_position=self.initial_positions[self.attempts // 2 % 2],
             serialised=False,
             policies={"on_clear": "rewrite"} if rewrites else {},

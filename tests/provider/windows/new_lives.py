@@ -167,7 +167,7 @@ class Lives(History):
         store, world = self.store_of(task), self.world
         world.begin(stored_epoch(store))
         planner = world.planner(
-            max_entries=(None, 3)[self.attempts % 2],
+            max_records=(None, 3)[self.attempts % 2],
             serialised=False,
             witness=self.log if self.witnessed else None,
             policies={"on_offset_regression": "reset_to_start"} if self.resets else {},

@@ -109,7 +109,7 @@ class History:
             task.tries += 1
             store = MemoryClaims(self.world.journal, task=task.name, dead=self.dead)
             run = window_run(
-                self.world.planner(max_entries=4),
+                self.world.planner(max_records=4),
                 store,
                 self.world.sink,
                 self.world.engine,

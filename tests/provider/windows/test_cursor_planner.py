@@ -23,7 +23,7 @@ def test_capped_windows_tile_the_backlog_and_keep_the_cap(
     position = world.planner().initial()
     records = 0
     for _ in range(total + 1):
-        plan = world.planner(max_entries=cap).plan(position)
+        plan = world.planner(max_records=cap).plan(position)
         if plan is None:
             break
         assert plan.continues(position.next)
@@ -33,7 +33,7 @@ def test_capped_windows_tile_the_backlog_and_keep_the_cap(
         records += found
         position = Position(position.seq + 1, plan.ends)
     assert records == total
-    assert world.planner(max_entries=cap).plan(position) is None
+    assert world.planner(max_records=cap).plan(position) is None
 
 
 def test_a_cap_below_the_number_of_stores_starves_nobody() -> None:
@@ -42,7 +42,7 @@ def test_a_cap_below_the_number_of_stores_starves_nobody() -> None:
         world.log.append(key, 10)
     position = world.planner().initial()
     for _ in range(3):
-        plan = world.planner(max_entries=1).plan(position)
+        plan = world.planner(max_records=1).plan(position)
         assert plan is not None
         position = Position(position.seq + 1, plan.ends)
     assert {key: position.next[key] for key in ("1:0", "1:10000", "2:0")} == dict.fromkeys(
@@ -54,7 +54,7 @@ def test_a_cap_does_not_move_a_partition_backwards() -> None:
     world = World()
     world.log.append("1:0", 10)
     ahead = Position(3, {"1:0": 0, "1:1": 8 * ENTRY, "2:0": 0})
-    plan = world.planner(max_entries=2).plan(ahead)
+    plan = world.planner(max_records=2).plan(ahead)
     assert plan is not None
     assert plan.ranges["1:0"] == (0, 2 * ENTRY)
     assert plan.ranges["1:1"] == (8 * ENTRY, 8 * ENTRY)

@@ -117,7 +117,7 @@ def test_stable_begins_at_the_end_of_the_first_run_even_if_that_was_empty(world:
 def test_a_cap_splits_the_backlog_and_says_that_there_is_more(world: World) -> None:
     seen = []
     for _ in range(20):
-        result = world.run(max_entries=3).run()
+        result = world.run(max_records=3).run()
         if result.empty:
             break
         assert result.total <= 3

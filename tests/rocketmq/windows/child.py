@@ -54,7 +54,7 @@ def run_window(
     *,
     policies: Mapping[str, str] | None = None,
     tags: tuple[str, ...] = (),
-    max_entries: int | None = None,
+    max_records: int | None = None,
     between: tuple[datetime, datetime] | None = None,
     kind: str = "parquet",
     auth: Credentials | None = None,
@@ -72,7 +72,7 @@ def run_window(
         filters=tags,
     ) as source:
         if between is None:
-            planner = _cursor(scope, source, chosen, max_entries)
+            planner = _cursor(scope, source, chosen, max_records)
         else:
             resolver = source.resolver("store_time", {})
             planner = TimePlanner(scope, *between, resolver, source.ends, sink.boundaries)
@@ -88,13 +88,13 @@ def run_window(
 
 
 def _cursor(
-    scope: WindowScope, source: Source, policies: Policies, max_entries: int | None
+    scope: WindowScope, source: Source, policies: Policies, max_records: int | None
 ) -> Planner:
     return CursorPlanner(
         scope,
         source.ends,
         initial_position="earliest",
         policies=policies,
-        max_entries=max_entries,
+        max_records=max_records,
         witness=source.life(),
     )

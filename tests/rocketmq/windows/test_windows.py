@@ -130,7 +130,7 @@ def test_random_windows_equal_the_receipts_over_a_killed_broker(site: Site, tmp_
             site.cluster.kill_broker()
             site.cluster.start_broker()
             done += 1
-        result = topic.run(max_entries=chance.randint(1, 200))
+        result = topic.run(max_records=chance.randint(1, 200))
         done += bool(result.total)
         if not result.total:
             time.sleep(0.1)

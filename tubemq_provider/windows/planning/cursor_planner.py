@@ -62,7 +62,7 @@ class CursorPlanner:
     - `ends` gives *stable* ends (the end in memory can be taken back by a broker crash).
     - `initial_position`: where a group without any progress begins: ``"earliest"``, ``"stable"``,
       or ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` for all partitions. There is no default.
-    - `max_entries` caps a window, in index entries over all stores: an upper bound on records.
+    - `max_records` caps a window, in index entries over all stores: an upper bound on records.
     - `byte_budget` and `max_duration` cap it by estimates, see `budgets`; the least cap counts.
     - `witness` tells whether the logs are still those in which the position was taken; without one
       only logs that are shorter than the position are noticed.
@@ -75,7 +75,7 @@ class CursorPlanner:
     scope: WindowScope
     ends: EndsLookup
     initial_position: str | Mapping[str, Any] | None = None
-    max_entries: int | None = None
+    max_records: int | None = None
     policies: Policies = field(default_factory=Policies)
     serialised: bool = True
     byte_budget: Budget | None = None
@@ -91,8 +91,8 @@ class CursorPlanner:
         self.initial_position = end_word(self.initial_position)
         if self.max_duration is not None and self.max_duration <= timedelta(0):
             problems.append(f"max_duration {self.max_duration} is not positive")
-        if self.max_entries is not None and self.max_entries < 1:
-            problems.append(f"max_entries {self.max_entries} is not >= 1")
+        if self.max_records is not None and self.max_records < 1:
+            problems.append(f"max_records {self.max_records} is not >= 1")
         if isinstance(self.initial_position, str):
             if self.initial_position not in {EARLIEST, STABLE}:
                 problems.append(
@@ -288,7 +288,7 @@ class CursorPlanner:
 
     def _cap(self, full: Mapping[str, Range], gaps: Mapping[str, tuple[Range, ...]]) -> int | None:
         """The least of all caps, in index entries."""
-        caps = [self.max_entries]
+        caps = [self.max_records]
         ranges = _readable(full, gaps)
         if self.max_duration is not None:
             pace = self.pace or Throughput(ASSUMED_PER_S, 1000)
@@ -390,20 +390,20 @@ def _capped(
     space: OffsetSpace,
     full: Mapping[str, Range],
     gaps: Mapping[str, tuple[Range, ...]],
-    max_entries: int | None,
+    max_records: int | None,
     *,
     turn: int,
 ) -> dict[str, Range]:
-    """`full` with ends moved down so that at most `max_entries` index entries are read.
+    """`full` with ends moved down so that at most `max_records` index entries are read.
 
     Partitions of a store share its log, so entries are counted per store: each store gets a share
     of the cap in proportion to what it has, and all its partitions end at the same offset.
     """
     readable = _readable(full, gaps)
     available = entries_by_log(space, readable)
-    if max_entries is None or sum(available.values()) <= max_entries:
+    if max_records is None or sum(available.values()) <= max_records:
         return dict(full)
-    shares = _shares(available, max_entries, turn)
+    shares = _shares(available, max_records, turn)
     lowest: dict[str, int] = {}
     for key, (start, end) in readable.items():
         if start < end:
