@@ -8,6 +8,7 @@ it never depends on what another test has imported.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -91,6 +92,24 @@ def test_every_module_opens_with_a_charter(path: Path) -> None:
     assert len(docstring.splitlines()) >= SHORTEST_CHARTER, (
         f"{relative(path)}: say what it is, what it must not do and how it fits"
     )
+
+
+def speaks(path: Path) -> bool:
+    """Whether a module puts protocol facts into code: all of `_wire`, and conversations, which
+    name methods or messages."""
+    if path.name == "__init__.py" or path.parent.name not in ("_wire", "_core"):
+        return False
+    words = ("import _pb", "import methods", "_wire.methods", "import strings", "commands")
+    return path.parent.name == "_wire" or any(word in path.read_text() for word in words)
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in python_files("tubemq_client", "rocketmq_client") if speaks(p)], ids=relative
+)
+def test_a_module_that_speaks_a_protocol_says_where_it_is_written_down(path: Path) -> None:
+    """That what is cited exists, `docs/check.py` looks after."""
+    cited = r"`docs/(rocketmq-)?protocol/[\w-]+\.md|[Uu]pstream's|docs/adr"
+    assert re.search(cited, path.read_text())
 
 
 def test_modules_stay_within_their_size() -> None:

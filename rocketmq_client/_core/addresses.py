@@ -3,6 +3,8 @@
 An executor is given addresses with its split and asks no name server. Everybody else follows the
 route, which a broker leaves the moment it dies: during a restart a topic may look unknown, and a
 reader that knew it before waits.
+
+Source: `docs/rocketmq-protocol/exact-ranges.md#what-an-answer-means`.
 """
 
 from __future__ import annotations

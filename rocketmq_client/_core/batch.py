@@ -3,6 +3,8 @@
 The hot path keeps flat lists; property texts are read only if a column or a filter asks for them.
 What is corrupt or not asked for has been taken out before a batch is delivered. pyarrow is imported
 only when Arrow is asked for.
+
+Source: `docs/rocketmq-protocol/records.md`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A name server holds no messages and all of them know the same, so any that answers will do. A route
 is asked for again after `route_period_ms`, or when a caller says that it looked stale. One value
 serves all threads or tasks of a client; what they may overwrite is replaced whole.
+
+Source: `docs/rocketmq-protocol/wire.md#signatures`.
 """
 
 from __future__ import annotations

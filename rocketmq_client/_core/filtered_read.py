@@ -4,6 +4,8 @@ The broker's answer names where to go on, and nothing shows what lay between; so
 retention is quiet. It is checked that answers stay within `[asked, next)`, that `next` grows, and
 that the queue's minimum has not passed what was read. Tags are compared again here, because brokers
 compare hashes. One pull is on its way at a time.
+
+Source: `docs/rocketmq-protocol/exact-ranges.md#what-an-answer-means`.
 """
 
 from __future__ import annotations

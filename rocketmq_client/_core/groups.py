@@ -3,6 +3,8 @@
 Progress of windows lives elsewhere; committing here is for groups that other tools watch. A broker
 takes any offset, also backwards and beyond the end; 4.x takes it for groups and topics that do not
 exist, too.
+
+Source: `docs/rocketmq-protocol/wire.md#codes`.
 """
 
 from __future__ import annotations

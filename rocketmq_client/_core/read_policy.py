@@ -2,6 +2,8 @@
 
 `range_read` proves that nothing is missing; `filtered_read` trusts the broker's filter. Both give
 up only here, with a message that says what to change.
+
+Source: `docs/rocketmq-protocol/exact-ranges.md`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ A broker cuts an answer at a number of records and at a number of bytes of its o
 tells (32 and 256 KiB by default, fewer from cold storage). Pulls that are to be on their way
 together must not overlap and should not leave remainders, so each asks for what the last ones gave,
 and now and then for more.
+
+Source: `docs/rocketmq-protocol/exact-ranges.md#pulls-on-their-way`.
 """
 
 from __future__ import annotations

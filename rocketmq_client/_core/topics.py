@@ -2,6 +2,8 @@
 
 A topic is made at each broker, which tells the name servers at once. Success is judged by the code
 alone: the remark of a success may read like a failure.
+
+Source: `docs/rocketmq-protocol/wire.md#codes`.
 """
 
 from __future__ import annotations

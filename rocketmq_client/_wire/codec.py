@@ -2,6 +2,8 @@
 
 The other end of `tubemq_client._io.codec`. Requests are written with JSON headers, which every
 server answers in standard JSON; the binary form gains nothing measurable.
+
+Source: `docs/rocketmq-protocol/wire.md#frame`.
 """
 
 from __future__ import annotations

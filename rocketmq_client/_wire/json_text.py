@@ -4,6 +4,8 @@ Cluster info, statistics and routes for old clients come from a library that lea
 unquoted (``{0:"…"}``) and writes objects as keys (``{{"a":1}:2}``). Standard text is read by the
 standard library, the rest here; an object as a key becomes its own compact JSON text. Depth is
 bounded, so hostile text cannot exhaust the stack.
+
+Source: `docs/rocketmq-protocol/wire.md#bodies`.
 """
 
 from __future__ import annotations

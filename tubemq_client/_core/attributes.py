@@ -6,6 +6,8 @@ own items are, and a record costs a few operations that Python does in C. A text
 unusual is read by `parse_attributes`, which is the reference.
 
 What is kept between batches is bounded in bytes, because producers choose the texts.
+
+Source: `docs/protocol/wire.md#record-bytes-payload`.
 """
 
 from __future__ import annotations

@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["BalancedSession"]
 
 _TAKE = frozenset((1, 10))
-"""CONNECT and ONLY_CONNECT, which an order is called that comes without a give-back."""
+"""CONNECT and ONLY_CONNECT, which an order is called that comes without a give-back
+(`docs/protocol/balance.md#orders`)."""
 
 _GIVE_BACK = frozenset((2, 20))
-"""DISCONNECT and ONLY_DISCONNECT."""
+"""DISCONNECT and ONLY_DISCONNECT (`docs/protocol/balance.md#orders`)."""
 
 _DONE = 2
+"""The status of an order that was carried out (`docs/protocol/balance.md#orders`)."""
 
 _NOT_REACHED = (errors.NetworkError, errors.RemoteException)
 

@@ -1,6 +1,8 @@
 """The values of a balanced group: how it begins, what the master orders, what a member hears.
 
 No state and no conversation; `balance` works with them.
+
+Source: `docs/protocol/balance.md#orders`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ confirmation long after its sender stopped waiting. Served behind a later fetch 
 seen. Brokers answer only the client that holds a partition, so a partition with such a request is
 given back and taken again under another client id before anything else is asked of it. The master
 knows a member by its first name only; brokers do not compare.
+
+Source: `docs/protocol/wire.md#frame-framing` (requests of two connections).
 """
 
 from __future__ import annotations

@@ -58,6 +58,8 @@ _UNKNOWN_LAG_WAIT_MS = 20
 
 _WAITS_MS = {200: 0, 301: 200, 403: 2_000}
 _FAILED_WAIT_MS = 300
+"""How long a reader waits after an answer with one of these codes, and with any other that is no
+success (`docs/protocol/errors.md`)."""
 
 
 def reply_delay_ms(code: int, limit_ms: int = 0, *, not_found_ms: int = 400) -> int:

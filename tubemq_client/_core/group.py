@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["READ_STATUS", "GroupSession"]
 
 READ_STATUS = {"earliest": 0, "latest": 1, "always_latest": 2}
-"""Where a group without a stored position starts, as brokers number it."""
+"""Where a group without a stored position starts, as brokers number it
+(`docs/protocol/balance.md#taking`)."""
 
 _SLICE_MS = 50
 _UNREGISTER_TRIES = 2

@@ -6,6 +6,9 @@ next. Registering is only needed to learn metadata; brokers do not ask for it.
 
 A master that has just become active knows no members, for a moment no topics, and no broker before
 brokers have reported to it. So for some time after a switch was noticed its "no" is not final.
+
+Sources: `docs/protocol/wire.md#methods-methods`, `docs/protocol/errors.md#failures-without-a-code`
+(stand-bys), `docs/protocol/client-balance.md#what-a-heartbeat-to-the-master-says-and-brings`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 This is RPC 15, 17 and 18 of the broker in conversation form. It knows the messages and the codes,
 and nothing of ranges or retries: callers decide what a refusal means (`range_read`, `ends`,
 `assigned`).
+
+Sources: `docs/protocol/offsets.md` (query priorities, ends), `docs/protocol/errors.md`.
 """
 
 from __future__ import annotations
@@ -28,14 +30,14 @@ __all__ = [
 ]
 
 UNDEFINED = -2
-"""TubeMQ's "no value" (`META_VALUE_UNDEFINED`)."""
+"""TubeMQ's "no value" (`META_VALUE_UNDEFINED`; `docs/protocol/wire.md#traps`)."""
 
 PRIORITY_MEMORY = 303
-"""Read files, back-up and main memory, filtered or not."""
+"""Read files, back-up and main memory, filtered or not (`docs/protocol/offsets.md`)."""
 
 PRIORITY_STABLE = 1
 """See the fsynced part only. Not 101: the broker compares the whole number with 1 when it picks
-the `maxOffset` of its reply (measured on a genuine broker)."""
+the `maxOffset` of its reply (`docs/protocol/offsets.md`; measured on a genuine broker)."""
 
 _FAILURE = 500
 

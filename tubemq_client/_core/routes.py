@@ -2,7 +2,9 @@
 
 RPC 1, 2 and 3 at the master. Routes arrive with heartbeats only (a register answers with brokers,
 not topics), and a topic without routes is one the master does not accept for publishing yet. What
-is sent along a route, and what comes of it, is in `publishing`.
+is sent along a route, and what comes of it, is in `sending`.
+
+Source: `docs/protocol/wire.md#strings-inside-fields-strings` (topic info).
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ _MIB = 2**20
 _LARGEST_LIMIT = 20 * _MIB
 
 _WARMING_UP = 201
-"""A master that does not know its brokers yet says so with success, and names no routes."""
+"""A master that does not know its brokers yet says so with success, and names no routes
+(`docs/protocol/errors.md`)."""
 
 
 @dataclass(slots=True)

@@ -2,6 +2,8 @@
 
 Only names what `framing` and `envelope` do; `_io.codec` says what each is for. Holds no state, so
 one value serves every connection of the process.
+
+Source: `docs/protocol/wire.md`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Python's zlib takes as long over the checksum of a small record as the rest of decoding it takes.
 Both give the same numbers; the extra `fast` brings the quick one.
+
+Source: `docs/protocol/wire.md#record-bytes-payload` (`checkSum`).
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ What begins otherwise is merely not recognised early.
 
 `FetchReply` stands where `methods.Method` wants a message class. Drivers that hold messages already
 (in memory, in tests) may answer with these instead, hence the two functions.
+
+Source: `docs/protocol/wire.md#traps`.
 """
 
 from __future__ import annotations

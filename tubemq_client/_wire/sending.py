@@ -3,6 +3,8 @@
 All but the record is the same for every record of a partition, so it is serialised once
 (`SendTemplate`) and a request is the join of a few pieces. The bytes are what protobuf would parse
 to the same message; the order of fields differs, which the format allows.
+
+Source: `docs/protocol/wire.md#record-bytes-payload`.
 """
 
 from __future__ import annotations
