@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.function import FunctionEngine, PlannedWindow, ReportedEngine
 from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.columns import expected_columns
 from tubemq_provider.ingest.engines import make_engine
 from tubemq_provider.ingest.narrate import Log, Narrator, narrated
 from tubemq_provider.ingest.resolvers import make_resolver
@@ -161,6 +162,7 @@ class IngestJob:
             observer=observer,
             cleared=cleared,
             mirror=self._source.mirror if self._arguments.commit_to_broker else None,
+            columns=lambda: expected_columns(self._arguments, self._source.space.source),
         )
 
     def cancel(self) -> None:

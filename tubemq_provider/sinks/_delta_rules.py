@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_provider.files.locations import Location
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from tubemq_provider.sinks._table_sink import StagedWindow
 
-__all__ = ["misfits", "rules_of"]
+__all__ = ["column_misfits", "misfits", "rules_of"]
 
 _NESTED_NULLS: Final = ("containsNull", "valueContainsNull", "nullable", "metadata")
 _WRITER_VERSION: Final = 7
@@ -100,6 +101,21 @@ def misfits(
         *_column_problems(shape, staged.schema),
         *_null_problems(shape, staged),
         *unsigned_problems(staged.files, lambda bits: bits),
+    ]
+
+
+def column_misfits(
+    table: DeltaTable, shape: Shape, schema: pa.Schema, by: PartitionBy | None
+) -> list[str]:
+    """Those of `misfits` that follow from the columns of files alone. Partition columns that the
+    writer makes of others need not be in `schema` yet."""
+    made = {*shape.partition_columns} - {*schema.names}
+    fields = tuple(field for field in shape.fields if field.name not in made)
+    return [
+        *_partition_problems(shape, by),
+        *_table_problems(table),
+        *unknown_types(table, shape),
+        *_column_problems(replace(shape, fields=fields), schema),
     ]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tubemq_provider.sinks._evolution import Evolution
 from tubemq_provider.sinks._iceberg_spec import spec_of
 from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.partitioning import PartitionBy
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table
 
-__all__ = ["StagedColumns", "columns_of", "misfits", "missing_columns"]
+__all__ = ["StagedColumns", "column_misfits", "columns_of", "misfits", "missing_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,34 @@ def misfits(table: Table, columns: StagedColumns, by: PartitionBy | None) -> lis
     written apart by what the table is partitioned by need not tell it in their footers."""
     apart = _told_problems(table, columns) if by is None else _spec_problems(table, by)
     return [*apart, *_mapping_problems(table, columns.names)]
+
+
+def column_misfits(
+    table: Table, schema: pa.Schema, by: PartitionBy | None, evolution: Evolution
+) -> list[str]:
+    """Why files with these columns could not be added, as far as values do not decide."""
+    problems = [] if by is None else [*_spec_problems(table, by)]
+    problems += _mapping_problems(table, schema.names)
+    if evolution == "refuse":
+        problems += missing_columns(table, schema)
+    if not problems:
+        problems += _type_problems(table, schema)
+    return problems
+
+
+def _type_problems(table: Table, schema: pa.Schema) -> Iterator[str]:
+    """What pyiceberg says of columns that both have."""
+    import pyarrow as pa
+    from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible
+
+    known = {*table.schema().column_names}
+    shared = pa.schema([field for field in schema if field.name in known])
+    try:
+        _check_pyarrow_schema_compatible(
+            table.schema(), shared, format_version=table.metadata.format_version
+        )
+    except ValueError as exc:
+        yield str(exc)
 
 
 def missing_columns(table: Table, schema: pa.Schema) -> list[str]:

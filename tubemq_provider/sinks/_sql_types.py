@@ -101,6 +101,10 @@ class RowWriter:
         if problems:
             raise ConfigError(problems, subject=f"table {self.table.fullname}")
 
+    def is_there(self, engine: sa.Engine) -> bool:
+        """Whether there is a table of that name."""
+        return bool(sa.inspect(engine).has_table(self.table.name, schema=self.table.schema))
+
     def write(self, connection: sa.Connection, path: Path, window_id: str) -> None:
         """Insert all rows of a file."""
         with pq.ParquetFile(path) as file:

@@ -31,7 +31,7 @@ from tubemq_provider.sinks._delta_log import (
     shape_of,
     values_of,
 )
-from tubemq_provider.sinks._delta_rules import misfits, rules_of
+from tubemq_provider.sinks._delta_rules import column_misfits, misfits, rules_of
 from tubemq_provider.sinks._delta_stats import stats_of
 from tubemq_provider.sinks._evolution import Evolution, checked_evolution
 from tubemq_provider.sinks._storage import LocalStorage, Storage
@@ -185,6 +185,15 @@ class DeltaSink(TableSink):
                 raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
             self._change = None if shape == now else shape
         self._judged = rules_of(table)
+
+    def check_columns(self, columns: pa.Schema) -> None:
+        """See `SchemaSink`. A table that has no columns yet takes all."""
+        table = self._table()
+        if table is None or [f.name for f in table.schema().fields] == stub_schema().names:
+            return
+        shape = self._wanted(table, shape_of(table), columns)
+        if problems := column_misfits(table, shape, columns, self._by):
+            raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
 
     def _wanted(self, table: DeltaTable, now: Shape, schema: pa.Schema) -> Shape:
         """What the table has to be made of for files of `schema`."""

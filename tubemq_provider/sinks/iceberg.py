@@ -29,7 +29,12 @@ from tubemq_provider.files.durable import fsync_path
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
 from tubemq_provider.sinks._evolution import Evolution, checked_evolution
 from tubemq_provider.sinks._iceberg_files import data_file_of
-from tubemq_provider.sinks._iceberg_rules import columns_of, misfits, missing_columns
+from tubemq_provider.sinks._iceberg_rules import (
+    column_misfits,
+    columns_of,
+    misfits,
+    missing_columns,
+)
 from tubemq_provider.sinks._iceberg_spec import as_nullable, set_spec
 from tubemq_provider.sinks._storage import LocalStorage, Storage, StorageBook
 from tubemq_provider.sinks._storage_for import storage_for
@@ -268,6 +273,14 @@ class IcebergSink(TableSink):
         except Exception as exc:
             # Sent: a garbled or lost answer says nothing about what the catalog did.
             raise CommitUnclear(f"{self._identifier}: {type(exc).__name__}: {exc}") from exc
+
+    def check_columns(self, columns: pa.Schema) -> None:
+        """See `SchemaSink`. A table that has no columns yet takes all."""
+        table = self._table()
+        if table is None or table.schema().column_names == stub_schema().names:
+            return
+        if problems := column_misfits(table, columns, self._by, self._evolution):
+            raise ConfigError(problems, subject=f"Iceberg table {self._identifier}")
 
     def _misfits(self, table: Table, window: TableWindow) -> list[str]:
         if not window.files:

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from tubemq_client.errors import ConfigError, require_extra
+from tubemq_client.errors import ConfigError
 from tubemq_provider.files.staging import StagingArea, verified_files
-from tubemq_provider.sinks._database_address import DEFAULT_PORTS, REFUSED, overruling
+from tubemq_provider.sinks._database_address import overruling
 from tubemq_provider.sinks._markers import marker_document, read_marker
+from tubemq_provider.sinks._sql_address import normal_address, parse_address
 from tubemq_provider.sinks._sql_errors import plain_errors
 from tubemq_provider.sinks._storage import as_document
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged
@@ -79,7 +80,7 @@ class SqlSink:
         staging_root: str | Path | None = None,
         identity: str | None = None,
     ) -> None:
-        self._url, self._address = _parse(url)
+        self._url, self._address = parse_address(url)
         if identity is None and (names := overruling(self._url.host, self._url.query)):
             raise ConfigError(
                 f"parameters of {self._address} lead elsewhere than it says: {', '.join(names)}. "
@@ -116,7 +117,7 @@ class SqlSink:
         windows that have the other name already."""
         if self._given_identity is not None:
             return self._given_identity
-        normal = f"jdbc:{_normal_address(self._url, self._address)}/{self._target}"
+        normal = f"jdbc:{normal_address(self._url, self._address)}/{self._target}"
         typed = self._typed_identity
         if typed != normal and self._names_windows(typed):
             return typed
@@ -183,6 +184,15 @@ class SqlSink:
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """A fresh local directory."""
         return self._staging.begin(plan, attempt)
+
+    @plain_errors
+    def check_columns(self, columns: pa.Schema) -> None:
+        """See `SchemaSink`. Raises also for types that no table of this database keeps."""
+        from tubemq_provider.sinks._sql_types import RowWriter
+
+        writer = RowWriter(self._name, self._schema, columns, self._engine.dialect)
+        if writer.is_there(self._engine):
+            writer.check(self._engine)
 
     @plain_errors
     def publish(
@@ -442,48 +452,6 @@ class _TableBook:
 
     def take_back(self, key: str) -> None:
         self._sink.remove(self._sink.fixed, key)
-
-
-def _parse(url: str) -> tuple[Any, str]:
-    """SQLAlchemy's URL, and the address without credentials and options."""
-    try:
-        import sqlalchemy as sa
-    except ImportError as exc:
-        raise require_extra("lake", exc) from exc
-    try:
-        parsed = sa.make_url(url)
-    except sa.exc.ArgumentError:
-        # Its message repeats the text, in which a password may be.
-        raise ConfigError("the URL of the database cannot be parsed", subject="sink") from None
-    backend = parsed.get_backend_name()
-    if backend in REFUSED:
-        raise ConfigError(REFUSED[backend], subject="sink")
-    if backend == "sqlite":
-        if parsed.database in (None, "", ":memory:"):
-            raise ConfigError("SQLite in memory keeps nothing; name a file", subject="sink")
-        path = Path(str(parsed.database)).absolute()
-        return parsed.set(database=str(path)), f"sqlite:{path}"
-    return parsed, _address_of(parsed, str(_host_of(parsed)), parsed.port)
-
-
-def _normal_address(url: Any, address: str) -> str:
-    """The address as identities have it; what DNS or a proxy hides is not looked up."""
-    if url.get_backend_name() == "sqlite":
-        return address
-    host = str(_host_of(url))
-    default = DEFAULT_PORTS.get(url.get_backend_name())
-    # A name of a host has no case; the path of a socket has.
-    host = host if host.startswith("/") else host.lower()
-    return _address_of(url, host, None if url.port == default else url.port)
-
-
-def _host_of(url: Any) -> object:
-    return url.host or url.query.get("host") or ""
-
-
-def _address_of(url: Any, host: str, port: int | None) -> str:
-    where = f"{host}:{port}" if port else host
-    return f"{url.get_backend_name()}://{where}/{url.database or ''}"
 
 
 def _schema_of(files: list[Path]) -> pa.Schema | None:

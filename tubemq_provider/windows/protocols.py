@@ -323,6 +323,16 @@ class PlacedSink(Protocol):
 
 
 @runtime_checkable
+class SchemaSink(Protocol):
+    """A sink that has columns of its own, into which not all records fit."""
+
+    def check_columns(self, columns: Any) -> None:
+        """Raise `ConfigError` if rows with `columns`, a `pyarrow.Schema`, could not be published as
+        the sink is now. Asked before a record is read, so that nobody waits for a refusal that is
+        certain; what only values decide, and what changes meanwhile, `publish` judges."""
+
+
+@runtime_checkable
 class ReplacingSink(Protocol):
     """A sink that can put other records in a published window's place in one step."""
 

@@ -11,14 +11,18 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
 
 from tests.kit.toy_source.source import LineSource, open_source
 from tubemq_client.errors import ConfigError
 from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.columns import expected_columns
 from tubemq_provider.ingest.engines import make_engine
 from tubemq_provider.ingest.job import IngestJob, needs_interval
 from tubemq_provider.ingest.judging import parse
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
@@ -29,6 +33,14 @@ from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Sink, Step
 from tubemq_provider.windows.run.result import WindowResult
 
+AT = {"initial_position": "earliest"}
+DECODE = {"format": "json", "schema": "id bigint"}
+FOREIGN = Schema(
+    [
+        Field(name, PrimitiveType(kind))
+        for name, kind in [("partition", "string"), ("offset", "long"), ("text", "integer")]
+    ]
+)
 BASE = {"topic": "orders", "group": "lake", "cluster": "main", "source": "lines"}
 
 
@@ -158,6 +170,45 @@ def test_footers_are_read_where_the_argument_says_so(
             with pytest.raises(CountMismatch, match="its footer has"):
                 sink.publish(staging, plan, liar, lambda _: None)
         assert sink.publish(staging, plan, counts, lambda _: None).won
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({}, "column 'text' is .*, the files have"),
+        ({"decode": DECODE}, "it has no column 'id'"),
+    ],
+    ids=["records", "rows"],
+)
+def test_a_table_that_would_refuse_the_window_is_asked_before_a_record_is_read(
+    given: dict[str, Any], problem: str, source: LineSource, tmp_path: Path
+) -> None:
+    table = DeltaTable.create(tmp_path / "table", schema=FOREIGN)
+    arguments = parse(
+        IngestArguments,
+        {**BASE, "sink": f"delta:{tmp_path / 'table'}", "engine": "inline", **AT, **given},
+    )
+    made = IngestJob(arguments, source, DeltaSink(tmp_path / "table"), ExitStack())
+    made.hand_to(lambda _: pytest.fail("the window was read"))
+    store = MemoryOffsetStore(MemoryJournal(), task="t")
+
+    with pytest.raises(ConfigError, match=problem):
+        made.run(store, attempt="t", serialised=True, observer=Silent())
+    assert table.version() == 0
+
+
+def test_the_columns_of_an_inferred_schema_are_those_that_were_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "schema.sql"
+    given = {"format": "json", "schema_file": str(kept)}
+    arguments = parse(IngestArguments, {**BASE, "path": "/lake", "decode": given})
+
+    assert expected_columns(arguments, "lines") is None
+    kept.write_text("id bigint\n")
+    found = expected_columns(arguments, "lines")
+    assert found is not None
+    assert found.names == ["partition", "offset", "text", "id"]
+    changed = parse(IngestArguments, {**BASE, "path": "/lake", "transform": "some.where"})
+    assert expected_columns(changed, "lines") is None
 
 
 @pytest.mark.parametrize("sink", ["append:/lake", "sqlite:////lake.db?table=orders"])

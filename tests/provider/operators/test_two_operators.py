@@ -133,8 +133,8 @@ def test_a_mistake_in_a_value_shows_when_the_dag_is_parsed() -> None:
     with pytest.raises(ConfigError) as caught:
         TubeMQCursorIngestOperator(**NAMES, policies=policies, engine=Spark(direct_write="maybe"))
     assert [problem.partition(":")[0] for problem in caught.value.problems] == [
-        "gap_policy",
         "direct_write",
+        "gap_policy",
     ]
     reset = IngestPolicies(on_offset_regression="reset_to_end")
     with pytest.raises(ConfigError, match="on_offset_regression has no effect with mode='time'"):

@@ -21,13 +21,13 @@ from pyiceberg.expressions import AlwaysTrue, EqualTo, GreaterThanOrEqual, IsNul
 
 from tests.provider.sinks.object_server import object_server
 from tests.provider.sinks.openers import iceberg_catalog
+from tests.provider.sinks.partitioned import ROWS, SCHEMA, TEXTS, write
 from tests.provider.sinks.windows import COUNTS, ignore, plan_of, stage
 from tests.provider.windows.fake_reader import KEYS, TOPIC, ends_of, expected, open_fake
 from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.files import partitioned
-from tubemq_provider.files.locations import LocalLocation, location_of
-from tubemq_provider.files.parquet import fact_from_json, fact_to_json
+from tubemq_provider.files.locations import LocalLocation
 from tubemq_provider.files.partitioned import folder_of, staged_writer
 from tubemq_provider.files.writer import with_pieces
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
@@ -39,36 +39,11 @@ from tubemq_provider.sinks.read import published_windows, read_windows
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.protocols import IngestCounts, Step
+from tubemq_provider.windows.protocols import Step
 from tubemq_provider.windows.run.kinds import window_run
 
 FileSink = ParquetSink | ObjectStoreSink | DeltaSink | IcebergSink
 OpenSink = Callable[..., FileSink]
-
-TEXTS = ["a/b", "ü ñ", "50%", "x=y", "#1:?*", "a b+c&d", ".._-", "%2F", "'q\"", None]
-SCHEMA = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("country", pa.string()),
-        ("number", pa.int32()),
-        ("flag", pa.bool_()),
-        ("on", pa.date32()),
-        ("at", pa.timestamp("us", tz="UTC")),
-        ("id", pa.int64()),
-    ]
-)
-ROWS: list[dict[str, Any]] = [
-    {
-        "partition": f"1:{index % 2}",
-        "country": TEXTS[index % len(TEXTS)],
-        "number": None if index == 3 else index % 3 - 1,
-        "flag": None if index == 4 else index % 2 == 0,
-        "on": None if index == 5 else date(1969, 12, 31 - index % 2),
-        "at": None if index == 6 else datetime(2026, 11, 22, 22 + index % 2, 59, tzinfo=UTC),
-        "id": index,
-    }
-    for index in range(20)
-]
 
 
 @pytest.fixture(scope="module")
@@ -94,33 +69,6 @@ def open_sink(kind: str, tmp_path: Path, options: dict[str, str]) -> OpenSink:
         ),
     }
     return makers[kind]
-
-
-def write(
-    sink: FileSink, seq: int, rows: list[dict[str, Any]], schema: pa.Schema = SCHEMA
-) -> IngestCounts:
-    """Publish `rows` as an engine does, in batches of three."""
-    plan = plan_of(sink, seq)
-    staging = sink.begin(plan, "a")
-    records: dict[str, int] = {}
-    with staged_writer(location_of(staging), "part", schema, staging.partition_by) as writer:
-        for range_ in plan.reads():
-            key = range_.partition.key
-            mine = [row for row in rows if row["partition"] == key]
-            records[key] = len(mine)
-            writer.begin_range(range_)
-            for at in range(0, len(mine), 3):
-                writer.add(pa.RecordBatch.from_pylist(mine[at : at + 3], schema), 1, range_.start)
-            writer.end_range()
-    # As they come back from tasks on other machines.
-    told = [fact_from_json(fact_to_json(fact)) for fact in writer.files]
-    pieces: dict[str, list[list[int]]] = {}
-    for piece in writer.pieces:
-        pieces.setdefault(piece.partition, []).append([piece.start, piece.end])
-    files = with_pieces(told, writer.pieces)
-    counts = IngestCounts(records, sum(p.bytes for p in writer.pieces), pieces=pieces, files=files)
-    assert sink.publish(staging, plan, counts, ignore).won
-    return counts
 
 
 def table_of(sink: FileSink) -> pa.Table:

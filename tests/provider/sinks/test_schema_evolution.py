@@ -15,12 +15,13 @@ from deltalake import DeltaTable
 
 from tests.provider.sinks.object_server import object_server
 from tests.provider.sinks.openers import iceberg_catalog
+from tests.provider.sinks.partitioned import ROWS, SCHEMA, write
 from tests.provider.sinks.windows import COUNTS, ignore, plan_of
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.iceberg import IcebergSink
-from tubemq_provider.windows.protocols import Publication, Staging
+from tubemq_provider.windows.protocols import IngestCounts, Publication, Staging
 
 TableSink = DeltaSink | IcebergSink
 OpenSink = Callable[..., TableSink]
@@ -96,6 +97,38 @@ def test_without_leave_new_columns_are_refused_with_the_way_out(
         publish(open_sink(), 2, NEW)
     assert table_of(open_sink(), options).column_names == ["partition", "id"]
     assert publish(open_sink(schema_evolution="add_columns"), 2, NEW).won
+
+
+def schema_of(columns: dict[str, Any]) -> pa.Schema:
+    return pa.table({"partition": ["1:0", "1:0", "1:1"], **columns}).schema
+
+
+def test_columns_that_do_not_fit_are_known_before_anything_is_read(open_sink: OpenSink) -> None:
+    open_sink().check_columns(schema_of(NEW))  # There is no table yet.
+    publish(open_sink(), 1, OLD)
+    open_sink().check_columns(schema_of(OLD))
+    open_sink(schema_evolution="add_columns").check_columns(schema_of(NEW))
+    with pytest.raises(ConfigError, match="no column 'note'; say schema_evolution='add_columns'"):
+        open_sink().check_columns(schema_of(NEW))
+    for evolution in ("refuse", "add_columns"):
+        with pytest.raises(ConfigError, match="id"):
+            open_sink(schema_evolution=evolution).check_columns(schema_of({"id": ["a", "b", "c"]}))
+
+
+def test_columns_that_the_writer_makes_are_not_asked_of_records(open_sink: OpenSink) -> None:
+    by = ["country", "day(at)"]
+    write(open_sink(partition_by=by), 1, ROWS)
+    open_sink(partition_by=by).check_columns(SCHEMA)
+    with pytest.raises(ConfigError, match="it is partitioned by"):
+        open_sink(partition_by=["country"]).check_columns(SCHEMA)
+
+
+def test_a_table_made_for_an_empty_window_takes_any_columns(open_sink: OpenSink) -> None:
+    sink = open_sink()
+    plan = plan_of(sink, end=0)
+    nothing = IngestCounts({"1:0": 0, "1:1": 0})
+    assert sink.publish(sink.begin(plan, "a"), plan, nothing, ignore).won
+    open_sink().check_columns(schema_of(NEW))
 
 
 @pytest.mark.parametrize(

@@ -287,6 +287,17 @@ def test_a_column_that_would_change_values_is_refused(sink: SqlSink) -> None:
     assert (first["ratio"], first["small"], first["word"], first["padded"]) == (0.5, -7, "007", "a")
 
 
+def test_columns_that_do_not_fit_are_known_before_anything_is_read(sink: SqlSink) -> None:
+    whole = pa.schema([("partition", pa.string()), ("id", pa.int64())])
+    sink.check_columns(whole)
+    with pytest.raises(ConfigError, match="tags"):
+        sink.check_columns(whole.append(pa.field("tags", pa.dictionary(pa.int8(), pa.binary()))))
+    publish_one(sink, {"id": (pa.int64(), 1)})
+    sink.check_columns(whole)
+    with pytest.raises(ConfigError, match="it has no column 'note'"):
+        sink.check_columns(whole.append(pa.field("note", pa.string())))
+
+
 def test_instants_are_utc_in_a_column_without_a_zone(postgres: str, tmp_path: Path) -> None:
     berlin = sa.make_url(postgres).update_query_dict({"options": "-c timezone=Europe/Berlin"})
     url = berlin.render_as_string(hide_password=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.windows.errors import DocumentError
@@ -61,6 +61,7 @@ class RunBase:
         observer: StepObserver | None = None,
         mirror: Mirror | None = None,
         cleared: bool = False,
+        columns: Callable[[], Any] = lambda: None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         rewrites = planner.policies.on_clear is OnClear.REWRITE
@@ -85,6 +86,7 @@ class RunBase:
         self._mirror_to = mirror
         self._cleared = cleared
         self._rewrites = rewrites and cleared
+        self._columns = columns
         self._clock = clock
         self._now = RunProgress()
         self._result: WindowResult | None = None

@@ -35,6 +35,7 @@ from tubemq_provider.windows.protocols import (
     RecountingSink,
     ReplacingSink,
     ResumingEngine,
+    SchemaSink,
     Staging,
     Step,
 )
@@ -61,6 +62,7 @@ class WindowRun(RunBase, ABC):
     - `observer`: told every point, also those inside long steps.
     - `mirror`: optional; its failure is a warning, never an error.
     - `cleared`: a user asked for a finished run to be done again; see `OnClear`.
+    - `columns`: the `pyarrow.Schema` of what the engine will write, None if nobody can tell yet.
     """
 
     _chained: ClassVar[bool]
@@ -246,6 +248,8 @@ class WindowRun(RunBase, ABC):
         if now.plan is None or now.marker is not None:
             return
         self._refuse_lost_place(now.plan)
+        if now.plan.entries:
+            self._check_columns()
         now.staging = self._sink.begin(now.plan, self._attempt)
         yield "staging ready"
         yield from self._take_up(now.plan, now.staging)
@@ -267,6 +271,12 @@ class WindowRun(RunBase, ABC):
             self._drop(now.staging)
             yield from self._pardon(now.plan, exc)
         yield "ingested"
+
+    def _check_columns(self) -> None:
+        """Raise `ConfigError` for rows that the sink would refuse after they were read."""
+        expected = self._columns() if isinstance(self._sink, SchemaSink) else None
+        if expected is not None and isinstance(self._sink, SchemaSink):
+            self._sink.check_columns(expected)
 
     def _take_up(self, plan: WindowPlan, fresh: Staging) -> Iterator[str]:
         """Take the staging place of an earlier try whose work goes on, if the engine has one. What

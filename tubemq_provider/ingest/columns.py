@@ -1,0 +1,41 @@
+"""Which columns an ingest will write, where that can be told before a record is read.
+
+A table that has other columns refuses a window when it is published, after all of it was read. What
+is known here is asked of the sink first. This module must not read records, and decides nothing:
+engines have the same from the same two places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tubemq_provider.files.columns import columns_of
+from tubemq_provider.rows.spec import DecodeSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tubemq_provider.ingest.arguments import IngestArguments
+
+__all__ = ["expected_columns"]
+
+
+def expected_columns(arguments: IngestArguments, source: str) -> pa.Schema | None:
+    """The columns of rows from a source of that kind; None where a transform or the first records
+    decide. Raises `ConfigError` for a schema that does not work."""
+    if arguments.transform is not None or arguments.sql is not None:
+        return None
+    records = columns_of(source)
+    if arguments.decode is None:
+        return records.arrow_schema(records.names)
+    spec = DecodeSpec.parse(arguments.decode)
+    if spec.format == "json" and spec.schema is None:
+        kept = Path(spec.schema_file or "")
+        if not kept.is_file():
+            return None
+        spec = replace(spec, schema=kept.read_text(encoding="utf-8").strip())
+    from tubemq_provider.rows.decoding import RowDecoder
+
+    return RowDecoder(spec, records).schema

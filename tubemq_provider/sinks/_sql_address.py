@@ -1,0 +1,57 @@
+"""SQLAlchemy's URL of a database, and the address that may be shown: without login and options.
+
+Apart from `_database_address`, which works on text and needs no SQLAlchemy. This module must not
+open a connection, and repeats no part of an address that it could not parse.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.sinks._database_address import DEFAULT_PORTS, REFUSED
+
+__all__ = ["normal_address", "parse_address"]
+
+
+def parse_address(url: str) -> tuple[Any, str]:
+    """SQLAlchemy's URL, and the address without credentials and options."""
+    try:
+        import sqlalchemy as sa
+    except ImportError as exc:
+        raise require_extra("lake", exc) from exc
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        # Its message repeats the text, in which a password may be.
+        raise ConfigError("the URL of the database cannot be parsed", subject="sink") from None
+    backend = parsed.get_backend_name()
+    if backend in REFUSED:
+        raise ConfigError(REFUSED[backend], subject="sink")
+    if backend == "sqlite":
+        if parsed.database in (None, "", ":memory:"):
+            raise ConfigError("SQLite in memory keeps nothing; name a file", subject="sink")
+        path = Path(str(parsed.database)).absolute()
+        return parsed.set(database=str(path)), f"sqlite:{path}"
+    return parsed, _address_of(parsed, str(_host_of(parsed)), parsed.port)
+
+
+def normal_address(url: Any, address: str) -> str:
+    """The address as identities have it; what DNS or a proxy hides is not looked up."""
+    if url.get_backend_name() == "sqlite":
+        return address
+    host = str(_host_of(url))
+    default = DEFAULT_PORTS.get(url.get_backend_name())
+    # A name of a host has no case; the path of a socket has.
+    host = host if host.startswith("/") else host.lower()
+    return _address_of(url, host, None if url.port == default else url.port)
+
+
+def _host_of(url: Any) -> object:
+    return url.host or url.query.get("host") or ""
+
+
+def _address_of(url: Any, host: str, port: int | None) -> str:
+    where = f"{host}:{port}" if port else host
+    return f"{url.get_backend_name()}://{where}/{url.database or ''}"
