@@ -30,7 +30,9 @@ class TubeMQApplicationTrigger(BaseTrigger):
     Fires ``{"status": "over"}``; ``{"status": "unseen"}`` if there is no such folder on this
     machine that this user may look at; or ``{"status": "timeout"}``. A trigger that begins anew, in
     another triggerer, looks anew: nothing that happened meanwhile is missed. When a user ends or
-    clears the deferred task, it ends the application, unless another task has taken that up.
+    clears the deferred task, it ends the application, unless another task has taken that up. A task
+    that is still deferred keeps it: Airflow also calls `on_kill` in a triggerer that has lost the
+    trigger to another one, as its heart stood still for a while.
     """
 
     def __init__(
@@ -71,11 +73,39 @@ class TubeMQApplicationTrigger(BaseTrigger):
             await asyncio.sleep(pause if left is None else min(pause, left))
 
     async def on_kill(self) -> None:
-        """A user has ended or cleared the task: nobody will publish what the application writes."""
+        """A user has ended or cleared the task: nobody will publish what the application writes.
+        Where Airflow does not say so, the application goes on; a next try takes it up."""
+        if await self._is_awaited():
+            self.log.info("the task is still deferred: %s goes on", self.ticket["folder"])
+            return
         ended = await asyncio.to_thread(_end, Application.of_ticket(self.ticket), self.ticket)
         self.log.info(
             "%s %s", self.ticket["folder"], "is ended" if ended else "is left to another task"
         )
+
+    async def _is_awaited(self) -> bool:
+        """Whether the task is deferred all the same, or Airflow cannot say."""
+        if self.task_instance is None:
+            return False
+        try:
+            return await self.task_state() == "deferred"
+        except Exception as exc:  # noqa: BLE001 - a database that is away is no word of a user
+            self.log.warning("no word on the state of the task: %s", exc)
+            return True
+
+    async def task_state(self) -> str | None:
+        """What Airflow says of the task instance now; None for one that is cleared or gone."""
+        from airflow.sdk.execution_time.comms import GetTaskStates
+        from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+        ti: Any = self.task_instance
+        asked = GetTaskStates(
+            dag_id=ti.dag_id, run_ids=[ti.run_id], task_ids=[ti.task_id], map_index=ti.map_index
+        )
+        found: Any = await SUPERVISOR_COMMS.asend(asked)
+        states = found.task_states.get(ti.run_id, {})
+        # One that is mapped is named with its index.
+        return next(iter(states.values()), None)
 
 
 def _status(application: Application) -> str:

@@ -9,6 +9,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -125,3 +126,29 @@ def test_an_application_that_a_cleared_task_has_taken_up_is_left_to_it(deferred:
     asyncio.run(trigger(deferred.ticket).on_kill())
     assert deferred.process.poll() is None
     assert not deferred.application.asked_to_stop
+
+
+class Lost(TubeMQApplicationTrigger):
+    """A trigger of a task whose state Airflow tells, or does not."""
+
+    answer: str | None | Exception = None
+
+    async def task_state(self) -> str | None:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", ["deferred", RuntimeError("the database is away")])
+def test_a_triggerer_that_lost_the_trigger_to_another_ends_nothing(
+    deferred: Deferred, answer: str | Exception
+) -> None:
+    lost = Lost(ticket=deferred.ticket)
+    lost.answer = answer
+    lost.task_instance = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
+    asyncio.run(lost.on_kill())
+    assert deferred.process.poll() is None
+    assert not deferred.application.asked_to_stop
+    lost.answer = "failed"
+    asyncio.run(lost.on_kill())
+    assert deferred.application.asked_to_stop
