@@ -30,10 +30,18 @@ class WaitingTrigger(BaseTrigger):
         super().__init__()  # type: ignore[no-untyped-call]
         self.topic = topic
         self.poll_interval = poll_interval
+        self._hook: Any = None
 
     @abstractmethod
+    def make_hook(self) -> Any:
+        """A hook that has not read the connection yet."""
+
     def connected(self) -> AbstractAsyncContextManager[Any]:
-        """A client for look-ups, for one look."""
+        """A client for one look, on the connection that this loop shares."""
+        if self._hook is None:
+            self._hook = self.make_hook()
+        found: AbstractAsyncContextManager[Any] = self._hook.connected()
+        return found
 
     @abstractmethod
     async def is_ready(self, client: Any) -> bool:
@@ -60,11 +68,13 @@ class WaitingTrigger(BaseTrigger):
                 if backoff.worked():
                     self.log.info("topic %s: reachable again", self.topic)
             except errors.UnknownTopic as exc:
+                self._hook = None
                 self.log.warning("not yet: %s", exc)
             except errors.TubeMQError as exc:
                 if exc.fatal:
                     verdict = {"status": "error", "message": f"{type(exc).__name__}: {exc}"}
                 else:
+                    self._hook = None  # the connection may be edited meanwhile
                     pause = min(pause, backoff.failed())
                     if backoff.failures == 1:
                         self.log.warning("not yet: %s", exc)

@@ -54,6 +54,11 @@ class LagWatch:
         waited = now - self._behind_since
         return "age" if fresh and self.max_wait is not None and waited >= self.max_wait else None
 
+    @property
+    def has_rung(self) -> bool:
+        """Whether it has, since it began or by what was noted before."""
+        return self._rung_at is not None
+
     def behind(self, now: float) -> float:
         """Seconds for which every look has seen lag; a ring is no break."""
         return 0.0 if self._lagging_since is None else now - self._lagging_since

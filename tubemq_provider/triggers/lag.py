@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.execution_time.context import AssetStateStoreAccessor
@@ -42,7 +42,8 @@ class TubeMQLagTrigger(BaseEventTrigger):
 
     It rings once for a position; when the position moves and lag remains, at once anew; and after
     `ring_again_after` seconds for lag that nothing has taken, so a lost or merged event strands no
-    backlog. Brokers, masters and the API server may be away: it waits, says so once, and goes on.
+    backlog. Brokers, masters and the API server may be away: it waits, says so once, and goes on, with the
+    connection as it is by then.
 
     :param topic: topic to look at.
     :param group: group whose windows the scheduled Dag runs.
@@ -126,6 +127,10 @@ class TubeMQLagTrigger(BaseEventTrigger):
                     event = self._look(watch, kept, found)
                 except Exception as exc:  # noqa: BLE001 - whatever it is, a watcher outlives it
                     pause = backoff.failed()
+                    if isinstance(exc, errors.TubeMQError):
+                        # The connection may be edited meanwhile: it is read anew.
+                        client = None
+                        await _left(stack)
                     if backoff.failures == 1:
                         self.log.warning("topic %s: not reachable, waiting: %s", self.topic, exc)
                 else:
@@ -142,7 +147,9 @@ class TubeMQLagTrigger(BaseEventTrigger):
         """Read the connection, and what a triggerer before this one has rung for."""
         hook = TubeMQAsyncHook(self.tubemq_conn_id)
         await hook.expect_cluster(self.cluster)
-        await self._recall(watch, await kept_position(self.state))
+        kept = await kept_position(self.state)
+        if not watch.has_rung:
+            await self._recall(watch, kept)
         return await stack.enter_async_context(hook.connected())
 
     def _look(
@@ -190,3 +197,9 @@ class TubeMQLagTrigger(BaseEventTrigger):
             await store_note(self.state, {"at": int(time.time()), "position": dict(kept.taken)})
         except Exception as exc:  # noqa: BLE001 - the asset may not exist before the first run
             self.log.debug("the ring was not noted: %s", exc)
+
+
+async def _left(stack: AsyncExitStack) -> None:
+    """Leave the connection, which others may still use; that it is broken is known already."""
+    with suppress(Exception):
+        await stack.aclose()

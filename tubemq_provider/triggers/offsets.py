@@ -7,7 +7,6 @@ position of that moment, and defers again if it was too early.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client.model import Partition
@@ -63,7 +62,6 @@ class TubeMQOffsetTrigger(WaitingTrigger):
         self.positions = dict(positions or {})
         self.stable = stable
         self.tubemq_conn_id = tubemq_conn_id
-        self._hook = TubeMQAsyncHook(tubemq_conn_id)
 
     def arguments(self) -> dict[str, Any]:
         """As given."""
@@ -79,9 +77,9 @@ class TubeMQOffsetTrigger(WaitingTrigger):
             "tubemq_conn_id": self.tubemq_conn_id,
         }
 
-    def connected(self) -> AbstractAsyncContextManager[Metadata]:
-        """A client on the connection that this loop shares."""
-        return self._hook.connected()
+    def make_hook(self) -> TubeMQAsyncHook:
+        """For the connection."""
+        return TubeMQAsyncHook(self.tubemq_conn_id)
 
     async def is_ready(self, client: Metadata) -> bool:
         """One look at partitions and ends."""

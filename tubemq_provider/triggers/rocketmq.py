@@ -7,7 +7,6 @@ worth a worker slot. Beside its kind nothing differs from the other source's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +59,6 @@ class RocketMQOffsetTrigger(WaitingTrigger):
         self.min_lag = min_lag
         self.stable = stable
         self.rocketmq_conn_id = rocketmq_conn_id
-        self._hook = RocketMQAsyncHook(rocketmq_conn_id)
 
     def arguments(self) -> dict[str, Any]:
         """As given."""
@@ -75,9 +73,9 @@ class RocketMQOffsetTrigger(WaitingTrigger):
             "rocketmq_conn_id": self.rocketmq_conn_id,
         }
 
-    def connected(self) -> AbstractAsyncContextManager[Metadata]:
-        """A client on the connection that this loop shares."""
-        return self._hook.connected()
+    def make_hook(self) -> RocketMQAsyncHook:
+        """For the connection."""
+        return RocketMQAsyncHook(self.rocketmq_conn_id)
 
     async def is_ready(self, client: Metadata) -> bool:
         """One look at queues, ends and, if asked for, the brokers' clocks and a group's offsets."""

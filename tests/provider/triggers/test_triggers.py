@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -227,6 +229,42 @@ class TestLag:
             await asyncio.to_thread(eventually, lambda: _connections(mq) == [0, 0] or None)
 
         run(scene)
+
+    def test_follows_a_connection_that_is_edited(
+        self, hook: TubeMQHook, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A watcher lives for months; the masters may have moved."""
+        produce(hook, 3)
+        right = os.environ["AIRFLOW_CONN_TUBEMQ_DEFAULT"]
+        wrong = json.dumps({**json.loads(right), "host": "127.0.0.1:1"})
+        monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", wrong)
+        away = asyncio.Event()
+        found = watcher(State())
+
+        class Told(logging.Handler):
+            def emit(self, _: logging.LogRecord) -> None:
+                away.set()
+
+        async def scene(events: AsyncIterator[Any]) -> dict[str, Any]:
+            waiting = asyncio.ensure_future(anext(events))
+            await away.wait()
+            monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", right)
+            payload: dict[str, Any] = (await waiting).payload
+            return payload
+
+        async def both() -> None:
+            assert (await scene(found.run()))["lag"] == 3
+            monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", wrong)
+            away.clear()
+            deferred = TubeMQOffsetTrigger(topic=TOPIC, group="lake", min_lag=3, poll_interval=0.1)
+            assert await scene(deferred.run()) == {"status": "ready"}
+
+        root, told = logging.getLogger(), Told(logging.WARNING)
+        root.addHandler(told)
+        try:
+            run(both)
+        finally:
+            root.removeHandler(told)
 
     def test_wrong_arguments_are_all_named_when_the_dag_is_parsed(self) -> None:
         with pytest.raises(ConfigError) as caught:
