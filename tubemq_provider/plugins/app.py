@@ -25,7 +25,7 @@ from tubemq_provider.plugins.access import Reader, ReaderDep
 from tubemq_provider.plugins.clusters import ends_of
 from tubemq_provider.plugins.lag import Answer, LagDesk
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.lag import lag_between
+from tubemq_provider.windows.lag import lag_between, regressed
 from tubemq_provider.windows.spaces import space_of
 
 __all__ = ["HEADERS", "build"]
@@ -217,5 +217,6 @@ def _told(found: Answer, position: dict[str, int], source: str) -> dict[str, Any
         "note": "",
         "total": lag_between(found.ends, starts, space).total,
         "away": sum(row.get("lag") == "unknown" for row in rows),
+        "shorter": len(regressed(found.ends, starts)),
         "partitions": rows[:_PARTITIONS],
     }

@@ -48,6 +48,8 @@ class LagDesk:
     - `most`: so many questions are under way at once.
     - `fresh_s`: an answer is given again for so long; `trouble_s`: the same for a cluster that
       cannot be reached, which is then the answer to every question to it.
+    - `stale_s`: an answer that is older is no answer any more, also while it is asked anew:
+      positions have moved on, and old ends would make their lag nothing.
     - `patience_s`: a question that takes longer is told as a failure; its thread ends by itself,
       as the clients' own requests are bounded.
     """
@@ -55,6 +57,7 @@ class LagDesk:
     most: int = 4
     fresh_s: float = 10.0
     trouble_s: float = 30.0
+    stale_s: float = 60.0
     patience_s: float = 15.0
     clock: Callable[[], float] = time.monotonic
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -72,6 +75,8 @@ class LagDesk:
             known = self._known.get(key)
             if known is not None and now - known.at < self.fresh_s:
                 return known
+            if known is not None and now - known.at >= self.stale_s:
+                known = None
             trouble = self._troubles.get(cluster)
             if trouble is not None and now - trouble.at < self.trouble_s:
                 return trouble

@@ -57,6 +57,16 @@ def test_a_question_is_asked_once_and_its_answer_kept_for_a_while() -> None:
     assert len(desk.begun) == 1
 
 
+def test_ends_of_long_ago_are_not_shown_beside_a_position_of_now() -> None:
+    desk = Desk()
+    desk.look("a", "c", nothing)
+    desk.run()
+    desk.now += desk.stale_s
+    assert desk.look("a", "c", nothing).state == "asking"
+    desk.run()
+    assert desk.look("a", "c", nothing).state == "known"
+
+
 def test_a_hundred_questions_take_a_few_threads() -> None:
     desk = Desk(most=4)
     for name in range(100):

@@ -144,13 +144,21 @@ function seen(node, work) {
   observer.observe(node);
 }
 
+// In a few words. "No lag" only where every log was looked at and none is shorter than what was read.
+function verdict(found) {
+  if (found.shorter) return ["bad", "log behind position"];
+  if (found.away) return ["warn", found.total ? `lag ≥ ${short(found.total)}` : "lag unknown"];
+  return found.total ? ["warn", `lag ${short(found.total)}`] : ["good", "no lag"];
+}
+
 async function showLag(group, badge, node) {
   if (!group.partitions) { badge.textContent = ""; return; }
   const found = await lag(group.id, () => node.isConnected, 6);
   badge.className = "number";
   if (found.state === "known") {
-    badge.textContent = found.total ? `lag ${short(found.total)}` : "no lag";
-    badge.classList.add(found.total ? "warn" : "good");
+    const [kind, words] = verdict(found);
+    badge.textContent = words;
+    badge.classList.add(kind);
   } else {
     badge.textContent = found.state === "off" ? "" : "lag unknown";
     badge.classList.add("soft");
@@ -333,8 +341,13 @@ function drawPositions(group, found, node) {
   const parts = [];
   if (known) {
     const away = found.away ? `; ${number(found.away)} partitions are not reachable now` : "";
-    parts.push(el("p", { class: found.total ? "warn" : "good" }, found.total
-      ? `${number(found.total)} entries behind the stable end${away}` : `No lag${away}`));
+    parts.push(el("p", { class: found.total || found.away ? "warn" : "good" }, found.total
+      ? `${number(found.total)} entries behind the stable end${away}`
+      : found.away ? `No lag where it is known${away}` : found.shorter ? "" : "No lag"));
+    if (found.shorter) {
+      parts.push(el("p", { class: "notice" }, `The logs of ${number(found.shorter)} partitions end before `
+        + "the position: a broker lost records, or the topic was made anew. The next run says what to do."));
+    }
   } else {
     parts.push(el("p", { class: found ? "notice" : "soft" },
       found ? `Lag unknown. ${found.note}` : "Asking the brokers for the ends …"));
