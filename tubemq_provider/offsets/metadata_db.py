@@ -108,10 +108,10 @@ class Group:
         cluster, topic, group = self.label.split("/", 2)
         return cluster, topic, group
 
-    def events(self) -> Generator[Document]:
+    def events(self, *, most: int | None = None) -> Generator[Document]:
         """Commit events of successful runs, the newest first; at most a thousand, of which a few
         are in memory at a time: one of ten thousand partitions has about a megabyte."""
-        streamed = self._newest(AssetEvent.extra).limit(_EVENTS)
+        streamed = self._newest(AssetEvent.extra).limit(_EVENTS if most is None else most)
         streamed = streamed.execution_options(yield_per=_EVENTS_AT_ONCE)
         with closing(self.session.scalars(streamed)) as extras:
             for extra in extras:
@@ -119,9 +119,10 @@ class Group:
                 if document is not None:
                     yield document
 
-    def newest_position(self) -> Document | None:
-        """The newest commit event that has a position, or None."""
-        with closing(self.events()) as events:
+    def newest_position(self, *, most: int | None = None) -> Document | None:
+        """The newest commit event that has a position, or None; of the `most` newest ones. Windows
+        of time have none, and a group of many would be looked through to its end."""
+        with closing(self.events(most=most)) as events:
             return next((event for event in events if event.get("position")), None)
 
     def commits(self, *, skip: int = 0, most: int = _EVENTS) -> Generator[Commit]:

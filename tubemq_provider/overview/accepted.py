@@ -14,7 +14,7 @@ from tubemq_provider.offsets.metadata_db import Commit, Group
 from tubemq_provider.windows.canonical import rfc3339, sha256_hex
 from tubemq_provider.windows.plan import time_window_of
 
-__all__ = ["Accepted", "accepted", "digest", "told_windows"]
+__all__ = ["Accepted", "accepted", "digest", "is_readable", "told_windows"]
 
 
 class Accepted(NamedTuple):
@@ -46,6 +46,29 @@ def digest(records: Mapping[str, int]) -> str:
     return sha256_hex(json.dumps(dict(records), sort_keys=True))
 
 
+def is_readable(event: Mapping[str, Any]) -> bool:
+    """Whether a commit event has what is shown of it. Users with the right to make asset events may
+    write anything there, and one such event must not hide all others."""
+    records, ranges = event.get("records", {}), event.get("ranges", {})
+    gaps, resets = event.get("gaps", {}), event.get("resets", {})
+    if not all(isinstance(part, dict) for part in (records, ranges, gaps, resets)):
+        return False
+    if not isinstance(event.get("sink", {}), dict):
+        return False
+    pieces = [*ranges.values(), *(gap for lost in gaps.values() for gap in _listed(lost))]
+    numbers = [number for piece in pieces for number in _listed(piece)]
+    return (
+        all(len(_listed(piece)) == 2 for piece in pieces)
+        and all(isinstance(lost, list) for lost in gaps.values())
+        and isinstance(event.get("recovered", []), list)
+        and all(isinstance(number, int) for number in [*numbers, *records.values()])
+    )
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def told_windows(group: Group, *, skip: int, most: int) -> dict[str, Any]:
     """A page of a group's events, the newest first, each as a row for people: `windows`, and in
     `next` how many events to skip for the page after it, or None. Runs without a window count."""
@@ -53,7 +76,7 @@ def told_windows(group: Group, *, skip: int, most: int) -> dict[str, Any]:
     seen = 0
     for commit in group.commits(skip=skip, most=most + 1):
         seen += 1
-        if seen <= most and commit.document is not None:
+        if seen <= most and commit.document is not None and is_readable(commit.document):
             rows.append(_row(commit, commit.document))
     return {"windows": rows, "next": skip + most if seen > most else None}
 

@@ -13,8 +13,15 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tubemq_provider.offsets.metadata_db import Group
+from tubemq_provider.overview.accepted import is_readable
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.coverage import Interval, Pieces, days_of, pieces_of
+from tubemq_provider.windows.coverage import (
+    Interval,
+    Pieces,
+    days_of,
+    one_after_another,
+    pieces_of,
+)
 from tubemq_provider.windows.plan import time_window_of
 from tubemq_provider.windows.spaces import space_of
 
@@ -30,7 +37,8 @@ _HOUR: Final = timedelta(hours=1)
 
 @dataclass
 class _Scope:
-    """What the events of one scope say so far."""
+    """What the events of one scope say so far. `ranges` has those of each life of a log, the newest
+    life first: where a reset moved a partition, its log is another one from there on."""
 
     scope_hash: str
     epoch: str
@@ -39,10 +47,11 @@ class _Scope:
     replays: int = 0
     records: int = 0
     intervals: list[Interval] = field(default_factory=list)
-    ranges: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    ranges: dict[str, list[list[tuple[int, int]]]] = field(default_factory=dict)
     lost: dict[str, list[list[int]]] = field(default_factory=dict)
     hours: dict[datetime, int] = field(default_factory=dict)
     partitions: int = 0
+    recovered: set[str] = field(default_factory=set)
 
     def take(self, event: Mapping[str, Any], at: datetime) -> None:
         """One more event, which is older than those before."""
@@ -65,7 +74,10 @@ class _Scope:
         self.partitions = max(self.partitions, len(ranges))
         for key, (start, end) in ranges.items():
             if key in self.ranges or len(self.ranges) < _PARTITIONS:
-                self.ranges.setdefault(key, []).append((start, end))
+                lives = self.ranges.setdefault(key, [[]])
+                lives[-1].append((start, end))
+                if key in event.get("resets", {}):
+                    lives.append([])
         for key, gaps in event.get("gaps", {}).items():
             if key in self.ranges:
                 self.lost.setdefault(key, []).extend(gaps)
@@ -73,13 +85,14 @@ class _Scope:
     def document(self, source: str) -> dict[str, Any]:
         """Plain JSON values."""
         intervals = pieces_of(self.intervals)
-        offsets = {key: pieces_of(found) for key, found in self.ranges.items()}
+        offsets = {key: one_after_another(reversed(found)) for key, found in self.ranges.items()}
         return {
             "scope": self.scope_hash,
             "epoch": self.epoch,
             "kind": self.kind,
             "windows": len(self.windows),
             "replays": self.replays,
+            "recovered": len(self.recovered - self.windows),
             "records": self.records,
             "partitions": self.partitions,
             "intervals": _instants(intervals),
@@ -106,20 +119,31 @@ def covered(group: Group, *, most: int = EVENTS) -> dict[str, Any]:
     """The coverage of each scope among the `most` newest events, the one of the newest event first.
     What is older is not looked at, and `older` says whether there is any."""
     scopes: dict[str, _Scope] = {}
+    recovered: dict[str, set[str]] = {}
     seen = 0
     for commit in group.commits(most=most + 1):
         seen += 1
         event = commit.document
-        if seen > most or event is None or "window_id" not in event:
+        if seen > most or event is None or not is_readable(event):
             continue
-        h = str(event["window_id"]).rpartition("-")[2]
+        for found in map(str, event.get("recovered", ())):
+            recovered.setdefault(_hash_of(found), set()).add(found)
+        if "window_id" not in event:
+            continue
+        h = _hash_of(str(event["window_id"]))
         scope = scopes.get(h)
         if scope is None:
             kind, epoch = str(event.get("kind", "")), str(event.get("epoch", ""))
             scope = scopes[h] = _Scope(h, epoch, kind)
         scope.take(event, commit.at)
-    found = [scope.document(group.source) for scope in scopes.values()]
-    return {"events": min(seen, most), "older": seen > most, "scopes": found}
+    for h, scope in scopes.items():
+        scope.recovered = recovered.get(h, set())
+    documents = [scope.document(group.source) for scope in scopes.values()]
+    return {"events": min(seen, most), "older": seen > most, "scopes": documents}
+
+
+def _hash_of(window_id: str) -> str:
+    return window_id.rpartition("-")[2]
 
 
 def _instants(pieces: Pieces[datetime]) -> dict[str, list[list[str]]]:

@@ -56,7 +56,8 @@ class Standing:
         }
 
 
-def standing_of(group: Group) -> Standing:
-    """Where `group` stands now: a look at the cursor, and at the newest event with a position."""
+def standing_of(group: Group, *, most: int | None = None) -> Standing:
+    """Where `group` stands now: a look at the cursor, and at the newest event with a position, of
+    the `most` newest ones (default: of a thousand)."""
     store, cursor = group.cursor()
-    return Standing(group.label, store, cursor, group.newest_position())
+    return Standing(group.label, store, cursor, group.newest_position(most=most))

@@ -13,9 +13,10 @@ from typing import Annotated, Any, Final
 
 from airflow.api_fastapi.core_api.security import get_user
 from airflow.configuration import conf
-from fastapi import Depends, FastAPI, Query, Response
+from fastapi import Depends, FastAPI, Path, Query, Response
 
 from tubemq_client import errors
+from tubemq_provider.offsets.commit_events import RECENT
 from tubemq_provider.offsets.metadata_db import Group, reading
 from tubemq_provider.overview.accepted import told_windows
 from tubemq_provider.overview.covered import covered
@@ -25,6 +26,7 @@ from tubemq_provider.plugins.access import Reader, ReaderDep
 from tubemq_provider.plugins.clusters import ends_of
 from tubemq_provider.plugins.lag import Answer, LagDesk
 from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.lag import lag_between, regressed
 from tubemq_provider.windows.spaces import space_of
 
@@ -45,6 +47,12 @@ _GROUPS: Final = 50
 _WINDOWS: Final = 50
 _PARTITIONS: Final = 500
 _CLAIMS: Final = 50
+_MOST_SKIPPED: Final = 10_000
+
+AssetId = Annotated[int, Path(ge=0, lt=2**31)]
+"""As databases number assets."""
+_NO_NUL: Final = r"^[^\x00]*$"
+"""PostgreSQL has no text with one in it."""
 
 _STATIC: Final = {
     "": ("index.html", "text/html; charset=utf-8"),
@@ -103,8 +111,8 @@ def _file(name: str, kind: str) -> Any:
 
 def _list(
     reader: ReaderDep,
-    after: Annotated[str, Query(max_length=1_500)] = "",
-    q: Annotated[str, Query(max_length=200)] = "",
+    after: Annotated[str, Query(max_length=1_500, pattern=_NO_NUL)] = "",
+    q: Annotated[str, Query(max_length=200, pattern=_NO_NUL)] = "",
     dag_id: Annotated[str | None, Query(max_length=250)] = None,
 ) -> dict[str, Any]:
     """A page of groups by name. With `dag_id`, those that tasks of the Dag write, if the user may
@@ -123,11 +131,27 @@ def _row(reader: Reader, group: Group) -> dict[str, Any]:
     facts = {"id": group.asset_id, "source": group.source, "cluster": cluster, "topic": topic}
     facts |= {"group": name}
     try:
-        now = standing_of(group)
+        now = _standing(group)
         return {**now.row(), **facts, **_by(reader, now)}
     except errors.TubeMQError as exc:
         # Edited by hand, or of a newer release: no reason to show nothing of the other groups.
         return {**facts, "trouble": str(exc)}
+
+
+def _standing(group: Group) -> Standing:
+    """Where a group stands, as far as the newest events say so where no cursor does. Raises
+    `DocumentError` for what was edited into another shape."""
+    now = standing_of(group, most=RECENT)
+    try:
+        following, claims = now.next, now.claims
+        sound = all(isinstance(offset, int) for offset in following.values())
+        sound = sound and all(isinstance(claim, dict) for claim in claims.values())
+        space_of(group.source).ordered(following)
+    except (AttributeError, TypeError, ValueError) as exc:
+        raise DocumentError("position of the group", [f"it cannot be read: {exc}"]) from exc
+    if not sound:
+        raise DocumentError("position of the group", ["next or pending has another shape"])
+    return now
 
 
 def _by(reader: Reader, now: Standing) -> dict[str, Any]:
@@ -137,14 +161,14 @@ def _by(reader: Reader, now: Standing) -> dict[str, Any]:
     return {"by": by if not bar or dag_id in reader.dags else ""}
 
 
-def _show(reader: ReaderDep, asset_id: int) -> dict[str, Any]:
+def _show(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
     """One group: what the list has, the stored position of each partition, and claimed windows."""
     with reading() as session:
         group = reader.group(session, asset_id)
         row = _row(reader, group)
         if "trouble" in row:
             return row
-        now = standing_of(group)
+        now = _standing(group)
     following = space_of(group.source).by_key(now.next)
     claims = [
         {"window": key, "since": claim.get("at", ""), "taken": bool(claim.get("by"))}
@@ -155,20 +179,23 @@ def _show(reader: ReaderDep, asset_id: int) -> dict[str, Any]:
 
 
 def _windows(
-    reader: ReaderDep, asset_id: int, skip: Annotated[int, Query(ge=0, le=10_000)] = 0
+    reader: ReaderDep,
+    asset_id: AssetId,
+    skip: Annotated[int, Query(ge=0, le=_MOST_SKIPPED)] = 0,
 ) -> dict[str, Any]:
-    """A page of windows, the newest first."""
+    """A page of windows, the newest first; those behind the first ten thousand are not shown."""
     with reading() as session:
-        return told_windows(reader.group(session, asset_id), skip=skip, most=_WINDOWS)
+        found = told_windows(reader.group(session, asset_id), skip=skip, most=_WINDOWS)
+    return found if (found["next"] or 0) <= _MOST_SKIPPED else {**found, "next": None}
 
 
-def _coverage(reader: ReaderDep, asset_id: int) -> dict[str, Any]:
+def _coverage(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
     """Holes, gaps and replays among the newest windows."""
     with reading() as session:
         return covered(reader.group(session, asset_id))
 
 
-def _running(reader: ReaderDep, asset_id: int) -> dict[str, Any]:
+def _running(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
     """Tasks that work on the group now, and how far they say they are."""
     with reading() as session:
         tasks = reader.group(session, asset_id).tasks()
@@ -186,11 +213,14 @@ def _running(reader: ReaderDep, asset_id: int) -> dict[str, Any]:
 
 
 def _lag(desk: LagDesk) -> Any:
-    def answer(reader: ReaderDep, asset_id: int) -> dict[str, Any]:
+    def answer(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
         """Lag by partition as far as it is known now; asks for it, and does not wait."""
         with reading() as session:
             group = reader.group(session, asset_id)
-            position = standing_of(group).next
+            try:
+                position = _standing(group).next
+            except errors.TubeMQError as exc:
+                return {"state": "unreachable", "note": str(exc), "partitions": []}
         if not conf.getboolean("tubemq", "page_lag", fallback=True):
             return {"state": "off", "note": "[tubemq] page_lag is off.", "partitions": []}
         cluster, topic, _ = group.parts

@@ -42,8 +42,8 @@ class TubeMQLagTrigger(BaseEventTrigger):
 
     It rings once for a position; when the position moves and lag remains, at once anew; and after
     `ring_again_after` seconds for lag that nothing has taken, so a lost or merged event strands no
-    backlog. Brokers, masters and the API server may be away: it waits, says so once, and goes on, with the
-    connection as it is by then.
+    backlog. Brokers, masters and the API server may be away: it waits, says so once, and goes on,
+    with the connection as it is by then.
 
     :param topic: topic to look at.
     :param group: group whose windows the scheduled Dag runs.

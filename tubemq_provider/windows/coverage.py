@@ -28,6 +28,7 @@ __all__ = [
     "calendar",
     "coverage",
     "days_of",
+    "one_after_another",
     "pieces_of",
     "report",
 ]
@@ -141,14 +142,14 @@ def _of_scope(markers: list[Marker], start: datetime | None, end: datetime | Non
         plan.scope_hash,
         len(markers),
         pieces_of(_intervals(markers), start, end),
-        {key: _one_after_another(found) for key, found in by_key(lives).items()},
+        {key: one_after_another(found) for key, found in by_key(lives).items()},
         {key: sorted(gaps) for key, gaps in by_key(lost).items()},
         by_key(resets),
         plan.epoch,
     )
 
 
-def _one_after_another(lives: Iterable[Iterable[tuple[int, int]]]) -> Pieces[int]:
+def one_after_another(lives: Iterable[Iterable[tuple[int, int]]]) -> Pieces[int]:
     """The pieces of each life of a log, which are not compared with each other."""
     found = [pieces_of(ranges) for ranges in lives]
     return Pieces(

@@ -128,6 +128,59 @@ def test_each_life_of_a_group_is_covered_by_itself(group: Group) -> None:
     assert not any(part["overlapping"] for found in scopes for part in found["offsets"])
 
 
+def test_a_topic_made_anew_is_another_log_and_nothing_is_twice(group: Group) -> None:
+    session, number = group.session, group.asset_id
+    add_event(session, number, 1, window(f"c-1-{H}", {"1:0": [0, 280], "1:1": [0, 28]}))
+    moved = {"1:0": [0, 28], "1:1": [28, 56]}
+    add_event(session, number, 2, window(f"c-2-{H}", moved, resets={"1:0": 280}))
+    add_event(session, number, 3, window(f"c-3-{H}", {"1:0": [28, 56]}))
+    (scope,) = covered(group)["scopes"]
+    first, second = scope["offsets"]
+    assert (first["done"], first["missing"], first["overlapping"]) == ([[0, 280], [0, 56]], [], [])
+    assert second["done"] == [[0, 56]]
+
+
+def test_windows_that_a_later_run_took_over_are_told(group: Group) -> None:
+    session, number = group.session, group.asset_id
+    add_event(session, number, 1, window(f"c-1-{H}", {"1:0": [0, 28]}))
+    add_event(session, number, 2, window(f"c-3-{H}", {"1:0": [56, 84]}, recovered=[f"c-2-{H}"]))
+    add_event(session, number, 3, {"v": 1, "kind": "cursor", "recovered": [f"c-4-{H}"]})
+    (scope,) = covered(group)["scopes"]
+    assert (scope["recovered"], scope["offsets"][0]["missing"]) == (2, [[28, 56]])
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        {"records": {"1:0": "many"}},
+        {"records": [1]},
+        {"ranges": {"1:0": 5}},
+        {"ranges": {"1:0": ["a", "b"]}},
+        {"gaps": {"1:0": 7}},
+        {"sink": "somewhere"},
+        {"recovered": 3},
+    ],
+)
+def test_an_event_that_was_made_by_hand_hides_no_other(
+    group: Group, strange: dict[str, Any]
+) -> None:
+    session, number = group.session, group.asset_id
+    add_event(session, number, 1, window(f"c-1-{H}", {"1:0": [0, 28]}))
+    add_event(session, number, 2, {**window(f"c-2-{H}", {"1:0": [28, 56]}), **strange})
+    assert [row["window"] for row in told_windows(group, skip=0, most=9)["windows"]] == [f"c-1-{H}"]
+    assert covered(group)["scopes"][0]["windows"] == 1
+
+
+def test_many_windows_of_time_are_not_looked_through_for_a_position(group: Group) -> None:
+    position = {"seq": 3, "next": {"1:0": 84}, "h": H}
+    add_event(group.session, group.asset_id, 1, {"v": 1, "position": position})
+    for minute in range(2, 6):
+        add_event(group.session, group.asset_id, minute, {"v": 1, "kind": "time"})
+    assert standing_of(group).next == {"1:0": 84}
+    assert standing_of(group, most=5).next == {"1:0": 84}
+    assert standing_of(group, most=4).next == {}
+
+
 def test_a_group_stands_where_its_newest_event_says(group: Group) -> None:
     position = {"seq": 3, "next": {"1:0": 84}, "h": H}
     add_event(group.session, group.asset_id, 1, {"v": 1, "position": position})

@@ -131,7 +131,7 @@ def test_an_application_that_a_cleared_task_has_taken_up_is_left_to_it(deferred:
 class Lost(TubeMQApplicationTrigger):
     """A trigger of a task whose state Airflow tells, or does not."""
 
-    answer: str | None | Exception = None
+    answer: str | Exception | None = None
 
     async def task_state(self) -> str | None:
         if isinstance(self.answer, Exception):

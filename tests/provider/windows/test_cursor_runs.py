@@ -377,6 +377,7 @@ def test_a_reset_is_kept_by_a_window_even_if_that_is_empty(
     result = world.run(policies={"on_offset_regression": policy}).run()
     assert result.ranges["2:0"] == (start, ENTRY)
     assert result.records["2:0"] == records
+    assert json.loads(world.journal.events[-1])["resets"] == {"2:0": 4 * ENTRY}
     world.log.append("2:0", 2)
     assert world.run().run().records["2:0"] == 2
 

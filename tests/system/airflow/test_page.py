@@ -58,6 +58,8 @@ def _seed(url: str) -> None:
         _group(session, "nowhere/orders/g")
         _group(session, "live/secret/g")
         _group(session, f"live/{HOSTILE}/g")
+        broken = add_asset(session, "tubemq:broken/orders/g")
+        add_state(session, broken, "cursor", {"v": 1, "seq": 1, "next": [1], "h": H})
         for topic in SHARED:
             _group(session, f"live/{topic}/one_name")
         for many in range(100):
@@ -226,6 +228,21 @@ def _lag(server: AirflowStack, user: Browser, cluster: str, state: str) -> dict[
         return found if found["state"] == state else None
 
     return server.api.wait(known, 100, f"the lag on {cluster}", period=0.2)
+
+
+def test_what_was_edited_into_another_shape_hides_no_other_group(boss: Browser) -> None:
+    (broken,) = boss.groups("?q=broken")
+    assert "position of the group" in broken["trouble"]
+    number = broken["id"]
+    assert boss.get(f"api/groups/{number}").json()["trouble"] == broken["trouble"]
+    assert boss.get(f"api/groups/{number}/lag").json()["state"] == "unreachable"
+    assert boss.get(f"api/groups/{number}/windows").status_code == 200
+
+
+def test_numbers_and_texts_that_no_database_takes_are_refused(boss: Browser) -> None:
+    assert boss.get(f"api/groups/{10**30}").status_code == 422
+    assert boss.get("api/groups?q=%00").status_code == 422
+    assert boss.get("api/groups?after=%00").status_code == 422
 
 
 def test_lag_comes_when_brokers_answer(server: AirflowStack, boss: Browser) -> None:

@@ -341,9 +341,9 @@ function drawPositions(group, found, node) {
   const parts = [];
   if (known) {
     const away = found.away ? `; ${number(found.away)} partitions are not reachable now` : "";
-    parts.push(el("p", { class: found.total || found.away ? "warn" : "good" }, found.total
-      ? `${number(found.total)} entries behind the stable end${away}`
-      : found.away ? `No lag where it is known${away}` : found.shorter ? "" : "No lag"));
+    const behind = found.total ? `${number(found.total)} entries behind the stable end${away}`
+      : found.away ? `No lag where it is known${away}` : "No lag";
+    parts.push(el("p", { class: found.total || found.away || found.shorter ? "warn" : "good" }, behind));
     if (found.shorter) {
       parts.push(el("p", { class: "notice" }, `The logs of ${number(found.shorter)} partitions end before `
         + "the position: a broker lost records, or the topic was made anew. The next run says what to do."));
@@ -516,13 +516,17 @@ function findings(scope) {
       say(kind, `${words} offsets ${range} of ${which}`);
     }
   }
+  const again = scope.recovered
+    ? el("p", { class: "soft" }, `${number(scope.recovered)} windows were published by runs that ended before `
+      + "they could say so, and taken over by a later run: their offsets are missing here, and not in the sink.")
+    : null;
   const cut = scope.partitions > scope.offsets.length
     ? el("p", { class: "soft" }, `Offsets of ${scope.offsets.length} of ${scope.partitions} partitions were compared.`)
     : null;
-  if (!found.length) return el("div", {}, el("p", { class: "good" }, "No hole, no gap, nothing twice."), cut);
+  if (!found.length) return el("div", {}, el("p", { class: "good" }, "No hole, no gap, nothing twice."), again, cut);
   const rest = found.length - 40;
   return el("div", {}, el("ul", { class: "plain" }, found.slice(0, 40),
-    rest > 0 ? el("li", {}, `and ${number(rest)} more`) : null), cut);
+    rest > 0 ? el("li", {}, `and ${number(rest)} more`) : null), again, cut);
 }
 
 // Start ---------------------------------------------------------------------------------------------

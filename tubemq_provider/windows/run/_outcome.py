@@ -51,6 +51,7 @@ def outcome(
         bytes=counts.bytes,
         corrupt=counts.corrupt,
         gaps=merged_gaps(now.plan, now.marker),
+        resets=now.plan.resets,
         has_more=now.plan.has_more,
         pace=now.pace() or common.pace,
         empty=now.plan.entries == 0,

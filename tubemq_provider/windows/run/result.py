@@ -38,6 +38,7 @@ class WindowResult:
     - `absent`: partitions left to later windows, as no broker offers them now, with the reason.
     - `begun`: where the group begins was resolved by this run, and only its event remembers it.
     - `gaps`: offset ranges that retention took and `gap_policy="skip"` accepted.
+    - `resets`: the position that a partition had before `on_offset_regression` moved it.
     - `warnings`: for people.
     """
 
@@ -65,6 +66,7 @@ class WindowResult:
     recovered: tuple[str, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
     begun: bool = False
+    resets: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     @property
@@ -142,6 +144,8 @@ def event_document(
     if result.position is not None:
         document["position"] = result.position.to_document(scope.scope_hash, scope.space)
         document["recovered"] = list(result.recovered)
+    if result.resets:
+        document["resets"] = dict(result.resets)
     if result.absent:
         document["absent"] = list(result.absent)
     if result.pace is not None:
