@@ -23,7 +23,7 @@ from websockets.sync.client import ClientConnection, connect
 
 __all__ = ["Tab", "chromium_path", "open_tab"]
 
-_START_S = 30.0
+_START_S = 90.0
 
 
 def chromium_path() -> str | None:
@@ -48,7 +48,7 @@ class Tab:
         self._number += 1
         self._socket.send(json.dumps({"id": self._number, "method": method, "params": params}))
         while True:
-            message = json.loads(self._socket.recv(timeout=30))
+            message = json.loads(self._socket.recv(timeout=90))
             if message.get("id") == self._number:
                 break
             self._note(message)
@@ -64,7 +64,7 @@ class Tab:
             raise RuntimeError(f"{expression}: {found['exceptionDetails']}")
         return found["result"].get("value")
 
-    def wait(self, condition: str, seconds: float = 30.0) -> None:
+    def wait(self, condition: str, seconds: float = 90.0) -> None:
         """Until an expression is true. Raises `TimeoutError` with what the page shows."""
         deadline = time.monotonic() + seconds
         while not self.evaluate(condition):

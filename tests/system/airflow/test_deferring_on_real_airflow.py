@@ -42,7 +42,7 @@ class Scene:
         self.airflow.api.wait(lambda: self.state(run_id) == "deferred", 180, "the task to defer")
         self.airflow.api.wait(
             lambda: "waiting for the Spark application" in self.airflow.logs(DAG, run_id),
-            120,
+            180,
             "the triggerer to begin",
         )
         found = [Application(folder) for folder in self.work.iterdir()]
@@ -67,7 +67,7 @@ def test_a_deferred_ingest_survives_the_triggerer_and_is_published_once(
     application = scene.until_deferred(run_id)
     airflow.kill("triggerer")
     scene.let_go(application)
-    airflow.api.wait(lambda: not application.running, 60, "the application to end")
+    airflow.api.wait(lambda: not application.running, 180, "the application to end")
     airflow.restart("triggerer")
     assert scene.published(run_id) == 1
     assert scene.lake.records() == cluster.sent[TOPIC]
@@ -78,7 +78,7 @@ def test_a_deferred_ingest_survives_the_triggerer_and_is_published_once(
     application = scene.until_deferred(failed)
     path = f"/dags/{DAG}/dagRuns/{failed}/taskInstances/ingest"
     airflow.api.call("PATCH", path, json={"new_state": "failed"})
-    airflow.api.wait(lambda: not application.running, 60, "the application to be ended")
+    airflow.api.wait(lambda: not application.running, 180, "the application to be ended")
     assert len(scene.lake.windows()) == 1
 
     # Cleared while it is deferred: one of both tries publishes, once.

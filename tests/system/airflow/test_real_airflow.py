@@ -343,7 +343,7 @@ def test_sensors_wait_in_both_modes(airflow: AirflowStack, cluster: Cluster, mod
             lambda n=name, r=run_id: (
                 "not yet" in airflow.logs(n, r) or "lag " in airflow.logs(n, r)
             ),
-            60,
+            180,
             f"{name} to look once",
         )
         assert airflow.api.run(name, run_id)["state"] == "running"

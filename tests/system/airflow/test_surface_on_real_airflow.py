@@ -14,6 +14,8 @@ from tests.system.airflow.conftest import TOPIC, Cluster
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
+FUNCTION = "tubemq_window_function"
+
 
 def links(airflow: AirflowStack, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
     path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/links"
@@ -44,14 +46,20 @@ def test_own_tasks_read_a_planned_window_and_the_commit_moves_progress(
     assert airflow.api.task(dag_id, run_id, "commit")["state"] == "skipped"
 
 
-def test_a_function_is_given_a_window(airflow: AirflowStack, cluster: Cluster, lakes: Path) -> None:
-    dag_id = "tubemq_window_function"
+@pytest.fixture(scope="module")
+def of_function(airflow: AirflowStack, cluster: Cluster) -> tuple[str, int]:
+    """A Dag whose function was given a window of all that was ever sent: its run, and how many
+    records that were."""
     cluster.produce(TOPIC, ["of a function"])
-    airflow.wait_for_dags([dag_id])
-    airflow.api.pause(dag_id, paused=False)
-    run_id = airflow.run_dag(dag_id)
+    airflow.wait_for_dags([FUNCTION])
+    airflow.api.pause(FUNCTION, paused=False)
+    return airflow.run_dag(FUNCTION), sum(cluster.sent[TOPIC].values())
+
+
+def test_a_function_is_given_a_window(airflow: AirflowStack, of_function: tuple[str, int]) -> None:
+    dag_id, (run_id, sent) = FUNCTION, of_function
     done = airflow.api.xcom(dag_id, run_id, "report")
-    assert done["total"] == sum(cluster.sent[TOPIC].values())
+    assert done["total"] == sent
     assert done["returned"] == done["bytes"]
     path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/report/state-store/progress"
     progress = airflow.api.call("GET", path)["value"]
@@ -72,15 +80,17 @@ def test_the_alert_on_lag_looks_and_is_content_below_its_limit(
     airflow.api.pause(dag_id, paused=True)
 
 
-def test_the_page_shows_the_groups_of_a_dag_that_has_run(airflow: AirflowStack) -> None:
-    dag_id = "tubemq_window_function"
+def test_the_page_shows_the_groups_of_a_dag_that_has_run(
+    airflow: AirflowStack, of_function: tuple[str, int]
+) -> None:
+    dag_id, sent = FUNCTION, of_function[1]
     headers = {"Authorization": f"Bearer {airflow.api.token}"}
     with httpx.Client(base_url=f"{airflow.home.url}/tubemq", headers=headers, timeout=60) as page:
         (group,) = page.get(f"/api/groups?dag_id={dag_id}").json()["groups"]
         assert (group["cluster"], group["topic"]) == ("test", TOPIC)
         windows = page.get(f"/api/groups/{group['id']}/windows").json()["windows"]
         assert {window["dag_id"] for window in windows} == {dag_id}
-        assert sum(window["records"] for window in windows if not window["replayed"]) > 0
+        assert sum(window["records"] for window in windows if not window["replayed"]) == sent
 
         def lag() -> Any:
             found = page.get(f"/api/groups/{group['id']}/lag").json()
