@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
@@ -41,27 +41,35 @@ class Whereabouts(NamedTuple):
         return [about, f"to look further: {command}"]
 
 
-@contextmanager
 def fatal_errors_fail_the_task(
     log: Any = None, *, about: Whereabouts | None = None
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Turn fatal errors into `AirflowFailException`, which is never retried; let others pass.
 
     What speaks another protocol is fatal here: no retry makes a TubeMQ of it. With `log` the error
     is told there first, in short lines above any traceback, ending with what to look at further.
+    Airflow shows the end of a log: so what is raised has no frames of the client any more, which
+    would push those lines off the screen. The log has them at DEBUG.
     """
-    try:
-        yield
-    except AirflowNotFoundException as exc:
-        # Airflow retries it, as a secrets backend may be away.
-        _tell(log, exc, about)
-        raise exc from None
-    except errors.TubeMQError as exc:
-        _tell(log, exc, about)
-        if not is_final(exc):
-            # The socket's own error says the same again.
-            raise exc from None
-        raise AirflowFailException(f"{type(exc).__name__}: {exc}") from None
+    return _Telling(log, about)
+
+
+class _Telling(AbstractContextManager[None]):
+    """No generator: `contextlib` gives an exception that passes through one all its frames back."""
+
+    def __init__(self, log: Any, about: Whereabouts | None) -> None:
+        self._log = log
+        self._about = about
+
+    def __exit__(self, _kind: object, exc: BaseException | None, _trace: object) -> None:
+        # Airflow retries a connection that it has not found, as a secrets backend may be away.
+        if not isinstance(exc, (AirflowNotFoundException, errors.TubeMQError)):
+            return
+        _tell(self._log, exc, self._about)
+        if isinstance(exc, errors.TubeMQError) and is_final(exc):
+            raise AirflowFailException(f"{type(exc).__name__}: {exc}") from None
+        # The socket's own error says the same again.
+        raise exc.with_traceback(None) from None
 
 
 def is_final(error: errors.TubeMQError) -> bool:
