@@ -69,7 +69,9 @@ def ensure_root(root: Path) -> None:
         ensure_directory(root)
     except OSError as exc:
         raise ConfigError(
-            f"{root} cannot be made {_here()}: {exc.strerror}", subject="sink"
+            f"{root} cannot be made {_here()}: {exc.strerror}; name a directory that this user may "
+            f"make and write to, on every machine that runs such tasks",
+            subject="sink",
         ) from exc
 
 

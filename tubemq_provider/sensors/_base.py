@@ -133,7 +133,7 @@ class TubeMQSensor(BaseSensorOperator):
                 raise
             self.log.warning(
                 "not yet: %s\nif it is not about to be made, wait_for_topic=False fails the task",
-                exc,
+                explained(exc, self.whereabouts()),
             )
             return PokeReturnValue(is_done=False)
 
