@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
     from tubemq_provider.windows.protocols import Staging
 
-__all__ = ["accept", "landing_frame", "manifest_of"]
+__all__ = ["accept", "landing_frame", "manifest_of", "place_of", "settle"]
 
 _DIRECTORY = "_landing"
 _LANDED = "_landed"
@@ -47,17 +47,21 @@ def landing_frame(
 ) -> DataFrame:
     """The frame whose collection writes the window of a source of `kind`. With a target size, as
     many tasks share the splits as can run at once: small partitions then end in one file."""
-    directory = staging.path
-    if not is_remote(directory):
-        place = Path(directory) / _DIRECTORY
-        place.mkdir(exist_ok=True)
-        directory = str(place)
     tasks = spark.sparkContext.defaultParallelism if target_bytes else None
     by = None if staging.partition_by is None else staging.partition_by.to_json()
-    order = WriteTask(directory, storage_file, target_bytes, tasks, quarantine, kind, by)
+    order = WriteTask(place_of(staging), storage_file, target_bytes, tasks, quarantine, kind, by)
     spark.dataSource.register(DirectWriteSource)
     given = {**options, OPTION: order.to_json()}
     return spark.read.format(DirectWriteSource.name()).options(**given).load()
+
+
+def place_of(staging: Staging) -> str:
+    """Where tasks write: the staging place itself or, in a directory, one in it that is made."""
+    if is_remote(staging.path):
+        return staging.path
+    place = Path(staging.path) / _DIRECTORY
+    place.mkdir(exist_ok=True)
+    return str(place)
 
 
 def manifest_of(frame: DataFrame) -> list[TaskCommit]:
@@ -72,10 +76,16 @@ def accept(plan: WindowPlan, staging: Staging, manifest: Sequence[TaskCommit]) -
     becomes visible. Raises `ConfigError` if executors wrote where the driver does not see it.
     """
     counts = _counts(plan, manifest)
+    settle(staging, [*sorted({row.path for row in manifest if row.path}), *counts.quarantined])
+    return counts
+
+
+def settle(staging: Staging, names: Sequence[str]) -> None:
+    """In a directory, move the files that tasks tell of to where the sink looks; what other tries
+    of them left goes. Raises `ConfigError` if they are not where the driver sees them."""
     if is_remote(staging.path):
-        return counts
+        return
     root, directory = Path(staging.path), Path(staging.path) / _DIRECTORY
-    names = [*sorted({row.path for row in manifest if row.path}), *counts.quarantined]
     if missing := [name for name in names if not (directory / name).exists()]:
         raise ConfigError(
             f"{directory} has no {missing[0]}: executors have another file system than the driver; "
@@ -88,7 +98,6 @@ def accept(plan: WindowPlan, staging: Staging, manifest: Sequence[TaskCommit]) -
         (directory / name).rename(root / name)
     # Renamed first: a copy of a task that goes on could put a file into it while it is emptied.
     shutil.rmtree(directory.rename(root / _LANDED))
-    return counts
 
 
 def _counts(plan: WindowPlan, manifest: Sequence[TaskCommit]) -> IngestCounts:

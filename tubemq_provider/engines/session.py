@@ -1,25 +1,32 @@
 """The engine `session`: runs a plan through Spark in the process of the task itself.
 
-Tasks write Parquet into the staging place that the sink gave, themselves (`direct_write`) or
-through a frame of the source's format and Spark's writer, which a transform needs, and which only
-knows directories (`relay`). Counts come from places that know nothing of each other (what tasks
-read, what was handed to a writer, what the files hold) and must agree; the source is never read
-twice. This engine must not fsync or publish anything: that is the sink's.
+Tasks write Parquet into the staging place that the sink gave: records as they read them
+(`direct_write`), rows that a transform made of a frame (`frame_write`), or through Spark's own
+writer, if that is asked for, which only knows directories (`relay`). Counts come from places that
+know nothing of each other (what tasks read, what was handed to a writer, what the files hold) and
+must agree; the source is never read twice. This engine must not fsync or publish anything: that is
+the sink's.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tubemq_client.errors import ConfigError, from_text
+from tubemq_provider.engines.frame_write import (
+    added_up,
+    leave_out_files,
+    loaded,
+    reports_of,
+    rows_in,
+    write_by_spark,
+    write_rows,
+)
 from tubemq_provider.engines.relay import local_twin
 from tubemq_provider.engines.sampling import first_bodies
 from tubemq_provider.engines.spark_runtime import (
@@ -29,16 +36,14 @@ from tubemq_provider.engines.spark_runtime import (
     temporary_conf,
 )
 from tubemq_provider.engines.transforms import Transform, transform_of
-from tubemq_provider.files.locations import LocalLocation
-from tubemq_provider.files.parquet import data_names
 from tubemq_provider.rows.inference import NOTHING, settle
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.registry import open_source
 from tubemq_provider.spark.credentials_file import storage_file
 from tubemq_provider.spark.formats import format_of
 from tubemq_provider.spark.mends import mend_of
-from tubemq_provider.spark.task_metrics import SplitReport, last_records, load_reports
-from tubemq_provider.windows.errors import CountMismatch, WindowError
+from tubemq_provider.windows.errors import WindowError
+from tubemq_provider.windows.facts import rows_by_partition
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import IngestCounts
 from tubemq_provider.windows.spaces import FIRST_SOURCE
@@ -47,6 +52,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from tubemq_provider.spark.task_metrics import ReportPlace
     from tubemq_provider.windows.plan import WindowPlan
     from tubemq_provider.windows.protocols import Progress, Staging
 
@@ -55,7 +61,6 @@ __all__ = ["SessionEngine", "Transform"]
 TaskObserver = Callable[[int, int], None]
 """Told while the window's job runs: tasks that are done, tasks in all."""
 
-_REPORTS = "_reads"
 _CANCEL_AGAIN_S = 0.5
 _OURS = (
     *("masters", "tubemq.masters", "nameServers", "window"),
@@ -71,12 +76,13 @@ class SessionEngine:
     shape a new session. `options` are further options of the kind's format, such as
     ``minPartitions``. `transform` gets the frame of the window and returns the one to
     write, which must keep the column `partition`. `gap_policy`, `corrupt_records`: as everywhere;
-    ``quarantine`` needs the direct write. `decode` makes typed rows of bodies, in the tasks that
-    read them; records that do not decode follow `corrupt_records`.
+    ``quarantine`` needs the direct write, and no `transform`. `decode` makes typed rows of bodies,
+    in the tasks that read them; records that do not decode follow `corrupt_records`.
 
     `direct_write`: tasks write files themselves, which costs a fraction of the way through the JVM.
-    ``auto`` means wherever there is no `transform`. `target_file_bytes` (direct write only) is the
-    size of files: splits share as many tasks as run at once, and a file takes several of them.
+    ``auto`` is ``on``; ``off`` takes Spark's own writer, which needs a directory that executors and
+    driver share. `target_file_bytes` (direct write only) is the size of files: without `transform`
+    splits share as many tasks as run at once, and a file takes several of them.
 
     Delivery: each call of `ingest` reads every record of the plan once; nothing is visible before
     the sink publishes. A staging directory must be the same one for every executor; a prefix of an
@@ -108,7 +114,7 @@ class SessionEngine:
         self._decode = decode
         self._options["failOnDataLoss"] = "true" if gap_policy == "fail" else "false"
         self._options["corruptRecords"] = "fail" if corrupt_records == "fail" else "drop"
-        self._direct = direct_write == "on" or (direct_write == "auto" and transform is None)
+        self._direct = direct_write != "off"
         self._target_file_bytes = target_file_bytes
         self._quarantine = corrupt_records == "quarantine"
         self._check_direct_write(direct_write)
@@ -122,12 +128,12 @@ class SessionEngine:
         problems = []
         if direct_write not in ("auto", "on", "off"):
             problems.append(f"direct_write {direct_write!r} is none of auto, on, off")
-        if self._direct and self._transform is not None:
-            problems.append("direct_write='on' would not run the transform; use 'auto' or 'off'")
         if not self._direct and self._target_file_bytes is not None:
             problems.append("target_file_bytes needs the direct write; repartition instead")
-        if not self._direct and self._quarantine:
+        if self._quarantine and not self._direct:
             problems.append("corrupt_records='quarantine' needs the direct write")
+        elif self._quarantine and self._transform is not None:
+            problems.append("corrupt_records='quarantine' is not had with a transform")
         if not self._keeps_partition():
             problems.append("decode: columns must keep 'partition', by which windows are verified")
         if problems:
@@ -166,11 +172,7 @@ class SessionEngine:
         self._ui_url = spark.sparkContext.uiWebUrl
         progress("session started")
         try:
-            if self._direct:
-                counts = self._land(spark, plan, staging, progress)
-            else:
-                with local_twin(staging) as local:
-                    counts = self._write(spark, plan, local, progress)
+            counts = self._written(spark, plan, staging, progress)
         except Exception as error:
             self._stop_if_cancelled(plan, error)
             ours = from_text(str(error)) or mend_of(str(error), os.environ)
@@ -212,7 +214,16 @@ class SessionEngine:
             self._own = spark
         return spark
 
-    def _land(
+    def _written(
+        self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
+    ) -> IngestCounts:
+        if not self._direct:
+            with local_twin(staging) as local:
+                return self._write_by_spark(spark, plan, local, progress)
+        write = self._write_records if self._transform is None else self._write_rows
+        return write(spark, plan, staging, progress)
+
+    def _write_records(
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> IngestCounts:
         """Run the one Spark job of the window, whose tasks write the files."""
@@ -275,43 +286,51 @@ class SessionEngine:
         ):
             yield
 
-    def _write(
+    def _write_rows(
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> IngestCounts:
-        """Write the window by Spark's writer, and count what it was handed."""
-        reports = Path(staging.path) / _REPORTS
-        try:
-            total = self._write_frame(spark, plan, staging, progress)
-            counts = self._counts(plan, staging, list(load_reports(reports)), total)
-            if self._decode is not None and not total:
-                _leave_out_files(staging.path)
-            return counts
-        finally:
-            shutil.rmtree(reports, ignore_errors=True)
+        """Run the one Spark job of the window, whose last tasks write what the transform made."""
+        with reports_of(staging) as place, storage_file(staging.options) as opens:
+            with self._frame(spark, plan, place, opens, progress) as frame:
+                files, handed = write_rows(frame, staging, place, opens, self._target_file_bytes)
+            progress("files written")
+            rows = rows_by_partition(files)
+            return added_up(plan, place.collect(), handed, rows, files)
 
-    def _write_frame(
+    def _write_by_spark(
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
-    ) -> int:
-        """Run the one Spark job of the window; the rows that were handed to its writer."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as sf
+    ) -> IngestCounts:
+        """The same by Spark's own writer, into a directory."""
+        with reports_of(staging) as place:
+            with (
+                temporary_conf(spark, _PARQUET),
+                self._frame(spark, plan, place, None, progress) as frame,
+            ):
+                handed = write_by_spark(frame, staging.path)
+            progress("files written")
+            rows = None if self._transform is None else rows_in(staging.path)
+            counts = added_up(plan, place.collect(), handed, rows, None)
+        if self._decode is not None and not handed:
+            leave_out_files(staging.path)
+        return counts
 
-        reports = {"reportDir": str(Path(staging.path) / _REPORTS)}
-        written = Observation(f"tubemq-{staging.attempt}")
-        with (
-            self._reading(plan) as options,
-            temporary_conf(spark, _PARQUET),
-            self._job(spark, plan),
-        ):
-            frame = _load(spark, self._kind, {**options, **reports})
+    @contextmanager
+    def _frame(
+        self,
+        spark: SparkSession,
+        plan: WindowPlan,
+        place: ReportPlace,
+        storage_file: str | None,
+        progress: Progress,
+    ) -> Iterator[DataFrame]:
+        """What is to be written; jobs of the body belong to the window."""
+        with self._reading(plan) as options, self._job(spark, plan):
+            frame = loaded(spark, self._kind, options, place, storage_file)
             if not _is_unknown(options):
                 frame = self._transformed(frame)
             progress("frame loaded")
             self._stop_if_cancelled(plan)
-            frame = frame.observe(written, sf.count(sf.lit(1)).alias("rows"))
-            frame.write.mode("append").parquet(_on_local_files(staging.path))
-            progress("files written")
-        return int(written.get["rows"])
+            yield frame
 
     @contextmanager
     def _cancellable(self, spark: SparkSession, plan: WindowPlan) -> Iterator[None]:
@@ -338,35 +357,6 @@ class SessionEngine:
         if self._cancelled.is_set():
             raise WindowError(f"ingest of window {plan.window_id} was cancelled") from cause
 
-    def _counts(
-        self, plan: WindowPlan, staging: Staging, reports: list[SplitReport], total: int
-    ) -> IngestCounts:
-        """By partition: what was read or, behind a transform, what the files hold."""
-        read: Counter[str] = Counter()
-        consumed: Counter[str] = Counter()
-        gaps: dict[str, list[list[int]]] = {}
-        pieces: dict[str, list[list[int]]] = {}
-        for report in reports:
-            read[report.partition] += report.records if report.rows is None else report.rows
-            consumed[report.partition] += report.records
-            gaps.setdefault(report.partition, []).extend(report.gaps)
-            pieces.setdefault(report.partition, []).append([report.start, report.end])
-        records = read if self._transform is None else _rows_by_partition(staging.path)
-        if sum(records.values()) != total or not records.keys() <= plan.ranges.keys():
-            raise CountMismatch(
-                f"window {plan.window_id}: Spark wrote {total} rows, but the partitions of the "
-                f"plan account for {dict(records)}; a transform must keep 'partition' as it is"
-            )
-        return IngestCounts(
-            records={key: records[key] for key in plan.ranges},
-            bytes=sum(report.bytes for report in reports),
-            gaps={key: sorted(lost) for key, lost in gaps.items() if lost},
-            corrupt=sum(report.corrupt for report in reports),
-            pieces={key: sorted(found) for key, found in pieces.items()},
-            last=last_records((item.partition, item.start, item.last) for item in reports),
-            read={key: consumed[key] for key in plan.ranges},
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class _Running:
@@ -389,48 +379,8 @@ def _checked(options: Mapping[str, str]) -> dict[str, str]:
     return dict(options)
 
 
-def _load(spark: SparkSession, kind: str, options: Mapping[str, str]) -> DataFrame:
-    """The frame; registers the format where Spark has not found it by itself."""
-    from pyspark.errors import AnalysisException
-
-    try:
-        return spark.read.format(kind).options(**options).load()
-    except AnalysisException as error:
-        if error.getCondition() != "DATA_SOURCE_NOT_FOUND":
-            raise
-    format_of(kind).register(spark)
-    return spark.read.format(kind).options(**options).load()
-
-
-def _on_local_files(path: str) -> str:
-    """The path for Hadoop, which takes one without a scheme to its default file system, as HDFS.
-
-    Not `Path.as_uri`: Hadoop would take an escaped character for the three that stand there.
-    """
-    return f"file://{Path(path).absolute()}"
-
-
 def _is_unknown(options: Mapping[str, str]) -> bool:
     """Whether the columns of rows are not known yet, because there is no record to tell them: a
     transform would ask for columns that are not there."""
     decode = options.get("decode")
     return decode is not None and DecodeSpec.parse(decode).schema == NOTHING
-
-
-def _leave_out_files(path: str) -> None:
-    """Remove the file that Spark writes without rows: its columns may be no more than a stand-in
-    for those of records to come, and a table would keep them."""
-    for name in data_names(LocalLocation(Path(path)).stored()):
-        (Path(path) / name).unlink()
-
-
-def _rows_by_partition(path: str) -> Counter[str]:
-    """Rows per value of `partition` in staged Parquet files. Reads that one column only."""
-    import pyarrow.dataset
-
-    rows: Counter[str] = Counter()
-    files = pyarrow.dataset.dataset(path, format="parquet")
-    for batch in files.to_batches(columns=["partition"]):
-        for item in batch.column("partition").value_counts().to_pylist():
-            rows[item["values"]] += item["counts"]
-    return rows

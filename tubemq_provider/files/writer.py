@@ -62,7 +62,9 @@ class StagedWriter:
 
     A file is closed when it has `target_bytes` or more, so it is larger by at most a row group,
     and only the last one is smaller. Without a target there is a file per range,
-    ``<stem>-<partition key with - for :>-<start>.parquet``. `columns` say what a dictionary and
+    ``<stem>-<partition key with - for :>-<start>.parquet``. Without `begin_range` rows of any
+    partition key may come, told by their column ``partition``; `pieces` then say of each file how
+    many rows it has of which, at no offsets. `columns` say what a dictionary and
     statistics are written for; without them both are written for all.
     """
 
@@ -93,6 +95,7 @@ class StagedWriter:
         self._pending_bytes = 0
         self._range: Any | None = None
         self._start = self._rows = self._bytes = 0
+        self._of_any: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
         return self
@@ -100,6 +103,7 @@ class StagedWriter:
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.end_range()
+            self._flush()
             self._close()
         else:
             self._abandon()
@@ -125,7 +129,9 @@ class StagedWriter:
         begin at, where a file may end before them."""
         if not batch.num_rows:
             return False
-        if start is not None and self._is_full():
+        if self._range is None:
+            self._count(batch)
+        elif start is not None and self._is_full():
             self._note(start)
             self._close()
         self._pending.append(batch)
@@ -136,6 +142,12 @@ class StagedWriter:
             return False
         self._flush()
         return True
+
+    def _count(self, batch: pa.RecordBatch) -> None:
+        if self._is_full():
+            self._close()
+        for item in batch.column("partition").value_counts().to_pylist():
+            self._of_any[str(item["values"])] += item["counts"]
 
     def _is_full(self) -> bool:
         """Asked between row groups only: what is pending belongs to the file before."""
@@ -176,6 +188,9 @@ class StagedWriter:
         file, self._file = self._file, None
         if file is not None:
             self.files.append(file.close())
+            for key, rows in sorted(self._of_any.items()):
+                self.pieces.append(FilePiece(self._name, key, 0, 0, rows, 0))
+            self._of_any.clear()
 
     def _abandon(self) -> None:
         file, self._file = self._file, None

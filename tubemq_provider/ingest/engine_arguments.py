@@ -58,17 +58,16 @@ def _of_landing(arguments: IngestArguments) -> list[str]:
     problems = []
     if arguments.transform and arguments.sql:
         problems.append("give either transform or sql")
-    if changed and arguments.direct_write == "on":
-        problems.append(f"direct_write='on' would not run {changed}; use 'auto' or 'off'")
-    if arguments.engine == "inline" or (not changed and arguments.direct_write != "off"):
+    if changed and arguments.corrupt_records == "quarantine":
+        problems.append(f"corrupt_records='quarantine' is not had with {changed}; use 'drop'")
+    if arguments.engine == "inline" or arguments.direct_write != "off":
         return problems
-    why = f"with {changed}" if changed else "with direct_write='off'"
     if arguments.target_file_bytes is not None:
-        problems.append(f"target_file_bytes has no effect {why}")
+        problems.append("target_file_bytes has no effect with direct_write='off'")
     if arguments.partition_by:
-        problems.append(f"partition_by needs the direct write: not had {why}")
-    if arguments.corrupt_records == "quarantine":
-        problems.append(f"corrupt_records='quarantine' needs the direct write: not had {why}")
+        problems.append("partition_by needs the direct write: not had with direct_write='off'")
+    if not changed and arguments.corrupt_records == "quarantine":
+        problems.append("corrupt_records='quarantine' needs the direct write: direct_write='off'")
     return problems
 
 

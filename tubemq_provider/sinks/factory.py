@@ -58,6 +58,18 @@ SUPPORTED: Final = (
 
 _OF_FACTS: Final = ("verify", "partition_by", "max_partitions", "schema_evolution")
 _OBJECTS: Final = ("s3", "gs", "az")
+_HDFS: Final = (
+    "HDFS is not written to here; name an object store or a table, or let Spark of your own write "
+    "there between TubeMQPlanWindowOperator and TubeMQCommitWindowOperator"
+)
+_AZURE: Final = "write az://<container>/<prefix>, with the account in the connection"
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("hdfs", "viewfs", "webhdfs"), _HDFS),
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), _AZURE),
+    **dict.fromkeys(("s3a", "s3n"), "write s3://<bucket>/<prefix>"),
+    "dbfs": "name the object store behind it, as s3://<bucket>/<prefix>",
+}
+"""What to write where other tools name a place otherwise."""
 _LOCAL: Final = ("parquet", "sqlite")
 _WORD: Final = re.compile(r"([A-Za-z][A-Za-z0-9.+_-]*):(.*)", re.DOTALL)
 
@@ -97,7 +109,7 @@ def sink_for(
         )
     make = _MAKERS.get(word.partition("+")[0])
     if make is None:
-        raise _unknown(f"{word}:… is no known kind of sink")
+        raise _unknown(_unknown_kind(word))
     apart = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
     of_files = (verify, apart, max_partitions, schema_evolution)
     options = _Options(exactly_once, storage_options, staging_root, catalog_properties, *of_files)
@@ -131,7 +143,7 @@ def spec_problems(spec: str, *, exactly_once: bool = True) -> list[str]:
     word, rest = _split(spec)
     kind = word.partition("+")[0]
     if kind not in _MAKERS:
-        return _unknown(f"{word}:… is no known kind of sink").problems
+        return _unknown(_unknown_kind(word)).problems
     problems = []
     if (word == "append") == exactly_once:
         problems.append(
@@ -162,7 +174,8 @@ def needless_connection(spec: str) -> str | None:
 def _place_problems(place: str) -> list[str]:
     scheme, separator, _ = place.partition("://")
     if separator and scheme.lower() not in ("file", *_OBJECTS):
-        return [f"{scheme}://… is no place for files; use a path, file://, s3://, gs:// or az://"]
+        known = "use a path, file://, s3://, gs:// or az://"
+        return [f"{scheme}://… is no place for files; {_ELSEWHERE.get(scheme.lower(), known)}"]
     if separator:
         return [CREDENTIALS] if _has_credentials(place) else []
     if not PurePath(place).is_absolute():
@@ -195,7 +208,7 @@ def sink_uri(spec: str | PathLike[str]) -> str:
         address, table = _table_of(without_login(rest)[1])
         plain = address.partition("?")[0]
         return f"{word.partition('+')[0]}://{plain}/{table}"
-    raise _unknown(f"{word}:… is no known kind of sink")
+    raise _unknown(_unknown_kind(word))
 
 
 class _Options(NamedTuple):
@@ -327,6 +340,11 @@ def _split(text: str) -> tuple[str, str]:
 def _place_in(rest: str) -> str:
     """The place behind ``delta:`` or ``append:``; ``delta:///x`` means ``/x``."""
     return f"/{rest.lstrip('/')}" if rest.startswith("//") else rest.removeprefix("file://")
+
+
+def _unknown_kind(word: str) -> str:
+    hint = _ELSEWHERE.get(word.lower())
+    return f"{word}:… is no known kind of sink" + (f"; {hint}" if hint else "")
 
 
 def _unknown(problem: str) -> ConfigError:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tubemq_provider.spark.splits import Split
     from tubemq_provider.windows.facts import FileFact
 
-__all__ = ["OPTION", "DirectWriteSource", "TaskCommit", "WriteTask"]
+__all__ = ["OPTION", "DirectWriteSource", "TaskCommit", "WriteTask", "attempt_name"]
 
 OPTION = "direct_write"
 """The option that holds a `WriteTask` as JSON."""
@@ -160,7 +160,7 @@ class DirectWriteReader(DataSourceReader):
     def _land(self, splits: Sequence[SplitPartition]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        location, stem = location_at(self._order.directory, self._storage), f"part-{_attempt()}"
+        location, stem = location_at(self._order.directory, self._storage), f"part-{attempt_name()}"
         columns = self._reader.COLUMNS
         decoder = decoder_of(self._options, columns)
         schema = columns.arrow_schema(self._options.columns) if decoder is None else decoder.schema
@@ -270,7 +270,7 @@ def _with_files(rows: Sequence[TaskCommit], files: Sequence[FileFact]) -> list[T
     return told
 
 
-def _attempt() -> str:
+def attempt_name() -> str:
     """A name that no other try of this task has, in any application: Spark's number for it, and
     chance, because numbers begin again in every application."""
     from pyspark import TaskContext

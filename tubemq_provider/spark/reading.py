@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from tubemq_provider.spark.task_metrics import ReportPlace
+
 __all__ = ["BatchReader", "EmptyPartition", "ReadShape", "SplitPartition", "decoder_of"]
 
 
@@ -94,6 +96,7 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
     def __init__(self, options: OptionsT, schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self.reports: ReportPlace | None = None
 
     @property
     def options(self) -> OptionsT:
@@ -143,4 +146,5 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
                 for batch in arrow_batches(typed, options.batch_bytes):
                     rows += batch.num_rows
                     yield batch
-            report_read(split, reader.stats, options.report_dir, rows=rows, bad=rejects.count)
+            place = self.reports or options.report_dir
+            report_read(split, reader.stats, place, rows=rows, bad=rejects.count)

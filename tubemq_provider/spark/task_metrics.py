@@ -1,7 +1,8 @@
-"""What a task tells about its read: a log line, and a small file if a directory was named.
+"""What a task tells about its read: a log line, and a small file if a place was named.
 
 Spark gives Python sources no way to send metrics to the driver, and gaps or dropped records must
-not be silent. Reports say what was *read*; whether it reached a sink only the sink can say.
+not be silent. Reports say what was *read*; whether it reached a sink only the sink can say. A user
+names a directory, an engine a `ReportPlace`, which may be in an object store.
 """
 
 from __future__ import annotations
@@ -10,23 +11,29 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
 
 from tubemq_client.model import Anchor
+from tubemq_provider.files.locations import Location, location_at
+from tubemq_provider.windows.errors import CountMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tubemq_provider.spark.splits import Split
 
-__all__ = ["SplitReport", "last_records", "load_reports", "report_read"]
+__all__ = ["ReportPlace", "SplitReport", "last_records", "report_read"]
 
 log = logging.getLogger(__name__)
 
 _PREFIX = "split-"
+_SUFFIX = ".json"
+_AT_ONCE = 16
 
 
 class Stats(Protocol):
@@ -66,6 +73,62 @@ class SplitReport:
     rows: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ReportPlace:
+    """Where tasks of one try leave their reports: a directory that exists and that all share, or a
+    prefix of an object store, which `storage` opens."""
+
+    directory: str
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def leave(self, report: SplitReport) -> None:
+        """Keep a report under a name of its own: what another attempt says stays beside it."""
+        self.put(f"{_PREFIX}{report.index}-{uuid4().hex[:8]}{_SUFFIX}", asdict(report))
+
+    def put(self, name: str, document: Any) -> None:
+        """Keep a JSON document under `name`, which nobody else has."""
+        output = self._location().create(name)
+        try:
+            output.stream.write(json.dumps(document).encode())
+        except BaseException:
+            output.abandon()
+            raise
+        output.finish()
+
+    def get(self, name: str) -> Any:
+        """What was kept under `name`. Raises `FileNotFoundError`."""
+        return _document_in(self._location(), name)
+
+    def collect(self) -> list[SplitReport]:
+        """One report for each split. Raises `CountMismatch` where two attempts have read a split
+        differently, as nobody knows whose records went on."""
+        location = self._location()
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            names = [name for name in location.stored() if name.startswith(_PREFIX)]
+            found = [*pool.map(lambda name: _document_in(location, name), names)]
+        by_split: dict[int, SplitReport] = {}
+        for report in (SplitReport(**document) for document in found):
+            if report != by_split.setdefault(report.index, report):
+                raise CountMismatch(
+                    f"two attempts of Spark have read [{report.start}, {report.end}) of partition "
+                    f"{report.partition} differently, as when retention passes between them; "
+                    f"nothing is published, let the task retry"
+                )
+        return [by_split[index] for index in sorted(by_split)]
+
+    def clear(self) -> None:
+        """Remove all reports."""
+        self._location().clear()
+
+    def _location(self) -> Location:
+        return location_at(self.directory, self.storage)
+
+
+def _document_in(location: Location, name: str) -> Any:
+    with location.open(name) as source:
+        return json.loads(source.read())
+
+
 def last_records(found: Iterable[tuple[str, int, Sequence[int]]]) -> dict[str, Anchor]:
     """The last record of each partition, from `(partition, start, last)` of its splits; `last` is
     empty where a split had no record."""
@@ -77,12 +140,18 @@ def last_records(found: Iterable[tuple[str, int, Sequence[int]]]) -> dict[str, A
 
 
 def report_read(
-    split: Split, stats: Stats, directory: str | None, *, rows: int | None = None, bad: int = 0
+    split: Split,
+    stats: Stats,
+    place: ReportPlace | str | None,
+    *,
+    rows: int | None = None,
+    bad: int = 0,
 ) -> None:
-    """Log the end of a split, and leave its report in `directory` if that is given. `bad` records
-    did not decode.
+    """Log the end of a split, and leave its report in `place` if there is one. `bad` records did
+    not decode.
 
-    A retried task replaces the report of the attempt before it, which is never half written.
+    In a directory, a `str`, a retried task replaces the report of the attempt before it, which is
+    never half written.
     """
     report = SplitReport(
         index=split.index,
@@ -99,17 +168,10 @@ def report_read(
     text = json.dumps(asdict(report))
     odd = report.gaps or report.corrupt
     log.log(logging.WARNING if odd else logging.INFO, "tubemq split of %s: %s", split.range, text)
-    if directory is not None:
-        _write(Path(directory), f"{_PREFIX}{split.index}.json", text)
-
-
-def load_reports(directory: Path) -> Iterator[SplitReport]:
-    """The reports in `directory`, in the order of their splits."""
-    documents: list[Mapping[str, Any]] = [
-        json.loads(path.read_text(encoding="utf-8")) for path in directory.glob(f"{_PREFIX}*.json")
-    ]
-    for document in sorted(documents, key=lambda found: int(found["index"])):
-        yield SplitReport(**document)
+    if isinstance(place, ReportPlace):
+        place.leave(report)
+    elif place is not None:
+        _write(Path(place), f"{_PREFIX}{split.index}{_SUFFIX}", text)
 
 
 def _write(directory: Path, name: str, text: str) -> None:

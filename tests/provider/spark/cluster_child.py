@@ -13,6 +13,7 @@ from typing import Any
 
 from tubemq_client.config import ClientConfig
 from tubemq_provider.engines.session import SessionEngine
+from tubemq_provider.engines.transforms import sql_transform
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import IngestCounts
@@ -29,6 +30,7 @@ def main(order: dict[str, Any]) -> dict[str, Any]:
         master=order["master"],
         conf=order["conf"],
         options={"minPartitions": str(order["tasks"])},
+        transform=sql_transform(order["sql"]) if order["sql"] else None,
     )
     staging = sink.begin(plan, "driver")
     counts: IngestCounts = engine.ingest(plan, staging, lambda point: print(point, flush=True))

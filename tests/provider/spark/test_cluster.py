@@ -13,9 +13,11 @@ import time
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from devkit.spark import QUICK_JAVA, SparkCluster
 from tests.provider.spark.world import TOPIC, World
+from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.read import read_windows
@@ -53,6 +55,7 @@ def order_of(world: World, cluster: SparkCluster, folder: Path) -> dict[str, obj
         "master": cluster.master_url,
         "conf": conf(folder),
         "tasks": 12,
+        "sql": None,
         "answer": str(folder / "answer.json"),
     }
 
@@ -77,28 +80,55 @@ def start_driver(folder: Path, order: dict[str, object]) -> subprocess.Popen[str
     return driver
 
 
-def kill_one_at_work(driver: subprocess.Popen[str], sink: ObjectStoreSink, c: SparkCluster) -> bool:
+def data_files(sink: ObjectStoreSink | DeltaSink) -> list[str]:
+    """Everything that lies where the sink keeps data, but for reports of a read under way."""
+    root = "data" if isinstance(sink, ObjectStoreSink) else "windows"
+    return sorted(name for name in sink.storage.names(root) if "/_reads/" not in name)
+
+
+def bodies_in(sink: ObjectStoreSink | DeltaSink, lake: dict[str, str]) -> list[bytes]:
+    if isinstance(sink, ObjectStoreSink):
+        return sorted(read_windows(sink).to_table()["value"].to_pylist())
+    table = DeltaTable(sink.storage.url, storage_options=lake).to_pyarrow_table()
+    return sorted(table["value"].to_pylist())
+
+
+def kill_one_at_work(
+    driver: subprocess.Popen[str], sink: ObjectStoreSink | DeltaSink, c: SparkCluster
+) -> bool:
     """Kill an executor once there is a file; False if the window was done before."""
     deadline = time.monotonic() + DEADLINE_S
     while driver.poll() is None and time.monotonic() < deadline:
-        if any(sink.storage.names("data")) and (executors := c.executors()):
+        if data_files(sink) and (executors := c.executors()):
             os.kill(executors[0], signal.SIGKILL)
             return True
         threading.Event().wait(0.05)
     return False
 
 
+@pytest.mark.parametrize(
+    ("url", "sql"),
+    [
+        ("s3://lake/by-session", None),
+        ("delta:s3://lake/by-sql", "SELECT partition, value, length(value) AS size FROM records"),
+    ],
+    ids=["records", "sql"],
+)
 def test_executors_that_share_nothing_with_the_driver_write_a_window_and_one_is_killed(
-    world: World, cluster: SparkCluster, lake: dict[str, str], tmp_path: Path
+    world: World,
+    cluster: SparkCluster,
+    lake: dict[str, str],
+    tmp_path: Path,
+    url: str,
+    sql: str | None,
 ) -> None:
     world.produce(2_000, size=2_000)
-    url = "s3://lake/by-session"
     sink = sink_for(url, storage_options=lake)
-    assert isinstance(sink, ObjectStoreSink)
+    assert isinstance(sink, ObjectStoreSink | DeltaSink)
     folder = tmp_path / "driver"
     folder.mkdir()
-    storage = {"sink": url, "storage_options": lake}
-    driver = start_driver(folder, {**order_of(world, cluster, folder), **storage})
+    given = {"sink": url, "storage_options": lake, "sql": sql}
+    driver = start_driver(folder, {**order_of(world, cluster, folder), **given})
     try:
         killed = kill_one_at_work(driver, sink, cluster)
         driver.wait(DEADLINE_S)
@@ -109,11 +139,11 @@ def test_executors_that_share_nothing_with_the_driver_write_a_window_and_one_is_
     done = json.loads(answer.read_text())
     assert done["won"]
     assert len(done["files"]) >= 12
-    found = sorted(read_windows(sink).to_table()["value"].to_pylist())
-    assert found == world.expected(world.whole())
+    assert bodies_in(sink, lake) == world.expected(world.whole())
     # What the killed executor left is gone; a worker of it may have outlived it by a moment.
     sink.tidy(done["window_id"])
-    assert sorted(sink.storage.names("data")) == sorted(done["files"])
+    assert data_files(sink) == sorted(done["files"])
+    assert not [name for name in sink.storage.names("") if "/_reads/" in name]
     assert killed
     assert not [p for p in (folder / "tmp").rglob("*") if "parquet" in p.name]
     said = [json.dumps(done), *(p.read_text("utf-8", "replace") for p in cluster.logs())]

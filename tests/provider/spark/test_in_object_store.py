@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from deltalake import DeltaTable
@@ -28,6 +28,7 @@ pyspark = pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession  # noqa: E402
 
 from tubemq_provider.engines.session import SessionEngine  # noqa: E402
+from tubemq_provider.engines.transforms import sql_transform  # noqa: E402
 from tubemq_provider.spark.direct_write import WriteTask  # noqa: E402
 
 SECRET = "hush-hush"
@@ -116,20 +117,47 @@ def test_corrupt_records_are_set_aside_in_the_store(
     assert list(sink.storage.names("quarantine")) == [aside]
 
 
-def test_what_a_transform_makes_is_uploaded(
-    spark: SparkSession, world: World, options: dict[str, str]
+@pytest.mark.parametrize("write", ["auto", "off"])
+def test_what_a_transform_makes_goes_where_the_sink_keeps_its_files(
+    spark: SparkSession, world: World, options: dict[str, str], write: Literal["auto", "off"]
 ) -> None:
     world.produce(40)
     plan = world.plan(world.whole())
-    sink = ObjectStoreSink("s3://sparks/transformed", storage_options=options)
+    sink = ObjectStoreSink(f"s3://sparks/transformed-{write}", storage_options=options)
     staging = sink.begin(plan, "try")
-    engine = SessionEngine(world.settings, transform=lambda frame: frame.drop("attributes"))
+    engine = SessionEngine(
+        world.settings, transform=lambda frame: frame.drop("attributes"), direct_write=write
+    )
     counts = engine.ingest(plan, staging, silent)
-    assert counts.files is None
+    check_counts(plan, counts)
+    # Only tasks of ours tell of their files; those of Spark's writer are uploaded by the driver.
+    assert (counts.files is None) == (write == "off")
+    assert {name for name in sink.storage.names("") if "_reads" in name} == set()
     assert sink.publish(staging, plan, counts, silent).won
     table = read_windows(sink).to_table()
     assert sorted(table["value"].to_pylist()) == world.expected(world.whole())
     assert "attributes" not in table.schema.names
+    assert SECRET not in "\n".join(shown_plans(spark))
+
+
+def test_a_transform_fills_the_folders_of_partitions(
+    spark: SparkSession, world: World, options: dict[str, str]
+) -> None:
+    world.produce(60)
+    plan = world.plan(world.whole())
+    sink = ObjectStoreSink("s3://sparks/by", storage_options=options, partition_by=["kind"])
+    staging = sink.begin(plan, "try")
+    query = "SELECT partition, value, upper(stream_id) AS kind FROM records DISTRIBUTE BY kind"
+    engine = SessionEngine(
+        world.settings, transform=sql_transform(query), target_file_bytes=1 << 20
+    )
+    counts = engine.ingest(plan, staging, silent)
+    marker = sink.publish(staging, plan, counts, silent).marker
+    table = read_windows(sink).to_table()
+    assert sorted(table["value"].to_pylist()) == world.expected(world.whole())
+    assert {*table["kind"].to_pylist()} == {"ALPHA", "BETA"}
+    assert len(marker.files) == 2
+    assert dict(sink.recount(marker)) == marker.counts.records
 
 
 def test_a_store_that_refuses_the_tasks_says_so_without_its_words(

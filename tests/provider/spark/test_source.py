@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 from contextlib import closing
@@ -31,7 +32,7 @@ from pyspark.sql.types import LongType, MapType, StringType, StructType  # noqa:
 from tubemq_provider.sources.tubemq.columns import RECORDS  # noqa: E402
 from tubemq_provider.spark.rows import arrow_schema  # noqa: E402
 from tubemq_provider.spark.source import EmptyPartition, TubeMQDataSource  # noqa: E402
-from tubemq_provider.spark.task_metrics import load_reports  # noqa: E402
+from tubemq_provider.spark.task_metrics import SplitReport  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +69,11 @@ def read(options: dict[str, str], schema: StructType = ALL) -> pa.Table:
         task = pickle.loads(pickle.dumps((reader, partition)))
         batches += list(task[0].read(task[1]))
     return pa.Table.from_batches(batches, schema=arrow_schema(schema))
+
+
+def reports_in(directory: Path) -> list[SplitReport]:
+    found = [json.loads(path.read_text()) for path in directory.glob("split-*.json")]
+    return [SplitReport(**report) for report in sorted(found, key=lambda item: item["index"])]
 
 
 def bodies(table: pa.Table) -> list[bytes]:
@@ -197,7 +203,7 @@ def test_a_split_travels_small_and_a_read_reports_itself(world: World, tmp_path:
     reader = TubeMQDataSource(options).reader(ALL)
     assert all(len(pickle.dumps(p)) < 1024 for p in reader.partitions())
     read(options)
-    reports = list(load_reports(tmp_path))
+    reports = reports_in(tmp_path)
     assert sum(report.records for report in reports) == 100
     assert sum(report.bytes for report in reports) == 26 * 100
     tiled = sorted((r.partition, r.start, r.end) for r in reports)
@@ -322,7 +328,7 @@ def test_lost_offsets_are_refused_at_planning_or_reported_as_a_gap(
     with caplog.at_level(logging.WARNING):
         table = read({**options, "failOnDataLoss": "false"})
     assert bodies(table) == world.expected({"1:0": (28 * 50, world.end("1:0"))})
-    (report,) = load_reports(tmp_path)
+    (report,) = reports_in(tmp_path)
     assert report.gaps == [[0, 28 * 50]]
     assert "1:demo:0" in caplog.text
 
@@ -335,7 +341,7 @@ def test_a_corrupt_record_fails_the_read_or_is_counted(world: World, tmp_path: P
     assert "1:demo:" in last_line(caught.value)
     options = {**world.options, "corruptRecords": "drop", "reportDir": str(tmp_path)}
     assert read(options).num_rows == 39
-    assert sum(report.corrupt for report in load_reports(tmp_path)) == 1
+    assert sum(report.corrupt for report in reports_in(tmp_path)) == 1
 
 
 def test_the_columns_are_those_of_the_documented_schema(world: World) -> None:

@@ -1,0 +1,193 @@
+"""The driver's half of writing a frame: load it with reports, write it, add up what came of it.
+
+What a transform makes is written by the tasks that made it, where the sink keeps its files; Spark's
+own writer, which knows directories only, is the other way. In both, what was read is known from
+reports of the reading tasks, and what was written from those that wrote: counts that know nothing
+of each other must agree. This module must not judge a plan, or publish anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tubemq_provider.engines.direct_write import place_of, settle
+from tubemq_provider.files.locations import LocalLocation
+from tubemq_provider.files.objects import is_remote
+from tubemq_provider.files.parquet import data_names, fact_from_json
+from tubemq_provider.spark.formats import format_of
+from tubemq_provider.spark.frame_write import (
+    COMMITS,
+    ReportedRead,
+    ReportedReadSource,
+    RowsOrder,
+    RowsWriteSource,
+)
+from tubemq_provider.spark.task_metrics import ReportPlace, SplitReport, last_records
+from tubemq_provider.windows.errors import CountMismatch
+from tubemq_provider.windows.facts import FileFact
+from tubemq_provider.windows.protocols import IngestCounts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tubemq_provider.windows.plan import WindowPlan
+    from tubemq_provider.windows.protocols import Staging
+
+__all__ = [
+    "added_up",
+    "leave_out_files",
+    "loaded",
+    "reports_of",
+    "rows_in",
+    "write_by_spark",
+    "write_rows",
+]
+
+_REPORTS = "_reads"
+
+
+@contextmanager
+def reports_of(staging: Staging) -> Iterator[ReportPlace]:
+    """Where tasks of this try leave their reports; what is there afterwards is removed."""
+    place = ReportPlace(f"{staging.path}/{_REPORTS}", staging.options)
+    if not is_remote(staging.path):
+        Path(place.directory).mkdir(exist_ok=True)
+    try:
+        yield place
+    finally:
+        place.clear()
+
+
+def loaded(
+    spark: SparkSession,
+    kind: str,
+    options: Mapping[str, str],
+    place: ReportPlace,
+    storage_file: str | None,
+) -> DataFrame:
+    """The frame of a window, whose reading tasks report to `place`."""
+    schema = _of_kind(spark, kind, options).schema
+    spark.dataSource.register(ReportedReadSource)
+    told = ReportedRead(kind, place.directory, storage_file).option()
+    reader = spark.read.format(ReportedReadSource.name()).schema(schema)
+    return reader.options(**options, **told).load()
+
+
+def _of_kind(spark: SparkSession, kind: str, options: Mapping[str, str]) -> DataFrame:
+    """The kind's own frame; registers the format where Spark has not found it by itself."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return spark.read.format(kind).options(**options).load()
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_NOT_FOUND":
+            raise
+    format_of(kind).register(spark)
+    return spark.read.format(kind).options(**options).load()
+
+
+def write_rows(
+    frame: DataFrame,
+    staging: Staging,
+    reports: ReportPlace,
+    storage_file: str | None,
+    target_bytes: int | None,
+) -> tuple[list[FileFact], int]:
+    """Run the one Spark job of the window, whose tasks write the files; what is known of these, and
+    how many rows Spark has handed over."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sf
+
+    by = None if staging.partition_by is None else staging.partition_by.to_json()
+    directory = place_of(staging)
+    order = RowsOrder(directory, reports.directory, storage_file, target_bytes, by)
+    frame.sparkSession.dataSource.register(RowsWriteSource)
+    handed = Observation(f"tubemq-{staging.attempt}")
+    counted = frame.observe(handed, sf.count(sf.lit(1)).alias("rows"))
+    counted.write.format(RowsWriteSource.name()).mode("append").options(**order.option()).save()
+    files = [
+        replace(fact_from_json(fact), partitions=partitions)
+        for fact, partitions in reports.get(COMMITS)
+    ]
+    settle(staging, [fact.path for fact in files])
+    return files, int(handed.get["rows"])
+
+
+def write_by_spark(frame: DataFrame, directory: str) -> int:
+    """The same with Spark's own writer, into a directory that all executors share; the rows that it
+    was handed."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sf
+
+    handed = Observation(f"tubemq-{Path(directory).name}")
+    counted = frame.observe(handed, sf.count(sf.lit(1)).alias("rows"))
+    counted.write.mode("append").parquet(_on_local_files(directory))
+    return int(handed.get["rows"])
+
+
+def _on_local_files(path: str) -> str:
+    """The path for Hadoop, which takes one without a scheme to its default file system, as HDFS.
+
+    Not `Path.as_uri`: Hadoop would take an escaped character for the three that stand there.
+    """
+    return f"file://{Path(path).absolute()}"
+
+
+def added_up(
+    plan: WindowPlan,
+    reports: Sequence[SplitReport],
+    handed: int,
+    rows: Mapping[str, int] | None,
+    files: Sequence[FileFact] | None,
+) -> IngestCounts:
+    """By partition: what was read or, behind a transform, the `rows` that were written. Raises
+    `CountMismatch` where that is not what Spark has `handed` over."""
+    read: Counter[str] = Counter()
+    consumed: Counter[str] = Counter()
+    gaps: dict[str, list[list[int]]] = {}
+    pieces: dict[str, list[list[int]]] = {}
+    for report in reports:
+        read[report.partition] += report.records if report.rows is None else report.rows
+        consumed[report.partition] += report.records
+        gaps.setdefault(report.partition, []).extend(report.gaps)
+        pieces.setdefault(report.partition, []).append([report.start, report.end])
+    records = read if rows is None else Counter(rows)
+    if sum(records.values()) != handed or not records.keys() <= plan.ranges.keys():
+        raise CountMismatch(
+            f"window {plan.window_id}: Spark wrote {handed} rows, but the partitions of the "
+            f"plan account for {dict(records)}; a transform must keep 'partition' as it is"
+        )
+    return IngestCounts(
+        records={key: records[key] for key in plan.ranges},
+        bytes=sum(report.bytes for report in reports),
+        gaps={key: sorted(lost) for key, lost in gaps.items() if lost},
+        corrupt=sum(report.corrupt for report in reports),
+        pieces={key: sorted(found) for key, found in pieces.items()},
+        last=last_records((item.partition, item.start, item.last) for item in reports),
+        files=None if files is None else tuple(files),
+        read={key: consumed[key] for key in plan.ranges},
+    )
+
+
+def rows_in(directory: str) -> Counter[str]:
+    """Rows per value of `partition` in staged Parquet files. Reads that one column only."""
+    import pyarrow.dataset
+
+    rows: Counter[str] = Counter()
+    files = pyarrow.dataset.dataset(directory, format="parquet")
+    for batch in files.to_batches(columns=["partition"]):
+        for item in batch.column("partition").value_counts().to_pylist():
+            rows[item["values"]] += item["counts"]
+    return rows
+
+
+def leave_out_files(directory: str) -> None:
+    """Remove the file that Spark writes without rows: its columns may be no more than a stand-in
+    for those of records to come, and a table would keep them."""
+    for name in data_names(LocalLocation(Path(directory)).stored()):
+        (Path(directory) / name).unlink()

@@ -1,0 +1,175 @@
+"""Direct write behind a frame: tasks write what a transform has made, and say what they wrote.
+
+`format("tubemq_reported_read")` reads as the format of a kind does; its tasks leave their reports
+where the window is staged. `frame.write.format("tubemq_rows_write")` writes rows as `direct_write`
+writes records: with pyarrow, to where the files will stay. Only files of tasks that Spark has
+committed are told of, so those of other attempts are never used. Internal to the session engine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+from tubemq_provider.files.locations import location_at
+from tubemq_provider.files.parquet import fact_to_json
+from tubemq_provider.files.partitioned import staged_writer
+from tubemq_provider.files.writer import with_pieces
+from tubemq_provider.spark.credentials_file import storage_from
+from tubemq_provider.spark.direct_write import attempt_name
+from tubemq_provider.spark.formats import format_of
+from tubemq_provider.spark.task_metrics import ReportPlace
+from tubemq_provider.windows.partitioning import PartitionBy
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from tubemq_provider.spark.reading import BatchReader
+
+__all__ = ["COMMITS", "ReportedRead", "ReportedReadSource", "RowsOrder", "RowsWriteSource"]
+
+OPTION: Final = "order"
+
+COMMITS: Final = "files.json"
+"""What was written, in the place of the reports: of each file its fact as
+`files.parquet.fact_to_json` makes it, and its rows by partition key."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedRead:
+    """The kind of source that is read, where tasks leave their reports, and the file on the
+    driver's host that has what opens it."""
+
+    kind: str
+    directory: str
+    storage_file: str | None = None
+
+    def option(self) -> dict[str, str]:
+        """As options of the frame."""
+        return {OPTION: json.dumps(asdict(self))}
+
+
+class ReportedReadSource(DataSource):
+    """`format("tubemq_reported_read")`, always with the schema that the kind's own format has."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        given = dict(options)
+        self._order = ReportedRead(**json.loads(given.pop(OPTION)))
+        self._given = given
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "tubemq_reported_read"
+
+    def reader(self, schema: StructType) -> BatchReader[Any]:
+        """The kind's reader, which is told where its tasks report."""
+        order = self._order
+        opens = {} if order.storage_file is None else storage_from(order.storage_file)
+        reader = format_of(order.kind).batch_reader(self._given, schema)
+        reader.reports = ReportPlace(order.directory, opens)
+        return reader
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOrder:
+    """Where files go, where is told of them, the file on the driver's host that has what opens both
+    places, how large files become (bytes; None: one for each task), and what they are apart by
+    (`PartitionBy` as JSON)."""
+
+    directory: str
+    reports: str
+    storage_file: str | None = None
+    target_bytes: int | None = None
+    partition_by: str | None = None
+
+    def option(self) -> dict[str, str]:
+        """As options of the write."""
+        return {OPTION: json.dumps(asdict(self))}
+
+
+class RowsWriteSource(DataSource):
+    """`frame.write.format("tubemq_rows_write")`: rows with the column ``partition``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "tubemq_rows_write"
+
+    def writer(self, schema: StructType, overwrite: bool) -> RowsWriter:  # noqa: ARG002, FBT001
+        """Made on the driver; tasks get it pickled."""
+        order = RowsOrder(**json.loads(self.options[OPTION]))
+        opens = {} if order.storage_file is None else storage_from(order.storage_file)
+        return RowsWriter(order, opens)
+
+
+@dataclass(frozen=True)
+class Files(WriterCommitMessage):
+    """What one task has written: a fact of each file as JSON, and its rows by partition key."""
+
+    found: tuple[tuple[str, dict[str, int]], ...] = ()
+
+
+class RowsWriter(DataSourceArrowWriter):
+    """Writes the rows of tasks, and tells of their files where they report.
+
+    Columns are those that Spark's own writer makes: instants are UTC. Raises what the storage
+    raises, and `ConfigError` for values that files cannot be apart by.
+    """
+
+    def __init__(self, order: RowsOrder, storage: Mapping[str, str]) -> None:
+        self._order = order
+        self._storage = dict(storage)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """The rows of one task."""
+        import pyarrow as pa
+
+        batches = (batch for batch in iterator if batch.num_rows)
+        first = next(batches, None)
+        if first is None:
+            return Files()
+        schema = pa.schema([_in_utc(field) for field in first.schema])
+        order = self._order
+        with staged_writer(
+            location_at(order.directory, self._storage),
+            f"part-{attempt_name()}",
+            schema,
+            PartitionBy.from_json(order.partition_by) if order.partition_by else None,
+            target_bytes=order.target_bytes,
+        ) as writer:
+            for batch in chain((first,), batches):
+                writer.add(batch.cast(schema), 0)
+        facts = with_pieces(writer.files, writer.pieces)
+        return Files(tuple((fact_to_json(fact), dict(fact.partitions or {})) for fact in facts))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave what all tasks wrote where the driver's other half looks."""
+        found = [file for each in messages if isinstance(each, Files) for file in each.found]
+        ReportPlace(self._order.reports, self._storage).put(COMMITS, found)
+
+
+def _in_utc(field: pa.Field) -> pa.Field:
+    """The column with instants in UTC: Spark hands them over in the zone of the session."""
+    return field.with_type(_type_in_utc(field.type))
+
+
+def _type_in_utc(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([_in_utc(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_type_in_utc(kind.key_type), _in_utc(kind.item_field))
+    if pa.types.is_list(kind):
+        return pa.list_(_in_utc(kind.value_field))
+    return kind
