@@ -7,6 +7,7 @@ not repeated, because a secret under a wrong name would otherwise end up in a lo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -60,6 +61,9 @@ def _problem(item: Any, model: type[BaseModel]) -> str:
     name = ".".join(path) or "options"
     owner, field = _field(path, model)
     if item["type"] == "extra_forbidden":
+        near = get_close_matches(path[-1].lower(), owner.model_fields, n=1, cutoff=0.75)
+        if near:
+            return f"{name}: unknown option; did you mean {near[0]}?"
         return f"{name}: unknown option; known: {', '.join(sorted(owner.model_fields))}"
     message = item["msg"].removeprefix("Value error, ")
     text = f"{message[0].lower()}{message[1:]}"

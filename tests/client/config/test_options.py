@@ -15,7 +15,13 @@ def test_all_problems_are_listed_at_once_by_option_name() -> None:
         )
     names = [problem.split(":")[0] for problem in failure.value.problems]
     assert names == ["masters", "rpc_timeout_ms", "topic", "group", "colour"]
-    assert "unknown option" in failure.value.problems[-1]
+    assert "unknown option; known: " in failure.value.problems[-1]
+
+
+def test_an_option_that_nearly_matches_is_offered_instead_of_all() -> None:
+    with pytest.raises(errors.ConfigError) as failure:
+        ClientConfig.parse({"masters": "m1", "rpc_timeout": 1})
+    assert failure.value.problems == ["rpc_timeout: unknown option; did you mean rpc_timeout_ms?"]
 
 
 @pytest.mark.parametrize(
