@@ -144,7 +144,11 @@ test-spark: setup ## The data source on a real Spark
 
 .PHONY: test-spark-matrix
 test-spark-matrix: setup ## The same on PySpark 4.1, 4.2 and 4.3, each in an environment of its own (by hand)
-	$(PY) scripts/spark_matrix.py $(ARGS)
+	$(PY) -m scripts.spark_matrix $(ARGS)
+
+.PHONY: test-airflow-matrix
+test-airflow-matrix: setup ## What is promised for Airflow 3.1 and 3.2, each in an environment of its own (by hand)
+	$(PY) -m scripts.airflow_matrix $(ARGS)
 
 # The jars come over the network, the servers then run where there is only loopback: RocketMQ's tests
 # in one process, those of TubeMQ in another.

@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).resolve().parents[1]
+from scripts.environments import ROOT, environment, locked
+
 RELEASES = ("4.1", "4.2", "4.3")
 EXTRAS = "admin,cli,arrow,avro,embedded,fast,lake,spark"
 TOOLS = (
@@ -48,25 +49,9 @@ def main() -> int:
 
 
 def _environment(release: str) -> Path:
-    folder = ROOT / "build" / f"spark-{release}"
-    python = folder / "bin" / "python"
-    if (folder / ".complete").exists():
-        return python
-    uv = str(Path(sys.executable).with_name("uv"))
-    locked = (ROOT / "requirements.lock").read_text().splitlines()
-    names = [line.split("\\")[0].strip() for line in locked if "==" in line and line[0] != " "]
-    constraints = folder.with_suffix(f"{folder.suffix}.txt")
-    constraints.parent.mkdir(exist_ok=True)
-    constraints.write_text("\n".join(name for name in names if not NEW.match(name)) + "\n")
-    print(f"PySpark {release}: making {folder}", flush=True)
-    subprocess.run(
-        [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], check=True
-    )
-    install = [uv, "pip", "install", "--quiet", "--python", str(python)]
-    install += ["--constraint", str(constraints), f"pyspark=={release}.*", *TOOLS]
-    subprocess.run([*install, "--editable", f"{ROOT}[{EXTRAS}]"], check=True)
-    (folder / ".complete").touch()
-    return python
+    constraints = [name for name in locked() if not NEW.match(name)]
+    packages = [f"pyspark=={release}.*", *TOOLS]
+    return environment(f"spark-{release}", EXTRAS, packages, constraints)
 
 
 def _play(release: str, python: Path, more: list[str]) -> bool:

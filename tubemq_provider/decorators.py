@@ -11,8 +11,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.bases.decorator import DecoratedOperator, determine_kwargs, task_decorator_factory
+from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factory
 
+from tubemq_provider._airflow import determine_kwargs
 from tubemq_provider.operators.consume import TubeMQWindowOperator
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
-from airflow.sdk.configuration import conf
+
+from tubemq_provider._airflow import conf
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, BaseOperator

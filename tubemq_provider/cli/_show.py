@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
-from airflow.sdk.exceptions import AirflowException
 from airflow.utils.cli import suppress_logs_and_warning
 from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 
 from tubemq_client import errors
 from tubemq_client.terminal import visible, visible_json
+from tubemq_provider._airflow import AirflowException
 
 __all__ = ["changed", "command", "confirm", "people", "say", "show_document", "table"]
 

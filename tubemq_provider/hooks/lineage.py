@@ -12,8 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow.sdk.lineage import get_hook_lineage_collector
-
+from tubemq_provider._airflow import get_hook_lineage_collector
 from tubemq_provider.sinks.factory import sink_uri
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 

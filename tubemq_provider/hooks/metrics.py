@@ -10,8 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.sdk.configuration import conf
-from airflow.sdk.observability.stats import Stats
+from tubemq_provider._airflow import Stats, conf
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.run.result import WindowResult

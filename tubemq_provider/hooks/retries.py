@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
-
 from tubemq_client import errors
+from tubemq_provider._airflow import ExceptionRetryPolicy, RetryAction, RetryRule
 from tubemq_provider.windows.errors import WindowNotReady
 
 __all__ = ["tubemq_retry_policy"]

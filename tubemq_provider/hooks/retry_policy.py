@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
-
 from tubemq_client import errors
+from tubemq_provider._airflow import AirflowFailException, AirflowNotFoundException
 
 __all__ = ["Whereabouts", "explained", "fatal_errors_fail_the_task", "is_final"]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from tubemq_client.errors import ConfigError
 from tubemq_provider.offsets.chunking import piece_names, read_whole, split
 from tubemq_provider.offsets.commit_events import (
     EVENT_KEY,
@@ -69,6 +70,22 @@ class InletEvents(Protocol):
     def limit(self, limit: int) -> InletEvents: ...
 
     def __iter__(self) -> Any: ...
+
+
+class _NoState:
+    """State of an asset where Airflow keeps none."""
+
+    def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002 - as Airflow's
+        return default
+
+    def set(self, key: str, value: Any) -> None:  # noqa: ARG002 - as Airflow's
+        raise ConfigError(f"this Airflow keeps no state of assets: {key}", subject="asset state")
+
+    def delete(self, key: str) -> None:
+        """Nothing is there."""
+
+
+_NO_STATE: Final = _NoState()
 
 
 class DocumentState:
@@ -134,8 +151,11 @@ class AssetProgress:
 
     @classmethod
     def of_inlet(cls, context: Mapping[str, Any], asset: Any) -> AssetProgress:
-        """The progress kept on `asset`, an inlet of the running task."""
-        return AssetProgress(context["asset_state_store"][asset], context["inlet_events"][asset])
+        """The progress kept on `asset`, an inlet of the running task. Airflow before 3.3 keeps no
+        state of assets: there it is what commit events say."""
+        states = context.get("asset_state_store")
+        state = _NO_STATE if states is None else states[asset]
+        return AssetProgress(state, context["inlet_events"][asset])
 
     def load_cursor(self) -> Document | None:
         """The cursor, or None. Raises `DocumentError` if something else is stored."""

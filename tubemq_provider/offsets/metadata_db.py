@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from airflow.models.asset import AssetEvent, AssetModel, TaskOutletAssetReference
 from airflow.models.taskinstance import TaskInstance
-from airflow.state import AssetScope, TaskScope, get_state_backend
 from airflow.utils.session import create_session
 from sqlalchemy import func, inspect, or_, select
 
 from tubemq_client import errors
+from tubemq_provider._airflow import AssetScope, TaskScope, get_state_backend
 from tubemq_provider.offsets.asset_state import PROGRESS, TIMELINE, DocumentState
 from tubemq_provider.offsets.commit_events import commit_event
 from tubemq_provider.offsets.ledger.backend import TubeMQStateBackend, ledger_of

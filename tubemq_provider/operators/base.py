@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.exceptions import AirflowProviderDeprecationWarning
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowSkipException
 
 from tubemq_client import errors
+from tubemq_provider._airflow import (
+    AirflowSkipException,
+    has_asset_state,
+    needs_asset_state,
+)
 from tubemq_provider.arguments import check_literals, is_mapped, is_template, near_names, parse
 from tubemq_provider.assets import declared, offsets_asset, sink_asset
 from tubemq_provider.hooks.lineage import window_lineage
@@ -336,6 +340,9 @@ class IngestOperator(BaseOperator):
             unsafe.append(
                 "initial_position 'stable' needs max_active_tis_per_dag=1: runs would race"
             )
+        if self.offset_store != "events" and not has_asset_state():
+            store = f"offset_store={self.offset_store!r}"
+            unsafe.append(needs_asset_state(store, "say offset_store='events'"))
         fixed = IngestArguments.model_fields.keys() - self._templated()
         static = dict.fromkeys(fixed, "as it decides how the task is set up") | _STATIC
         check_literals(IngestArguments, arguments, static=static, problems=unsafe, task=self)

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.sdk.bases.decorator import determine_kwargs
-
 from tubemq_client.errors import ConfigError
+from tubemq_provider._airflow import determine_kwargs
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 
 if TYPE_CHECKING:

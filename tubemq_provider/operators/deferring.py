@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferred
-
+from tubemq_provider._airflow import AirflowTaskTimeout, TaskDeferred, conf
 from tubemq_provider.engines.applications import Application
 from tubemq_provider.ingest.engine_arguments import DEFERRABLE_ENGINES
 from tubemq_provider.windows.protocols import Suspended

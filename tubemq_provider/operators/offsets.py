@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
 from pydantic import Field
 
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.model import Partition
+from tubemq_provider._airflow import AirflowFailException
 from tubemq_provider.arguments import (
     ClusterAlias,
     TaskArguments,

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.sdk.exceptions import AirflowSkipException
-
 from tubemq_client.errors import ConfigError
+from tubemq_provider._airflow import AirflowSkipException
 from tubemq_provider.assets import sink_asset, without
 from tubemq_provider.hooks.retry_policy import fatal_errors_fail_the_task
 from tubemq_provider.ingest.arguments import IngestArguments

@@ -13,11 +13,12 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.bases.decorator import determine_kwargs
 from pydantic import BeforeValidator
 
 from tubemq_client.config import TopicName
+from tubemq_client.errors import ConfigError
 from tubemq_client.model import ProducerSettings
+from tubemq_provider._airflow import determine_kwargs, needs_asset_state
 from tubemq_provider.arguments import ClusterAlias, TaskArguments, check_literals, from_json, parse
 from tubemq_provider.assets import declared, topic_asset
 from tubemq_provider.hooks.retry_policy import Whereabouts, fatal_errors_fail_the_task
@@ -152,7 +153,9 @@ class TubeMQProduceOperator(BaseOperator):
             arguments = parse(ProduceArguments, self._arguments())
             hook = TubeMQHook(self.tubemq_conn_id)
             hook.expect_cluster(arguments.cluster)
-            state: Any = context["task_state_store"] if arguments.continues else None
+            state: Any = context.get("task_state_store") if arguments.continues else None
+            if arguments.continues and state is None:
+                raise ConfigError(needs_asset_state("continues=True"), subject="Airflow")
             done = int(state.get(_SENT, 0)) if state is not None else 0
             if done:
                 self.log.info("%s records have receipts from an earlier try", done)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from tubemq_client.config import GroupName, TopicName
+from tubemq_client.errors import ConfigError
+from tubemq_provider._airflow import needs_asset_state
 from tubemq_provider.arguments import (
     ClusterAlias,
     TaskArguments,
@@ -96,7 +98,9 @@ class TubeMQSampleEndsOperator(BaseOperator):
             hook = TubeMQHook(self.tubemq_conn_id)
             hook.expect_cluster(arguments.cluster)
             require_inlet(self, self.offsets_asset)
-            store: Any = context["asset_state_store"]
+            store: Any = context.get("asset_state_store")
+            if store is None:
+                raise ConfigError(needs_asset_state("a timeline of ends"), subject="Airflow")
             timeline = record_sample(
                 arguments.topic,
                 AssetTimeline(store[self.offsets_asset]),

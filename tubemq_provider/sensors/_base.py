@@ -13,10 +13,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
-from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from tubemq_client import errors
+from tubemq_provider._airflow import AirflowFailException, AirflowSensorTimeout, conf
 from tubemq_provider.hooks.retry_policy import (
     Whereabouts,
     explained,

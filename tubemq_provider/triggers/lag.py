@@ -14,11 +14,15 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.execution_time.context import AssetStateStoreAccessor
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from tubemq_client import errors
 from tubemq_client.model import Partition
+from tubemq_provider._airflow import (
+    AssetStateStoreAccessor,
+    has_asset_state,
+    needs_asset_state,
+)
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.aio import TubeMQAsyncHook
 from tubemq_provider.hooks.metrics import gauge_group
@@ -72,6 +76,8 @@ class TubeMQLagTrigger(BaseEventTrigger):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         problems = []
+        if not has_asset_state():
+            problems.append(needs_asset_state("TubeMQLagTrigger", "wait with TubeMQLagSensor"))
         if min_lag < 1:
             problems.append(f"min_lag {min_lag} is not >= 1")
         if max_wait is not None and max_wait < 0:

@@ -15,11 +15,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from airflow.models.asset import AssetModel
-from airflow.state import AssetScope
-from airflow.state.metastore import MetastoreBackend
 from fastapi import HTTPException
 from sqlalchemy import select
 
+from tubemq_provider._airflow import AssetScope, MetastoreBackend
 from tubemq_provider.offsets.ledger.envelope import PIECE, PREFIX, PROBE, Envelope
 from tubemq_provider.offsets.ledger.service import delete_value, get_value, set_value
 from tubemq_provider.offsets.ledger.tables import LedgerTables

@@ -1,0 +1,45 @@
+"""Environments of their own for other releases of what this project runs on, in `build/`.
+
+Made with uv once, and kept until they are removed. The project is installed in place, so they play
+what stands in the tree. Used by `spark_matrix` and `airflow_matrix`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["ROOT", "environment", "locked"]
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def locked() -> list[str]:
+    """Every package of the lock as ``name==version``."""
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    return [line.split("\\")[0].strip() for line in lines if "==" in line and line[0] != " "]
+
+
+def environment(
+    name: str, extras: str, packages: Sequence[str], constraints: Sequence[str] = ()
+) -> Path:
+    """The Python of `build/<name>`, with the project and its `extras`, and `packages`."""
+    folder = ROOT / "build" / name
+    python = folder / "bin" / "python"
+    if (folder / ".complete").exists():
+        return python
+    uv = str(Path(sys.executable).with_name("uv"))
+    limits = folder.with_suffix(f"{folder.suffix}.txt")
+    limits.parent.mkdir(exist_ok=True)
+    limits.write_text("\n".join(constraints) + "\n")
+    print(f"{name}: making {folder}", flush=True)
+    subprocess.run(
+        [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], check=True
+    )
+    install = [uv, "pip", "install", "--quiet", "--python", str(python)]
+    install += ["--constraint", str(limits), *packages]
+    subprocess.run([*install, "--editable", f"{ROOT}[{extras}]"], check=True)
+    (folder / ".complete").touch()
+    return python
