@@ -38,7 +38,7 @@ class Known(Group):
     def cursor(self, *, of_ledger: bool = False) -> tuple[str, Document | None]:
         return "asset_state", self._cursor
 
-    def events(self) -> Generator[Document]:
+    def events(self, *, most: int | None = None) -> Generator[Document]:
         if self._event is not None:
             yield self._event
 

@@ -42,7 +42,7 @@ class Here(Group):
         self.state, self.ledger = state, ledger
         self.accepted: list[Document] = []
 
-    def events(self) -> Generator[Document]:
+    def events(self, *, most: int | None = None) -> Generator[Document]:
         yield from self.accepted
 
     def _ledgers(self) -> bool:
