@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +21,7 @@ from tubemq_provider.triggers._watch import Backoff
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from tubemq_client import Message, Partition
+    from tubemq_client import ClientSettings, Message, Partition
     from tubemq_client.aio import Consumer
     from tubemq_client.model import Delivery
 
@@ -71,7 +71,9 @@ class MessageStream(_Producer):
     corrupt_records: Literal["fail", "drop"]
     payload: Callable[[Partition, Message], dict[str, Any]]
     log: Any
+    look_ms: int = _LOOK_MS
     _consumer: Consumer | None = field(default=None, init=False)
+    _settings: ClientSettings | None = field(default=None, init=False)
     _member: int = field(default=0, init=False)
     _pending: int = field(default=0, init=False)
     _spoiled: set[Delivery] = field(default_factory=set, init=False)
@@ -130,9 +132,10 @@ class MessageStream(_Producer):
         """Become a member of the group, on the connections that this loop shares."""
         hook = TubeMQAsyncHook(self.conn_id)
         await hook.expect_cluster(self.cluster)
+        self._settings = (await hook.config()).settings()
         settings = ConsumerSettings(
             consume_position=self.begin,
-            ready_wait_ms=_LOOK_MS,
+            ready_wait_ms=self.look_ms,
             confirm_timeout_ms=_CONFIRM_TIMEOUT_MS,
             close_wait_ms=_CLOSE_WAIT_MS,
         )
@@ -155,9 +158,7 @@ class MessageStream(_Producer):
         """The records of the next batch; none if none came for a while."""
         batch = await consumer.receive()
         if batch is None:
-            if consumer.last_errors and not consumer.assignment:
-                backoff.failed()
-                self._say(backoff, next(iter(consumer.last_errors.values())))
+            await self._judge(consumer, backoff)
             return []
         payloads = [self.payload(batch.partition, message) for message in batch.messages()]
         if backoff.worked():
@@ -169,6 +170,26 @@ class MessageStream(_Producer):
             (payload, Record(batch.delivery, number == last, self._member))
             for number, payload in enumerate(payloads)
         ]
+
+    async def _judge(self, consumer: Consumer, backoff: Backoff) -> None:
+        """No record came for a while. The member outlives masters and brokers by itself; where the
+        connection leads elsewhere by now, raises what is wrong, so that it joins anew."""
+        found = consumer.last_errors
+        wrong = found.get("master")
+        if wrong is None and not consumer.assignment:
+            wrong = next(iter(found.values()), None)
+        if wrong is None:
+            return
+        backoff.failed()
+        self._say(backoff, wrong)
+        if await self._leads_elsewhere():
+            raise wrong
+
+    async def _leads_elsewhere(self) -> bool:
+        with suppress(Exception):  # an API server that is away says nothing of the connection
+            hook = TubeMQAsyncHook(self.conn_id)
+            return (await hook.config()).settings() != self._settings
+        return False
 
     async def _take_room(self) -> None:
         while self._pending >= _MOST_PENDING:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,7 @@ from airflow.triggers.shared_stream import SharedStreamManager
 
 from tests.system.behaviour.sites import eventually
 from tubemq_client import Message, Partition, Record
-from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.errors import ConfigError
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.triggers.messages import TubeMQMessageTrigger
@@ -241,3 +242,31 @@ def test_wrong_arguments_are_all_named_when_the_dag_is_parsed() -> None:
     assert len(caught.value.problems) == 3
     with pytest.raises(ConfigError, match="kind 'letters' is not one of lag, message"):
         MessageQueueTrigger(scheme="tubemq", kind="letters", topic=TOPIC, group=GROUP).serialize()
+
+
+def test_a_cluster_that_has_moved_is_followed(
+    hook: TubeMQHook, mq: EmbeddedTubeMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watcher lives for months: the connection is edited under it."""
+    produce(hook, b"before")
+    topics = [TopicSpec(TOPIC, stores=1, partitions=1)]
+    switches = Switches(unflushed_records=1)
+
+    async def scene() -> None:
+        stream = trigger().stream()
+        stream.look_ms = 200
+        records = stream.open_stream()
+        payload, record = await anext(records)
+        assert payload["body"] == "before"
+        await stream.settle(record, clean=True)
+        waiting = asyncio.ensure_future(anext(records))
+        with EmbeddedTubeMQ(brokers=1, topics=topics, switches=switches, http=False) as other:
+            await asyncio.to_thread(mq.stop)
+            known = json.loads(os.environ["AIRFLOW_CONN_TUBEMQ_DEFAULT"])
+            moved = json.dumps({**known, "host": other.masters})
+            monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", moved)
+            await asyncio.to_thread(produce, TubeMQHook(), b"after")
+            assert (await waiting)[0]["body"] == "after"
+            await records.aclose()
+
+    run(scene)
