@@ -52,12 +52,20 @@ class TubeMQMessageQueueProvider(BaseMessageQueueProvider):
         return queue.startswith("tubemq://")
 
     def trigger_kwargs(self, queue: str, **kwargs: Any) -> dict[str, Any]:
-        """The arguments that a queue's URI says. Raises `errors.ConfigError` without a group."""
+        """The arguments that a queue's URI says. Raises `errors.ConfigError` without a group, and
+        for anything else that the URI says, which would have no effect."""
         from urllib.parse import parse_qs, urlsplit
 
         parts = urlsplit(queue)
-        group = parse_qs(parts.query).get("group", [""])[0]
-        topic = parts.path.strip("/")
+        said = parse_qs(parts.query, keep_blank_values=True)
+        groups, topic = said.pop("group", []), parts.path.strip("/")
+        if said or parts.fragment:
+            raise errors.ConfigError(
+                f"{queue!r} says more than ?group=: pass {', '.join(sorted(said)) or 'the rest'} "
+                f"to MessageQueueTrigger",
+                subject="queue",
+            )
+        group = groups[0] if len(groups) == 1 else ""
         if not (parts.netloc and topic and group):
             raise errors.ConfigError(
                 f"{queue!r} is not tubemq://<cluster>/<topic>?group=<group>", subject="queue"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from tubemq_client import errors
+from tubemq_client.config import GroupName, TopicName
 from tubemq_client.model import Partition
 from tubemq_provider._airflow import (
     AssetStateStoreAccessor,
@@ -26,6 +27,7 @@ from tubemq_provider._airflow import (
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.aio import TubeMQAsyncHook
 from tubemq_provider.hooks.metrics import gauge_group
+from tubemq_provider.ingest.judging import ClusterAlias, TaskArguments, parse
 from tubemq_provider.offsets.watching import AsyncState, Kept, kept_position, load_note, store_note
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.triggers._watch import Backoff, LagWatch, jittered
@@ -38,6 +40,14 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["TubeMQLagTrigger"]
+
+
+class WatchedNames(TaskArguments):
+    """Names in `TubeMQLagTrigger`: a wrong one would be waited for without an end."""
+
+    topic: TopicName
+    group: GroupName
+    cluster: ClusterAlias
 
 
 class TubeMQLagTrigger(BaseEventTrigger):
@@ -75,6 +85,8 @@ class TubeMQLagTrigger(BaseEventTrigger):
         tubemq_conn_id: str = "tubemq_default",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        cluster = cluster or tubemq_conn_id
+        parse(WatchedNames, {"topic": topic, "group": group, "cluster": cluster})
         problems = []
         if not has_asset_state():
             problems.append(needs_asset_state("TubeMQLagTrigger", "wait with TubeMQLagSensor"))
@@ -90,7 +102,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
             raise errors.ConfigError(problems, subject="lag trigger")
         self.topic = topic
         self.group = group
-        self.cluster = cluster or tubemq_conn_id
+        self.cluster = cluster
         self.min_lag = min_lag
         self.max_wait = max_wait
         self.poll_interval = poll_interval

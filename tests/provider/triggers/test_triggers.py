@@ -18,6 +18,7 @@ from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.chunking import split
+from tubemq_provider.queues.tubemq import TubeMQMessageQueueProvider
 from tubemq_provider.triggers.lag import TubeMQLagTrigger
 from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
 
@@ -270,6 +271,22 @@ class TestLag:
         with pytest.raises(ConfigError) as caught:
             TubeMQLagTrigger(topic=TOPIC, group="lake", min_lag=0, max_wait=-1, poll_interval=0)
         assert len(caught.value.problems) == 3
+
+    @pytest.mark.parametrize(("topic", "group"), [("1 bad", "lake"), (TOPIC, "g g"), (TOPIC, "")])
+    def test_a_name_that_no_topic_or_group_has_is_not_waited_for(
+        self, topic: str, group: str
+    ) -> None:
+        with pytest.raises(ConfigError):
+            TubeMQLagTrigger(topic=topic, group=group)
+
+    @pytest.mark.parametrize("more", ["&min_lag=5", "&group=other", "#lake", "&max_wait="])
+    def test_what_a_queue_says_without_effect_is_refused(self, more: str) -> None:
+        provider = TubeMQMessageQueueProvider()
+        queue = "tubemq://main/orders?group=lake"
+        found = {"cluster": "main", "topic": TOPIC, "group": "lake"}
+        assert provider.trigger_kwargs(queue) == found
+        with pytest.raises(ConfigError):
+            provider.trigger_kwargs(queue + more)
 
     def test_its_arguments_say_no_secret_and_make_it_again(self) -> None:
         found = TubeMQLagTrigger(topic=TOPIC, group="lake", cluster="test", min_lag=7)
