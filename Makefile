@@ -150,6 +150,10 @@ test-spark-matrix: setup ## The same on PySpark 4.1, 4.2 and 4.3, each in an env
 test-airflow-matrix: setup ## What is promised for Airflow 3.1 and 3.2, each in an environment of its own (by hand)
 	$(PY) -m scripts.airflow_matrix $(ARGS)
 
+.PHONY: test-celery
+test-celery: setup ## Windows on two workers of Celery, one of which is killed (by hand)
+	$(PY) -m scripts.airflow_matrix celery
+
 # The jars come over the network, the servers then run where there is only loopback: RocketMQ's tests
 # in one process, those of TubeMQ in another.
 # Two processes: genuine servers and Java clients keep the cores busy themselves.

@@ -31,7 +31,16 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "scheduler": ("scheduler", "--skip-serve-logs"),
     "triggerer": ("triggerer", "--skip-serve-logs"),
 }
+_WORKER = "worker-"
 _STOP_SECONDS = 15.0
+
+
+def _command(name: str) -> tuple[str, ...]:
+    if not name.startswith(_WORKER):
+        return _COMMANDS[name]
+    # Its events go through the broker, and nobody listens.
+    options = ("--celery-hostname", f"{name}@%h", "--concurrency", "2", "--skip-serve-logs")
+    return ("celery", "worker", *options, "--without-mingle", "--without-gossip")
 
 
 class AirflowStack:
@@ -50,12 +59,20 @@ class AirflowStack:
         self.cli("db", "migrate")
 
     def start(
-        self, *, triggerer: bool = False, api_only: bool = False, timeout: float = 240.0
+        self,
+        *,
+        triggerer: bool = False,
+        api_only: bool = False,
+        workers: int = 0,
+        timeout: float = 240.0,
     ) -> None:
-        """Start the components, or the API server alone, and wait until the API answers."""
+        """Start the components, or the API server alone, and wait until the API answers. `workers`
+        of Celery are called ``worker-1``, ``worker-2`` …"""
         for name in ("api-server",) if api_only else _COMMANDS:
             if name != "triggerer" or triggerer:
                 self._spawn(name)
+        for number in range(workers):
+            self._spawn(f"{_WORKER}{number + 1}")
         self.api.wait(self._healthy, timeout, f"the API server at {self.home.url}")
 
     def stop(self) -> None:
@@ -209,7 +226,7 @@ class AirflowStack:
         output = self._log_file(name).open("ab")
         self._outputs.append(output)
         process = self._processes[name] = subprocess.Popen(
-            ["airflow", *_COMMANDS[name]],
+            ["airflow", *_command(name)],
             env=self.home.env(),
             cwd=self.home.root,
             stdin=subprocess.DEVNULL,
