@@ -155,9 +155,8 @@ test-celery: setup ## Windows on two workers of Celery, one of which is killed (
 	$(PY) -m scripts.airflow_matrix celery
 
 # The jars come over the network, the servers then run where there is only loopback: RocketMQ's tests
-# in one process, those of TubeMQ in another.
-# Two processes: genuine servers and Java clients keep the cores busy themselves.
-test-real: WORKERS = 2
+# in one process, those of TubeMQ in two others, which have a cluster each.
+test-real: WORKERS = 3
 test-real: setup ## Against genuine TubeMQ and RocketMQ (needs mvn; skipped where they cannot run)
 	$(PY) -m devkit.tubemq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
 	$(PY) -m devkit.rocketmq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]

@@ -22,10 +22,12 @@ _SHARED = {
     "tests/rocketmq/": "rocketmq",
     "tests/system/airflow/": "airflow",
     "tests/system/scenarios/": "scenarios",
+    "tests/system/real/": "genuine",
     "tests/client/": "tubemq",
     "tests/system/": "tubemq",
 }
-"""Folders, and what their tests share that takes a minute to start."""
+"""Folders, and what their tests share that takes a minute to start. Those of `genuine` and `tubemq`
+have a cluster of the same kind each: they wait more than they work."""
 
 # The embedded server and its clients share one interpreter in tests. With the default of 5 ms each
 # round trip can wait that long for the other thread to give up the lock: ten times slower produce.
