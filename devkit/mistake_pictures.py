@@ -16,7 +16,7 @@ from pathlib import Path
 from devkit.airflow.stack import AirflowStack, running_airflow
 from devkit.browser import Tab, chromium_path, open_tab
 from devkit.mistake_dags import DAGS, FIRST
-from devkit.small_png import small
+from devkit.small_png import small_picture
 from tubemq_client import Record
 from tubemq_client.config import ClientConfig
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
@@ -99,9 +99,7 @@ def _shoot(tab: Tab, airflow: AirflowStack, dag_id: str, run_id: str, target: Pa
     tab.evaluate(_FOLD)
     tab.evaluate("new Promise(done => setTimeout(done, 500))")
     path = target / f"mistake-{dag_id.replace('_', '-')}.png"
-    tab.picture(path)
-    tab.go("about:blank")
-    path.write_bytes(small(tab, path.read_bytes()))
+    small_picture(tab, path)
     print(f"{path.name}: {path.stat().st_size // 1000} kB", flush=True)
 
 

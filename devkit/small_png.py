@@ -12,9 +12,11 @@ import zlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from devkit.browser import Tab
 
-__all__ = ["small"]
+__all__ = ["small", "small_picture"]
 
 _MAP = """(async () => {
   const image = new Image();
@@ -59,6 +61,13 @@ def small(tab: Tab, picture: bytes) -> bytes:
     head = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
     chunks = [(b"IHDR", head), (b"PLTE", bytes(palette)), (b"IDAT", zlib.compress(rows, 9))]
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*chunk) for chunk in [*chunks, (b"IEND", b"")])
+
+
+def small_picture(tab: Tab, path: Path) -> None:
+    """What the window shows, as a small PNG. Leaves the page."""
+    tab.picture(path)
+    tab.go("about:blank")
+    path.write_bytes(small(tab, path.read_bytes()))
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
