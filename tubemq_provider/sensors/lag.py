@@ -132,6 +132,13 @@ class TubeMQLagSensor(TubeMQSensor):
             # Consumers confirm what is in memory; only an end before that is a shorter log.
             latest = hook.ends(arguments.topic, arguments.group, stable=False)
             shorter = regressed(latest, positions)
+            # Else the trigger would take what is in memory only for a shorter log, and fire at
+            # once, again and again, until the broker has written it.
+            self._looked_from |= {
+                place.key: min(offset, ends[place].max_offset)
+                for place, offset in positions.items()
+                if place in ends
+            }
         report["regressed"] = shorter
         if shorter:
             self.log.warning(

@@ -212,6 +212,20 @@ class TestLag:
         waiting = lag(end="latest", min_lag=3).poke(context(level))
         assert not waiting.is_done
 
+    def test_what_was_read_from_memory_wakes_no_worker_before_it_is_on_disk(
+        self, hook: TubeMQHook
+    ) -> None:
+        produce(hook, 5)
+
+        class Read(TubeMQLagSensor):
+            @staticmethod
+            def _positions(*_: Any) -> dict[Partition, int]:
+                return {Partition.from_key(TOPIC, key): 140 for key in ("1:0", "1:1")}
+
+        sensor = Read(task_id="lag", topic=TOPIC, group="lake", cluster="test", of="broker")
+        assert not sensor.poke(context()).is_done
+        assert sensor.trigger().positions == {"1:0": 0, "1:1": 0}
+
     def test_a_wrong_alias_is_refused_with_the_right_one(self) -> None:
         sensor = TubeMQLagSensor(task_id="lag", topic=TOPIC, group="lake")
         with pytest.raises(AirflowFailException, match="pass cluster='test'"):
