@@ -18,6 +18,9 @@ DOCS = ROOT / "docs"
 ROWS = 32
 """What the clients published by Apache InLong do, taken together."""
 
+COMPLAINTS = 21
+"""What users of the nearest relative have asked for, or fallen over."""
+
 TEST = re.compile(r"`(test_\w+)`")
 FILE = re.compile(r"`(tests/[\w/]+(?:\.py)?)`")
 ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
@@ -48,3 +51,10 @@ def test_every_feature_names_its_test() -> None:
     assert sorted(int(number) for number, *_ in rows) == list(range(1, ROWS + 1))
     without = [number for number, _, here, tests in rows if here != "no" and not TEST.search(tests)]
     assert without == []
+
+
+def test_every_row_of_the_comparison_names_its_test() -> None:
+    lines = (DOCS / "comparison.md").read_text().splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith("| ")][1:]
+    assert len(rows) == COMPLAINTS
+    assert [asked for asked, _, tests in rows if not TEST.search(tests)] == []

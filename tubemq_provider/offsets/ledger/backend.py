@@ -15,7 +15,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from airflow.models.asset import AssetModel
-from fastapi import HTTPException
 from sqlalchemy import select
 
 from tubemq_provider._airflow import AssetScope, MetastoreBackend
@@ -100,13 +99,20 @@ class TubeMQStateBackend(MetastoreBackend):
         try:
             return set_value(ledger_of(session), _name(scope, session), key, json.loads(value))
         except StoreConflict as exc:
-            raise HTTPException(409, {"reason": "conflict", "message": str(exc)}) from exc
+            raise _answer(409, "conflict", str(exc)) from exc
         except ValueError as exc:
-            raise HTTPException(422, {"reason": "invalid", "message": str(exc)}) from exc
+            raise _answer(422, "invalid", str(exc)) from exc
+
+
+def _answer(status: int, reason: str, message: str) -> Exception:
+    """What the API server answers. Commands use the backend too, and never need what it is of."""
+    from fastapi import HTTPException
+
+    return HTTPException(status, {"reason": reason, "message": message})
 
 
 def _name(scope: AssetScope, session: Session) -> str:
     name = session.scalar(select(AssetModel.name).where(AssetModel.id == scope.asset_id))
     if name is None:
-        raise HTTPException(404, {"reason": "not_found", "message": f"{scope} is unknown"})
+        raise _answer(404, "not_found", f"{scope} is unknown")
     return str(name)
