@@ -36,6 +36,7 @@ __all__ = [
     "fact_of",
     "fact_to_json",
     "inspect",
+    "schema_in_file",
 ]
 
 _COLUMN = "partition"
@@ -91,6 +92,20 @@ def arrow_schema_of(fact: FileFact) -> pa.Schema:
     import pyarrow as pa
 
     return pa.ipc.read_schema(pa.py_buffer(fact.schema))
+
+
+def schema_in_file(schema: pa.Schema) -> pa.Schema | None:
+    """How files of rows with `schema` say their columns: Parquet has no seconds, for one. None for
+    columns that no file can have."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = pa.BufferOutputStream()
+    try:
+        pq.ParquetWriter(file, schema).close()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    return pq.read_schema(pa.BufferReader(file.getvalue())).remove_metadata()
 
 
 def _leaf(chunks: list[Any]) -> LeafFact:

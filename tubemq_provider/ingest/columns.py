@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubemq_provider.files.columns import columns_of
+from tubemq_provider.files.parquet import schema_in_file
 from tubemq_provider.rows.spec import DecodeSpec
 
 if TYPE_CHECKING:
@@ -23,13 +24,15 @@ __all__ = ["expected_columns"]
 
 
 def expected_columns(arguments: IngestArguments, source: str) -> pa.Schema | None:
-    """The columns of rows from a source of that kind; None where a transform or the first records
-    decide. Raises `ConfigError` for a schema that does not work."""
+    """The columns that files have of rows from a source of that kind; None where a transform or the
+    first records decide. Raises `ConfigError` for a schema that does not work."""
     if arguments.transform is not None or arguments.sql is not None:
         return None
+    if arguments.direct_write == "off":
+        return None  # Spark's own writer has types of its own.
     records = columns_of(source)
     if arguments.decode is None:
-        return records.arrow_schema(records.names)
+        return schema_in_file(records.arrow_schema(records.names))
     spec = DecodeSpec.parse(arguments.decode)
     if spec.format == "json" and spec.schema is None:
         kept = Path(spec.schema_file or "")
@@ -38,4 +41,4 @@ def expected_columns(arguments: IngestArguments, source: str) -> pa.Schema | Non
         spec = replace(spec, schema=kept.read_text(encoding="utf-8").strip())
     from tubemq_provider.rows.decoding import RowDecoder
 
-    return RowDecoder(spec, records).schema
+    return schema_in_file(RowDecoder(spec, records).schema)

@@ -327,9 +327,10 @@ class SchemaSink(Protocol):
     """A sink that has columns of its own, into which not all records fit."""
 
     def check_columns(self, columns: Any) -> None:
-        """Raise `ConfigError` if rows with `columns`, a `pyarrow.Schema`, could not be published as
-        the sink is now. Asked before a record is read, so that nobody waits for a refusal that is
-        certain; what only values decide, and what changes meanwhile, `publish` judges."""
+        """Raise `ConfigError` if files with `columns`, a `pyarrow.Schema` as they say it, could not
+        be published as the sink is now. Asked before a record is read, so that nobody waits for a
+        refusal that is certain; what only values decide, and what changes meanwhile, `publish`
+        judges."""
 
 
 @runtime_checkable

@@ -207,8 +207,11 @@ def test_the_columns_of_an_inferred_schema_are_those_that_were_kept(tmp_path: Pa
     found = expected_columns(arguments, "lines")
     assert found is not None
     assert found.names == ["partition", "offset", "text", "id"]
-    changed = parse(IngestArguments, {**BASE, "path": "/lake", "transform": "some.where"})
-    assert expected_columns(changed, "lines") is None
+    for other in ({"transform": "some.where"}, {"direct_write": "off"}):
+        assert (
+            expected_columns(parse(IngestArguments, {**BASE, "path": "/l", **other}), "lines")
+            is None
+        )
 
 
 @pytest.mark.parametrize("sink", ["append:/lake", "sqlite:////lake.db?table=orders"])

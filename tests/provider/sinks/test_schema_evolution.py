@@ -19,6 +19,7 @@ from tests.provider.sinks.partitioned import ROWS, SCHEMA, write
 from tests.provider.sinks.windows import COUNTS, ignore, plan_of
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.locations import location_of
+from tubemq_provider.files.parquet import schema_in_file
 from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.iceberg import IcebergSink
 from tubemq_provider.windows.protocols import IngestCounts, Publication, Staging
@@ -113,6 +114,30 @@ def test_columns_that_do_not_fit_are_known_before_anything_is_read(open_sink: Op
     for evolution in ("refuse", "add_columns"):
         with pytest.raises(ConfigError, match="id"):
             open_sink(schema_evolution=evolution).check_columns(schema_of({"id": ["a", "b", "c"]}))
+
+
+INSTANTS = pa.array([1, 2, 3], pa.int64())
+ODD = {
+    "days": pa.array([1, 2, 3], pa.int32()).cast(pa.date32()).cast(pa.date64()),
+    "seconds": INSTANTS.cast(pa.timestamp("s", "UTC")),
+    "local": INSTANTS.cast(pa.timestamp("s")),
+    "inside": pa.array([[1], [2], [3]], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("s"))),
+    "small": pa.array([1, 2, 3], pa.uint16()),
+    "word": pa.array(["a", "b", "a"]).dictionary_encode(),
+    "fixed": pa.array([b"ab"] * 3, pa.binary(2)),
+    "long": pa.array(["a", "b", "c"], pa.large_string()),
+    "strict": pa.array([[1]] * 3, pa.list_(pa.field("item", pa.int32(), nullable=False))),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_a_table_takes_is_not_refused_beforehand(open_sink: OpenSink, name: str) -> None:
+    columns = {"x": ODD[name]}
+    expected = schema_in_file(schema_of(columns))
+    assert expected is not None
+    for seq in (1, 2, 3):
+        open_sink().check_columns(expected)
+        assert publish(open_sink(), seq, columns).won
 
 
 def test_columns_that_the_writer_makes_are_not_asked_of_records(open_sink: OpenSink) -> None:
