@@ -9,7 +9,7 @@ import pytest
 
 from tests.provider.sinks.openers import parquet
 from tubemq_client.errors import ConfigError
-from tubemq_provider.sinks.factory import SUPPORTED, sink_for, sink_uri
+from tubemq_provider.sinks.factory import SUPPORTED, sink_for, sink_uri, spec_problems
 from tubemq_provider.sinks.sql import SqlSink
 
 
@@ -116,3 +116,22 @@ def test_sinks_that_read_the_files_anyway_take_no_choice(tmp_path: Path) -> None
     for spec in (f"sqlite:///{tmp_path}/lake.db?table=orders", f"append:{tmp_path}"):
         with pytest.raises(ConfigError, match="verify has no effect"):
             sink_for(spec, verify="footers", exactly_once=not spec.startswith("append"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "instead"),
+    [
+        ("hdfs://nn:8020/lake", "between TubeMQPlanWindowOperator and TubeMQCommitWindowOperator"),
+        ("viewfs://c/lake", "name an object store or a table"),
+        ("abfss://c@account.dfs.core.windows.net/x", "write az://<container>/<prefix>"),
+        ("s3a://bucket/x", "write s3://<bucket>/<prefix>"),
+    ],
+)
+def test_names_of_other_tools_are_answered_with_what_to_write(spec: str, instead: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        sink_for(spec)
+    assert instead in str(refused.value)
+    assert any(instead in problem for problem in spec_problems(spec))
+    assert any(
+        instead in problem for problem in spec_problems(f"append:{spec}", exactly_once=False)
+    )

@@ -141,7 +141,10 @@ def test_executors_that_share_nothing_with_the_driver_write_a_window_and_one_is_
     assert len(done["files"]) >= 12
     assert bodies_in(sink, lake) == world.expected(world.whole())
     # What the killed executor left is gone; a worker of it may have outlived it by a moment.
-    sink.tidy(done["window_id"])
+    deadline = time.monotonic() + DEADLINE_S
+    while data_files(sink) != sorted(done["files"]) and time.monotonic() < deadline:
+        sink.tidy(done["window_id"])
+        threading.Event().wait(0.2)
     assert data_files(sink) == sorted(done["files"])
     assert not [name for name in sink.storage.names("") if "/_reads/" in name]
     assert killed
