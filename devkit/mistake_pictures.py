@@ -52,7 +52,7 @@ def _connections(server: EmbeddedTubeMQ) -> dict[str, dict[str, object]]:
     }
 
 
-_ON_SCREEN = """(() => {
+ON_SCREEN = """(() => {
   const wanted = %s;
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
@@ -92,7 +92,7 @@ def _shoot(tab: Tab, airflow: AirflowStack, dag_id: str, run_id: str, target: Pa
     tab.wait("!document.body.innerText.includes('Loading')")
     tab.evaluate("new Promise(done => setTimeout(done, 1500))")
     told = _told(airflow, dag_id, run_id)
-    hidden = [line for line in told if not tab.evaluate(_ON_SCREEN % json.dumps(line))]
+    hidden = [line for line in told if not tab.evaluate(ON_SCREEN % json.dumps(line))]
     print(f"{dag_id}: {len(told)} lines, {len(hidden)} off the screen", *hidden, sep="\n    ")
     (target / "as-it-opens").mkdir(exist_ok=True)
     tab.picture(target / "as-it-opens" / f"{dag_id}.png")
