@@ -20,7 +20,7 @@ from tubemq_provider.files.objects import is_remote
 from tubemq_provider.files.parquet import fact_from_json
 from tubemq_provider.files.writer import with_pieces
 from tubemq_provider.spark.direct_write import OPTION, DirectWriteSource, TaskCommit, WriteTask
-from tubemq_provider.spark.task_metrics import last_records
+from tubemq_provider.spark.task_metrics import NOT_SHARED, last_records
 from tubemq_provider.windows.protocols import IngestCounts
 
 if TYPE_CHECKING:
@@ -88,9 +88,7 @@ def settle(staging: Staging, names: Sequence[str]) -> None:
     root, directory = Path(staging.path), Path(staging.path) / _DIRECTORY
     if missing := [name for name in names if not (directory / name).exists()]:
         raise ConfigError(
-            f"{directory} has no {missing[0]}: executors have another file system than the driver; "
-            f"give staging_root, or a path, that all of them share, or a sink whose storage tasks "
-            f"write to themselves (s3://…, gs://…, az://…, tables there), without staging_root",
+            f"{directory} has no {missing[0]}: {NOT_SHARED}",
             subject="direct write",
         )
     for name in names:

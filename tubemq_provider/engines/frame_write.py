@@ -8,6 +8,7 @@ of each other must agree. This module must not judge a plan, or publish anything
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
     from tubemq_provider.windows.protocols import Staging
 
+log = logging.getLogger(__name__)
+
 __all__ = [
     "added_up",
     "leave_out_files",
@@ -60,7 +63,10 @@ def reports_of(staging: Staging) -> Iterator[ReportPlace]:
     try:
         yield place
     finally:
-        place.clear()
+        try:
+            place.clear()
+        except Exception as exc:  # noqa: BLE001 - what is left goes with the try
+            log.info("reports of a read stay in %s: %s", place.directory, type(exc).__name__)
 
 
 def loaded(

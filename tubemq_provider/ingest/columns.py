@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tubemq_client.errors import ConfigError, MissingExtraError
 from tubemq_provider.files.columns import columns_of
 from tubemq_provider.files.parquet import schema_in_file
 from tubemq_provider.rows.spec import DecodeSpec
@@ -25,7 +26,7 @@ __all__ = ["expected_columns"]
 
 def expected_columns(arguments: IngestArguments, source: str) -> pa.Schema | None:
     """The columns that files have of rows from a source of that kind; None where a transform or the
-    first records decide. Raises `ConfigError` for a schema that does not work."""
+    first records decide, and where only tasks elsewhere can decode."""
     if arguments.transform is not None or arguments.sql is not None:
         return None
     if arguments.direct_write == "off":
@@ -41,4 +42,8 @@ def expected_columns(arguments: IngestArguments, source: str) -> pa.Schema | Non
         spec = replace(spec, schema=kept.read_text(encoding="utf-8").strip())
     from tubemq_provider.rows.decoding import RowDecoder
 
-    return schema_in_file(RowDecoder(spec, records).schema)
+    try:
+        return schema_in_file(RowDecoder(spec, records).schema)
+    except (ConfigError, MissingExtraError):
+        # Decoded elsewhere, with modules and packages of that place; if not, the engine says so.
+        return None

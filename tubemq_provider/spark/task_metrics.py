@@ -15,11 +15,13 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import uuid4
 
+from tubemq_client.errors import ConfigError
 from tubemq_client.model import Anchor
 from tubemq_provider.files.locations import Location, location_at
+from tubemq_provider.files.objects import is_remote
 from tubemq_provider.windows.errors import CountMismatch
 
 if TYPE_CHECKING:
@@ -27,13 +29,19 @@ if TYPE_CHECKING:
 
     from tubemq_provider.spark.splits import Split
 
-__all__ = ["ReportPlace", "SplitReport", "last_records", "report_read"]
+__all__ = ["NOT_SHARED", "ReportPlace", "SplitReport", "last_records", "report_read"]
 
 log = logging.getLogger(__name__)
 
 _PREFIX = "split-"
 _SUFFIX = ".json"
 _AT_ONCE = 16
+NOT_SHARED: Final = (
+    "executors have another file system than the driver; give staging_root, or a path, that all of "
+    "them share, or a sink whose storage tasks write to themselves (s3://…, gs://…, az://…, tables "
+    "there), without staging_root"
+)
+"""What to do where tasks and the driver do not see the same directory."""
 
 
 class Stats(Protocol):
@@ -86,7 +94,11 @@ class ReportPlace:
         self.put(f"{_PREFIX}{report.index}-{uuid4().hex[:8]}{_SUFFIX}", asdict(report))
 
     def put(self, name: str, document: Any) -> None:
-        """Keep a JSON document under `name`, which nobody else has."""
+        """Keep a JSON document under `name`, which nobody else has; never half of it. Raises
+        `ConfigError` if the directory is not there."""
+        if not is_remote(self.directory):
+            _write_shared(Path(self.directory), name, json.dumps(document))
+            return
         output = self._location().create(name)
         try:
             output.stream.write(json.dumps(document).encode())
@@ -171,11 +183,21 @@ def report_read(
     if isinstance(place, ReportPlace):
         place.leave(report)
     elif place is not None:
+        Path(place).mkdir(parents=True, exist_ok=True)
         _write(Path(place), f"{_PREFIX}{split.index}{_SUFFIX}", text)
 
 
+def _write_shared(directory: Path, name: str, text: str) -> None:
+    """As `_write`, into a directory that the driver has made and may have removed again."""
+    try:
+        _write(directory, name, text)
+    except FileNotFoundError as exc:
+        raise ConfigError(
+            f"{directory} is not there for a task: {NOT_SHARED}", subject="reports of a read"
+        ) from exc
+
+
 def _write(directory: Path, name: str, text: str) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(dir=directory, prefix=".draft-")
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)

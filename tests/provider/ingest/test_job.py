@@ -207,7 +207,9 @@ def test_the_columns_of_an_inferred_schema_are_those_that_were_kept(tmp_path: Pa
     found = expected_columns(arguments, "lines")
     assert found is not None
     assert found.names == ["partition", "offset", "text", "id"]
-    for other in ({"transform": "some.where"}, {"direct_write": "off"}):
+    elsewhere = {"format": "function", "function": "on.the.cluster", "schema": "id bigint"}
+    others = [{"transform": "some.where"}, {"direct_write": "off"}, {"decode": elsewhere}]
+    for other in others:
         assert (
             expected_columns(parse(IngestArguments, {**BASE, "path": "/l", **other}), "lines")
             is None

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.provider.spark.world import World
+from tubemq_client.errors import ConfigError
 from tubemq_provider.files.locations import LocalLocation
 from tubemq_provider.files.writer import StagedWriter, with_pieces
 from tubemq_provider.windows.errors import CountMismatch
@@ -21,6 +22,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
+from tubemq_provider.engines.frame_write import reports_of
 from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.spark_runtime import temporary_conf
 from tubemq_provider.engines.transforms import sql_transform
@@ -138,7 +140,27 @@ def test_attempts_that_read_a_range_differently_are_an_error(tmp_path: Path) -> 
     for report in (REPORT, replace(REPORT, index=1), REPORT):
         place.leave(report)
     place.put("files.json", [])
+    (tmp_path / ".draft-of-one-that-was-killed").write_text('{"ind')
     assert [report.index for report in place.collect()] == [1, 3]
     place.leave(replace(REPORT, records=9, gaps=[[0, 28]]))
     with pytest.raises(CountMismatch, match=r"two attempts .* \[0, 280\) of partition 1:0"):
         place.collect()
+
+
+def test_a_place_that_a_task_does_not_see_is_named_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="another file system than the driver; give staging_root"):
+        ReportPlace(str(tmp_path / "elsewhere")).leave(REPORT)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_reports_that_cannot_be_removed_fail_no_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(self: ReportPlace) -> None:
+        raise OSError("no right to delete")
+
+    monkeypatch.setattr(ReportPlace, "clear", refused)
+    with reports_of(Staging("w-1", "a", str(tmp_path))) as place:
+        place.leave(REPORT)
+    with pytest.raises(KeyError), reports_of(Staging("w-1", "a", str(tmp_path))):
+        raise KeyError("the cause")
