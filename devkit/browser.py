@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
-__all__ = ["Tab", "chromium_path", "open_tab"]
+__all__ = ["Tab", "chromium_path", "open_tab", "pictures_asked_for"]
 
 _START_S = 90.0
 
@@ -30,6 +31,17 @@ def chromium_path() -> str | None:
     """The Chromium to use, or None if there is none."""
     named = os.environ.get("TUBEMQ_CHROMIUM")
     return named or shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def pictures_asked_for() -> tuple[Path, str]:
+    """For a program that takes pictures: the directory that its command line names, made if it is
+    not there, and the Chromium to use. Ends the program if there is none."""
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    path = chromium_path()
+    if path is None:
+        raise SystemExit("there is no chromium on PATH; name one with TUBEMQ_CHROMIUM")
+    return target, path
 
 
 class Tab:

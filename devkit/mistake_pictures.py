@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from devkit.airflow.stack import AirflowStack, running_airflow
-from devkit.browser import Tab, chromium_path, open_tab
+from devkit.browser import Tab, open_tab, pictures_asked_for
 from devkit.mistake_dags import DAGS, FIRST
 from devkit.small_png import small_picture
 from tubemq_client import Record
@@ -119,11 +119,7 @@ def _take(airflow: AirflowStack, tab: Tab, target: Path, wanted: list[str]) -> N
 
 def main() -> None:
     """Take all pictures, or those that are named, into the directory."""
-    target = Path(sys.argv[1])
-    target.mkdir(parents=True, exist_ok=True)
-    path = chromium_path()
-    if path is None:
-        raise SystemExit("there is no chromium on PATH; name one with TUBEMQ_CHROMIUM")
+    target, path = pictures_asked_for()
     wanted = sys.argv[2:] or [dag_id for dag_id in DAGS if dag_id != FIRST]
     topics = [TopicSpec("orders", stores=1, partitions=2)]
     with (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import socket
-import sys
 import tempfile
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +24,7 @@ from devkit.airflow.history import (
     window,
 )
 from devkit.airflow.stack import AirflowStack, running_airflow
-from devkit.browser import Tab, chromium_path, open_tab
+from devkit.browser import Tab, open_tab, pictures_asked_for
 from devkit.small_png import small_picture
 from tubemq_client import Record
 from tubemq_client.config import ClientConfig
@@ -163,11 +162,7 @@ def _shoot_inside(tab: Tab, airflow: AirflowStack, target: Path) -> None:
 
 def main() -> None:
     """Take all pictures into the directory that is named."""
-    target = Path(sys.argv[1])
-    target.mkdir(parents=True, exist_ok=True)
-    path = chromium_path()
-    if path is None:
-        raise SystemExit("there is no chromium on PATH; name one with TUBEMQ_CHROMIUM")
+    target, path = pictures_asked_for()
     specs = [TopicSpec(topic, stores=1, partitions=2) for topic in ("orders", "clicks", "stock")]
     specs += [TopicSpec(topic, stores=1, partitions=2) for topic in ("refunds", "sessions")]
     with (

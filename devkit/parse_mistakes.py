@@ -8,13 +8,12 @@ each file, and says which lines of the provider's error are not on the screen th
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
 from devkit.airflow.stack import AirflowStack, running_airflow
-from devkit.browser import Tab, chromium_path, open_tab
+from devkit.browser import Tab, open_tab, pictures_asked_for
 from devkit.mistake_pictures import ON_SCREEN
 
 _DAG: Final = """\
@@ -89,11 +88,7 @@ def _click(tab: Tab, text: str) -> None:
 
 def main() -> None:
     """Take all pictures into the directory that is named."""
-    target = Path(sys.argv[1])
-    target.mkdir(parents=True, exist_ok=True)
-    path = chromium_path()
-    if path is None:
-        raise SystemExit("there is no chromium on PATH; name one with TUBEMQ_CHROMIUM")
+    target, path = pictures_asked_for()
     with tempfile.TemporaryDirectory() as dags:
         for name, given in MISTAKES.items():
             text = _DAG.format(name=name, given={**_BASE, **given})

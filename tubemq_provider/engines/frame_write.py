@@ -34,7 +34,7 @@ from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.protocols import IngestCounts
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
 
     from tubemq_provider.windows.plan import WindowPlan
     from tubemq_provider.windows.protocols import Staging
@@ -106,15 +106,11 @@ def write_rows(
 ) -> tuple[list[FileFact], int]:
     """Run the one Spark job of the window, whose tasks write the files; what is known of these, and
     how many rows Spark has handed over."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as sf
-
     by = None if staging.partition_by is None else staging.partition_by.to_json()
     directory = place_of(staging)
     order = RowsOrder(directory, reports.directory, storage_file, target_bytes, by)
     frame.sparkSession.dataSource.register(RowsWriteSource)
-    handed = Observation(f"tubemq-{staging.attempt}")
-    counted = frame.observe(handed, sf.count(sf.lit(1)).alias("rows"))
+    counted, handed = _counted(frame, staging.attempt)
     counted.write.format(RowsWriteSource.name()).mode("append").options(**order.option()).save()
     files = [
         replace(fact_from_json(fact), partitions=partitions)
@@ -127,13 +123,18 @@ def write_rows(
 def write_by_spark(frame: DataFrame, directory: str) -> int:
     """The same with Spark's own writer, into a directory that all executors share; the rows that it
     was handed."""
+    counted, handed = _counted(frame, Path(directory).name)
+    counted.write.mode("append").parquet(_on_local_files(directory))
+    return int(handed.get["rows"])
+
+
+def _counted(frame: DataFrame, name: str) -> tuple[DataFrame, Observation]:
+    """The frame, and what Spark counts of its rows while it is written."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
 
-    handed = Observation(f"tubemq-{Path(directory).name}")
-    counted = frame.observe(handed, sf.count(sf.lit(1)).alias("rows"))
-    counted.write.mode("append").parquet(_on_local_files(directory))
-    return int(handed.get["rows"])
+    handed = Observation(f"tubemq-{name}")
+    return frame.observe(handed, sf.count(sf.lit(1)).alias("rows")), handed
 
 
 def _on_local_files(path: str) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.data_file import DataFile
-from tubemq_provider.files.writer import ROW_GROUP_BYTES, FilePiece, StagedWriter
+from tubemq_provider.files.writer import ROW_GROUP_BYTES, FilePiece, StagedWriter, rows_by_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -195,8 +195,7 @@ class PartitionedWriter:
         if self._range is not None:
             yield self._range.partition.key, rows.num_rows
             return
-        for item in rows.column("partition").value_counts().to_pylist():
-            yield str(item["values"]), item["counts"]
+        yield from rows_by_key(rows)
 
     def _is_full(self, partition: _Partition) -> bool:
         file = partition.file

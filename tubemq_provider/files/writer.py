@@ -8,7 +8,7 @@ from. This module must not plan windows, read brokers, or import pyspark.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tubemq_provider.files.columns import ColumnSet
 
-__all__ = ["ROW_GROUP_BYTES", "FilePiece", "StagedWriter", "with_pieces"]
+__all__ = ["ROW_GROUP_BYTES", "FilePiece", "StagedWriter", "rows_by_key", "with_pieces"]
 
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 """A row group is written once about this many bytes of Arrow data have come together."""
@@ -38,6 +38,12 @@ class FilePiece:
     end: int
     rows: int
     bytes: int
+
+
+def rows_by_key(rows: pa.RecordBatch) -> Iterator[tuple[str, int]]:
+    """Partition keys in the column ``partition``, and how many rows have each."""
+    for item in rows.column("partition").value_counts().to_pylist():
+        yield str(item["values"]), item["counts"]
 
 
 def with_pieces(facts: Iterable[FileFact], pieces: Iterable[FilePiece]) -> tuple[FileFact, ...]:
@@ -146,8 +152,8 @@ class StagedWriter:
     def _count(self, batch: pa.RecordBatch) -> None:
         if self._is_full():
             self._close()
-        for item in batch.column("partition").value_counts().to_pylist():
-            self._of_any[str(item["values"])] += item["counts"]
+        for key, count in rows_by_key(batch):
+            self._of_any[key] += count
 
     def _is_full(self) -> bool:
         """Asked between row groups only: what is pending belongs to the file before."""

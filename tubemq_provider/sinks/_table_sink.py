@@ -54,6 +54,7 @@ __all__ = [
     "TableSink",
     "TableWindow",
     "data_of",
+    "is_stub",
     "stub_schema",
 ]
 
@@ -347,6 +348,11 @@ class TableSink(ABC):
         if markers is None:
             raise SinkDamaged(f"{self.storage.url}: the table is gone")
         return markers
+
+
+def is_stub(columns: Sequence[str]) -> bool:
+    """Whether a table has the columns of one that was made for an empty window, and no more."""
+    return bool(list(columns) == stub_schema().names)
 
 
 def stub_schema() -> pa.Schema:

@@ -43,6 +43,7 @@ from tubemq_provider.sinks._table_sink import (
     TableChanged,
     TableSink,
     TableWindow,
+    is_stub,
     stub_schema,
 )
 from tubemq_provider.windows.canonical import canonical_json
@@ -189,7 +190,7 @@ class DeltaSink(TableSink):
     def check_columns(self, columns: pa.Schema) -> None:
         """See `SchemaSink`. A table that has no columns yet takes all."""
         table = self._table()
-        if table is None or [f.name for f in table.schema().fields] == stub_schema().names:
+        if table is None or is_stub([field.name for field in table.schema().fields]):
             return
         shape = self._wanted(table, shape_of(table), columns)
         if problems := column_misfits(table, shape, columns, self._by):
@@ -197,7 +198,7 @@ class DeltaSink(TableSink):
 
     def _wanted(self, table: DeltaTable, now: Shape, schema: pa.Schema) -> Shape:
         """What the table has to be made of for files of `schema`."""
-        stub = [field.name for field in now.fields] == stub_schema().names
+        stub = is_stub([field.name for field in now.fields])
         if self._by is not None and stub and not now.partition_columns and not table.file_uris():
             # Made for an empty window, when nobody knew the types of partition columns.
             return grown(Shape((), self._by.names, first=True), schema)
@@ -208,7 +209,7 @@ class DeltaSink(TableSink):
         Another try may add them at the same time."""
         from deltalake.exceptions import DeltaError
 
-        if [field.name for field in table.schema().fields] != stub_schema().names:
+        if not is_stub([field.name for field in table.schema().fields]):
             return table
         fields = [f for f in _delta().Schema.from_arrow(schema).fields if f.name != "partition"]
         with suppress(DeltaError):

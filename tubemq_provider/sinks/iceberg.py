@@ -45,6 +45,7 @@ from tubemq_provider.sinks._table_sink import (
     TableSink,
     TableWindow,
     data_of,
+    is_stub,
     stub_schema,
 )
 from tubemq_provider.sinks._unsigned import unsigned_problems
@@ -197,7 +198,7 @@ class IcebergSink(TableSink):
         if staged is None:
             self._columns, self._schema = columns_of(None, ()), None
             return
-        if table.schema().column_names == stub_schema().names:
+        if is_stub(table.schema().column_names):
             self._grow(table, staged.schema)
         self._columns = columns_of(staged.schema, staged.files)
         self._schema = staged.schema
@@ -214,7 +215,7 @@ class IcebergSink(TableSink):
 
     def _make(self, schema: pa.Schema) -> None:
         """The table with its partition spec, in one step; a stub gets its spec when it grows."""
-        if self._by is None or schema.names == stub_schema().names:
+        if self._by is None or is_stub(schema.names):
             self._catalog.create_table(self._identifier, schema=schema)
             return
         with self._catalog.create_table_transaction(self._identifier, schema) as made:
@@ -277,7 +278,7 @@ class IcebergSink(TableSink):
     def check_columns(self, columns: pa.Schema) -> None:
         """See `SchemaSink`. A table that has no columns yet takes all."""
         table = self._table()
-        if table is None or table.schema().column_names == stub_schema().names:
+        if table is None or is_stub(table.schema().column_names):
             return
         if problems := column_misfits(table, columns, self._by, self._evolution):
             raise ConfigError(problems, subject=f"Iceberg table {self._identifier}")

@@ -76,8 +76,10 @@ def storage_file(options: Mapping[str, str]) -> Iterator[str | None]:
         yield path
 
 
-def storage_from(path: str) -> dict[str, str]:
-    """What `storage_file` was given. To be asked on the driver."""
+def storage_from(path: str | None) -> dict[str, str]:
+    """What `storage_file` was given, for the path that it gave. To be asked on the driver."""
+    if path is None:
+        return {}
     found: dict[str, str] = json.loads(Path(path).read_text(encoding="utf-8"))
     return found
 

@@ -121,7 +121,7 @@ class DirectWriteSource(DataSource):
     def reader(self, schema: StructType) -> DirectWriteReader:
         """Plans and writes."""
         order = self._order
-        opens = {} if order.storage_file is None else storage_from(order.storage_file)
+        opens = storage_from(order.storage_file)
         return DirectWriteReader(
             format_of(order.kind).batch_reader(self._given, schema), order, opens
         )

@@ -72,7 +72,7 @@ class ReportedReadSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader[Any]:
         """The kind's reader, which is told where its tasks report."""
         order = self._order
-        opens = {} if order.storage_file is None else storage_from(order.storage_file)
+        opens = storage_from(order.storage_file)
         reader = format_of(order.kind).batch_reader(self._given, schema)
         reader.reports = ReportPlace(order.directory, opens)
         return reader
@@ -106,7 +106,7 @@ class RowsWriteSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> RowsWriter:  # noqa: ARG002, FBT001
         """Made on the driver; tasks get it pickled."""
         order = RowsOrder(**json.loads(self.options[OPTION]))
-        opens = {} if order.storage_file is None else storage_from(order.storage_file)
+        opens = storage_from(order.storage_file)
         return RowsWriter(order, opens)
 
 
