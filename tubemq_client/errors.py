@@ -43,6 +43,7 @@ This module imports nothing of the project.
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ __all__ = [
     "TubeMQError",
     "UnknownTopic",
     "UnreadableTDMsg",
+    "class_at",
     "for_code",
     "from_text",
     "require_extra",
@@ -108,7 +110,7 @@ NOT_FOUND = 404
 SPEED_LIMIT = 452
 """`errCode` of a fetch that comes too early under a rule (`RateLimited`)."""
 
-_QUOTED = re.compile(rf"\b{re.escape(__name__)}\.(\w+): (.+(?:\n  - .+)*)")
+_QUOTED = re.compile(r"\b((?:\w+\.)+errors\.\w+): (.+(?:\n  - .+)*)")
 
 
 class TubeMQError(Exception):
@@ -135,18 +137,28 @@ def _restore(cls: type[TubeMQError], args: tuple[Any, ...], state: dict[str, Any
     return error
 
 
+def class_at(path: str) -> type[TubeMQError] | None:
+    """The class of this tree with the dotted path `path`, which other distributions may have made;
+    None for anything else. Its module must be imported already: a text has no code imported."""
+    module, _, name = path.rpartition(".")
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) and issubclass(found, TubeMQError) else None
+
+
 def from_text(text: str) -> TubeMQError | None:
-    """The error of this module that `text` quotes as ``tubemq_client.errors.<Class>: <message>``.
+    """The error of this tree that `text` quotes as ``<module>.errors.<Class>: <message>``.
 
     For errors that crossed a process boundary as a traceback, as Spark's do: the last one quoted,
     with its class (and so `fatal` and `retriable`) and message, lines of problems among it, without
     other data. None if there is none.
     """
-    for name, message in reversed(_QUOTED.findall(text)):
-        cls = globals().get(name)
-        if isinstance(cls, type) and issubclass(cls, TubeMQError):
-            return _restore(cls, (message,), {})
-    return None
+    found, at = None, 0
+    while quoted := _QUOTED.search(text, at):
+        cls = class_at(quoted[1])
+        at = quoted.end(1)
+        if cls is not None:
+            found, at = _restore(cls, (quoted[2],), {}), quoted.end()
+    return found
 
 
 class LocalError(TubeMQError):

@@ -7,13 +7,12 @@ module must not do I/O or judge counts.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
-from tubemq_client.errors import ConfigError, TubeMQError
+from tubemq_client.errors import ConfigError, TubeMQError, class_at
 from tubemq_client.model import Anchor
 from tubemq_provider.files.parquet import fact_from_json, fact_to_json
 from tubemq_provider.windows.errors import WindowError
@@ -21,8 +20,6 @@ from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.protocols import Document, IngestCounts
 
 __all__ = ["counts_document", "counts_from", "error_document", "error_from"]
-
-_OURS: Final = ("tubemq_client.errors", "tubemq_provider.windows.errors")
 
 
 def counts_document(counts: IngestCounts) -> Document:
@@ -68,10 +65,9 @@ def error_document(error: BaseException) -> Document:
 def error_from(document: Mapping[str, Any], other: type[WindowError] = WindowError) -> TubeMQError:
     """The error of ours that `document` tells of, with its class; else one of the class `other`."""
     name, text = str(document["class"]), str(document["text"])
-    module, _, kind = name.rpartition(".")
-    cls = getattr(importlib.import_module(module), kind, None) if module in _OURS else None
-    if not (isinstance(cls, type) and issubclass(cls, TubeMQError)):
-        return other(f"{kind}: {text}")
+    cls = class_at(name)
+    if cls is None:
+        return other(f"{name.rpartition('.')[2]}: {text}")
     # Past `__init__`, which may take more than a text.
     made = cls.__new__(cls, text)
     made.args = (text,)

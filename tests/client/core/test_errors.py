@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+from types import ModuleType
 
 import pytest
 
@@ -38,3 +40,21 @@ def test_an_error_is_recognised_in_a_traceback() -> None:
     again = errors.from_text(f"x\ntubemq_client.errors.ConfigError: {problems}\n\tat org.apache")
     assert str(again) == str(problems)
     assert errors.from_text("tubemq_client.errors.NoSuchThing: x") is None
+
+
+def test_an_error_of_another_distribution_is_recognised_where_it_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Refused(errors.TubeMQError):
+        fatal = True
+
+    text = "org.apache.errors.Other: not ours: toy.errors.Refused: no right to read\n\tat org"
+    assert errors.from_text(text) is None
+    toy = ModuleType("toy.errors")
+    toy.Refused = Refused  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "toy.errors", toy)
+
+    found = errors.from_text(text)
+    assert isinstance(found, Refused)
+    assert (str(found), found.fatal) == ("no right to read", True)
+    assert errors.class_at("os.path") is errors.class_at("sys") is None

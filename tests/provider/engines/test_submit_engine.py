@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from rocketmq_client.errors import NoPermission
 from tests.kit.spark_submit import fake_spark_home
 from tubemq_client.config import ClientConfig
 from tubemq_client.errors import ConfigError, CorruptRecord
@@ -353,7 +354,8 @@ def test_counts_and_errors_come_back_as_they_were() -> None:
     found = counts_from(counts_document(counts))
     assert found == counts
     assert (found.files, found.quarantined) == (counts.files, counts.quarantined)
-    for error in (CountMismatch("one\ntwo"), ConfigError(["a", "b"], subject="sink")):
+    refused = NoPermission(16, "no", where="PULL at b:1")  # of another kind of source
+    for error in (CountMismatch("one\ntwo"), ConfigError(["a", "b"], subject="sink"), refused):
         back = error_from(error_document(error))
         assert (type(back), str(back), back.fatal) == (type(error), str(error), error.fatal)
     assert str(error_from(error_document(OSError("disk")))) == "OSError: disk"

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from rocketmq_client import Producer
+from rocketmq_client import Credentials, Producer
 from rocketmq_client.embedded import EmbeddedRocketMQ
+from rocketmq_client.errors import NoPermission
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.engines.session import SessionEngine
@@ -164,6 +165,17 @@ def test_a_bad_body_fails_the_window_with_the_way_out(world: World, tmp_path: Pa
     decode = DecodeSpec.parse({"format": "json", "schema": "id bigint"})
     with pytest.raises(CorruptRecord, match=r"broker-[ab]:\d .*corruptRecords=drop"):
         publish(tmp_path, world.session(decode=decode), world.plan())
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_brokers_refuse_keeps_its_class(world: World, tmp_path: Path) -> None:
+    """It says that no retry cures it."""
+    auth = Credentials("reader01", "the-secret")
+    with EmbeddedRocketMQ(topics={"orders": 2}, brokers=2, credentials=auth) as closed:
+        engine = SessionEngine(closed.settings, kind="rocketmq")
+        with pytest.raises(NoPermission) as caught:
+            publish(tmp_path, engine, world.plan())
+    assert caught.value.fatal
 
 
 def test_a_kind_without_a_spark_source_is_refused_with_the_way_out(
