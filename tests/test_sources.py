@@ -1,5 +1,6 @@
 """The seam for sources: who may know what an offset of TubeMQ is."""
 
+import ast
 import json
 import re
 from dataclasses import replace
@@ -33,6 +34,12 @@ KNOWLEDGE = re.compile(
     r"INDEX_ENTRY_BYTES|PARTITIONS_PER_STORE|\bstore_(id|key)\b|[%/*] ?28\b"
     r"|\b(PartitionEnds|ReachableEnds)\b|Partition\.(from_key|is_key)|OffsetRange\(|\.broker_id\b"
 )
+SECOND = "rocketmq"
+MAY_NAME_BOTH = {
+    "tubemq_provider/windows/spaces.py",  # kinds and their packages
+    "tubemq_provider/get_provider_info.py",  # what Airflow reads of a provider
+    "tubemq_provider/dagster/__init__.py",  # gives out what each has for Dagster
+}
 SCOPE = WindowScope("main", "orders", "lake", "/lake")
 
 
@@ -61,6 +68,26 @@ def test_only_the_source_knows_entries_stores_and_the_clients_ends() -> None:
     }
 
     assert found == set()
+
+
+def test_only_registry_and_manifest_know_the_second_source_by_name() -> None:
+    """And nothing anywhere compares a kind with its name."""
+    files = [
+        path
+        for package in ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
+        for path in (ROOT / package).rglob("*.py")
+    ]
+    named = {path for path in files if SECOND in path.read_text().lower()}
+    compared = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in named
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.Compare, ast.MatchValue)) and SECOND in ast.unparse(node).lower()
+    ]
+
+    others = {str(path.relative_to(ROOT)) for path in named if SECOND not in str(path)}
+    assert others == MAY_NAME_BOTH
+    assert compared == []
 
 
 def test_the_first_source_leaves_no_trace_in_ids_and_documents() -> None:

@@ -40,7 +40,7 @@ class _Change(dg.Config):
         default_factory=list, description="brokers that will not come back: windows do not wait"
     )
     retire_names: list[str] = Field(
-        default_factory=list, description="the same where brokers have names, as in RocketMQ"
+        default_factory=list, description="the same where brokers have names, not numbers"
     )
     unfix: str | None = Field(
         None, description="instant of a boundary that no published window touches: it is forgotten"

@@ -276,7 +276,7 @@ class SubmitEngine:
         log.info("spark-submit runs as process %s; its log: %s", self._child.pid, application.log)
 
     def _spark_conf(self, plan: WindowPlan) -> dict[str, str]:
-        named = {"spark.app.name": f"TubeMQ window {plan.window_id} of topic {plan.topic}"}
+        named = {"spark.app.name": f"{plan.source} window {plan.window_id} of topic {plan.topic}"}
         return session_conf(self._master, {**named, **self._conf})
 
     def _fingerprint(self, plan: WindowPlan) -> str:

@@ -35,7 +35,8 @@ class RocketMQIngestOperator(TubeMQSparkIngestOperator):
     :param late_allowance: how long past an instant every broker's clock must be before a boundary
         there is final; two seconds at least.
     :param commit_to_broker: also commit where the group goes on as its offsets at the brokers.
-    :param engine: ``inline`` (default): no JVM; ``session`` and ``auto`` as for the other source.
+    :param engine: ``inline`` (default): no JVM; ``session``, ``submit`` and ``auto`` as for the
+        other source.
     """
 
     template_fields: Sequence[str] = (

@@ -90,7 +90,7 @@ def check_reachable(topic: str, ranges: Mapping[str, Range], ends: Mapping[str, 
         lines = "".join(f"\n  - {problem}" for problem in problems)
         raise WindowNotReady(
             f"the window of topic {topic!r} is not there yet:{lines}\n"
-            f"wait for it first, e.g. with TubeMQPartitionReadySensor(until_offsets=...)"
+            f"wait for it first, e.g. with a sensor (…PartitionReadySensor(until_offsets=...))"
         )
 
 
