@@ -1,8 +1,9 @@
 """A standalone Spark cluster on this machine: a master, and workers with directories of their own.
 
 For what one process cannot show: executors that are other processes, share no directory with the
-driver, and can be killed one by one. Binds to one address, loopback unless told otherwise. Starts
-the `spark-class` of the installed pyspark; knows nothing of windows or sinks.
+driver, and can be killed one by one. Binds to one address, loopback unless told otherwise; workers
+on loopback have one each, because Spark runs no second try of a task on a host that has the first.
+Starts the `spark-class` of the installed pyspark; knows nothing of windows or sinks.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = ["QUICK_JAVA", "SparkCluster"]
 QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that live for seconds."""
 
+_LOOPBACK: Final = "127.0.0.1"
 _STARTUP_S: Final = 60
 _STOP_S: Final = 15
 _MASTER: Final = re.compile(rb"Starting Spark master at (spark://[\w.:]+)")
@@ -34,7 +36,7 @@ class SparkCluster:
     """`workers` workers of one core each under `folder`, for as long as the `with`."""
 
     def __init__(
-        self, folder: Path, java_home: Path, *, host: str = "127.0.0.1", workers: int = 2
+        self, folder: Path, java_home: Path, *, host: str = _LOOPBACK, workers: int = 2
     ) -> None:
         self.folder = folder
         self.master_url = ""
@@ -48,14 +50,15 @@ class SparkCluster:
         with ExitStack() as stack:
             reaper = Reaper()
             stack.callback(reaper.close)
-            master = self._start(stack, reaper, "master", "Master")
+            master = self._start(stack, reaper, "master", "Master", self._host)
             self._wait(master, "Starting Spark master at")
             found = _MASTER.search(master.log.read_bytes())
             assert found is not None
             self.master_url = found[1].decode()
-            for name in self._workers:
+            for number, name in enumerate(self._workers, 1):
+                host = f"127.0.0.{number}" if self._host == _LOOPBACK else self._host
                 options = ["--cores", "1", "--memory", "700m", "--work-dir", "work"]
-                self._start(stack, reaper, name, "Worker", *options, self.master_url)
+                self._start(stack, reaper, name, "Worker", host, *options, self.master_url)
             for name in self._workers:
                 self._wait(self._running[name], "Successfully registered with master")
             self._stack = stack.pop_all()
@@ -84,7 +87,7 @@ class SparkCluster:
         return [path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".jar"]
 
     def _start(
-        self, stack: ExitStack, reaper: Reaper, name: str, kind: str, *options: str
+        self, stack: ExitStack, reaper: Reaper, name: str, kind: str, host: str, *options: str
     ) -> ServerProcess:
         place = self.folder / name
         (place / "local").mkdir(parents=True)
@@ -96,13 +99,13 @@ class SparkCluster:
                 f"JAVA_HOME={self._java_home}",
                 f"SPARK_HOME={_spark_home()}",
                 f"SPARK_LOCAL_DIRS={place / 'local'}",
-                f"SPARK_LOCAL_IP={self._host}",
+                f"SPARK_LOCAL_IP={host}",
                 f"TMPDIR={place / 'tmp'}",
                 "SPARK_DAEMON_MEMORY=256m",
                 f"SPARK_DAEMON_JAVA_OPTS={QUICK_JAVA}",
                 str(_spark_home() / "bin" / "spark-class"),
                 f"org.apache.spark.deploy.{kind.lower()}.{kind}",
-                *("--host", self._host, "--port", "0", "--webui-port", "0"),
+                *("--host", host, "--port", "0", "--webui-port", "0"),
                 *options,
             ],
             cwd=place,
