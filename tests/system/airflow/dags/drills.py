@@ -79,6 +79,13 @@ class SubmittingIngest(TubeMQSparkIngestOperator):
         return super()._take(context, attendance)
 
 
+class Idle(BaseOperator):
+    """Takes a slot and does nothing in it."""
+
+    def execute(self, context: Context) -> None:
+        """Done."""
+
+
 class UseStore(BaseOperator):
     """Put the store of a real task through what `WindowRun` does with it, failing its first try."""
 
@@ -143,6 +150,23 @@ with dag("drill_deferrable"):
         spark_work_dir=str(LAKES / "submit" / "work"),
         **ingest("drill_deferrable", "submitted", engine="submit"),
     )
+
+with dag("drill_deferrable_spark"):
+    # Both of a pool that has one slot.
+    TubeMQSparkIngestOperator(
+        deferrable=True,
+        spark_work_dir=str(LAKES / "submit_spark" / "work"),
+        spark_conf={
+            "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+        },
+        transform="spark_gate.held",
+        pool="single",
+        weight_rule="absolute",
+        priority_weight=10,
+        **ingest("drill_deferrable_spark", "submitted", engine="submit"),
+    )
+    Idle(task_id="meanwhile", pool="single", weight_rule="absolute")
 
 with dag("drill_empty_runs"):
     TubeMQSparkIngestOperator(**ingest("drill_empty_runs", "drill"))
