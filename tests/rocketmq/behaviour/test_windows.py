@@ -41,13 +41,15 @@ def read(reader, range_: QueueRange) -> dict[int, tuple[bytes, str | None]]:
 
 
 def check_windows(shell: Shell, site: Site, topic: str, writer: Writer, chance, count) -> int:
-    """Random windows over the queues hold every offset once and equal the receipts."""
+    """Random windows over the queues hold every offset once and equal the receipts; every other
+    one is read for two tags as well, one of which shares its hash with a third."""
     compared = 0
     with (
         shell.Metadata(site.settings) as metadata,
         shell.RangeReader(site.settings, group="windows") as reader,
+        shell.RangeReader(site.settings, group="windows", tags=["red", "BB"]) as choosing,
     ):
-        for _ in range(count):
+        for number in range(count):
             ends = metadata.ends(topic, stable=False)
             queue = chance.choice(sorted(ends))
             first, last = sorted(chance.randint(0, ends[queue].latest_offset) for _ in "ab")
@@ -57,6 +59,9 @@ def check_windows(shell: Shell, site: Site, topic: str, writer: Writer, chance, 
                 if first <= offset < last:
                     assert found[offset] == value
                     compared += 1
+            if number % 2:
+                chosen = {n: item for n, item in found.items() if item[1] in {"red", "BB"}}
+                assert read(choosing, QueueRange(queue, first, last)) == chosen
     return compared
 
 
