@@ -25,6 +25,9 @@ from tubemq_provider.engines.java import JavaUnavailable, find_java
 GENUINE = [pytest.param(line, marks=pytest.mark.real) for line in LINES]
 ALL = ["embedded", *GENUINE]
 
+TWO = " of two brokers"
+"""What the name of a genuine cluster ends with that has `broker-b`, too."""
+
 _SOON = {"transactionCheckInterval": "5000"}
 """Brokers ask for transactions that nobody ended after seconds, not minutes."""
 
@@ -69,10 +72,11 @@ def site_of(name: str, directory: Path) -> Iterator[Site]:
         with EmbeddedRocketMQ() as mq:
             yield Site(name, mq)
         return
-    line: Line = "4.9.7" if name == "4.9.7" else "5.5.0"
+    line: Line = "4.9.7" if name.startswith("4.9.7") else "5.5.0"
     with GenuineRocketMQ(
         line,
         directory,
+        brokers=2 if name.endswith(TWO) else 1,
         broker_options=_SOON,
         **require(line),  # type: ignore[arg-type]
     ) as cluster:

@@ -160,3 +160,18 @@ def test_a_reader_needs_no_name_server_when_it_is_given_addresses(shell: Shell, 
         found = read(reader, QueueRange(queue, 0, len(items)))
 
     assert found == items
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"queue.type": "BatchCQ"}, {"cleanup.policy": "COMPACTION"}]
+)
+def test_topics_whose_offsets_do_not_count_records_are_refused(
+    shell: Shell, site: Site, attributes
+) -> None:
+    topic = site.topic(1, attributes=attributes)
+    with shell.Metadata(site.settings) as metadata:
+        if site.name == "4.9.7":  # knows no such topics, and makes an ordinary one
+            assert metadata.topic(topic).readable()
+            return
+        with pytest.raises(errors.UnsupportedTopic):
+            metadata.topic(topic)

@@ -28,7 +28,7 @@ from rocketmq_client import (
     errors,
 )
 from rocketmq_client.model import ClientSettings
-from tests.rocketmq.sites import Site, require
+from tests.rocketmq.sites import TWO, Site, require
 from tests.rocketmq.snode.processes import NodeProcess
 from tubemq_provider.engines.java import JavaRuntime
 
@@ -148,6 +148,8 @@ def test_java_clients_do_through_a_node_what_they_do_directly(client, brokers, o
         pytest.param("4.9.7", "5.5.0", marks=pytest.mark.soak),
         pytest.param("4.9.7", "4.9.7", marks=pytest.mark.soak),
         pytest.param("5.5.0", "4.9.7", marks=pytest.mark.soak),
+        pytest.param("5.5.0", "5.5.0" + TWO, marks=pytest.mark.soak),
+        pytest.param("4.9.7", "4.9.7" + TWO, marks=pytest.mark.soak),
     ],
 )
 def test_java_clients_lose_nothing_when_nodes_die(way, client, brokers, open_site) -> None:
@@ -161,11 +163,14 @@ def test_java_clients_lose_nothing_when_nodes_die(way, client, brokers, open_sit
             stack, client, "ThroughNodes", "produce", servers, topic, "writers", str(RECORDS)
         )
         _until(lambda: len(producer.said("ACK")) > 300, 60)
+        peers = consumer.peers() | producer.peers()
         for node in nodes:
             node.kill()
             time.sleep(3)
+            peers |= consumer.peers() | producer.peers()
             node.start()
             time.sleep(3)
+            peers |= consumer.peers() | producer.peers()
         producer.wait(150)
         acknowledged = set(producer.said("ACK"))
         _until(lambda: acknowledged <= set(consumer.said("GOT")), 90)
@@ -177,6 +182,8 @@ def test_java_clients_lose_nothing_when_nodes_die(way, client, brokers, open_sit
         f"{client} on {brokers}, {way}: {len(acknowledged)} acknowledged, {failed} failed calls, "
         f"{twice} consumed twice, 0 missing"
     )
+    assert peers
+    assert peers <= {node.address[1] for node in nodes}, "clients reach nothing but nodes"
     assert len(acknowledged) > RECORDS * 0.8
     assert acknowledged <= stored
 
@@ -201,7 +208,12 @@ def _read_through(node: NodeProcess, topic: str) -> set[str]:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
-    "brokers", [pytest.param("4.9.7", marks=pytest.mark.soak), pytest.param("5.5.0")]
+    "brokers",
+    [
+        pytest.param("4.9.7", marks=pytest.mark.soak),
+        pytest.param("5.5.0"),
+        pytest.param("5.5.0" + TWO, marks=pytest.mark.soak),
+    ],
 )
 def test_members_are_back_when_their_genuine_broker_is(brokers, open_site) -> None:
     site = open_site(brokers)
@@ -214,6 +226,8 @@ def test_members_are_back_when_their_genuine_broker_is(brokers, open_site) -> No
             site.cluster.kill_broker()
             with pytest.raises((errors.Busy, errors.ConnectError, errors.UnknownTopic)):
                 consumer.pull(queue, 0)
+            if brokers.endswith(TWO):
+                assert consumer.pull(Queue("broker-b", topic, 0), 0).status == "nothing"
             site.cluster.start_broker()
             started = time.monotonic()
             with PullConsumer(site.settings, group="members") as direct:

@@ -24,10 +24,12 @@ from rocketmq_client import (
     Producer,
     QueueRange,
     RangeReader,
+    TlsSettings,
     errors,
 )
 from rocketmq_client._wire import codes
 from rocketmq_client.snode import SnodeSettings
+from tests.kit.certificates import Certificates, make_certificates
 from tests.rocketmq.sites import require
 from tests.rocketmq.snode.conftest import Node
 from tests.rocketmq.windows.test_windows import Topic
@@ -67,7 +69,9 @@ def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Pa
     broker = tmp_path / "broker-a" / "conf"
     broker.mkdir(parents=True)
     (broker / "plain_acl.yml").write_text(PLAIN_ACL)
-    with cluster(line, tmp_path, broker_options=options, credentials=ADMIN) as mq:
+    made = make_certificates(tmp_path)
+    known = {"broker_options": options, "credentials": ADMIN, "java_options": _with_tls(made)}
+    with cluster(line, tmp_path, **known) as mq:
         right = replace(mq.settings, auth=ADMIN)
         with Admin(right) as admin:
             admin.create_topic("orders", queues=1)
@@ -75,6 +79,7 @@ def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Pa
         with Producer(right) as producer:
             receipt = producer.send("orders", b"x")
         _through_a_node(mq)
+        _over_tls(right, made)
         _windows(right, READER if line == "4.9.7" else ADMIN, tmp_path / "sink")
         for wrong in (None, Credentials("RocketMQadmin", "wrong-secret")):
             settings = replace(mq.settings, auth=wrong)
@@ -92,6 +97,30 @@ def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Pa
             (batch,) = reader.read(QueueRange(receipt.queue, 0, ends.latest_offset))
 
     assert batch.columns.bodies == [b"x"]
+
+
+def _with_tls(made: Certificates) -> tuple[str, ...]:
+    """Options of servers that take TLS on their ordinary ports, with a certificate of ours."""
+    return (
+        "-Dtls.test.mode.enable=false",
+        f"-Dtls.server.certPath={made.server.cert}",
+        f"-Dtls.server.keyPath={made.server.key}",
+    )
+
+
+def _over_tls(right: ClientSettings, made: Certificates) -> None:
+    """The same port, encrypted and verified; from clients and from a node."""
+    secured = replace(right, tls=TlsSettings(ca_file=made.ca))
+    with Producer(secured) as producer, RangeReader(secured, group="g") as reader:
+        receipt = producer.send("other", b"secret")
+        place = QueueRange(receipt.queue, receipt.offset, receipt.offset + 1)
+        assert [m.body for batch in reader.read(place) for m in batch.messages()] == [b"secret"]
+    stranger = replace(right, tls=TlsSettings(ca_file=made.other_ca))
+    with Producer(stranger) as producer, pytest.raises(errors.TlsError):
+        producer.send("other", b"x")
+    options = SnodeSettings(right.name_servers, listen=("127.0.0.1", 0), tls=secured.tls)
+    with Node(options) as node, Producer(replace(node.settings, auth=right.auth)) as producer:
+        assert producer.send("other", b"x").offset >= 0
 
 
 def _windows(writer: ClientSettings, reader: Credentials, root: Path) -> None:

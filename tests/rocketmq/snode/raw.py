@@ -25,6 +25,10 @@ class Raw:
         return self
 
     def __exit__(self, *_) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
         self._socket.close()
 
     def send(self, *commands: Command) -> None:

@@ -116,3 +116,21 @@ def test_clients_reach_a_node_over_tls(tmp_path) -> None:
         tls = TlsSettings(ca_file=certificates.other_ca)
         with Producer(replace(node.settings, tls=tls)) as producer, pytest.raises(errors.TlsError):
             producer.send("orders", b"x")
+
+
+def test_a_node_reaches_servers_over_tls(tmp_path) -> None:
+    made = make_certificates(tmp_path)
+    pair = (made.server.cert, made.server.key)
+    with EmbeddedRocketMQ(topics={"orders": 1}, tls=pair) as mq:
+        with node_for(mq, tls=TlsSettings(ca_file=made.ca)) as node:
+            with Producer(node.settings) as producer:
+                assert [producer.send("orders", b"x").offset for _ in range(2)] == [0, 1]
+            with PullConsumer(node.settings, group="g") as consumer:
+                consumer.join([Subscription("orders")])
+                assert consumer.members("orders") == [consumer.client_id]
+        with (
+            node_for(mq, tls=TlsSettings(ca_file=made.other_ca)) as node,
+            Producer(node.settings) as producer,
+            pytest.raises(errors.ServerError, match="snode: "),
+        ):
+            producer.send("orders", b"x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -12,6 +13,8 @@ import pytest
 from rocketmq_client import ClientSettings, Producer, errors
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.snode.options import read_options
+from rocketmq_client.snode.registry import known_nodes
+from tests.rocketmq.snode.raw import eventually
 
 SERVE = [sys.executable, "-m", "rocketmq_client.snode.command", "serve"]
 
@@ -55,13 +58,17 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path) -> None:
                 port = int(process.stdout.readline().rpartition(":")[2])
                 with Producer(ClientSettings((("127.0.0.1", port),))) as producer:
                     assert producer.send("orders", b"x").offset == 0
+                registered = eventually(lambda: asyncio.run(known_nodes(mq.settings)))
                 process.send_signal(signal.SIGTERM)
                 _, said = process.communicate(timeout=20)
             finally:
                 process.kill()
+        left = asyncio.run(known_nodes(mq.settings))
 
     lines = [json.loads(line) for line in said.splitlines()]
     assert process.returncode == 0
+    assert [found["addr"] for found in registered.values()] == [f"127.0.0.1:{port}"]
+    assert left == {}
     by_message = {line["message"]: line for line in lines}
     assert next(iter(by_message)).startswith("listening on 127.0.0.1:")
     assert by_message["stopping: no new clients"]["under_way"] == 0

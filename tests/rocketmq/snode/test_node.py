@@ -90,18 +90,18 @@ def test_answers_belong_to_their_askers(mq, start) -> None:
 
 def test_held_pulls_hold_up_nobody(mq, start) -> None:
     node = start()
-    fill(node.settings)
+    fill(node.settings, 1_000)
     held = []
 
     def wait() -> None:
         with PullConsumer(node.settings, group="g") as consumer:
-            held.append(consumer.pull(FIRST, 300, wait_ms=20_000).messages)
+            held.append(consumer.pull(FIRST, 1_000, wait_ms=20_000).messages)
 
     threads = [threading.Thread(target=wait) for _ in range(50)]
     for thread in threads:
         thread.start()
     eventually(lambda: node.do(node.node.gauges)["in_flight"] == 50)
-    assert len(read(node.settings, 0, 300)) == 300
+    assert len(read(node.settings, 0, 1_000)) == 1_000
     assert held == []
     fill(node.settings, 1)
     for thread in threads:
@@ -137,11 +137,15 @@ def test_notices_reach_the_members(mq, start) -> None:
         said = [first.receive() for _ in range(3)]  # the answer, and a notice of each broker
         second.send(heartbeat("b"))
         notices = [first.receive() for _ in range(2)]
+        beside = [second.receive() for _ in range(3)]
+        second.close()  # without a word
+        notices += [first.receive() for _ in range(2)]
 
+    assert sorted(command.code for command in beside) == [0, 40, 40]
     assert sorted(command.code for command in said) == [0, 40, 40]
     assert [(command.code, command.fields) for command in notices] == [
         (40, {"consumerGroup": "g"})
-    ] * 2
+    ] * 4
     assert all(command.is_one_way for command in notices)
 
 
