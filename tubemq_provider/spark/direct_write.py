@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -24,10 +24,11 @@ from tubemq_provider.files.locations import Location, location_at
 from tubemq_provider.files.parquet import fact_to_json
 from tubemq_provider.files.partitioned import PartitionedWriter, staged_writer
 from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, QuarantineFile
-from tubemq_provider.files.writer import FilePiece, StagedWriter
+from tubemq_provider.files.writer import ROW_GROUP_BYTES, FilePiece, StagedWriter
 from tubemq_provider.rows.decoding import Rejects, RowDecoder
 from tubemq_provider.spark.credentials_file import storage_from
 from tubemq_provider.spark.formats import format_of
+from tubemq_provider.spark.read_ahead import ReadAhead
 from tubemq_provider.spark.reading import BatchReader, SplitPartition, decoder_of
 from tubemq_provider.spark.task_metrics import report_read
 from tubemq_provider.windows.partitioning import PartitionBy
@@ -197,10 +198,11 @@ class DirectWriteReader(DataSourceReader):
         with ExitStack() as stack:
             stack.enter_context(corrupt.into(location, aside))
             reader = stack.enter_context(self._quarantining(item, corrupt))
-            batches = stack.enter_context(closing(reader.read(range_)))
             writer.begin_range(range_)
-            for batch in batches:
-                writer.add(made.of(batch), batch.nbytes, batch.start)
+            # While a row group is written, about one more is read.
+            ahead = ReadAhead(_sized(reader, range_, made), ROW_GROUP_BYTES)
+            for rows, body_bytes, start in stack.enter_context(ahead):
+                writer.add(rows, body_bytes, start)
             writer.end_range()
         report_read(item.split, reader.stats, None, bad=rejects.count)
         told = _Told(made.read, rejects.count, aside if len(corrupt) else "")
@@ -243,6 +245,17 @@ class RowsOfRange:
         records = batch.to_arrow(self._schema)
         self.read += records.num_rows
         return records if self._decoder is None else self._decoder.rows(records, self._rejects)
+
+
+def _sized(
+    reader: Any, range_: Any, made: RowsOfRange
+) -> Generator[tuple[tuple[pa.RecordBatch, int, int], int], None, None]:
+    """Rows of the range's batches with the bytes of their bodies and the offset they begin at, and
+    what they take in memory."""
+    with closing(reader.read(range_)) as batches:
+        for batch in batches:
+            rows = made.of(batch)
+            yield (rows, batch.nbytes, batch.start), rows.nbytes
 
 
 def _rows(pieces: Sequence[FilePiece], split: Split, reader: Any, told: _Told) -> list[TaskCommit]:

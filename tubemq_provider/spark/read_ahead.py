@@ -1,0 +1,98 @@
+"""Reads on a thread of its own while what was read is written.
+
+A task that fetches, then writes, then fetches again leaves its broker idle while it compresses a
+row group, and its core idle while it waits for the broker. Here items are made on a thread, in the
+order in which they are taken, and wait up to a bound. This module must not know what items are,
+beyond their size.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Generator, Iterator
+from typing import Final, Generic, Self, TypeVar
+
+__all__ = ["STOP_S", "ReadAhead"]
+
+STOP_S: Final = 5.0
+"""How long one that is left early waits for its thread, which may be waiting for a broker."""
+
+T = TypeVar("T")
+
+
+class ReadAhead(Generic[T]):
+    """What `items` yields, made on a thread while a `with` statement is open.
+
+    Items come with their sizes in bytes. Those that wait are of `limit` bytes at most, or one only
+    that is larger; another may be made already. What `items` raises is raised where it was to be
+    taken. `items` is only run, and closed, on the thread; it is closed when the body is left,
+    unless that takes longer than `STOP_S`.
+    """
+
+    def __init__(self, items: Generator[tuple[T, int], None, None], limit: int) -> None:
+        self._items = items
+        self._limit = limit
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[T, int]] = deque()
+        self._bytes = 0
+        self._over = self._stopped = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="tubemq-ahead", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._thread.join(STOP_S)
+
+    def __iter__(self) -> Iterator[T]:
+        while (found := self._take()) is not None:
+            yield found[0]
+        if self._error is not None:
+            raise self._error
+
+    def _take(self) -> tuple[T, int] | None:
+        """The next item; None if there is none."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._over)
+            if not self._waiting:
+                return None
+            found = self._waiting.popleft()
+            self._bytes -= found[1]
+            self._changed.notify_all()
+            return found
+
+    # -- on the thread --------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            try:
+                for item in self._items:
+                    if not self._put(item):
+                        break
+            finally:
+                self._items.close()
+        except BaseException as error:  # noqa: BLE001 - it is raised where items are taken
+            self._error = error
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def _put(self, item: tuple[T, int]) -> bool:
+        """Let an item wait, once there is room; False if nobody wants it."""
+        size = item[1]
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._stopped or not self._waiting or self._bytes + size <= self._limit
+            )
+            if self._stopped:
+                return False
+            self._waiting.append(item)
+            self._bytes += size
+            self._changed.notify_all()
+            return True
