@@ -1,4 +1,5 @@
-"""A standalone Spark cluster on this machine: a master, and workers with directories of their own.
+"""A standalone Spark cluster on this machine: a master, and workers with directories of their own,
+and a server of Spark Connect on it.
 
 For what one process cannot show: executors that are other processes, share no directory with the
 driver, and can be killed one by one. Binds to one address, loopback unless told otherwise; workers
@@ -11,8 +12,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
@@ -20,7 +23,7 @@ from typing import Final, Self
 from devkit.processes import ServerProcess, tail
 from devkit.reaper import Reaper
 
-__all__ = ["QUICK_JAVA", "SparkCluster"]
+__all__ = ["QUICK_JAVA", "ConnectServer", "SparkCluster"]
 
 QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that live for seconds."""
@@ -29,6 +32,10 @@ _LOOPBACK: Final = "127.0.0.1"
 _STARTUP_S: Final = 60
 _STOP_S: Final = 15
 _MASTER: Final = re.compile(rb"Starting Spark master at (spark://[\w.:]+)")
+_SERVER: Final = re.compile(rb"Spark Connect server started at: [\w.]+:(\d+)")
+_FORGET: Final = """import os, sys
+sys.path[:] = [p for p in sys.path if not os.path.isdir(os.path.join(p, "tubemq_client"))]
+"""
 _EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
 
 
@@ -51,7 +58,7 @@ class SparkCluster:
             reaper = Reaper()
             stack.callback(reaper.close)
             master = self._start(stack, reaper, "master", "Master", self._host)
-            self._wait(master, "Starting Spark master at")
+            _until_said(master, "Starting Spark master at")
             found = _MASTER.search(master.log.read_bytes())
             assert found is not None
             self.master_url = found[1].decode()
@@ -60,7 +67,7 @@ class SparkCluster:
                 options = ["--cores", "1", "--memory", "700m", "--work-dir", "work"]
                 self._start(stack, reaper, name, "Worker", host, *options, self.master_url)
             for name in self._workers:
-                self._wait(self._running[name], "Successfully registered with master")
+                _until_said(self._running[name], "Successfully registered with master")
             self._stack = stack.pop_all()
         return self
 
@@ -117,12 +124,101 @@ class SparkCluster:
         self._running[name] = server
         return server
 
-    def _wait(self, server: ServerProcess, words: str) -> None:
-        deadline = time.monotonic() + _STARTUP_S
-        while not server.said(words):
-            if not server.running or time.monotonic() > deadline:
-                raise RuntimeError(f"{server.name} did not start:\n{tail(server.log)}")
-            threading.Event().wait(0.1)
+
+class ConnectServer:
+    """A server of Spark Connect under `folder`, an application on `master`, for as long as the
+    `with`. With `bare` its Python has the packages of this one, but none of this project."""
+
+    def __init__(
+        self,
+        folder: Path,
+        java_home: Path,
+        master: str,
+        conf: Mapping[str, str] | None = None,
+        *,
+        bare: bool = False,
+    ) -> None:
+        self.folder = folder
+        self._python = sys.executable
+        self._bare = bare
+        self.remote = ""
+        self._java_home = java_home
+        self._conf = {
+            "spark.master": master,
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": "0",
+            "spark.driver.memory": "640m",
+            "spark.executor.memory": "512m",
+            "spark.driver.extraJavaOptions": QUICK_JAVA,
+            "spark.executor.extraJavaOptions": QUICK_JAVA,
+            **(conf or {}),
+        }
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            reaper = Reaper()
+            stack.callback(reaper.close)
+            for name in ("local", "tmp"):
+                (self.folder / name).mkdir(parents=True)
+            if self._bare:
+                self._python = _without_this_project(self.folder / "python")
+            server = ServerProcess(
+                "Spark Connect",
+                [
+                    *("env", "-u", "PYTHONPATH"),
+                    f"JAVA_HOME={self._java_home}",
+                    f"SPARK_HOME={_spark_home()}",
+                    f"SPARK_LOCAL_DIRS={self.folder / 'local'}",
+                    "SPARK_LOCAL_IP=127.0.0.1",
+                    f"PYSPARK_PYTHON={self._python}",
+                    f"TMPDIR={self.folder / 'tmp'}",
+                    str(_spark_home() / "bin" / "spark-submit"),
+                    *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+                    *(part for item in self._conf.items() for part in ("--conf", "=".join(item))),
+                ],
+                cwd=self.folder,
+                log=self.folder / "log",
+                reaper=reaper,
+            )
+            server.start()
+            stack.callback(server.stop, _STOP_S)
+            _until_said(server, "Spark Connect server started at:")
+            found = _SERVER.search(server.log.read_bytes())
+            assert found is not None
+            self.remote = f"sc://127.0.0.1:{found[1].decode()}"
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def logs(self) -> list[Path]:
+        """What it has written down."""
+        return [path for path in self.folder.rglob("*") if path.is_file()]
+
+
+def _without_this_project(folder: Path) -> str:
+    """A program that is this interpreter, but does not find what is installed from a checkout."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(_FORGET)
+    program = folder / "python"
+    program.write_text(
+        f'#!/bin/sh\nexport PYTHONPATH="{folder}:$PYTHONPATH"\nexec {sys.executable} "$@"\n'
+    )
+    program.chmod(0o755)
+    return str(program)
+
+
+def _until_said(server: ServerProcess, words: str) -> None:
+    deadline = time.monotonic() + _STARTUP_S
+    while not server.said(words):
+        if not server.running or time.monotonic() > deadline:
+            raise RuntimeError(f"{server.name} did not start:\n{tail(server.log)}")
+        threading.Event().wait(0.1)
 
 
 def _spark_home() -> Path:

@@ -26,10 +26,11 @@ from tubemq_provider.windows.protocols import IngestCounts
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from tubemq_provider.engines.spark_runtime import SparkRuntime
     from tubemq_provider.windows.plan import WindowPlan
     from tubemq_provider.windows.protocols import Staging
 
-__all__ = ["accept", "landing_frame", "manifest_of", "place_of", "settle"]
+__all__ = ["accept", "landing_frame", "manifest_of", "place_of", "secrets_of", "settle"]
 
 _DIRECTORY = "_landing"
 _LANDED = "_landed"
@@ -44,15 +45,21 @@ def landing_frame(
     target_bytes: int | None,
     quarantine: bool,
     kind: str,
+    runtime: SparkRuntime,
 ) -> DataFrame:
     """The frame whose collection writes the window of a source of `kind`. With a target size, as
     many tasks share the splits as can run at once: small partitions then end in one file."""
-    tasks = spark.sparkContext.defaultParallelism if target_bytes else None
+    tasks = runtime.slots(spark) if target_bytes else None
     by = None if staging.partition_by is None else staging.partition_by.to_json()
     order = WriteTask(place_of(staging), storage_file, target_bytes, tasks, quarantine, kind, by)
-    spark.dataSource.register(DirectWriteSource)
+    runtime.register(spark, DirectWriteSource, secrets_of(options, storage_file))
     given = {**options, OPTION: order.to_json()}
     return spark.read.format(DirectWriteSource.name()).options(**given).load()
+
+
+def secrets_of(options: Mapping[str, str], storage_file: str | None) -> list[str]:
+    """The files on this machine with what options must not carry."""
+    return [path for path in (options.get("configFile"), storage_file) if path is not None]
 
 
 def place_of(staging: Staging) -> str:

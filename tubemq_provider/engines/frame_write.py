@@ -16,11 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tubemq_provider.engines.direct_write import place_of, settle
+from tubemq_provider.engines.direct_write import place_of, secrets_of, settle
 from tubemq_provider.files.locations import LocalLocation
 from tubemq_provider.files.objects import is_remote
 from tubemq_provider.files.parquet import data_names, fact_from_json
-from tubemq_provider.spark.formats import format_of
 from tubemq_provider.spark.frame_write import (
     COMMITS,
     ReportedRead,
@@ -36,6 +35,7 @@ from tubemq_provider.windows.protocols import IngestCounts
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
 
+    from tubemq_provider.engines.spark_runtime import SparkRuntime
     from tubemq_provider.windows.plan import WindowPlan
     from tubemq_provider.windows.protocols import Staging
 
@@ -75,26 +75,12 @@ def loaded(
     options: Mapping[str, str],
     place: ReportPlace,
     storage_file: str | None,
+    runtime: SparkRuntime,
 ) -> DataFrame:
     """The frame of a window, whose reading tasks report to `place`."""
-    schema = _of_kind(spark, kind, options).schema
-    spark.dataSource.register(ReportedReadSource)
+    runtime.register(spark, ReportedReadSource, secrets_of(options, storage_file))
     told = ReportedRead(kind, place.directory, storage_file).option()
-    reader = spark.read.format(ReportedReadSource.name()).schema(schema)
-    return reader.options(**options, **told).load()
-
-
-def _of_kind(spark: SparkSession, kind: str, options: Mapping[str, str]) -> DataFrame:
-    """The kind's own frame; registers the format where Spark has not found it by itself."""
-    from pyspark.errors import AnalysisException
-
-    try:
-        return spark.read.format(kind).options(**options).load()
-    except AnalysisException as error:
-        if error.getCondition() != "DATA_SOURCE_NOT_FOUND":
-            raise
-    format_of(kind).register(spark)
-    return spark.read.format(kind).options(**options).load()
+    return spark.read.format(ReportedReadSource.name()).options(**options, **told).load()
 
 
 def write_rows(
@@ -103,13 +89,14 @@ def write_rows(
     reports: ReportPlace,
     storage_file: str | None,
     target_bytes: int | None,
+    runtime: SparkRuntime,
 ) -> tuple[list[FileFact], int]:
     """Run the one Spark job of the window, whose tasks write the files; what is known of these, and
     how many rows Spark has handed over."""
     by = None if staging.partition_by is None else staging.partition_by.to_json()
     directory = place_of(staging)
     order = RowsOrder(directory, reports.directory, storage_file, target_bytes, by)
-    frame.sparkSession.dataSource.register(RowsWriteSource)
+    runtime.register(frame.sparkSession, RowsWriteSource, secrets_of({}, storage_file))
     counted, handed = _counted(frame, staging.attempt)
     counted.write.format(RowsWriteSource.name()).mode("append").options(**order.option()).save()
     files = [

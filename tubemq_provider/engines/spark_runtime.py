@@ -1,8 +1,8 @@
-"""Starts, or finds, the Spark session of this process, and changes settings only for a while.
+"""What the Spark engines ask of Spark, and how Spark Classic gives it: in this process, by a JVM.
 
 A session of our own binds to loopback, uses this interpreter for its Python workers and a Java that
-was looked for. A session that is already active is used as it is. Knows nothing of windows; pyspark
-is imported inside functions.
+was looked for. A session that is already active is used as it is, and settings change only for a
+while. Knows nothing of windows; pyspark is imported inside functions.
 """
 
 from __future__ import annotations
@@ -10,17 +10,22 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tubemq_client.errors import ConfigError, require_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
 
 __all__ = [
+    "ClassicRuntime",
+    "SparkRuntime",
+    "TaskObserver",
+    "environment",
     "following",
     "job_group",
     "launch_environment",
@@ -30,8 +35,102 @@ __all__ = [
     "temporary_conf",
 ]
 
+TaskObserver = Callable[[int, int], None]
+"""Told while the window's job runs: tasks that are done, tasks in all."""
+
 _LOOPBACK = "127.0.0.1"
 _FOLLOW_S = 1.0
+
+
+class SparkRuntime(Protocol):
+    """How an engine gets a session, and what differs between the kinds of session there are."""
+
+    @property
+    def name(self) -> str:
+        """The engine's word."""
+
+    def open(self, plan_hash: str) -> SparkSession:
+        """The session for a plan; asked once for each ingest. Blocks for some seconds."""
+
+    def ui_url(self, spark: SparkSession) -> str | None:
+        """Spark's own page, if it is known."""
+
+    def job(
+        self, spark: SparkSession, group: str, description: str, tell: TaskObserver | None
+    ) -> AbstractContextManager[None]:
+        """Jobs of the body can be found, followed, and interrupted, by `group`."""
+
+    def interrupt(self, spark: SparkSession, group: str) -> None:
+        """End the jobs of `group` that run now. From any thread."""
+
+    def slots(self, spark: SparkSession) -> int:
+        """How many tasks run at once."""
+
+    def register(
+        self, spark: SparkSession, source: type[DataSource], secrets: Sequence[str]
+    ) -> None:
+        """Make a format known to the session. `secrets`: files of this machine, named by options of
+        the format, that the driver must see while it plans."""
+
+    def stop(self) -> None:
+        """Stop what `open` has started."""
+
+
+class ClassicRuntime:
+    """The session of this process: an active one if there is one, else a new one with `master` and
+    `conf`. See `SparkRuntime`."""
+
+    def __init__(self, master: str, conf: Mapping[str, str]) -> None:
+        self._master = master
+        self._conf = dict(conf)
+        self._own: SparkSession | None = None
+
+    @property
+    def name(self) -> str:
+        """``session``."""
+        return "session"
+
+    def open(self, plan_hash: str) -> SparkSession:  # noqa: ARG002 - any window's
+        """See `open_session`."""
+        spark, own = open_session(self._master, self._conf)
+        if own:
+            self._own = spark
+        return spark
+
+    def ui_url(self, spark: SparkSession) -> str | None:
+        """None where it is turned off."""
+        return spark.sparkContext.uiWebUrl
+
+    @contextmanager
+    def job(
+        self, spark: SparkSession, group: str, description: str, tell: TaskObserver | None
+    ) -> Iterator[None]:
+        """A job group of Spark's."""
+        with job_group(spark, group, description), following(spark, group, tell):
+            yield
+
+    def interrupt(self, spark: SparkSession, group: str) -> None:
+        """Cancel the group."""
+        spark.sparkContext.cancelJobGroup(group)
+
+    def slots(self, spark: SparkSession) -> int:
+        """Cores of the application."""
+        return spark.sparkContext.defaultParallelism
+
+    def register(
+        self,
+        spark: SparkSession,
+        source: type[DataSource],
+        secrets: Sequence[str],  # noqa: ARG002 - the driver runs on this machine
+    ) -> None:
+        """With the session."""
+        spark.dataSource.register(source)
+
+    def stop(self) -> None:
+        """One that was found active goes on."""
+        spark, self._own = self._own, None
+        if spark is not None:
+            spark.stop()
 
 
 def session_conf(master: str, conf: Mapping[str, str]) -> dict[str, str]:
@@ -62,7 +161,7 @@ def open_session(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, bo
         return active, False
     _require_jars(pyspark.__file__)
     settings = session_conf(master, conf)
-    with _environment(launch_environment(settings)):
+    with environment(launch_environment(settings)):
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)
@@ -119,9 +218,7 @@ def job_group(spark: SparkSession, group: str, description: str) -> Iterator[Non
 
 
 @contextmanager
-def following(
-    spark: SparkSession, group: str, tell: Callable[[int, int], None] | None
-) -> Iterator[None]:
+def following(spark: SparkSession, group: str, tell: TaskObserver | None) -> Iterator[None]:
     """Tell how many tasks of the group's running jobs are done, and how many there are, while the
     body runs: about once a second, on a thread of its own, only where that has changed."""
     if tell is None:
@@ -139,9 +236,7 @@ def following(
         thread.join(_FOLLOW_S)
 
 
-def _follow(
-    spark: SparkSession, group: str, tell: Callable[[int, int], None], ended: threading.Event
-) -> None:
+def _follow(spark: SparkSession, group: str, tell: TaskObserver, ended: threading.Event) -> None:
     tracker, told = spark.sparkContext.statusTracker(), (0, 0)
     while not ended.wait(_FOLLOW_S):
         try:
@@ -177,8 +272,8 @@ def launch_environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def _environment(overrides: Mapping[str, str]) -> Iterator[None]:
-    """This process's environment while a JVM is started; restored, since tasks may rely on it."""
+def environment(overrides: Mapping[str, str]) -> Iterator[None]:
+    """This process's environment while the body runs; restored, since tasks may rely on it."""
     before = {name: os.environ.get(name) for name in overrides}
     os.environ.update(overrides)
     try:

@@ -1,4 +1,5 @@
-"""Airflow connections of the type ``spark``, read without the provider that has the type.
+"""Airflow connections of the types ``spark`` and ``spark_connect``, read without the provider that
+has these types.
 
 That provider cannot be installed beside pyspark, as it brings a package that overwrites pyspark's
 files; Airflow keeps connections of any type. What a connection says becomes settings of Spark; what
@@ -11,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from tubemq_client.errors import ConfigError
 
@@ -29,23 +31,61 @@ _SETTINGS: Final = {
 _NO_MATTER: Final = {"spark-binary": "spark-submit", "deploy-mode": "client"}
 """Extras that say what holds anyway."""
 
+_AUTHENTICATE: Final = "spark.connect.authenticate.token"
 _WORD: Final = re.compile(r"yarn|local(-cluster)?(\[.+\])?")
 """Masters without an address. A host may be called ``localhost``, or ``yarn1``."""
 
 
-def spark_settings(connection: Connection) -> dict[str, str]:
-    """The settings of Spark that `connection` means, ``spark.master`` among them.
+def spark_settings(connection: Connection, engine: str) -> dict[str, str]:
+    """The settings of Spark that `connection` means to `engine`: ``spark.master`` is among them or,
+    for ``connect``, ``spark.remote``. Raises `ConfigError` with every problem."""
+    wanted = "spark_connect" if engine == "connect" else "spark"
+    if connection.conn_type != wanted:
+        raise ConfigError(
+            f"its type is {connection.conn_type!r}, not {wanted!r}, which engine={engine!r} takes",
+            subject=f"connection {connection.conn_id!r}",
+        )
+    return _of_server(connection) if engine == "connect" else _of_cluster(connection)
 
-    Host (and port) are the master: ``spark://host``, ``yarn``, ``k8s://https://host``,
+
+def _of_server(connection: Connection) -> dict[str, str]:
+    """Host and port are those of a server of Spark Connect, the login is the user, the password
+    the token. The extra may have ``use_ssl``, and settings of the session by their names."""
+    problems = [] if connection.host else ["it has no host, the server of Spark Connect"]
+    settings, parameters = {}, {}
+    if connection.login:
+        parameters["user_id"] = connection.login
+    for name, value in _extras(connection).items():
+        if name == "use_ssl" and isinstance(value, bool | str):
+            parameters[name] = _text(value).lower()
+        elif name.startswith("spark.") and isinstance(value, str | int):
+            settings[name] = _text(value)
+        else:
+            problems.append(
+                f"extra {name!r} has no effect here: it may have use_ssl and settings of a "
+                f"session by their names"
+            )
+    if problems:
+        raise ConfigError(problems, subject=f"connection {connection.conn_id!r}")
+    if connection.password:
+        settings[_AUTHENTICATE] = connection.password
+    return {"spark.remote": _remote(connection, parameters), **settings}
+
+
+def _remote(connection: Connection, parameters: Mapping[str, str]) -> str:
+    host = str(connection.host).removeprefix("sc://")
+    address = f"sc://{host}:{connection.port}" if connection.port else f"sc://{host}"
+    told = ";".join(f"{name}={quote(value, safe='')}" for name, value in parameters.items())
+    return f"{address}/;{told}" if told else address
+
+
+def _of_cluster(connection: Connection) -> dict[str, str]:
+    """Host (and port) are the master: ``spark://host``, ``yarn``, ``k8s://https://host``,
     ``local[4]``; a host without a scheme is one of a standalone cluster. The extra may have
     ``queue``, ``namespace``, ``principal``, ``keytab``, and settings by their names. Raises
     `ConfigError` with every problem.
     """
-    problems = []
-    if connection.conn_type != "spark":
-        problems.append(f"its type is {connection.conn_type!r}, not 'spark'")
-    if not connection.host:
-        problems.append("it has no host, the master of Spark")
+    problems = [] if connection.host else ["it has no host, the master of Spark"]
     settings = {}
     for name, value in _extras(connection).items():
         key = _SETTINGS.get(name, name)

@@ -221,8 +221,8 @@ class IngestArguments(TaskArguments):
     schema_evolution: Literal["refuse", "add_columns"] = "refuse"
     cluster: ClusterAlias
     mode: Mode = "cursor"
-    engine: Literal["session", "inline", "auto", "submit"] = "session"
-    spark_conf: SparkConf = Field(default_factory=dict)
+    engine: Literal["session", "inline", "auto", "submit", "connect"] = "session"
+    spark_conf: SparkConf = Field(default_factory=dict, repr=False)
     spark_conn_id: Annotated[str | None, BeforeValidator(_blank_is_none)] = None
     spark_work_dir: Directory = None
     ship_package: bool = False

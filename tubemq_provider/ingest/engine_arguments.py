@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFERRABLE_ENGINES", "SPARK_ENGINES", "engine_problems"]
 
-SPARK_ENGINES: Final = ("session", "submit")
+SPARK_ENGINES: Final = ("session", "submit", "connect")
 """Engines that always run in Spark."""
 
 DEFERRABLE_ENGINES: Final = ("submit",)
@@ -22,6 +22,8 @@ DEFERRABLE_ENGINES: Final = ("submit",)
 
 _DEPLOY: Final = "spark.submit.deployMode"
 _MASTER: Final = "spark.master"
+_REMOTE: Final = "spark.remote"
+_AUTHENTICATE: Final = "spark.connect.authenticate.token"
 
 
 def engine_problems(arguments: IngestArguments) -> list[str]:
@@ -43,7 +45,7 @@ def _without_effect(arguments: IngestArguments) -> Iterator[str]:
         "direct_write": (arguments.direct_write != "auto", (*SPARK_ENGINES, "auto")),
         "spark_conn_id": (arguments.spark_conn_id, (*SPARK_ENGINES, "auto")),
         "spark_work_dir": (arguments.spark_work_dir, ("submit",)),
-        "ship_package": (arguments.ship_package, ("submit",)),
+        "ship_package": (arguments.ship_package, ("submit", "connect")),
     }
     for name, (value, engines) in given.items():
         if value and arguments.engine not in engines:
@@ -73,6 +75,11 @@ def _of_landing(arguments: IngestArguments) -> list[str]:
 
 def _of_spark(arguments: IngestArguments) -> Iterator[str]:
     conf = arguments.spark_conf
+    if arguments.engine == "connect":
+        yield from _of_connect(arguments)
+        return
+    if _REMOTE in conf:
+        yield f"spark_conf: {_REMOTE} has no effect; engine='connect' uses a server"
     if conf.get(_DEPLOY, "client") != "client" and arguments.engine != "inline":
         yield (
             f"spark_conf: {_DEPLOY}={conf[_DEPLOY]!r}: drivers run on the machine of the task "
@@ -80,3 +87,21 @@ def _of_spark(arguments: IngestArguments) -> Iterator[str]:
         )
     if arguments.spark_conn_id and _MASTER in conf:
         yield f"spark_conf: {_MASTER} is what spark_conn_id says; give one of them"
+
+
+def _of_connect(arguments: IngestArguments) -> Iterator[str]:
+    conf = arguments.spark_conf
+    remote = conf.get(_REMOTE, "")
+    if bool(remote) == bool(arguments.spark_conn_id):
+        yield (
+            f"engine='connect' needs the address of a server: either spark_conf={{'{_REMOTE}': "
+            f"'sc://host:port'}} or spark_conn_id, a connection of type spark_connect"
+        )
+    if remote and not remote.startswith("sc://"):
+        yield f"spark_conf: {_REMOTE}={remote!r} does not begin with sc://"
+    if _AUTHENTICATE in conf or ";token=" in remote.replace("/;", ";"):
+        yield "spark_conf: a token is a secret: make it the password of spark_conn_id"
+    if _MASTER in conf:
+        yield f"spark_conf: {_MASTER} is the server's, and has no effect with engine='connect'"
+    if arguments.direct_write == "off":
+        yield "direct_write='off' is not had with engine='connect'"

@@ -15,6 +15,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.spec import DecodeSpec
 
 if TYPE_CHECKING:
+    from tubemq_provider.engines.spark_engine import EngineShape
     from tubemq_provider.ingest.arguments import IngestArguments
     from tubemq_provider.sources.base import Source
     from tubemq_provider.windows.policies import Policies
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["ENGINES", "make_engine"]
 
 _LOCAL_SPARK: Final = "local[2]"
+_BAR: Final = {"spark.ui.showConsoleProgress": "false"}
+"""A progress bar in a log is a page of carriage returns."""
 
 
 def make_engine(
@@ -59,20 +62,13 @@ def _session(
 ) -> Engine:
     _refuse_unless_in_spark(arguments, source)
     from tubemq_provider.engines.session import SessionEngine
-    from tubemq_provider.engines.transforms import sql_transform
 
     conf = _spark_conf(arguments)
     engine = SessionEngine(
         source.settings(),
-        kind=source.space.source,
         master=conf.pop("spark.master", _LOCAL_SPARK),
         conf=conf,
-        gap_policy=policies.gap_policy.value,
-        corrupt_records=policies.corrupt_records.value,
-        direct_write=arguments.direct_write,
-        target_file_bytes=arguments.target_file_bytes,
-        decode=_decoding(arguments),
-        transform=sql_transform(arguments.sql) if arguments.sql else arguments.transform,
+        **_shape(arguments, source, policies),
     )
     stack.callback(engine.stop)
     return engine
@@ -109,9 +105,42 @@ def _submit(
     return engine
 
 
+def _connect(
+    arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
+) -> Engine:
+    _refuse_unless_in_spark(arguments, source)
+    from tubemq_provider.engines.connect import ConnectEngine
+
+    conf = dict(arguments.spark_conf)
+    engine = ConnectEngine(
+        source.settings(),
+        remote=conf.pop("spark.remote"),
+        token=conf.pop("spark.connect.authenticate.token", None),
+        conf=conf,
+        ship_package=arguments.ship_package,
+        **_shape(arguments, source, policies),
+    )
+    stack.callback(engine.stop)
+    return engine
+
+
+def _shape(arguments: IngestArguments, source: Source, policies: Policies) -> EngineShape:
+    """What engines with a session have in common."""
+    from tubemq_provider.engines.transforms import sql_transform
+
+    return {
+        "kind": source.space.source,
+        "gap_policy": policies.gap_policy.value,
+        "corrupt_records": policies.corrupt_records.value,
+        "direct_write": arguments.direct_write,
+        "target_file_bytes": arguments.target_file_bytes,
+        "decode": _decoding(arguments),
+        "transform": sql_transform(arguments.sql) if arguments.sql else arguments.transform,
+    }
+
+
 def _spark_conf(arguments: IngestArguments) -> dict[str, str]:
-    # A progress bar in a log is a page of carriage returns.
-    return {"spark.ui.showConsoleProgress": "false", **arguments.spark_conf}
+    return {**_BAR, **arguments.spark_conf}
 
 
 def _refuse_unless_in_spark(arguments: IngestArguments, source: Source) -> None:
@@ -146,6 +175,7 @@ def _auto(
 ENGINES: Final[Mapping[str, Callable[[IngestArguments, Source, Policies, ExitStack], Engine]]] = {
     "session": _session,
     "submit": _submit,
+    "connect": _connect,
     "inline": _inline,
     "auto": _auto,
 }

@@ -22,6 +22,7 @@ __all__ = [
     "IngestPolicies",
     "MessageTime",
     "Spark",
+    "SparkConnect",
     "SparkSubmit",
     "Timeline",
     "Value",
@@ -107,6 +108,25 @@ class SparkSubmit(_OnSpark):
         "work_dir": "spark_work_dir",
     }
     fixed: ClassVar[Mapping[str, str]] = {"engine": "submit"}
+
+
+@dataclass
+class SparkConnect(_OnSpark):
+    """The engine ``connect``: a session on the server of Spark Connect at `remote`
+    (``sc://host:port``), or of `conn_id`, a connection of type ``spark_connect``, which may have a
+    token. `conf` are settings of the session; `ship_package`: server and executors get this package
+    as a zip."""
+
+    ship_package: bool = False
+    remote: InitVar[str | None] = field(default=None, kw_only=True)
+
+    names: ClassVar[Mapping[str, str]] = {"conf": "spark_conf", "conn_id": "spark_conn_id"}
+    fixed: ClassVar[Mapping[str, str]] = {"engine": "connect"}
+
+    def __post_init__(self, landing: str | None, remote: str | None) -> None:
+        super().__post_init__(landing)
+        if remote is not None:
+            self.conf = {**(self.conf or {}), "spark.remote": remote}
 
 
 @dataclass

@@ -40,6 +40,7 @@ from tubemq_provider.ingest.values import (
     IngestPolicies,
     MessageTime,
     Spark,
+    SparkConnect,
     SparkSubmit,
     Timeline,
     Value,
@@ -83,7 +84,7 @@ _ABOVE_INIT = 5
 
 _VALUES: dict[str, tuple[type[Value], ...]] = {
     "policies": (IngestPolicies,),
-    "engine": (Spark, SparkSubmit),
+    "engine": (Spark, SparkConnect, SparkSubmit),
     "resolver": (Timeline, History, MessageTime),
 }
 """Arguments that may be values, and of which kinds."""
@@ -122,7 +123,8 @@ class IngestOperator(BaseOperator):
     :param verify: ``facts``, or ``footers``: how files are checked before they are published.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
-    :param engine: ``session``, ``inline`` …, or `Spark(conf=…)`, `SparkSubmit(conf=…)`.
+    :param engine: ``session``, ``inline`` …, or `Spark(conf=…)`, `SparkSubmit(conf=…)`,
+        `SparkConnect(remote=…)`.
     :param target_file_bytes: size of data files.
     :param compression: of data files, with ``engine="inline"``: ``snappy``, ``zstd`` …
     :param filters: stream ids to read; none means all.

@@ -187,15 +187,16 @@ class TubeMQSparkIngestOperator(IngestOperator):
     :param starting_offsets: ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` or JSON.
     :param ending_offsets: the same with ``stable``, the end that a broker crash cannot take back.
     :param engine: ``session``: Spark in the task's process. ``inline``: no JVM; for small windows.
-        ``submit``: Spark in a process of `spark-submit`, which a retry takes up again. ``auto``:
-        inline for windows of up to two million index entries, or without pyspark, else ``session``.
+        ``submit``: Spark in a process of `spark-submit`, which a retry takes up again. ``connect``:
+        a session on a server of Spark Connect. ``auto``: inline for windows of up to two million
+        index entries, or without pyspark, else ``session``.
     :param spark_conf: Spark configuration of a new session; ``spark.master`` defaults to
         ``local[2]``.
     :param spark_conn_id: Airflow connection of type ``spark``: the master, and settings in its
-        extra.
+        extra; with ``engine="connect"`` of type ``spark_connect``: the server, and its token.
     :param spark_work_dir: with ``engine="submit"``: a directory of the workers' user where
         applications keep what the next try takes up. Default: in the user's cache directory.
-    :param ship_package: with ``engine="submit"``: nodes get this package as a zip.
+    :param ship_package: with ``engine="submit"`` or ``connect``: nodes get this package as a zip.
     :param direct_write: ``auto`` (as ``on``): Spark tasks write the files themselves. ``off``:
         records go through Spark's own writer, which costs more.
     :param landing: the older name of `direct_write`.

@@ -61,7 +61,8 @@ def open_job(
         **arguments.sink_options,
     )
     if arguments.spark_conn_id is not None:
-        found = spark_settings(hook.get_connection(arguments.spark_conn_id))
+        connection = hook.get_connection(arguments.spark_conn_id)
+        found = spark_settings(connection, arguments.engine)
         conf = {**found, **arguments.spark_conf}
         arguments = arguments.model_copy(update={"spark_conf": conf})
     source = hook.source(arguments.topic, arguments.group, arguments.filters)

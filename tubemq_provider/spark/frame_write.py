@@ -23,6 +23,7 @@ from tubemq_provider.files.writer import with_pieces
 from tubemq_provider.spark.credentials_file import storage_from
 from tubemq_provider.spark.direct_write import attempt_name
 from tubemq_provider.spark.formats import format_of
+from tubemq_provider.spark.reading import decoder_of
 from tubemq_provider.spark.task_metrics import ReportPlace
 from tubemq_provider.windows.partitioning import PartitionBy
 
@@ -56,7 +57,7 @@ class ReportedRead:
 
 
 class ReportedReadSource(DataSource):
-    """`format("tubemq_reported_read")`, always with the schema that the kind's own format has."""
+    """`format("tubemq_reported_read")`, with the schema that the kind's own format has."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -68,6 +69,14 @@ class ReportedReadSource(DataSource):
     def name(cls) -> str:
         """The format's name."""
         return "tubemq_reported_read"
+
+    def schema(self) -> str:
+        """The columns of records, or of the rows that are decoded from them."""
+        reader = format_of(self._order.kind).batch_reader(self._given, None)
+        decoder = decoder_of(reader.options, reader.COLUMNS)
+        if decoder is not None:
+            return decoder.ddl
+        return reader.COLUMNS.ddl(reader.options.columns)
 
     def reader(self, schema: StructType) -> BatchReader[Any]:
         """The kind's reader, which is told where its tasks report."""

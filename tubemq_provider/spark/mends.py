@@ -21,18 +21,25 @@ _SHIP: Final = (
     "ship it with spark.addArtifacts(str(spark_artifacts()), pyfile=True), "
     "addPyFile(str(spark_artifacts())) or --py-files, then register(spark)"
 )
+_THERE: Final = f"run there: pip install '{_OURS}'"
+_OWN: Final = ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
+_NEEDED: Final = ("pyarrow", "google", "protobuf", "pyspark", "obstore")
 _MISSING = re.compile(r"No module named '([A-Za-z0-9_.]+)'")
 _SKEW = re.compile(r"PYTHON_VERSION_MISMATCH|different version .* than that in driver")
 _CRASH: Final = "Python worker exited unexpectedly"
 _NOT_FOUND: Final = "DATA_SOURCE_NOT_FOUND"
 
 
-def mend_of(text: str, environment: Mapping[str, str]) -> ConfigError | None:
+def mend_of(
+    text: str, environment: Mapping[str, str], *, on_server: bool = False
+) -> ConfigError | None:
     """What to change so that the failure `text` goes away; None for a failure of another kind.
 
-    `environment` is that of the driver, where PYSPARK_PYTHON is looked for.
+    `environment` is that of the driver, where PYSPARK_PYTHON is looked for. `on_server`: the driver
+    is a server of Spark Connect.
     """
-    sentence = _sentence(text, environment.get("PYSPARK_PYTHON"))
+    chosen = environment.get("PYSPARK_PYTHON")
+    sentence = _of_server(text) if on_server else _sentence(text, chosen)
     return None if sentence is None else ConfigError(sentence, subject="Spark's Python")
 
 
@@ -59,10 +66,27 @@ def _sentence(text: str, chosen: str | None) -> str | None:
     return None
 
 
+def _of_server(text: str) -> str | None:
+    where = "the Python of the server of Spark Connect, or of its executors,"
+    version = ".".join(map(str, sys.version_info[:2]))
+    if missing := _MISSING.findall(text):
+        package = missing[-1].partition(".")[0]
+        if package in _OWN:
+            return (
+                f"{where} has no package {package}: ship_package=True sends it along, or {_THERE}"
+            )
+        return f"{where} has no package {package}: {_THERE}" if package in _NEEDED else None
+    if _SKEW.search(text):
+        return f"{where} is not {version}, as that of this task is: both need the same version"
+    if _CRASH in text:
+        return f"{where} crashed: if it is not the one that has {_OURS}, {_THERE}"
+    return None
+
+
 def _missing(package: str, python: str, choose: str) -> str | None:
     where = f"the workers' interpreter ({python}) has no package {package}: {choose}"
-    if package in ("tubemq_client", "tubemq_provider", "pyspark_tubemq"):
+    if package in _OWN:
         return f"{where}, if that is the wrong one; else install {_OURS} there, or {_SHIP}"
-    if package in ("pyarrow", "google", "protobuf", "pyspark"):
+    if package in _NEEDED:
         return f"{where}, if that is the wrong one; else run there: pip install '{_OURS}'"
     return None

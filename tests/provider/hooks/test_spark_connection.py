@@ -1,4 +1,4 @@
-"""Connections of the type ``spark`` without the provider that has the type."""
+"""Connections of the types ``spark`` and ``spark_connect`` without the provider that has them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tubemq_provider.hooks.spark_connection import spark_settings
 
 
 def connection(extra: Any = None, **given: Any) -> Any:
-    fields = {"conn_id": "lab", "conn_type": "spark", "host": None, "port": None, **given}
+    fields = {"conn_id": "lab", "conn_type": "spark", "host": None, "port": None}
+    fields |= {"login": None, "password": None, **given}
     return SimpleNamespace(**fields, extra=None if extra is None else json.dumps(extra))
 
 
@@ -30,12 +31,12 @@ def connection(extra: Any = None, **given: Any) -> Any:
     ],
 )
 def test_host_and_port_are_the_master(given: dict[str, Any], master: str) -> None:
-    assert spark_settings(connection(**given)) == {"spark.master": master}
+    assert spark_settings(connection(**given), "submit") == {"spark.master": master}
 
 
 def test_extras_become_settings() -> None:
     extra = {"queue": "night", "deploy-mode": "client", "spark.executor.cores": 2}
-    assert spark_settings(connection(extra, host="yarn")) == {
+    assert spark_settings(connection(extra, host="yarn"), "session") == {
         "spark.master": "yarn",
         "spark.yarn.queue": "night",
         "spark.executor.cores": "2",
@@ -45,7 +46,26 @@ def test_extras_become_settings() -> None:
 def test_what_would_have_no_effect_is_refused_all_at_once() -> None:
     extra = {"deploy-mode": "cluster", "colour": "green"}
     with pytest.raises(ConfigError) as caught:
-        spark_settings(connection(extra, conn_type="http"))
-    assert len(caught.value.problems) == 4
+        spark_settings(connection(extra), "session")
+    assert len(caught.value.problems) == 3
     with pytest.raises(ConfigError, match="no JSON object"):
-        spark_settings(connection([1], host="yarn"))
+        spark_settings(connection([1], host="yarn"), "session")
+    with pytest.raises(ConfigError, match="not 'spark'"):
+        spark_settings(connection(host="yarn", conn_type="http"), "session")
+
+
+def test_a_server_of_spark_connect() -> None:
+    extra = {"use_ssl": True, "spark.sql.ansi.enabled": False}
+    who = {"login": "data team", "password": "hush-hush", "conn_type": "spark_connect"}
+    assert spark_settings(connection(extra, host="sc://c1", port=443, **who), "connect") == {
+        "spark.remote": "sc://c1:443/;user_id=data%20team;use_ssl=true",
+        "spark.sql.ansi.enabled": "false",
+        "spark.connect.authenticate.token": "hush-hush",
+    }
+    plain = connection(host="c1", conn_type="spark_connect")
+    assert spark_settings(plain, "connect") == {"spark.remote": "sc://c1"}
+    with pytest.raises(ConfigError) as caught:
+        spark_settings(connection({"queue": "night"}, conn_type="spark_connect"), "connect")
+    assert len(caught.value.problems) == 2
+    with pytest.raises(ConfigError, match="not 'spark_connect', which engine='connect' takes"):
+        spark_settings(connection(host="yarn"), "connect")

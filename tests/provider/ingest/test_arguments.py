@@ -91,6 +91,23 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ({"ship_package": True}, "ship_package has no effect with engine='session'"),
         ({"spark_work_dir": "/w"}, "spark_work_dir has no effect with engine='session'"),
         ({"engine": "submit", "spark_work_dir": "w"}, "'w' is relative"),
+        ({"engine": "connect"}, "needs the address of a server"),
+        ({"spark_conf": {"spark.remote": "sc://c1"}}, "engine='connect' uses a server"),
+        (
+            {"engine": "connect", "spark_conf": {"spark.remote": "sc://c1"}, "spark_conn_id": "x"},
+            "needs the address of a server: either",
+        ),
+        ({"engine": "connect", "spark_conf": {"spark.remote": "c1:15002"}}, "begin with sc://"),
+        (
+            {"engine": "connect", "spark_conf": {"spark.remote": "sc://c1/;token=abc"}},
+            "make it the password of spark_conn_id",
+        ),
+        (
+            {"engine": "connect", "spark_conn_id": "c", "spark_conf": {"spark.master": "yarn"}},
+            "spark.master is the server's",
+        ),
+        ({"engine": "connect", "spark_conn_id": "c", "direct_write": "off"}, "direct_write='off'"),
+        ({"engine": "connect", "spark_conn_id": "c", "deferrable": True}, "needs engine='submit'"),
         ({"engine": "inline", "spark_conn_id": "lab"}, "spark_conn_id has no effect"),
         (
             {"engine": "submit", "spark_conf": {"spark.submit.deployMode": "cluster"}},

@@ -12,7 +12,7 @@ from tests.provider.hooks.test_spark_connection import connection
 from tubemq_client.config import ClientConfig
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.judging import parse
-from tubemq_provider.ingest.values import Spark, SparkSubmit, taken_apart
+from tubemq_provider.ingest.values import Spark, SparkConnect, SparkSubmit, taken_apart
 from tubemq_provider.operators.job import open_job
 from tubemq_provider.sources.tubemq.source import TubeMQSource
 
@@ -36,14 +36,37 @@ class Hook:
 
 @pytest.mark.parametrize("kind", [Spark, SparkSubmit])
 def test_the_connection_says_where_and_the_dag_how(kind: Any, tmp_path: Path) -> None:
-    engine = kind(conf={"spark.executor.memory": "4g"}, conn_id="lab")
+    value = kind(conf={"spark.executor.memory": "4g"}, conn_id="lab")
     given = {"topic": "orders", "group": "lake", "cluster": "main", "path": str(tmp_path)}
-    more = {"engine": engine, "initial_position": "earliest"}
+    more = {"engine": value, "initial_position": "earliest"}
     arguments = parse(IngestArguments, taken_apart({**given, **more}))
 
     with ExitStack() as stack:
-        made: Any = open_job(arguments, Hook(), (None, None), stack)._engine
+        engine: Any = open_job(arguments, Hook(), (None, None), stack)._engine
+        made = getattr(engine, "_runtime", engine)
 
     assert made._master == "spark://master1:7077"
     assert made._conf["spark.executor.memory"] == "4g"
     assert made._conf["spark.yarn.queue"] == "night"
+
+
+def test_a_server_of_spark_connect_and_its_token(tmp_path: Path) -> None:
+    class Served(Hook):
+        def get_connection(self, conn_id: str) -> Any:
+            given = {"host": "connect1", "port": 15002, "login": "etl", "password": "hush-hush"}
+            return connection({"use_ssl": True}, conn_type="spark_connect", **given)
+
+    engine = SparkConnect(conf={"spark.sql.ansi.enabled": "false"}, conn_id="lab")
+    given = {"topic": "orders", "group": "lake", "cluster": "main", "path": str(tmp_path)}
+    arguments = parse(
+        IngestArguments, taken_apart({**given, "engine": engine, "initial_position": "earliest"})
+    )
+
+    with ExitStack() as stack:
+        job: Any = open_job(arguments, Served(), (None, None), stack)
+
+    runtime = job._engine._runtime
+    assert runtime._remote == "sc://connect1:15002/;user_id=etl;use_ssl=true"
+    assert runtime._conf == {"spark.sql.ansi.enabled": "false"}
+    assert runtime._token == "hush-hush"
+    assert "hush-hush" not in repr(job._arguments)

@@ -36,7 +36,7 @@ def main(order: dict[str, Any]) -> dict[str, Any]:
     counts: IngestCounts = engine.ingest(plan, staging, lambda point: print(point, flush=True))
     found = sink.publish(staging, plan, counts, lambda _: None)
     sink.tidy(plan.window_id)
-    shown = _shown_plans(engine)
+    shown = _shown_plans()
     engine.stop()
     return {
         "won": found.won,
@@ -48,9 +48,11 @@ def main(order: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _shown_plans(engine: SessionEngine) -> list[str]:
+def _shown_plans() -> list[str]:
     """What Spark's web pages say of every query."""
-    session: Any = engine._own
+    from pyspark.sql import SparkSession
+
+    session: Any = SparkSession.getActiveSession()
     store = session._jsparkSession.sharedState().statusStore()
     queries = store.executionsList()
     return [queries.apply(n).physicalPlanDescription() for n in range(queries.size())]

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devkit.spark import SparkCluster
+from tests.kit.certificates import Certificates, make_certificates
 from tests.provider.sinks.object_server import object_server
-from tests.provider.spark.world import TOPIC, World
-from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
+from tests.provider.spark.world import TOPIC, USER, SecuredWorld, World
+from tubemq_client.embedded import EmbeddedTubeMQ, Security, ServerTls, Switches, TopicSpec
+from tubemq_client.model import TlsSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,3 +65,31 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.skip(str(error))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def secured(certs: Certificates) -> Iterator[SecuredWorld]:
+    security = Security(
+        produce=True,
+        consume=True,
+        users={USER.username: USER.password},
+        visit_tokens=True,
+        visit_token_grace_ms=0,
+    )
+    with EmbeddedTubeMQ(
+        brokers=2,
+        topics=[TopicSpec(TOPIC, partitions=2)],
+        http=False,
+        switches=Switches(security=security),
+        tls=ServerTls(
+            cert_file=certs.server.cert, key_file=certs.server.key, client_ca_file=certs.ca
+        ),
+    ) as mq:
+        world = SecuredWorld(mq)
+        world.tls = TlsSettings(certs.ca, certs.client.cert, certs.client.key)
+        yield world

@@ -32,6 +32,23 @@ def test_a_failure_names_the_setting_to_change(text: str, words: list[str]) -> N
         assert "/wrong/python3" in said
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ModuleNotFoundError: No module named 'tubemq_provider'", "ship_package=True"),
+        (f"{CRASH}: ModuleNotFoundError: No module named 'obstore'", "pip install"),
+        ("[PYTHON_VERSION_MISMATCH] Python in worker has …", "need the same version"),
+        (CRASH, "pip install"),
+    ],
+)
+def test_a_server_of_spark_connect_is_mended_there(text: str, words: str) -> None:
+    said = str(mend_of(text, {"PYSPARK_PYTHON": "/wrong/python3"}, on_server=True))
+    assert words in said
+    assert "the server of Spark Connect" in said
+    assert sys.executable not in said
+    assert mend_of("No module named 'orders.transform'", {}, on_server=True) is None
+
+
 def test_without_a_choice_the_one_of_the_path_is_named() -> None:
     assert "python3 of PATH" in str(mend_of(CRASH, {}))
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from tests.kit.certificates import Certificates, make_certificates
 from tests.provider.spark.test_session_engine import silent, written
-from tests.provider.spark.world import TOPIC, World
-from tubemq_client import ClientSettings
-from tubemq_client.config import ClientConfig
-from tubemq_client.embedded import EmbeddedTubeMQ, Security, ServerTls, Switches, TopicSpec
+from tests.provider.spark.world import USER, SecuredWorld
 from tubemq_client.errors import AuthenticationFailed
-from tubemq_client.model import Credentials, TlsSettings
+from tubemq_client.model import Credentials
 from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.windows.protocols import Staging
 
@@ -24,47 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
-
-USER = Credentials("etl", "s3cret-word")
-
-
-class SecuredWorld(World):
-    """A world that only its user sees, over mutual TLS."""
-
-    tls: TlsSettings
-
-    @property
-    def settings(self) -> ClientSettings:
-        masters = ClientConfig.parse({"masters": self.mq.tls_masters}).masters
-        return ClientSettings(masters=masters, auth=USER, tls=self.tls)
-
-
-@pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture
-def secured(certs: Certificates) -> Iterator[SecuredWorld]:
-    security = Security(
-        produce=True,
-        consume=True,
-        users={USER.username: USER.password},
-        visit_tokens=True,
-        visit_token_grace_ms=0,
-    )
-    with EmbeddedTubeMQ(
-        brokers=2,
-        topics=[TopicSpec(TOPIC, partitions=2)],
-        http=False,
-        switches=Switches(security=security),
-        tls=ServerTls(
-            cert_file=certs.server.cert, key_file=certs.server.key, client_ca_file=certs.ca
-        ),
-    ) as mq:
-        world = SecuredWorld(mq)
-        world.tls = TlsSettings(certs.ca, certs.client.cert, certs.client.key)
-        yield world
 
 
 @pytest.mark.parametrize("direct_write", ["on", "off"])

@@ -179,15 +179,19 @@ def test_a_gap_is_counted_when_skipping_is_allowed(
     assert counts.total == len(world.expected({"1:0": (280, world.end("1:0"))}))
 
 
-def test_a_kill_while_spark_starts_is_told_as_one(world: World, staging: Staging) -> None:
-    class Starting(SessionEngine):
-        def _session(self) -> SparkSession:
-            self.cancel()
-            raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited")
+def test_a_kill_while_spark_starts_is_told_as_one(
+    world: World, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = SessionEngine(world.settings)
 
+    def starting(*_: object) -> SparkSession:
+        engine.cancel()
+        raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited")
+
+    monkeypatch.setattr("tubemq_provider.engines.spark_runtime.open_session", starting)
     world.produce(4)
     with pytest.raises(WindowError, match="was cancelled"):
-        Starting(world.settings).ingest(world.plan(world.whole()), staging, silent)
+        engine.ingest(world.plan(world.whole()), staging, silent)
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 1.0], ids=["before-its-job", "in-its-job"])

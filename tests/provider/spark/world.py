@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from tubemq_client import ClientSettings, OffsetRange, Partition, Producer, Record
 from tubemq_client.config import ClientConfig
 from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.model import Credentials, TlsSettings
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 
 TOPIC = "demo"
 GROUP = "etl"
+USER = Credentials("etl", "s3cret-word")
 
 
 @dataclass
@@ -78,3 +80,14 @@ class World:
             range_ = OffsetRange(Partition.from_key(topic, key), start, end)
             found += [b for o, b in self.bodies[range_.partition] if start <= o < end]
         return sorted(found)
+
+
+class SecuredWorld(World):
+    """A world that only its user sees, over mutual TLS."""
+
+    tls: TlsSettings
+
+    @property
+    def settings(self) -> ClientSettings:
+        masters = ClientConfig.parse({"masters": self.mq.tls_masters}).masters
+        return ClientSettings(masters=masters, auth=USER, tls=self.tls)

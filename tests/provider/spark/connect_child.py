@@ -1,0 +1,29 @@
+"""A window through Spark Connect in a process of its own, which is killed: ``python
+connect_child.py``.
+
+What to do comes as JSON on standard input; points of the way are printed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from tubemq_client.config import ClientConfig
+from tubemq_provider.engines.connect import ConnectEngine
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.windows.plan import WindowPlan
+
+
+def main(order: dict[str, Any]) -> None:
+    """Begin the window, and wait for what does not come."""
+    settings = ClientConfig.parse({"masters": order["masters"]}).settings()
+    plan = WindowPlan.from_document(order["plan"])
+    staging = sink_for(order["sink"], storage_options=order["storage"]).begin(plan, "killed")
+    engine = ConnectEngine(settings, remote=order["remote"], ship_package=True)
+    engine.ingest(plan, staging, lambda point: print(point, flush=True))
+
+
+if __name__ == "__main__":
+    main(json.load(sys.stdin))

@@ -1,0 +1,261 @@
+"""Windows through Spark Connect, on a standalone cluster whose Python has no package of ours:
+whatever is killed, content equals receipts, nothing is left over, no secret is written down."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devkit.spark import ConnectServer, SparkCluster
+from rocketmq_client.embedded import EmbeddedRocketMQ
+from tests.provider.spark import test_rocketmq_windows as rocket
+from tests.provider.spark.jobs import Window
+from tests.provider.spark.test_session_engine import silent, written
+from tests.provider.spark.test_submit_on_cluster import bodies, leftovers
+from tests.provider.spark.world import USER, SecuredWorld, World
+from tubemq_client.errors import ConfigError
+from tubemq_provider.engines.connect import ConnectEngine
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.sinks.object_store import ObjectStoreSink
+from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.windows.errors import WindowError
+from tubemq_provider.windows.protocols import Staging
+
+pytest.importorskip("pyspark.sql.connect.session")
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+SECRET = "hush-hush"
+CHILD = Path(__file__).with_name("connect_child.py")
+DEADLINE_S = 120
+
+
+class Lab:
+    """A cluster of its own with a server, which holds all of its cores."""
+
+    def __init__(self, cluster: SparkCluster, server: ConnectServer) -> None:
+        self.cluster = cluster
+        self.server = server
+        self.remote = server.remote
+
+    def written_down(self, secret: str) -> list[Path]:
+        """Files of the cluster that have `secret`."""
+        files = [*self.cluster.logs(), *self.server.logs()]
+        return [path for path in files if secret.encode() in path.read_bytes()]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    from tubemq_provider.engines.java import JavaUnavailable, find_java
+
+    try:
+        java = find_java().home
+    except JavaUnavailable as error:
+        pytest.skip(str(error))
+    folder = tmp_path_factory.mktemp("connect")
+    with (
+        SparkCluster(folder / "cluster", java) as cluster,
+        ConnectServer(folder / "server", java, cluster.master_url, bare=True) as server,
+    ):
+        yield Lab(cluster, server)
+
+
+@pytest.fixture
+def window(world: World, lab: Lab, lake: dict[str, str]) -> Callable[..., Window]:
+    """A window through the server, which is sent the package."""
+
+    def made(sink: str, **given: Any) -> Window:
+        conf = {"spark.remote": lab.remote}
+        through = {"engine": "connect", "spark_conf": conf, "ship_package": True}
+        return Window(world, sink, lake, **{**through, **given})
+
+    return made
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Staging:
+    return Staging("w-1", "try-1", str(tmp_path))
+
+
+def test_an_executor_is_killed_and_every_record_is_written_once(
+    window: Callable[..., Window], world: World, lab: Lab
+) -> None:
+    world.produce(2_000, size=2_000)
+    through = window("s3://lake/by-connect", target_file_bytes=400_000)
+    sink = through.sink()
+    assert isinstance(sink, ObjectStoreSink)
+    killing: list[threading.Thread] = []
+    killed: list[int] = []
+
+    def kill() -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline and not any(sink.storage.names("data")):
+            threading.Event().wait(0.02)
+        killed.extend(lab.cluster.executors()[:1])
+        os.kill(killed[0], signal.SIGKILL)
+
+    def at(point: str) -> None:
+        if point == "frame loaded":
+            killing.append(threading.Thread(target=kill, daemon=True))
+            killing[0].start()
+
+    result = through.run(at)
+    killing[0].join(DEADLINE_S)
+
+    assert killed
+    assert result.total == 2_000
+    assert bodies(through) == through.expected()
+    assert not leftovers(through, result.window_id or "")
+    assert not lab.written_down(SECRET)
+    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ  # or sessions of others would change
+
+
+def test_what_sql_makes_goes_into_a_delta_table(
+    window: Callable[..., Window], world: World, lab: Lab
+) -> None:
+    world.produce(400)
+    query = "SELECT partition, value, length(value) AS size FROM records"
+    told: list[str] = []
+    through = window("delta:s3://lake/by-connect-sql", sql=query)
+    result = through.run(told.append)
+    assert result.total == 400
+    assert bodies(through) == through.expected()
+    assert "frame loaded" in told
+    assert not lab.written_down(SECRET)
+
+
+def test_what_a_killed_task_left_on_the_server_is_interrupted_by_its_next_try(
+    world: World, lab: Lab, lake: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    world.produce(600)
+    url = "s3://lake/by-connect-again"
+    sink = sink_for(url, storage_options=lake)
+    assert isinstance(sink, ObjectStoreSink)
+    plan = world.plan(world.whole())
+    world.mq.broker(1).stop_reading()  # fetches answer 503, so tasks of the first try wait
+    order = {"masters": world.masters, "plan": plan.to_document(), "sink": url, "storage": lake}
+    kill_in_its_job({**order, "remote": lab.remote}, sink)
+    assert any(sink.storage.names("data"))  # of the other broker
+
+    def at(point: str) -> None:
+        if point == "session started":
+            world.mq.broker(1).resume_reading()
+
+    engine = ConnectEngine(world.settings, remote=lab.remote, ship_package=True)
+    caplog.set_level("INFO", logger="tubemq_provider")
+    again = sink.begin(plan, "again")
+    try:
+        counts = engine.ingest(plan, again, at)
+    finally:
+        engine.stop()
+    found = sink.publish(again, plan, counts, lambda _: None)
+    sink.tidy(plan.window_id)
+
+    assert f"what an earlier try left on {lab.remote} is interrupted" in caplog.text
+    assert counts.total == 600
+    assert set(sink.storage.names("data")) == set(found.marker.files)
+    values = read_windows(sink).to_table()["value"].to_pylist()
+    assert sorted(values) == world.expected(world.whole())
+
+
+def kill_in_its_job(order: dict[str, Any], sink: ObjectStoreSink) -> None:
+    """Begin the window in a process of its own, and kill that when a task has written a file."""
+    command = [sys.executable, str(CHILD)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdin is not None
+            child.stdin.write(json.dumps(order))
+            child.stdin.close()
+            deadline = time.monotonic() + DEADLINE_S
+            while not any(sink.storage.names("data")):
+                assert child.poll() is None
+                assert time.monotonic() < deadline
+                threading.Event().wait(0.05)
+        finally:
+            child.kill()
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 1.0], ids=["before-its-job", "in-its-job"])
+def test_cancelling_interrupts_what_runs_on_the_server(
+    world: World, lab: Lab, staging: Staging, delay_s: float
+) -> None:
+    world.produce(8)
+    world.mq.broker(1).stop_reading()
+    engine = ConnectEngine(world.settings, remote=lab.remote, ship_package=True)
+    timer: list[threading.Timer] = []
+
+    def cancel_soon(point: str) -> None:
+        if point == "frame loaded":
+            timer.append(threading.Timer(delay_s, engine.cancel))
+            timer[0].start()
+
+    try:
+        with pytest.raises(WindowError, match="was cancelled"):
+            engine.ingest(world.plan(world.whole()), staging, cancel_soon)
+        timer[0].join(10)
+    finally:
+        engine.stop()
+
+
+def test_user_password_and_tls_reach_the_tasks_and_no_file_of_the_server(
+    secured: SecuredWorld,
+    lab: Lab,
+    staging: Staging,
+) -> None:
+    secured.produce(100)
+    tasks: list[tuple[int, int]] = []
+    engine = ConnectEngine(secured.settings, remote=lab.remote, ship_package=True)
+    engine.on_tasks = lambda done, total: tasks.append((done, total))
+    try:
+        counts = engine.ingest(secured.plan(secured.whole()), staging, silent)
+    finally:
+        engine.stop()
+    assert counts.total == 100
+    assert written(staging) == secured.expected(secured.whole())
+    assert not lab.written_down(USER.password)
+    assert all(done <= total for done, total in tasks)
+
+
+def test_a_window_of_rocketmq(lab: Lab, staging: Staging) -> None:
+    with EmbeddedRocketMQ(topics={"orders": 2}, brokers=2) as server:
+        made = rocket.World(server)
+        settings, plan = server.settings, made.plan()
+        engine = ConnectEngine(settings, remote=lab.remote, ship_package=True, kind="rocketmq")
+        try:
+            counts = engine.ingest(plan, staging, silent)
+        finally:
+            engine.stop()
+    assert counts.total == len(made.expected())
+
+
+def test_what_is_wrong_with_a_server_is_told_by_its_address(
+    world: World, lab: Lab, staging: Staging
+) -> None:
+    world.produce(4)
+    plan = world.plan(world.whole())
+
+    def problem(remote: str, **given: Any) -> str:
+        engine = ConnectEngine(world.settings, remote=remote, **given)
+        try:
+            with pytest.raises(ConfigError) as caught:
+                engine.ingest(plan, staging, silent)
+        finally:
+            engine.stop()
+        return str(caught.value)
+
+    assert "ship_package=True sends it along" in problem(lab.remote)
+    static = {"spark.executor.memory": "1g", "spark.sql.warehouse.dir": "/w"}
+    found = problem(lab.remote, conf=static)
+    assert all(key in found for key in static)
+    assert "sc://127.0.0.1:1" in problem("sc://127.0.0.1:1")
+    assert "must be empty" in problem("sc://127.0.0.1:1/path")

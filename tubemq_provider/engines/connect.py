@@ -1,0 +1,253 @@
+"""The engine `connect`: runs a plan on the server of Spark Connect that an address names.
+
+The driver is the server: this process plans nothing, starts no JVM, and sees what went on by tags,
+progress and results. So what secrets there are go along with the formats that need them
+(`carrying`), and all that tasks write must be where this process reads it too. This module must not
+know windows, or publish anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Unpack
+from uuid import UUID
+
+from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.engines.spark_engine import EngineShape, SparkEngine
+from tubemq_provider.engines.spark_runtime import TaskObserver, environment
+from tubemq_provider.windows.spaces import FIRST_SOURCE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
+
+__all__ = ["ConnectEngine", "ConnectRuntime"]
+
+log = logging.getLogger(__name__)
+
+_TRIES: Final = 64
+_RETRIES: Final = 5
+_CLOSED: Final = "SESSION_CLOSED"
+_MODE: Final = {"SPARK_CONNECT_MODE_ENABLED": "1"}
+"""What makes `pyspark.sql.functions`, which transforms use, those of Spark Connect."""
+_OLDEST: Final = (4, 1)
+
+
+class ConnectEngine(SparkEngine):
+    """A session of its own on a server of Spark Connect for each window.
+
+    `remote` is its address (``sc://host:port``, with parameters but no ``token``), `token` what
+    lets this client in, if the server asks. `conf` are settings of the session: those of the server
+    cannot be changed. With `ship_package` the server and its executors get this package as a zip;
+    protobuf, pyarrow, and obstore for object stores, must be installed there. The other arguments
+    are those of `SessionEngine`; ``direct_write="off"`` is not had.
+
+    Delivery: as `SessionEngine`. What an earlier try of the same plan left running on the server is
+    interrupted before this one reads. Secrets (of the source, of the sink's storage) go to the
+    server over the session's channel: without ``use_ssl=true`` they can be read on the way.
+    """
+
+    def __init__(
+        self,
+        settings: Any,
+        *,
+        remote: str,
+        token: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        ship_package: bool = False,
+        **shape: Unpack[EngineShape],
+    ) -> None:
+        if shape.get("direct_write") == "off":
+            raise ConfigError(
+                "direct_write='off' is not had: Spark's own writer needs a directory of this "
+                "machine",
+                subject="connect engine",
+            )
+        kind = shape.get("kind", FIRST_SOURCE)
+        shipped = kind if ship_package else None
+        super().__init__(settings, ConnectRuntime(remote, token, conf or {}, shipped), **shape)
+
+
+class ConnectRuntime:
+    """Sessions on the server at `remote`; see `SparkRuntime`. `shipped` is the kind of source whose
+    package goes along, if one does.
+
+    Each session has an id that the plan and the number of the try tell. So a try finds what the try
+    before it left on the server, and ends that. A session that has ended stays closed.
+    """
+
+    def __init__(
+        self, remote: str, token: str | None, conf: Mapping[str, str], shipped: str | None
+    ) -> None:
+        self._remote = remote
+        self._token = token
+        self._conf = dict(conf)
+        self._shipped = shipped
+        self._open: tuple[str, SparkSession] | None = None
+        self._stack = ExitStack()
+
+    @property
+    def name(self) -> str:
+        """``connect``."""
+        return "connect"
+
+    def open(self, plan_hash: str) -> SparkSession:
+        """A new session. Raises `MissingExtraError` without the packages of Spark Connect, and
+        `ConfigError` if there is no such server, if it is too old, or refuses a setting."""
+        if self._open is not None and self._open[0] == plan_hash:
+            return self._open[1]
+        self.stop()
+        session_class = _session_class()
+        self._stack.enter_context(environment(_MODE))
+        try:
+            number = self._end_earlier(session_class, plan_hash)
+            builder = self._channel(plan_hash, number)
+            self._warn_of_clear_text(builder)
+            spark: SparkSession = session_class.builder.channelBuilder(builder).create()
+            self._stack.callback(spark.stop)
+            self._prepare(spark)
+        except BaseException:
+            self.stop()
+            raise
+        self._open = plan_hash, spark
+        return spark
+
+    def _warn_of_clear_text(self, builder: Any) -> None:
+        if not builder.secure and builder.host not in ("localhost", "127.0.0.1", "[::1]"):
+            log.warning(
+                "%s is not encrypted: whoever sees the network between reads what opens the "
+                "source and the sink; use_ssl=true asks for TLS",
+                self._remote,
+            )
+
+    def _prepare(self, spark: SparkSession) -> None:
+        if tuple(map(int, spark.version.split(".")[:2])) < _OLDEST:
+            raise self._problem(f"its Spark is {spark.version}; 4.1 is needed, or newer")
+        problems = []
+        for key, value in self._conf.items():
+            try:
+                spark.conf.set(key, value)
+            except Exception as error:  # noqa: BLE001 - all of them are told
+                problems.append(f"{key}: {str(error).splitlines()[0]}")
+        if problems:
+            raise self._problem(*problems)
+        if self._shipped is not None:
+            from tubemq_provider.spark.session import spark_artifacts
+
+            with tempfile.TemporaryDirectory(prefix="tubemq-ship-") as folder:
+                package = spark_artifacts(Path(folder), kind=self._shipped)
+                spark.addArtifacts(str(package), pyfile=True)
+
+    def _end_earlier(self, session_class: Any, plan_hash: str) -> int:
+        """Interrupt and close what an earlier try left; the number of this one."""
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+
+        for number in range(_TRIES):
+            earlier = session_class(connection=self._channel(plan_hash, number))
+            # The policy of a session would ask an address where nobody is for ten minutes.
+            earlier.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
+            try:
+                interrupted = earlier.interruptAll()
+            except Exception as error:
+                earlier.client.close()
+                if _CLOSED not in str(error):
+                    raise self._problem(str(error).splitlines()[0]) from error
+                continue
+            earlier.stop()
+            if interrupted:
+                log.info("what an earlier try left on %s is interrupted", self._remote)
+            return number + 1
+        return _TRIES
+
+    def _channel(self, plan_hash: str, number: int) -> Any:
+        from pyspark.sql.connect.client import DefaultChannelBuilder
+
+        try:
+            builder = DefaultChannelBuilder(self._remote)
+        except ValueError as error:
+            raise self._problem(str(error).splitlines()[0]) from None
+        digest = hashlib.sha256(f"{plan_hash}/{number}".encode()).digest()
+        builder.set("session_id", str(UUID(bytes=digest[:16], version=4)))
+        if self._token is not None:
+            builder.set("token", self._token)
+        return builder
+
+    def _problem(self, *problems: str) -> ConfigError:
+        return ConfigError(list(problems), subject=f"Spark Connect at {self._remote}")
+
+    def ui_url(self, spark: SparkSession) -> str | None:  # noqa: ARG002 - no client is told
+        """None: a server tells its clients nothing of it."""
+        return None
+
+    @contextmanager
+    def job(
+        self,
+        spark: SparkSession,
+        group: str,
+        description: str,  # noqa: ARG002 - a server describes jobs itself
+        tell: TaskObserver | None,
+    ) -> Iterator[None]:
+        """Operations of the body are tagged."""
+
+        handler: Any = _Progress(tell)
+        spark.addTag(group)
+        spark.registerProgressHandler(handler)
+        try:
+            yield
+        finally:
+            spark.removeProgressHandler(handler)
+            spark.removeTag(group)
+
+    def interrupt(self, spark: SparkSession, group: str) -> None:
+        """Interrupt what has the tag."""
+        spark.interruptTag(group)
+
+    def slots(self, spark: SparkSession) -> int:
+        """By the parts into which the server cuts what nobody has cut."""
+        from pyspark.sql import functions as sf
+
+        return spark.range(1 << 12).select(sf.spark_partition_id()).distinct().count()
+
+    def register(
+        self, spark: SparkSession, source: type[DataSource], secrets: Sequence[str]
+    ) -> None:
+        """With what the files `secrets` say, which are not on the server."""
+        from tubemq_provider.spark.carried import carrying
+
+        texts = {path: Path(path).read_text(encoding="utf-8") for path in secrets}
+        spark.dataSource.register(carrying(source, texts))
+
+    def stop(self) -> None:
+        """Close the session, and what it knows with it."""
+        self._open = None
+        self._stack.close()
+
+
+class _Progress:
+    """What a client of Spark Connect calls while an operation runs: tells tasks where they have
+    changed."""
+
+    def __init__(self, tell: TaskObserver | None) -> None:
+        self._tell = tell
+        self._told = (0, 0)
+
+    def __call__(self, stages: Any, **_: Any) -> None:
+        known = stages or ()
+        now = sum(s.num_completed_tasks for s in known), sum(s.num_tasks for s in known)
+        if self._tell is not None and now[1] and now != self._told:
+            self._told = now
+            self._tell(*now)
+
+
+def _session_class() -> Any:
+    """That of Spark Connect: `pyspark.sql.SparkSession` would take the whole process over."""
+    try:
+        from pyspark.sql.connect.session import SparkSession
+    except ImportError as error:
+        raise require_extra("connect", error) from error
+    return SparkSession

@@ -1,0 +1,368 @@
+"""What the engines `session` and `connect` have in common: a plan runs through a Spark session.
+
+Tasks write Parquet into the staging place that the sink gave: records as they read them
+(`direct_write`), rows that a transform made of a frame (`frame_write`), or through Spark's own
+writer, if that is asked for, which only knows directories (`relay`). Counts come from places that
+know nothing of each other (what tasks read, what was handed to a writer, what the files hold) and
+must agree; the source is never read twice. This engine must not fsync or publish anything: that is
+the sink's, nor know which kind of session it has (`SparkRuntime`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from tubemq_client.errors import ConfigError, from_text
+from tubemq_provider.engines.frame_write import (
+    added_up,
+    leave_out_files,
+    loaded,
+    reports_of,
+    rows_in,
+    write_by_spark,
+    write_rows,
+)
+from tubemq_provider.engines.relay import local_twin
+from tubemq_provider.engines.sampling import first_bodies
+from tubemq_provider.engines.spark_runtime import SparkRuntime, TaskObserver, temporary_conf
+from tubemq_provider.engines.transforms import Transform, transform_of
+from tubemq_provider.rows.inference import NOTHING, settle
+from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.sources.registry import open_source
+from tubemq_provider.spark.credentials_file import storage_file
+from tubemq_provider.spark.formats import format_of
+from tubemq_provider.spark.mends import mend_of
+from tubemq_provider.windows.errors import WindowError
+from tubemq_provider.windows.facts import rows_by_partition
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.protocols import IngestCounts
+from tubemq_provider.windows.spaces import FIRST_SOURCE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tubemq_provider.spark.task_metrics import ReportPlace
+    from tubemq_provider.windows.plan import WindowPlan
+    from tubemq_provider.windows.protocols import Progress, Staging
+
+__all__ = ["EngineShape", "SparkEngine"]
+
+_CANCEL_AGAIN_S = 0.5
+_OURS = (
+    *("masters", "tubemq.masters", "nameServers", "window"),
+    *("reportDir", "failOnDataLoss", "corruptRecords"),
+)
+_PARQUET = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+
+
+class EngineShape(TypedDict, total=False):
+    """The arguments that engines have in common; see `SessionEngine`."""
+
+    kind: str
+    options: Mapping[str, str] | None
+    transform: Transform | str | None
+    gap_policy: Literal["fail", "skip"]
+    corrupt_records: Literal["fail", "drop", "quarantine"]
+    direct_write: Literal["auto", "on", "off"]
+    target_file_bytes: int | None
+    decode: DecodeSpec | None
+
+
+class SparkEngine:
+    """A plan through the session that `runtime` opens; see `SessionEngine` for the arguments."""
+
+    def __init__(
+        self,
+        settings: Any,
+        runtime: SparkRuntime,
+        *,
+        kind: str = FIRST_SOURCE,
+        options: Mapping[str, str] | None = None,
+        transform: Transform | str | None = None,
+        gap_policy: Literal["fail", "skip"] = "fail",
+        corrupt_records: Literal["fail", "drop", "quarantine"] = "fail",
+        direct_write: Literal["auto", "on", "off"] = "auto",
+        target_file_bytes: int | None = None,
+        decode: DecodeSpec | None = None,
+    ) -> None:
+        self._settings = settings
+        self._runtime = runtime
+        self._kind = kind
+        self._options = _checked(options or {})
+        self._transform = None if transform is None else transform_of(transform)
+        self._decode = decode
+        self._options["failOnDataLoss"] = "true" if gap_policy == "fail" else "false"
+        self._options["corruptRecords"] = "fail" if corrupt_records == "fail" else "drop"
+        self._direct = direct_write != "off"
+        self._target_file_bytes = target_file_bytes
+        self._quarantine = corrupt_records == "quarantine"
+        self._check_direct_write(direct_write)
+        self._running: _Running | None = None
+        self._ui_url: str | None = None
+        self._cancelled = threading.Event()
+        self.on_tasks: TaskObserver | None = None
+
+    def _check_direct_write(self, direct_write: str) -> None:
+        problems = []
+        if direct_write not in ("auto", "on", "off"):
+            problems.append(f"direct_write {direct_write!r} is none of auto, on, off")
+        if not self._direct and self._target_file_bytes is not None:
+            problems.append("target_file_bytes needs the direct write; repartition instead")
+        if self._quarantine and not self._direct:
+            problems.append("corrupt_records='quarantine' needs the direct write")
+        elif self._quarantine and self._transform is not None:
+            problems.append("corrupt_records='quarantine' is not had with a transform")
+        if not self._keeps_partition():
+            problems.append("decode: columns must keep 'partition', by which windows are verified")
+        if problems:
+            raise ConfigError(problems, subject=f"{self.name} engine")
+
+    def _keeps_partition(self) -> bool:
+        columns = None if self._decode is None else self._decode.columns
+        return columns is None or "partition" in columns
+
+    @property
+    def name(self) -> str:
+        """The engine's word."""
+        return self._runtime.name
+
+    @property
+    def ui_url(self) -> str | None:
+        """Spark's own page of the session, once it was started; None where it has none."""
+        return self._ui_url
+
+    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+        """Write the records of `plan` as Parquet into `staging.path`; returns their counts.
+
+        Blocks until Spark is done. Raises `CountMismatch` when the counts do not agree, the
+        client's error that made a task fail, Spark's own exceptions for everything else, and
+        `WindowError` after `cancel`.
+        """
+        self._stop_if_cancelled(plan)
+        if next(plan.reads(), None) is None:
+            return IngestCounts(records=dict.fromkeys(plan.ranges, 0), pieces={})
+        try:
+            spark = self._runtime.open(plan.hash)
+        except Exception as error:
+            # The signal that cancels may also have ended the JVM that was starting.
+            self._stop_if_cancelled(plan, error)
+            raise
+        self._ui_url = self._runtime.ui_url(spark)
+        progress("session started")
+        try:
+            counts = self._written(spark, plan, staging, progress)
+        except Exception as error:
+            self._stop_if_cancelled(plan, error)
+            ours = from_text(str(error)) or self._mend(error)
+            if ours is None:
+                raise
+            # With its class, which tells retry policies what no retry cures.
+            raise ours from error
+        progress("records counted")
+        return counts
+
+    def _mend(self, error: Exception) -> ConfigError | None:
+        on_server = self.name == "connect"
+        return mend_of(str(error), os.environ, on_server=on_server)
+
+    def cancel(self) -> None:
+        """Make a running `ingest` fail soon, and any later one at once. Returns within a second.
+
+        Safe from any thread and from signal handlers.
+        """
+        self._cancelled.set()
+        # On a thread of its own: the caller may have interrupted a call into the JVM.
+        stopper = threading.Thread(target=self._cancel_jobs, name="tubemq-cancel", daemon=True)
+        stopper.start()
+        stopper.join(1)
+
+    def _cancel_jobs(self) -> None:
+        """Cancel the window's jobs until its ingest has ended: Spark forgets a group that has no
+        job yet, so once is not enough while a frame is being planned."""
+        while (running := self._running) is not None:
+            self._runtime.interrupt(running.spark, running.group)
+            if running.ended.wait(_CANCEL_AGAIN_S):
+                return
+
+    def stop(self) -> None:
+        """Stop what this engine has started; a session that was found active goes on."""
+        self._runtime.stop()
+
+    def _written(
+        self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
+    ) -> IngestCounts:
+        if not self._direct:
+            with local_twin(staging) as local:
+                return self._write_by_spark(spark, plan, local, progress)
+        write = self._write_records if self._transform is None else self._write_rows
+        return write(spark, plan, staging, progress)
+
+    def _write_records(
+        self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
+    ) -> IngestCounts:
+        """Run the one Spark job of the window, whose tasks write the files."""
+        from tubemq_provider.engines.direct_write import accept, landing_frame, manifest_of
+
+        with (
+            self._reading(plan) as options,
+            storage_file(staging.options) as opens,
+            self._job(spark, plan),
+        ):
+            frame = landing_frame(
+                spark,
+                options,
+                staging,
+                storage_file=opens,
+                target_bytes=self._target_file_bytes,
+                quarantine=self._quarantine,
+                kind=self._kind,
+                runtime=self._runtime,
+            )
+            progress("frame loaded")
+            self._stop_if_cancelled(plan)
+            manifest = manifest_of(frame)
+            progress("files written")
+        return accept(plan, staging, manifest)
+
+    @contextmanager
+    def _reading(self, plan: WindowPlan) -> Iterator[dict[str, str]]:
+        """The options of the read; what they must not carry is in a file while the body runs."""
+        with format_of(self._kind).reading(self._settings, plan) as planned:
+            yield {**self._options, **planned, **self._decoding(plan)}
+
+    def _decoding(self, plan: WindowPlan) -> dict[str, str]:
+        """The option that tasks decode by, with its schema: inferred here, if it is."""
+        if self._decode is None:
+            return {}
+        return {"decode": settle(self._decode, lambda: self._sample(plan)).to_json()}
+
+    def _sample(self, plan: WindowPlan) -> pa.BinaryArray:
+        source = open_source(
+            self._kind,
+            self._settings,
+            identity=plan.cluster,
+            topic=plan.topic,
+            group=plan.group,
+            filters=plan.filters,
+        )
+        # The policies hold where the window is read.
+        lenient = Policies.of(corrupt_records="drop", gap_policy="skip")
+        with source, source.open_reader(plan, lenient) as reader:
+            return first_bodies(reader, plan)
+
+    @contextmanager
+    def _job(self, spark: SparkSession, plan: WindowPlan) -> Iterator[None]:
+        """Jobs of the body can be found, and cancelled, by the window's id."""
+        description = f"{plan.source} window {plan.window_id} of topic {plan.topic}"
+        with (
+            self._runtime.job(spark, plan.window_id, description, self.on_tasks),
+            self._cancellable(spark, plan),
+        ):
+            yield
+
+    def _write_rows(
+        self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
+    ) -> IngestCounts:
+        """Run the one Spark job of the window, whose last tasks write what the transform made."""
+        with reports_of(staging) as place, storage_file(staging.options) as opens:
+            with self._frame(spark, plan, place, opens, progress) as frame:
+                files, handed = write_rows(
+                    frame, staging, place, opens, self._target_file_bytes, self._runtime
+                )
+            progress("files written")
+            rows = rows_by_partition(files)
+            return added_up(plan, place.collect(), handed, rows, files)
+
+    def _write_by_spark(
+        self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
+    ) -> IngestCounts:
+        """The same by Spark's own writer, into a directory."""
+        with reports_of(staging) as place:
+            with (
+                temporary_conf(spark, _PARQUET),
+                self._frame(spark, plan, place, None, progress) as frame,
+            ):
+                handed = write_by_spark(frame, staging.path)
+            progress("files written")
+            rows = None if self._transform is None else rows_in(staging.path)
+            counts = added_up(plan, place.collect(), handed, rows, None)
+        if self._decode is not None and not handed:
+            leave_out_files(staging.path)
+        return counts
+
+    @contextmanager
+    def _frame(
+        self,
+        spark: SparkSession,
+        plan: WindowPlan,
+        place: ReportPlace,
+        storage_file: str | None,
+        progress: Progress,
+    ) -> Iterator[DataFrame]:
+        """What is to be written; jobs of the body belong to the window."""
+        with self._reading(plan) as options, self._job(spark, plan):
+            frame = loaded(spark, self._kind, options, place, storage_file, self._runtime)
+            if not _is_unknown(options):
+                frame = self._transformed(frame)
+            progress("frame loaded")
+            self._stop_if_cancelled(plan)
+            yield frame
+
+    @contextmanager
+    def _cancellable(self, spark: SparkSession, plan: WindowPlan) -> Iterator[None]:
+        running = self._running = _Running(spark, plan.window_id)
+        try:
+            yield
+        finally:
+            self._running = None
+            running.ended.set()
+
+    def _transformed(self, frame: DataFrame) -> DataFrame:
+        if self._transform is None:
+            return frame
+        frame = self._transform(frame)
+        if "partition" not in frame.columns:
+            raise ConfigError(
+                f"its result has the columns {', '.join(frame.columns)}; keep "
+                "'partition', by which windows are counted",
+                subject="transform",
+            )
+        return frame
+
+    def _stop_if_cancelled(self, plan: WindowPlan, cause: Exception | None = None) -> None:
+        if self._cancelled.is_set():
+            raise WindowError(f"ingest of window {plan.window_id} was cancelled") from cause
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """The ingest that `cancel` is about: its session, the group of its jobs, and its end."""
+
+    spark: SparkSession
+    group: str
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+def _checked(options: Mapping[str, str]) -> dict[str, str]:
+    reserved = {name.lower() for name in _OURS}
+    problems = [
+        f"{name}: is set by the engine (see its parameters)"
+        for name in options
+        if name.lower() in reserved
+    ]
+    if problems:
+        raise ConfigError(problems, subject="options of the engine")
+    return dict(options)
+
+
+def _is_unknown(options: Mapping[str, str]) -> bool:
+    """Whether the columns of rows are not known yet, because there is no record to tell them: a
+    transform would ask for columns that are not there."""
+    decode = options.get("decode")
+    return decode is not None and DecodeSpec.parse(decode).schema == NOTHING
