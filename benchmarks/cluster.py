@@ -1,4 +1,4 @@
-"""What a window costs the driver: `python -m benchmarks.cluster [--mib 128 2048]`.
+"""What a window costs the driver: `python -m benchmarks.cluster [--mib 128 2048] [--sql QUERY]`.
 
 A standalone Spark cluster of two workers writes one window of each size from an embedded TubeMQ
 into an S3 store. The driver has a network namespace of its own, linked to that of the cluster by a
@@ -33,6 +33,7 @@ from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.model import Address
 from tubemq_provider.engines.java import find_java
 from tubemq_provider.engines.session import SessionEngine
+from tubemq_provider.engines.transforms import sql_transform
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 
@@ -51,6 +52,7 @@ def main() -> int:
     """Start all there is, run a driver for each size, print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mib", type=int, nargs="+", default=[128, 2048])
+    parser.add_argument("--sql", help="write what this makes of the table records")
     parser.add_argument("--driver", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.driver:
@@ -63,7 +65,7 @@ def main() -> int:
         os.execvp(command[0], command)
     _link()
     with tempfile.TemporaryDirectory(prefix="tubemq-bench-") as folder:
-        rows = _measure(Path(folder), options.mib)
+        rows = _measure(Path(folder), options.mib, options.sql)
     _print(rows)
     return 0
 
@@ -75,7 +77,7 @@ def _link() -> None:
     _ip("link", "set", BRIDGE, "up")
 
 
-def _measure(folder: Path, sizes: list[int]) -> list[dict[str, Any]]:
+def _measure(folder: Path, sizes: list[int], sql: str | None) -> list[dict[str, Any]]:
     with ExitStack() as stack:
         masters, ends = stack.enter_context(_broker(max(sizes)))
         _relay((CLUSTER, _port(masters)), ("127.0.0.1", _port(masters)))
@@ -85,6 +87,7 @@ def _measure(folder: Path, sizes: list[int]) -> list[dict[str, Any]]:
         order = {
             "masters": masters,  # on loopback on both sides, by relays
             "storage_options": storage,
+            "sql": sql,
             "master": stack.enter_context(cluster).master_url,
         }
         rows = []
@@ -170,7 +173,11 @@ def _drive(order: dict[str, Any]) -> dict[str, Any]:
         "spark.log.level": "ERROR",
     }
     engine = SessionEngine(
-        settings, master=order["master"], conf=conf, options={"maxRecordsPerPartition": "4096"}
+        settings,
+        master=order["master"],
+        conf=conf,
+        options={"maxRecordsPerPartition": "4096"},
+        transform=sql_transform(order["sql"]) if order["sql"] else None,
     )
     peaks = _Peaks()
     started, before = time.monotonic(), _traffic()

@@ -40,12 +40,19 @@ _EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
 
 
 class SparkCluster:
-    """`workers` workers of one core each under `folder`, for as long as the `with`."""
+    """`workers` workers of so many cores each under `folder`, for as long as the `with`."""
 
     def __init__(
-        self, folder: Path, java_home: Path, *, host: str = _LOOPBACK, workers: int = 2
+        self,
+        folder: Path,
+        java_home: Path,
+        *,
+        host: str = _LOOPBACK,
+        workers: int = 2,
+        cores: int = 1,
     ) -> None:
         self.folder = folder
+        self._cores = str(cores)
         self.master_url = ""
         self._java_home = java_home
         self._host = host
@@ -64,7 +71,7 @@ class SparkCluster:
             self.master_url = found[1].decode()
             for number, name in enumerate(self._workers, 1):
                 host = f"127.0.0.{number}" if self._host == _LOOPBACK else self._host
-                options = ["--cores", "1", "--memory", "700m", "--work-dir", "work"]
+                options = ["--cores", self._cores, "--memory", "700m", "--work-dir", "work"]
                 self._start(stack, reaper, name, "Worker", host, *options, self.master_url)
             for name in self._workers:
                 _until_said(self._running[name], "Successfully registered with master")
@@ -141,6 +148,7 @@ class ConnectServer:
         self.folder = folder
         self._python = sys.executable
         self._bare = bare
+        self._server: ServerProcess | None = None
         self.remote = ""
         self._java_home = java_home
         self._conf = {
@@ -185,6 +193,7 @@ class ConnectServer:
                 reaper=reaper,
             )
             server.start()
+            self._server = server
             stack.callback(server.stop, _STOP_S)
             _until_said(server, "Spark Connect server started at:")
             found = _SERVER.search(server.log.read_bytes())
@@ -195,6 +204,11 @@ class ConnectServer:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def kill(self) -> None:
+        """SIGKILL: sessions, operations and executors go with it."""
+        assert self._server is not None
+        self._server.kill()
 
     def logs(self) -> list[Path]:
         """What it has written down."""

@@ -11,6 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from rocketmq_client.embedded import EmbeddedRocketMQ
 from tests.provider.spark import test_rocketmq_windows as rocket
 from tests.provider.spark.jobs import Window
 from tests.provider.spark.test_session_engine import silent, written
-from tests.provider.spark.test_submit_on_cluster import bodies, leftovers
+from tests.provider.spark.test_submit_on_cluster import bodies, leftovers, until
 from tests.provider.spark.world import USER, SecuredWorld, World
 from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.connect import ConnectEngine
@@ -38,15 +40,28 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 SECRET = "hush-hush"
 CHILD = Path(__file__).with_name("connect_child.py")
 DEADLINE_S = 120
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.25",
+    "spark.speculation.minTaskRuntime": "500ms",
+}
+"""A task that takes longer than others is run a second time beside itself."""
 
 
 class Lab:
     """A cluster of its own with a server, which holds all of its cores."""
 
-    def __init__(self, cluster: SparkCluster, server: ConnectServer) -> None:
+    def __init__(self, java: Path, cluster: SparkCluster, server: ConnectServer) -> None:
+        self.java = java
         self.cluster = cluster
         self.server = server
         self.remote = server.remote
+
+    def ran_a_task_twice(self) -> bool:
+        """Whether a second try of a task was started."""
+        return b".1 in stage" in (self.server.folder / "log").read_bytes()
 
     def written_down(self, secret: str) -> list[Path]:
         """Files of the cluster that have `secret`."""
@@ -64,10 +79,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("connect")
     with (
-        SparkCluster(folder / "cluster", java) as cluster,
-        ConnectServer(folder / "server", java, cluster.master_url, bare=True) as server,
+        SparkCluster(folder / "cluster", java, cores=2) as cluster,
+        ConnectServer(
+            folder / "server", java, cluster.master_url, SPECULATION, bare=True
+        ) as server,
     ):
-        yield Lab(cluster, server)
+        yield Lab(java, cluster, server)
 
 
 @pytest.fixture
@@ -87,24 +104,23 @@ def staging(tmp_path: Path) -> Staging:
     return Staging("w-1", "try-1", str(tmp_path))
 
 
-def test_an_executor_is_killed_and_every_record_is_written_once(
+def test_a_task_runs_twice_an_executor_is_killed_and_every_record_is_written_once(
     window: Callable[..., Window], world: World, lab: Lab
 ) -> None:
     world.produce(2_000, size=2_000)
-    through = window("s3://lake/by-connect", target_file_bytes=400_000)
-    sink = through.sink()
-    assert isinstance(sink, ObjectStoreSink)
+    through = window("s3://lake/by-connect")
     killing: list[threading.Thread] = []
     killed: list[int] = []
 
     def kill() -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline and not any(sink.storage.names("data")):
-            threading.Event().wait(0.02)
+        until(lab.ran_a_task_twice)
         killed.extend(lab.cluster.executors()[:1])
         os.kill(killed[0], signal.SIGKILL)
+        world.mq.broker(1).resume_reading()
 
     def at(point: str) -> None:
+        if point == "session started":
+            world.mq.broker(1).stop_reading()  # fetches answer 503: its tasks fall behind
         if point == "frame loaded":
             killing.append(threading.Thread(target=kill, daemon=True))
             killing[0].start()
@@ -115,7 +131,7 @@ def test_an_executor_is_killed_and_every_record_is_written_once(
     assert killed
     assert result.total == 2_000
     assert bodies(through) == through.expected()
-    assert not leftovers(through, result.window_id or "")
+    until(lambda: not leftovers(through, result.window_id or ""))  # a worker may live for a moment
     assert not lab.written_down(SECRET)
     assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ  # or sessions of others would change
 
@@ -259,3 +275,46 @@ def test_what_is_wrong_with_a_server_is_told_by_its_address(
     assert all(key in found for key in static)
     assert "sc://127.0.0.1:1" in problem("sc://127.0.0.1:1")
     assert "must be empty" in problem("sc://127.0.0.1:1/path")
+
+
+def test_the_server_is_killed_and_the_retry_finds_it_started_again(
+    window: Callable[..., Window],
+    world: World,
+    lab: Lab,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    # The client looks for a server that is gone again and again, with pauses of up to a minute.
+    patient = partialmethod(DefaultPolicy.__init__, max_backoff=1_000)
+    monkeypatch.setattr(DefaultPolicy, "__init__", patient)
+    world.produce(400)
+    through = window("s3://lake/by-connect-twice")
+    sink = through.sink()
+    assert isinstance(sink, ObjectStoreSink)
+    conf = {**SPECULATION, "spark.connect.grpc.binding.port": lab.remote.rpartition(":")[2]}
+    again = ConnectServer(tmp_path / "again", lab.java, lab.cluster.master_url, conf, bare=True)
+    with ExitStack() as stack:
+
+        def restart() -> None:
+            until(lambda: any(sink.storage.names("data")))
+            lab.server.kill()
+            world.mq.broker(1).resume_reading()
+            stack.enter_context(again)
+
+        restarting = threading.Thread(target=restart, daemon=True)
+
+        def at(point: str) -> None:
+            if point == "session started":
+                world.mq.broker(1).stop_reading()
+                restarting.start()
+
+        with pytest.raises(Exception, match="INVALID_HANDLE"):
+            through.run(at)
+        restarting.join(DEADLINE_S)
+        result = through.run()
+
+        assert result.total == 400
+        assert bodies(through) == through.expected()
+        until(lambda: not leftovers(through, result.window_id or ""))
