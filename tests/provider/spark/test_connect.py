@@ -23,7 +23,13 @@ from rocketmq_client.embedded import EmbeddedRocketMQ
 from tests.provider.spark import test_rocketmq_windows as rocket
 from tests.provider.spark.jobs import Window
 from tests.provider.spark.test_session_engine import silent, written
-from tests.provider.spark.test_submit_on_cluster import bodies, leftovers, until
+from tests.provider.spark.test_submit_on_cluster import (
+    SPECULATION,
+    TWICE,
+    bodies,
+    data_files,
+    until,
+)
 from tests.provider.spark.world import USER, SecuredWorld, World
 from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.connect import ConnectEngine
@@ -40,14 +46,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 SECRET = "hush-hush"
 CHILD = Path(__file__).with_name("connect_child.py")
 DEADLINE_S = 120
-SPECULATION = {
-    "spark.speculation": "true",
-    "spark.speculation.interval": "100ms",
-    "spark.speculation.multiplier": "1.1",
-    "spark.speculation.quantile": "0.25",
-    "spark.speculation.minTaskRuntime": "500ms",
-}
-"""A task that takes longer than others is run a second time beside itself."""
 
 
 class Lab:
@@ -61,12 +59,21 @@ class Lab:
 
     def ran_a_task_twice(self) -> bool:
         """Whether a second try of a task was started."""
-        return b".1 in stage" in (self.server.folder / "log").read_bytes()
+        return TWICE.search((self.server.folder / "log").read_text("utf-8", "replace")) is not None
 
     def written_down(self, secret: str) -> list[Path]:
         """Files of the cluster that have `secret`."""
         files = [*self.cluster.logs(), *self.server.logs()]
         return [path for path in files if secret.encode() in path.read_bytes()]
+
+
+def leftovers(window: Window, window_id: str) -> set[str]:
+    """What is in the store and not in the marker, after tidying."""
+    sink = window.sink()
+    sink.tidy(window_id)
+    marker = sink.marker(window_id)
+    assert marker is not None
+    return data_files(window) ^ set(marker.files)
 
 
 @pytest.fixture(scope="module")
@@ -255,8 +262,9 @@ def test_a_window_of_rocketmq(lab: Lab, staging: Staging) -> None:
 
 
 def test_what_is_wrong_with_a_server_is_told_by_its_address(
-    world: World, lab: Lab, staging: Staging
+    world: World, lab: Lab, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tubemq_provider.engines.connect._RETRIES", 1)
     world.produce(4)
     plan = world.plan(world.whole())
 
