@@ -1,4 +1,8 @@
-"""The engine `session`: runs a plan through Spark Classic in the process of the task itself."""
+"""The engine `session`: runs a plan through Spark Classic in the process of the task itself.
+
+It names the session that `SparkEngine` runs plans through, and must not know more of them. Its
+drivers are this process's; `submit` starts it in one of its own.
+"""
 
 from __future__ import annotations
 

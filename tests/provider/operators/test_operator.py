@@ -357,7 +357,7 @@ class TestJob:
 
     def test_a_window_that_is_not_on_disk_yet_is_tried_again_later(self, scene: Scene) -> None:
         ends = {TOPIC: {"1:0": 280}}
-        with pytest.raises(WindowNotReady, match="TubeMQPartitionReadySensor"):
+        with pytest.raises(WindowNotReady, match="PartitionReadySensor"):
             scene.run(mode="time", starting_offsets={TOPIC: {"1:0": 0}}, ending_offsets=ends)
 
     def test_explicit_offsets_are_read_as_given(self, scene: Scene) -> None:
