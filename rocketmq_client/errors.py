@@ -35,6 +35,7 @@ from tubemq_client.errors import (
     LogTruncated,
     MissingExtraError,
     NetworkError,
+    NotAuthorized,
     ProtocolViolation,
     RangeError,
     RangeStalled,
@@ -83,10 +84,8 @@ RocketMQError = TubeMQError
 """Base of everything raised on purpose, with `code`, `retriable`, `fatal`."""
 
 
-class NoPermission(ServerError):
+class NoPermission(NotAuthorized):
     """Access control refuses: the keys, the signature, or the right to this topic or group."""
-
-    fatal = True
 
 
 class UnknownGroup(ServerError):

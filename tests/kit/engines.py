@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tubemq_client.model import ClientSettings
 from tubemq_provider.engines.inline import InlineEngine
-from tubemq_provider.sources.tubemq.source import TubeMQSource
+from tubemq_provider.sources.registry import open_source
+from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 __all__ = ["inline_engine"]
 
 
-def inline_engine(settings: ClientSettings, **options: Any) -> InlineEngine:
-    """The inline engine, reading plans from the cluster behind `settings`."""
-    source = TubeMQSource(settings, identity="test", topic="", group="")
+def inline_engine(settings: Any, *, kind: str = FIRST_SOURCE, **options: Any) -> InlineEngine:
+    """The inline engine, reading plans from the cluster behind `settings`, of the kind `kind`."""
+    source = open_source(kind, settings, identity="test", topic="", group="")
     return InlineEngine.for_source(source, **options)

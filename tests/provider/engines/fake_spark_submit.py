@@ -59,7 +59,8 @@ def main(program: str) -> None:
     counts = IngestCounts(records=dict.fromkeys(plan.ranges, 1))
     if todo == "holds":
         staging = staging_of(order, secrets["storage"])
-        counts = inline_engine(settings, policies=Policies()).ingest(plan, staging, print)
+        reading = inline_engine(settings, kind=plan.source, policies=Policies())
+        counts = reading.ingest(plan, staging, print)
     application.finish({**outcome, "counts": counts_document(counts)})
     if todo == "lingers":
         time.sleep(60)

@@ -12,14 +12,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import TaskDeferred
 
 from rocketmq_client import Producer, PullConsumer
 from rocketmq_client.embedded import EmbeddedRocketMQ
+from rocketmq_client.errors import NoPermission
+from tests.kit.spark_submit import fake_spark_home
 from tests.provider.contexts import accept, fake_context
 from tubemq_client.errors import ConfigError
 from tubemq_provider.assets import offsets_asset, sink_asset
+from tubemq_provider.engines.applications import Application
 from tubemq_provider.engines.auto import AutoEngine
-from tubemq_provider.hooks.rocketmq import RocketMQHook
+from tubemq_provider.hooks.retry_policy import explained
+from tubemq_provider.hooks.rocketmq import RocketMQHook, whereabouts
 from tubemq_provider.operators.rocketmq import RocketMQIngestOperator
 from tubemq_provider.sensors.rocketmq import RocketMQLagSensor, RocketMQPartitionReadySensor
 from tubemq_provider.sinks.read import read_windows
@@ -89,6 +94,35 @@ def test_a_window_of_time_is_what_brokers_stored_in_it(mq, tmp_path) -> None:
     assert task.resolver == "store_time"
     time.sleep(3.5)
     assert run(task, {}, "r1")["total"] == 10
+
+
+def test_a_deferred_window_comes_back_and_is_published_once(
+    mq, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(fake_spark_home(tmp_path)))
+    monkeypatch.setenv("FAKE_SUBMIT", "holds")
+    kept: dict[Any, Any] = {}
+    options = {
+        "initial_position": "earliest",
+        "engine": "submit",
+        "deferrable": True,
+        "spark_work_dir": str(tmp_path / "work"),
+    }
+    produce(mq, 30)
+    with pytest.raises(TaskDeferred) as caught:
+        run(operator(tmp_path, **options), kept, "r1")
+    produce(mq, 5)
+    application = Application.of_ticket(caught.value.kwargs["ticket"])
+    (application.folder / "go").touch()
+    assert application.until_over(60)
+    task = operator(tmp_path, **options)
+    told = json.loads(json.dumps(caught.value.kwargs)) | {"event": {"status": "over"}}
+    result = task.resume_execution(
+        caught.value.method_name, told, fake_context(task, kept, run="r1")
+    )
+
+    assert result["total"] == read_windows(tmp_path / "lake").count_rows() == 30
+    assert not list((tmp_path / "work").iterdir())
 
 
 def test_filters_are_tags(mq, tmp_path) -> None:
@@ -162,6 +196,11 @@ def test_a_connection_is_judged_at_once_and_shows_no_secret(monkeypatch) -> None
     with pytest.raises(ConfigError, match="schema") as caught:
         RocketMQHook().config  # noqa: B018
     assert "hidden" not in str(caught.value)
+
+
+def test_a_refusal_says_what_to_compare() -> None:
+    said = explained(NoPermission(16, "no"), whereabouts("rocketmq_default", "orders"))
+    assert "compare login and password of connection 'rocketmq_default'" in " ".join(said.split())
 
 
 def test_sensors_wait_for_offsets_instants_and_lag(mq) -> None:
