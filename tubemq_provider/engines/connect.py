@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -85,6 +86,7 @@ class ConnectRuntime:
         self, remote: str, token: str | None, conf: Mapping[str, str], shipped: str | None
     ) -> None:
         self._remote = remote
+        self._shown = _hidden(remote)
         self._token = token
         self._conf = dict(conf)
         self._shipped = shipped
@@ -122,7 +124,7 @@ class ConnectRuntime:
             log.warning(
                 "%s is not encrypted: whoever sees the network between reads what opens the "
                 "source and the sink; use_ssl=true asks for TLS",
-                self._remote,
+                self._shown,
             )
 
     def _prepare(self, spark: SparkSession) -> None:
@@ -133,7 +135,7 @@ class ConnectRuntime:
             try:
                 spark.conf.set(key, value)
             except Exception as error:  # noqa: BLE001 - all of them are told
-                problems.append(f"{key}: {str(error).splitlines()[0]}")
+                problems.append(f"{key}: {_said(error)}")
         if problems:
             raise self._problem(*problems)
         if self._shipped is not None:
@@ -156,11 +158,11 @@ class ConnectRuntime:
             except Exception as error:
                 earlier.client.close()
                 if _CLOSED not in str(error):
-                    raise self._problem(str(error).splitlines()[0]) from error
+                    raise self._problem(_said(error)) from error
                 continue
             earlier.stop()
             if interrupted:
-                log.info("what an earlier try left on %s is interrupted", self._remote)
+                log.info("what an earlier try left on %s is interrupted", self._shown)
             return number + 1
         return _TRIES
 
@@ -170,7 +172,7 @@ class ConnectRuntime:
         try:
             builder = DefaultChannelBuilder(self._remote)
         except ValueError as error:
-            raise self._problem(str(error).splitlines()[0]) from None
+            raise self._problem(_said(error)) from None
         digest = hashlib.sha256(f"{plan_hash}/{number}".encode()).digest()
         builder.set("session_id", str(UUID(bytes=digest[:16], version=4)))
         if self._token is not None:
@@ -178,7 +180,7 @@ class ConnectRuntime:
         return builder
 
     def _problem(self, *problems: str) -> ConfigError:
-        return ConfigError(list(problems), subject=f"Spark Connect at {self._remote}")
+        return ConfigError(list(map(_hidden, problems)), subject=f"Spark Connect at {self._shown}")
 
     def ui_url(self, spark: SparkSession) -> str | None:  # noqa: ARG002 - no client is told
         """None: a server tells its clients nothing of it."""
@@ -226,6 +228,17 @@ class ConnectRuntime:
         """Close the session, and what it knows with it."""
         self._open = None
         self._stack.close()
+
+
+def _hidden(text: str) -> str:
+    """`text` without the token of an address in it."""
+    return re.sub(r"(?<=[;/]token=)[^;'\s]*", "***", text)
+
+
+def _said(error: Exception) -> str:
+    """The first line of what went wrong, without the frame that gRPC puts around it."""
+    found = re.search(r'details = "([^"]*)"', str(error))
+    return found[1] if found is not None else str(error).splitlines()[0]
 
 
 class _Progress:

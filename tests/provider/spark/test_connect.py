@@ -281,7 +281,9 @@ def test_what_is_wrong_with_a_server_is_told_by_its_address(
     static = {"spark.executor.memory": "1g", "spark.sql.warehouse.dir": "/w"}
     found = problem(lab.remote, conf=static)
     assert all(key in found for key in static)
-    assert "sc://127.0.0.1:1" in problem("sc://127.0.0.1:1")
+    nobody = problem("sc://127.0.0.1:1")
+    assert "sc://127.0.0.1:1" in nobody
+    assert "refused" in nobody
     assert "must be empty" in problem("sc://127.0.0.1:1/path")
 
 

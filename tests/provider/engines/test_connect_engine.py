@@ -1,0 +1,41 @@
+"""What the engine connect judges before there is a server; the rest is in spark/test_connect."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.provider.spark.test_session_engine import silent
+from tubemq_client import ClientSettings
+from tubemq_client.errors import ConfigError
+from tubemq_provider.engines.connect import ConnectEngine
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.protocols import Staging
+
+pytest.importorskip("pyspark.sql.connect.session")
+
+PLAN = WindowPlan.explicit(WindowScope("local", "orders", "etl", "/lake"), {"1:0": (0, 28)})
+
+
+@pytest.mark.parametrize(
+    ("remote", "words"),
+    [
+        ("http://c1/;token=hush", "must start with 'sc://'"),
+        ("sc://c1/path;token=hush", "must be empty"),
+        ("sc:///;token=hush", "Hostname is missing"),
+        ("sc://c1/;token=hush;colour", "key-value pair"),
+        ("sc://c1:99999/;token=hush", "out of range"),
+    ],
+)
+def test_a_wrong_address_is_told_without_its_token(
+    remote: str, words: str, tmp_path: object
+) -> None:
+    engine = ConnectEngine(ClientSettings((("127.0.0.1", 1),)), remote=remote)
+    with pytest.raises(ConfigError, match=words) as caught:
+        engine.ingest(PLAN, Staging("w-1", "try-1", str(tmp_path)), silent)
+    assert "hush" not in str(caught.value)
+    engine.stop()
+
+
+def test_spark_s_own_writer_is_refused() -> None:
+    with pytest.raises(ConfigError, match="direct_write='off'"):
+        ConnectEngine(ClientSettings((("127.0.0.1", 1),)), remote="sc://c1", direct_write="off")
