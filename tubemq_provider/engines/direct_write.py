@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
     from tubemq_provider.windows.protocols import Staging
 
-__all__ = ["accept", "landing_frame", "manifest_of", "place_of", "secrets_of", "settle"]
+__all__ = ["accept", "direct_write_frame", "manifest_of", "place_of", "secrets_of", "settle"]
 
-_DIRECTORY = "_landing"
-_LANDED = "_landed"
+_DIRECTORY = "_direct_write"
+_TAKEN = "_taken"
 
 
-def landing_frame(
+def direct_write_frame(
     spark: SparkSession,
     options: Mapping[str, str],
     staging: Staging,
@@ -102,7 +102,7 @@ def settle(staging: Staging, names: Sequence[str]) -> None:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).rename(root / name)
     # Renamed first: a copy of a task that goes on could put a file into it while it is emptied.
-    shutil.rmtree(directory.rename(root / _LANDED))
+    shutil.rmtree(directory.rename(root / _TAKEN))
 
 
 def _counts(plan: WindowPlan, manifest: Sequence[TaskCommit]) -> IngestCounts:

@@ -207,14 +207,14 @@ class SparkEngine:
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> IngestCounts:
         """Run the one Spark job of the window, whose tasks write the files."""
-        from tubemq_provider.engines.direct_write import accept, landing_frame, manifest_of
+        from tubemq_provider.engines.direct_write import accept, direct_write_frame, manifest_of
 
         with (
             self._reading(plan) as options,
             storage_file(staging.options) as opens,
             self._job(spark, plan),
         ):
-            frame = landing_frame(
+            frame = direct_write_frame(
                 spark,
                 options,
                 staging,

@@ -36,7 +36,8 @@ def engine_problems(arguments: IngestArguments) -> list[str]:
             f"deferrable=True needs engine='submit': what engine={arguments.engine!r} does ends "
             f"with the task's process"
         )
-    return [*problems, *_without_effect(arguments), *_of_landing(arguments), *_of_spark(arguments)]
+    problems += [*_without_effect(arguments), *_of_direct_write(arguments)]
+    return [*problems, *_of_spark(arguments)]
 
 
 def _without_effect(arguments: IngestArguments) -> Iterator[str]:
@@ -52,7 +53,7 @@ def _without_effect(arguments: IngestArguments) -> Iterator[str]:
             yield f"{name} has no effect with engine={arguments.engine!r}"
 
 
-def _of_landing(arguments: IngestArguments) -> list[str]:
+def _of_direct_write(arguments: IngestArguments) -> list[str]:
     changed = "transform" if arguments.transform else "sql" if arguments.sql else ""
     if changed and arguments.engine not in SPARK_ENGINES:
         engines = " or ".join(map(repr, SPARK_ENGINES))

@@ -41,7 +41,7 @@ def silent(point: str) -> None:
 
 @pytest.fixture
 def staging(tmp_path: Path) -> Staging:
-    (tmp_path / "_landing").mkdir()
+    (tmp_path / "_direct_write").mkdir()
     return Staging("w-1", "try-1", str(tmp_path))
 
 
@@ -52,7 +52,7 @@ class Job:
         options = {**spark_options(world.settings, plan), "corruptRecords": "drop"}
         if parts := order.pop("min_partitions", None):
             options["minPartitions"] = str(parts)
-        told = WriteTask(str(Path(staging.path) / "_landing"), **order)
+        told = WriteTask(str(Path(staging.path) / "_direct_write"), **order)
         source = DirectWriteSource({**options, OPTION: told.to_json()})
         self.reader = source.reader(None)  # type: ignore[arg-type]
         self.tasks = self.reader.partitions()
@@ -77,13 +77,13 @@ def test_files_of_other_tries_are_never_taken(world: World, staging: Staging) ->
     job.run(0)  # a try that Spark gave up: its files are there, its manifest is not
     manifest = job.run_all()
     job.run(1)  # a copy that finished after the winner
-    landed = list((Path(staging.path) / "_landing").iterdir())
+    landed = list((Path(staging.path) / "_direct_write").iterdir())
     counts = accept(plan, staging, manifest)
     assert counts.total == 200
     assert bodies(staging) == world.expected(world.whole())
     files = list(Path(staging.path).glob("*.parquet"))
     assert len(landed) == len(files) + 2
-    assert not (Path(staging.path) / "_landing").exists()
+    assert not (Path(staging.path) / "_direct_write").exists()
     with pytest.raises(FileNotFoundError):
         job.run(0)  # whoever is still at it has nowhere to write
 
@@ -123,7 +123,7 @@ def test_executors_with_another_file_system_are_found_out(world: World, staging:
     world.produce(8)
     plan = world.plan(world.whole())
     manifest = Job(world, plan, staging).run_all()
-    for path in (Path(staging.path) / "_landing").iterdir():
+    for path in (Path(staging.path) / "_direct_write").iterdir():
         path.unlink()
     with pytest.raises(ConfigError, match="staging_root"):
         accept(plan, staging, manifest)
@@ -138,7 +138,7 @@ def test_small_splits_share_a_file_and_large_ones_are_cut(world: World, staging:
     cut = Job(world, plan, staging, target_bytes=target, tasks=2, min_partitions=8)
     assert len(cut.tasks) == 2
     manifest = cut.run_all()
-    folder = Path(staging.path) / "_landing"
+    folder = Path(staging.path) / "_direct_write"
     sizes = {row.path: (folder / row.path).stat().st_size for row in manifest if row.path}
     assert len(sizes) > 4
     full = [size for size in sizes.values() if size >= target]
@@ -176,7 +176,7 @@ def test_corrupt_records_are_set_aside_beside_the_window(world: World, tmp_path:
     world.mq.broker(1).corrupt_next(1)
     sink = ParquetSink(tmp_path)
     staging = sink.begin(plan, "try")
-    (Path(staging.path) / "_landing").mkdir()
+    (Path(staging.path) / "_direct_write").mkdir()
     counts = accept(plan, staging, Job(world, plan, staging, quarantine=True).run_all())
     assert counts.corrupt > 0
     publication = sink.publish(staging, plan, counts, silent)
