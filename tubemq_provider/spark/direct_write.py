@@ -200,7 +200,8 @@ class DirectWriteReader(DataSourceReader):
             reader = stack.enter_context(self._quarantining(item, corrupt))
             writer.begin_range(range_)
             # While a row group is written, about one more is read.
-            ahead = ReadAhead(_sized(reader, range_, made), ROW_GROUP_BYTES)
+            batches = self._reader.batches_of(reader, range_)
+            ahead = ReadAhead(_sized(batches, made), ROW_GROUP_BYTES)
             for rows, body_bytes, start in stack.enter_context(ahead):
                 writer.add(rows, body_bytes, start)
             writer.end_range()
@@ -248,11 +249,11 @@ class RowsOfRange:
 
 
 def _sized(
-    reader: Any, range_: Any, made: RowsOfRange
+    batches: Any, made: RowsOfRange
 ) -> Generator[tuple[tuple[pa.RecordBatch, int, int], int], None, None]:
-    """Rows of the range's batches with the bytes of their bodies and the offset they begin at, and
+    """Rows of `batches` with the bytes of their bodies and the offset they begin at, and
     what they take in memory."""
-    with closing(reader.read(range_)) as batches:
+    with closing(batches):
         for batch in batches:
             rows = made.of(batch)
             yield (rows, batch.nbytes, batch.start), rows.nbytes

@@ -71,6 +71,7 @@ OPTIONS = (
     Option("rpcTimeoutMs", (), "10000"),
     Option("planRetries", ("fetchOffset.numRetries",), "3"),
     Option("planRetryMs", ("fetchOffset.retryIntervalMs",), "200"),
+    Option("connectionsPerTask", (), "1"),
     Option("poolSize", (), "32"),
     Option("reportDir"),
     Option("configFile"),
@@ -128,6 +129,7 @@ class ReadOptions:
     rpc_timeout_ms: int
     plan_retries: int
     plan_retry_ms: int
+    connections: int
     pool_size: int
     report_dir: str | None
     config_file: str | None = None
@@ -194,6 +196,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
         rpc_timeout_ms=values.number("rpcTimeoutMs", low=1),
         plan_retries=values.number("planRetries", low=0, high=1000),
         plan_retry_ms=values.number("planRetryMs", low=0),
+        connections=_connections(values),
         pool_size=values.number("poolSize", low=1, high=1000),
         report_dir=values.text("reportDir"),
         config_file=config_file,
@@ -201,6 +204,13 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
     if values.problems:
         raise ConfigError(values.problems, subject=SUBJECT)
     return parsed
+
+
+def _connections(values: OptionParser) -> int:
+    """At most `poolSize`, because each reads under a group of its own."""
+    pool = values.value("poolSize")
+    most = max(1, int(pool)) if pool.isascii() and pool.isdecimal() else None
+    return values.number("connectionsPerTask", low=1, high=most)
 
 
 def _window(values: OptionParser) -> WindowPlan | None:

@@ -116,6 +116,10 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
     def open_reader(self, item: SplitPartition, **policy: Any) -> AbstractContextManager[Any]:
         """The reader of one split; `policy` replaces what the options say. Close it."""
 
+    def batches_of(self, reader: Any, range_: Any) -> Any:
+        """The batches of a range, in its order, by a reader that was opened. Close them."""
+        return reader.read(range_)
+
     def partitions(self) -> list[InputPartition]:
         """One partition per split, longest first; an `EmptyPartition` if there is nothing."""
         splits = split_ranges(
@@ -141,7 +145,7 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
         rejects, rows = Rejects(options.corrupt_records), 0
         with self.open_reader(partition) as reader:
             # Closing early (`limit`, a failed task) must reach the reader: it gives up its lease.
-            with closing(reader.read(split.range)) as batches:
+            with closing(self.batches_of(reader, split.range)) as batches:
                 typed = typed_batches(batches, schema, decoder, rejects)
                 for batch in arrow_batches(typed, options.batch_bytes):
                     rows += batch.num_rows

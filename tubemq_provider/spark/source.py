@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    from tubemq_client import MessageBatch
     from tubemq_client.model import BrokerNode, ClientSettings, OffsetRange
     from tubemq_client.sync import RangeReader
     from tubemq_provider.spark.options import ReadOptions
@@ -212,6 +213,10 @@ class TubeMQBatchReader(BatchReader["ReadOptions"]):
             deadline_ms=options.read_timeout_ms,
             **given,
         )
+
+    def batches_of(self, reader: RangeReader, range_: OffsetRange) -> Iterator[MessageBatch]:
+        """The batches of a range, over as many connections as were asked for."""
+        return reader.read(range_, parallel=self._options.connections)
 
 
 def register(spark: SparkSession) -> None:

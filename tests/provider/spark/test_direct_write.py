@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from tests.provider.spark.world import World
+from tubemq_client import OffsetRange
 from tubemq_client.errors import ConfigError
+from tubemq_client.sync import RangeReader
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.errors import CountMismatch
@@ -50,6 +52,7 @@ class Job:
 
     def __init__(self, world: World, plan: WindowPlan, staging: Staging, **order: Any) -> None:
         options = {**spark_options(world.settings, plan), "corruptRecords": "drop"}
+        options |= order.pop("source", {})
         if parts := order.pop("min_partitions", None):
             options["minPartitions"] = str(parts)
         told = WriteTask(str(Path(staging.path) / "_direct_write"), **order)
@@ -86,6 +89,26 @@ def test_files_of_other_tries_are_never_taken(world: World, staging: Staging) ->
     assert not (Path(staging.path) / "_direct_write").exists()
     with pytest.raises(FileNotFoundError):
         job.run(0)  # whoever is still at it has nowhere to write
+
+
+def test_over_several_connections_files_are_the_same(
+    world: World, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, asked = RangeReader.read, []
+
+    def spied(reader: RangeReader, range_: OffsetRange, *, parallel: int = 1) -> Any:
+        asked.append(parallel)
+        return read(reader, range_, parallel=parallel)
+
+    monkeypatch.setattr(RangeReader, "read", spied)
+    world.produce(2 * 4_096 * 3, size=4)  # less than 4096 entries are read over one
+    ranges = {"1:0": world.whole()["1:0"]}
+    job = Job(world, world.plan(ranges), staging, source={"connectionsPerTask": "3"})
+    (told,) = job.run_all()
+    table = pq.read_table(Path(staging.path) / "_landing" / told.path)
+    assert table.column("value").to_pylist() == world.expected(ranges)  # and in this order
+    assert (told.start, told.end, told.rows) == (*ranges["1:0"], table.num_rows)
+    assert asked == [3]
 
 
 def test_a_try_that_still_writes_does_not_hold_up_a_window(

@@ -161,6 +161,13 @@ def test_a_wrong_choice_of_topics_is_named(given: dict[str, str], sentence: str)
     assert sentence in caught.value.problems[0]
 
 
+def test_a_task_has_no_more_connections_than_there_are_groups() -> None:
+    assert parse_options({**GOOD, "connectionsPerTask": "32"}).connections == 32
+    for given in ({"connectionsPerTask": "33"}, {"connectionsPerTask": "3", "poolSize": "2"}):
+        with pytest.raises(ConfigError, match=r"connectionsPerTask: '\d+' is not a whole"):
+            parse_options({**GOOD, **given})
+
+
 def test_an_ipv6_master_is_understood() -> None:
     assert parse_options({**GOOD, "masters": "[::1]:8000"}).masters == (("::1", 8000),)
 
