@@ -166,9 +166,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
     stream has no end and, as with Kafka, begins at the present one by default."""
     values = OptionParser(OPTIONS, given, refused=_REFUSED, refused_prefix=(_KAFKA, _KAFKAS))
     config_file = values.text("configFile")
-    if config_file is not None and values.text("masters") is None:
-        masters: tuple[Address, ...] = ()  # the file names them
-    else:
+    masters: tuple[Address, ...] = ()  # the file names them
+    if config_file is None or values.text("masters") is not None:
         masters = values.addresses("masters", default_port=8715)
     plan = _window(values)
     topics, group, filters = _subject(values, plan)
