@@ -8,18 +8,17 @@ node in KRaft mode, one folder, plain listeners on 127.0.0.1. Nothing here knows
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, Self
 
+from devkit.maven import Artifact, MavenUnavailable, jars_of
 from devkit.processes import ServerProcess, listens, tail
 from devkit.reaper import Reaper
 from tubemq_client.errors import LocalError
-from tubemq_provider.engines.cache import cache_root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["KAFKA_VERSION", "Kafka", "KafkaUnavailable", "broker_jars", "connector_jars"]
 
 KAFKA_VERSION: Final = "4.1.2"
-_STAMP: Final = "complete"
-_FETCH_S: Final = 600.0
 _STARTUP_S: Final = 60
 _STOP_S: Final = 20
 _PORT: Final = 19092
@@ -41,66 +38,24 @@ class KafkaUnavailable(LocalError):
     """Kafka cannot be had here; the message says what is missing."""
 
 
-class _Artifact(NamedTuple):
-    group: str
-    name: str
-    version: str
-    leave_out: tuple[str, ...] = ()
-
-
 def broker_jars() -> list[Path]:
     """The jars of broker and tools, fetched if the cache lacks them. Raises `KafkaUnavailable`."""
     parts = ("kafka_2.13", "kafka-tools")
-    found = [_jars(_Artifact("org.apache.kafka", part, KAFKA_VERSION)) for part in parts]
+    found = [_jars(Artifact("org.apache.kafka", part, KAFKA_VERSION)) for part in parts]
     return list({jar.name: jar for jars in found for jar in jars}.values())
 
 
 def connector_jars(spark_version: str) -> list[Path]:
     """What `spark.jars` takes to read Kafka. Raises `KafkaUnavailable`."""
     known = ("org.scala-lang", "org.apache.hadoop", "org.slf4j", "com.google.code.findbugs")
-    return _jars(_Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", spark_version, known))
+    return _jars(Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", spark_version), known)
 
 
-def _jars(wanted: _Artifact) -> list[Path]:
-    directory = cache_root() / f"{wanted.name}-{wanted.version}"
-    if not (directory / _STAMP).is_file():
-        _fetch(wanted, directory)
-    return sorted(directory.glob("*.jar"))
-
-
-def _fetch(wanted: _Artifact, directory: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise KafkaUnavailable("mvn is not on PATH; Apache Maven fetches Kafka's jars")
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
-    pom = directory / "pom.xml"
-    pom.write_text(_pom(wanted))
-    answer = subprocess.run(
-        [
-            *(maven, "--batch-mode", "--no-transfer-progress", "--quiet", "--file", str(pom)),
-            "dependency:copy-dependencies",
-            *(f"-DoutputDirectory={directory}", "-DincludeScope=runtime"),
-            f"-DexcludeGroupIds={','.join(wanted.leave_out)}",
-        ],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=_FETCH_S,
-    )
-    if answer.returncode:
-        raise KafkaUnavailable(f"mvn failed: {(answer.stdout + answer.stderr).strip()[:300]}")
-    (directory / _STAMP).touch()
-
-
-def _pom(wanted: _Artifact) -> str:
-    return (
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>local</groupId><artifactId>jars</artifactId><version>1</version>"
-        f"<dependencies><dependency><groupId>{wanted.group}</groupId>"
-        f"<artifactId>{wanted.name}</artifactId><version>{wanted.version}</version></dependency>"
-        "</dependencies></project>\n"
-    )
+def _jars(wanted: Artifact, leave_out: Sequence[str] = ()) -> list[Path]:
+    try:
+        return jars_of(f"{wanted.name}-{wanted.version}", [wanted], leave_out=leave_out)
+    except MavenUnavailable as error:
+        raise KafkaUnavailable(str(error)) from error
 
 
 class Kafka:

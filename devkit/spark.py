@@ -23,7 +23,7 @@ from typing import Final, Self
 from devkit.processes import ServerProcess, tail
 from devkit.reaper import Reaper
 
-__all__ = ["QUICK_JAVA", "ConnectServer", "SparkCluster"]
+__all__ = ["QUICK_JAVA", "ConnectServer", "SparkCluster", "spark_home"]
 
 QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that live for seconds."""
@@ -111,13 +111,13 @@ class SparkCluster:
             [
                 "env",
                 f"JAVA_HOME={self._java_home}",
-                f"SPARK_HOME={_spark_home()}",
+                f"SPARK_HOME={spark_home()}",
                 f"SPARK_LOCAL_DIRS={place / 'local'}",
                 f"SPARK_LOCAL_IP={host}",
                 f"TMPDIR={place / 'tmp'}",
                 "SPARK_DAEMON_MEMORY=256m",
                 f"SPARK_DAEMON_JAVA_OPTS={QUICK_JAVA}",
-                str(_spark_home() / "bin" / "spark-class"),
+                str(spark_home() / "bin" / "spark-class"),
                 f"org.apache.spark.deploy.{kind.lower()}.{kind}",
                 *("--host", host, "--port", "0", "--webui-port", "0"),
                 *options,
@@ -179,12 +179,12 @@ class ConnectServer:
                 [
                     *("env", "-u", "PYTHONPATH"),
                     f"JAVA_HOME={self._java_home}",
-                    f"SPARK_HOME={_spark_home()}",
+                    f"SPARK_HOME={spark_home()}",
                     f"SPARK_LOCAL_DIRS={self.folder / 'local'}",
                     "SPARK_LOCAL_IP=127.0.0.1",
                     f"PYSPARK_PYTHON={self._python}",
                     f"TMPDIR={self.folder / 'tmp'}",
-                    str(_spark_home() / "bin" / "spark-submit"),
+                    str(spark_home() / "bin" / "spark-submit"),
                     *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
                     *(part for item in self._conf.items() for part in ("--conf", "=".join(item))),
                 ],
@@ -235,7 +235,8 @@ def _until_said(server: ServerProcess, words: str) -> None:
         threading.Event().wait(0.1)
 
 
-def _spark_home() -> Path:
+def spark_home() -> Path:
+    """Of the installed pyspark, unless the environment names another."""
     spec = importlib.util.find_spec("pyspark")
     if "SPARK_HOME" in os.environ or spec is None or spec.origin is None:
         return Path(os.environ["SPARK_HOME"])

@@ -16,13 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 FAKE = ROOT / "tests" / "provider" / "engines" / "fake_spark_submit.py"
 
 
-def fake_spark_home(folder: Path) -> Path:
+def fake_spark_home(folder: Path, fake: Path = FAKE) -> Path:
     """Make the place below `folder`; the value of SPARK_HOME."""
     program = folder / "spark" / "bin" / "spark-submit"
     program.parent.mkdir(parents=True)
-    python, fake = shlex.quote(sys.executable), shlex.quote(str(FAKE))
-    program.write_text(
-        f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {python} {fake} "$@"\n'
-    )
+    command = f"{shlex.quote(sys.executable)} {shlex.quote(str(fake))}"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {command} "$@"\n')
     program.chmod(0o755)
     return folder / "spark"

@@ -73,6 +73,11 @@ class Application:
         return read_document(self.folder / _ORDER)
 
     @property
+    def order_file(self) -> Path:
+        """Where the order is."""
+        return self.folder / _ORDER
+
+    @property
     def told(self) -> Document:
         """What the driver has told last."""
         return read_document(self.folder / _TOLD) or {}
@@ -80,6 +85,10 @@ class Application:
     def tell(self, document: Document) -> None:
         """The driver's: replace what is told. Raises `FileNotFoundError` if the folder has gone."""
         self._put(_TOLD, document)
+
+    def forget_told(self) -> None:
+        """What is told next is all that counts."""
+        (self.folder / _TOLD).unlink(missing_ok=True)
 
     @property
     def result(self) -> Document | None:

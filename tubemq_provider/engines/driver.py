@@ -17,9 +17,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tubemq_provider.engines.applications import Application
+from tubemq_provider.engines.exchange import SECRETS_NAME, ClusterOrder
 from tubemq_provider.engines.outcome import counts_document, error_document
 from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.transforms import sql_transform
@@ -27,25 +28,54 @@ from tubemq_provider.files.locations import location_of
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.protocols import IngestCounts, Staging
+from tubemq_provider.windows.protocols import Document, IngestCounts, Staging
 
-__all__ = ["main", "ordered_engine", "secrets_text", "session_engine"]
+__all__ = ["Employer", "cluster_main", "main", "ordered_engine", "secrets_text", "session_engine"]
 
 log = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
 
 
+class Employer(Protocol):
+    """Where an order comes from and its outcome goes to: `Application`, or a cluster's
+    `ClusterOrder`."""
+
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether the driver is to end."""
+
+    def tell(self, document: Document) -> None:
+        """Replace what is told."""
+
+    def finish(self, document: Document) -> None:
+        """The outcome, in one step."""
+
+    def bound_log(self) -> None:
+        """Begin a log anew that has become long."""
+
+
 def main(folder: str) -> None:
     """Do the order in `folder`. Returns when there is a result; it may be an error."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     application = Application(Path(folder))
     order = application.order
     if order is None:
         raise SystemExit(f"{folder} has no order")
-    secrets = secrets_from(order["secrets"])
+    _work(application, order, secrets_from(order["secrets"]))
+
+
+def cluster_main() -> None:
+    """Do the order that the cluster's manager has brought into this directory; as `main`."""
+    here = Path.cwd()
+    secrets = secrets_from(str(here / SECRETS_NAME))
+    found = ClusterOrder(here, secrets["storage"])
+    _work(found, found.order, secrets)
+
+
+def _work(employer: Employer, order: Document, secrets: Mapping[str, Any]) -> None:
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     # The submitting task may take the secrets away now.
-    teller = _Teller(application)
+    teller = _Teller(employer)
     engine = ordered_engine(order, secrets["settings"])
     plan = WindowPlan.from_document(order["plan"])
     apart = order["staging"].pop("partition_by", None)
@@ -53,14 +83,14 @@ def main(folder: str) -> None:
     staging = Staging(**order["staging"], options=secrets["storage"], partition_by=by)
     outcome: dict[str, Any] = {"v": 1, "hash": plan.hash}
     try:
-        with _obeying(application, engine):
+        with _obeying(employer, engine):
             counts = _ingest(engine, plan, staging, teller)
     except Exception as error:
         log.exception("window %s", plan.window_id)
         _clear(staging)
-        application.finish({**outcome, "error": error_document(error)})
+        employer.finish({**outcome, "error": error_document(error)})
     else:
-        application.finish({**outcome, "counts": counts_document(counts)})
+        employer.finish({**outcome, "counts": counts_document(counts)})
 
 
 def secrets_text(settings: Any, storage: Mapping[str, str]) -> str:
@@ -98,22 +128,22 @@ def session_engine(settings: Any, shape: Mapping[str, Any]) -> SessionEngine:
 class _Teller:
     """Keeps what was told, so that every document has all of it."""
 
-    def __init__(self, application: Application) -> None:
-        self._application = application
+    def __init__(self, employer: Employer) -> None:
+        self._employer = employer
         self._lock = threading.Lock()
         self._told: dict[str, Any] = {"points": []}
-        application.tell(self._told)
+        employer.tell(self._told)
 
     def point(self, name: str, **more: Any) -> None:
         with self._lock:
             self._told["points"].append(name)
             self._told.update(more)
-            self._application.tell(self._told)
+            self._employer.tell(self._told)
 
     def tasks(self, done: int, total: int) -> None:
         with self._lock:
             self._told["tasks"] = [done, total]
-            self._application.tell(self._told)
+            self._employer.tell(self._told)
 
 
 def _ingest(
@@ -136,14 +166,14 @@ def _ingest(
 
 
 @contextmanager
-def _obeying(application: Application, engine: SessionEngine) -> Iterator[None]:
+def _obeying(employer: Employer, engine: SessionEngine) -> Iterator[None]:
     """The engine is cancelled when the application is asked to stop; its log stays bounded."""
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(_LOOK_S):
-            application.bound_log()
-            if application.asked_to_stop:
+            employer.bound_log()
+            if employer.asked_to_stop:
                 engine.cancel()
                 return
 

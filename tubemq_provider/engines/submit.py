@@ -23,9 +23,19 @@ from typing import TYPE_CHECKING, Any, Final
 from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.applications import Application, Applications, fingerprint
 from tubemq_provider.engines.cache import cache_root
+from tubemq_provider.engines.cluster_mode import (
+    DEPLOY_MODE,
+    cluster_conf,
+    cluster_order,
+    deploy_problems,
+    is_cluster,
+    supervising,
+)
+from tubemq_provider.engines.cluster_mode import PROGRAM as CLUSTER_PROGRAM
 from tubemq_provider.engines.driver import secrets_text, session_engine
 from tubemq_provider.engines.outcome import counts_from, error_from
 from tubemq_provider.engines.spark_runtime import launch_environment, session_conf, spark_submit
+from tubemq_provider.engines.yarn import Yarn
 from tubemq_provider.files.objects import is_remote
 from tubemq_provider.spark.credentials_file import secret_file
 from tubemq_provider.windows.errors import WindowError
@@ -54,7 +64,9 @@ _ABOVE: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_PIN_
 
 
 class SubmitEngine:
-    """One process `spark-submit` in client mode for each try of a window.
+    """One process `spark-submit` for each try of a window. On YARN it may be in cluster mode
+    (``spark.submit.deployMode``): a node of the cluster then runs the driver, and the process here
+    stands for it.
 
     `settings` are those of a source, as `Source.settings` gives them. `master` and `conf` are
     Spark's; they reach it in a file that only this user can read. `shape` has the other arguments
@@ -83,7 +95,7 @@ class SubmitEngine:
         self._conf = dict(conf or {})
         self._shape = dict(shape or {})
         self._ship = ship_package
-        _refuse(self._conf, self._shape)
+        _refuse(master, self._conf, self._shape, ship_package=ship_package)
         session_engine(settings, self._shape)  # judges its own arguments
         self._work_dir = work_dir or cache_root() / "applications"
         self._found: Application | None = None
@@ -178,6 +190,9 @@ class SubmitEngine:
                 progress("application submitted")
             else:
                 log.info("taking up %s, which an earlier try has started", application)
+                self._application = application
+                if _is_alone(application):
+                    self._supervise(application, staging, stack)
             self._application = application
             result = self._await(application, plan, progress, stack)
         return self._counts(application, plan, result)
@@ -218,10 +233,11 @@ class SubmitEngine:
     def _start(self, plan: WindowPlan, staging: Staging, stack: ExitStack) -> Application:
         applications = Applications(self._work_dir)
         applications.forget_old()
-        secrets = secrets_text(self._settings, staging.options)
         settings = self._spark_conf(plan)
-        hidden = stack.enter_context(secret_file("secrets", secrets))
-        properties = stack.enter_context(secret_file("spark.conf", _properties(settings)))
+        cluster = cluster_order(staging, settings) if is_cluster(settings) else None
+        if cluster is not None:
+            Yarn.of(settings, os.environ)  # else the program would say so, after seconds
+        hidden = self._hidden(staging, stack)
         application = applications.make(
             plan.window_id,
             {
@@ -238,30 +254,52 @@ class SubmitEngine:
                 "path": [entry for entry in sys.path if Path(entry).is_absolute()],
                 "secrets": hidden,
                 "fingerprint": self._fingerprint(plan),
+                **({} if cluster is None else {"cluster": cluster}),
             },
         )
         self._application = application
-        self._spawn(application, properties, settings)
+        if cluster is not None:
+            tag, order = cluster["tag"], application.order_file
+            settings = cluster_conf(settings, tag, order, hidden)
+        properties = stack.enter_context(secret_file("spark.conf", _properties(settings)))
+        command = self._command(application, properties, in_cluster=cluster is not None)
+        if cluster is not None:
+            command = supervising(application.folder, hidden, command)
+        self._spawn(application, command, settings)
         return application
 
-    def _spawn(
-        self, application: Application, properties: str, settings: Mapping[str, str]
-    ) -> None:
-        """Start the process, which holds the application's lock from its first moment on."""
+    def _hidden(self, staging: Staging, stack: ExitStack) -> str:
+        secrets = secrets_text(self._settings, staging.options)
+        return stack.enter_context(secret_file("secrets", secrets))
+
+    def _supervise(self, application: Application, staging: Staging, stack: ExitStack) -> None:
+        """The driver is in the cluster, and what stood for it here has gone."""
+        application.forget_told()  # so that secrets last until it is told anew
+        command = supervising(application.folder, self._hidden(staging, stack), [])
+        self._spawn(application, command, {"spark.master": self._master, **self._conf})
+
+    def _command(self, application: Application, properties: str, *, in_cluster: bool) -> list[str]:
         program = application.folder / _PROGRAM
-        program.write_text(_MAIN.format(root=str(_HERE), folder=str(application.folder)))
+        here = _MAIN.format(root=str(_HERE), folder=str(application.folder))
+        program.write_text(CLUSTER_PROGRAM if in_cluster else here)
         command = [str(spark_submit()), "--properties-file", properties, "--load-spark-defaults"]
         if self._ship:
             from tubemq_provider.spark.session import spark_artifacts
 
             kind = self._shape.get("kind", FIRST_SOURCE)
             command += ["--py-files", str(spark_artifacts(application.folder, kind=kind))]
+        return [*command, str(program)]
+
+    def _spawn(
+        self, application: Application, command: list[str], settings: Mapping[str, str]
+    ) -> None:
+        """Start the process, which holds the application's lock from its first moment on."""
         environment = {**os.environ, **launch_environment(settings)}
         lock = application.lock()
         try:
             with application.open_log() as output:
                 self._child = subprocess.Popen(
-                    [*command, str(program)],
+                    command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -352,12 +390,14 @@ class SubmitEngine:
         raise WindowError(f"ingest of window {plan.window_id} was cancelled")
 
 
-def _refuse(conf: Mapping[str, str], shape: Mapping[str, Any]) -> None:
-    problems = []
-    if conf.get("spark.submit.deployMode", "client") != "client":
+def _refuse(
+    master: str, conf: Mapping[str, str], shape: Mapping[str, Any], *, ship_package: bool
+) -> None:
+    problems = deploy_problems(master, conf)
+    if ship_package and is_cluster(conf):
         problems.append(
-            "spark.submit.deployMode: only client mode; the driver runs on this machine, "
-            "executors on the cluster"
+            f"ship_package has not all that a driver needs: with {DEPLOY_MODE}='cluster' install "
+            f"the package on every node, and name its Python (spark.pyspark.python)"
         )
     if callable(shape.get("transform")):
         problems.append("transform: give the dotted path of the function, for another process")
@@ -397,7 +437,15 @@ def _worth(application: Application, staging: Staging) -> bool:
         return False
     running, result, told = application.running, application.result, application.told
     # One that has told nothing has not read its secrets, which have died with the task.
-    return "counts" in result if result is not None else running and bool(told)
+    if result is not None:
+        return "counts" in result
+    return bool(told) and (running or _is_alone(application))
+
+
+def _is_alone(application: Application) -> bool:
+    """Whether its driver is in a cluster, and nothing stands for it on this machine."""
+    clustered = "cluster" in (application.order or {})
+    return clustered and not application.running and application.result is None
 
 
 def _lost(application: Application, plan: WindowPlan) -> str:

@@ -26,9 +26,10 @@ _SETTINGS: Final = {
     "namespace": "spark.kubernetes.namespace",
     "principal": "spark.kerberos.principal",
     "keytab": "spark.kerberos.keytab",
+    "deploy-mode": "spark.submit.deployMode",
 }
 """Extras that are settings of Spark under another name."""
-_NO_MATTER: Final = {"spark-binary": "spark-submit", "deploy-mode": "client"}
+_NO_MATTER: Final = {"spark-binary": "spark-submit"}
 """Extras that say what holds anyway."""
 
 _AUTHENTICATE: Final = "spark.connect.authenticate.token"
@@ -82,13 +83,13 @@ def _remote(connection: Connection, parameters: Mapping[str, str]) -> str:
 def _of_cluster(connection: Connection) -> dict[str, str]:
     """Host (and port) are the master: ``spark://host``, ``yarn``, ``k8s://https://host``,
     ``local[4]``; a host without a scheme is one of a standalone cluster. The extra may have
-    ``queue``, ``namespace``, ``principal``, ``keytab``, and settings by their names. Raises
-    `ConfigError` with every problem.
+    ``queue``, ``namespace``, ``principal``, ``keytab``, ``deploy-mode``, and settings by their
+    names. Raises `ConfigError` with every problem.
     """
     problems = [] if connection.host else ["it has no host, the master of Spark"]
     settings = {}
     for name, value in _extras(connection).items():
-        key = _SETTINGS.get(name, name)
+        key = _SETTINGS.get(name.replace("_", "-"), name)
         if key.startswith("spark.") and isinstance(value, str | int):
             settings[key] = _text(value)
         elif _NO_MATTER.get(name.replace("_", "-")) != value:

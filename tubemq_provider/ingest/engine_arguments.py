@@ -81,10 +81,12 @@ def _of_spark(arguments: IngestArguments) -> Iterator[str]:
         return
     if _REMOTE in conf:
         yield f"spark_conf: {_REMOTE} has no effect; engine='connect' uses a server"
-    if conf.get(_DEPLOY, "client") != "client" and arguments.engine != "inline":
+    if arguments.engine == "submit":
+        yield from (f"spark_conf: {each}" for each in _of_deploying(arguments))
+    elif conf.get(_DEPLOY, "client") != "client" and arguments.engine != "inline":
         yield (
-            f"spark_conf: {_DEPLOY}={conf[_DEPLOY]!r}: drivers run on the machine of the task "
-            f"(client), executors on the cluster"
+            f"spark_conf: {_DEPLOY}={conf[_DEPLOY]!r}: drivers run in the task (client), executors "
+            f"on the cluster; engine='submit' has cluster mode, on YARN"
         )
     if arguments.spark_conn_id and _MASTER in conf:
         yield f"spark_conf: {_MASTER} is what spark_conn_id says; give one of them"
@@ -106,3 +108,17 @@ def _of_connect(arguments: IngestArguments) -> Iterator[str]:
         yield f"spark_conf: {_MASTER} is the server's, and has no effect with engine='connect'"
     if arguments.direct_write == "off":
         yield "direct_write='off' is not had with engine='connect'"
+
+
+def _of_deploying(arguments: IngestArguments) -> list[str]:
+    from tubemq_provider.engines.cluster_mode import deploy_problems, is_cluster
+
+    conf = arguments.spark_conf
+    master = None if arguments.spark_conn_id else conf.get(_MASTER, "local")
+    problems = deploy_problems(master, conf)
+    if is_cluster(conf) and arguments.ship_package:
+        problems.append(
+            f"{_DEPLOY}='cluster': ship_package has not all that a driver needs; install the "
+            f"package on every node"
+        )
+    return problems

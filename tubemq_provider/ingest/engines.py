@@ -61,9 +61,16 @@ def _session(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
     _refuse_unless_in_spark(arguments, source)
+    from tubemq_provider.engines.cluster_mode import DEPLOY_MODE, is_cluster
     from tubemq_provider.engines.session import SessionEngine
 
     conf = _spark_conf(arguments)
+    if is_cluster(conf):
+        raise ConfigError(
+            f"{DEPLOY_MODE}='cluster': this engine's driver runs in the task; engine='submit' has "
+            f"cluster mode, on YARN",
+            subject="engine",
+        )
     engine = SessionEngine(
         source.settings(),
         master=conf.pop("spark.master", _LOCAL_SPARK),

@@ -35,16 +35,17 @@ def test_host_and_port_are_the_master(given: dict[str, Any], master: str) -> Non
 
 
 def test_extras_become_settings() -> None:
-    extra = {"queue": "night", "deploy-mode": "client", "spark.executor.cores": 2}
+    extra = {"queue": "night", "deploy-mode": "cluster", "spark.executor.cores": 2}
     assert spark_settings(connection(extra, host="yarn"), "session") == {
         "spark.master": "yarn",
         "spark.yarn.queue": "night",
+        "spark.submit.deployMode": "cluster",
         "spark.executor.cores": "2",
     }
 
 
 def test_what_would_have_no_effect_is_refused_all_at_once() -> None:
-    extra = {"deploy-mode": "cluster", "colour": "green"}
+    extra = {"spark-binary": "spark3-submit", "colour": "green"}
     with pytest.raises(ConfigError) as caught:
         spark_settings(connection(extra), "session")
     assert len(caught.value.problems) == 3

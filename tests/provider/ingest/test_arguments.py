@@ -110,8 +110,30 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ({"engine": "connect", "spark_conn_id": "c", "deferrable": True}, "needs engine='submit'"),
         ({"engine": "inline", "spark_conn_id": "lab"}, "spark_conn_id has no effect"),
         (
+            {"engine": "session", "spark_conf": {"spark.submit.deployMode": "cluster"}},
+            "engine='submit' has cluster mode, on YARN",
+        ),
+        (
             {"engine": "submit", "spark_conf": {"spark.submit.deployMode": "cluster"}},
-            "drivers run on the machine of the task",
+            "a local master has no cluster; use YARN, or leave spark.submit.deployMode at client",
+        ),
+        (
+            {
+                "engine": "submit",
+                "spark_conf": {
+                    "spark.submit.deployMode": "cluster",
+                    "spark.master": "spark://a:7077",
+                },
+            },
+            "Spark's own manager runs no Python program in cluster mode; use YARN",
+        ),
+        (
+            {
+                "engine": "submit",
+                "ship_package": True,
+                "spark_conf": {"spark.submit.deployMode": "cluster", "spark.master": "yarn"},
+            },
+            "install the package on every node",
         ),
         (
             {"spark_conn_id": "lab", "spark_conf": {"spark.master": "yarn"}},

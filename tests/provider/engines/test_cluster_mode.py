@@ -1,0 +1,260 @@
+"""Drivers in a cluster: what the process that stands for one does, whatever ends first, and what
+the manager is asked; against a manager and a `spark-submit` of the tests'."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tubemq_client.config import ClientConfig
+from tubemq_client.errors import ConfigError
+from tubemq_provider.engines.applications import Application, Applications
+from tubemq_provider.engines.exchange import Exchange
+from tubemq_provider.engines.outcome import error_from
+from tubemq_provider.engines.submit import SubmitEngine
+from tubemq_provider.engines.supervisor import Supervisor
+from tubemq_provider.engines.yarn import Yarn, YarnApplication
+from tubemq_provider.windows.errors import WindowError
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.protocols import Staging
+
+PLAN = WindowPlan.explicit(
+    WindowScope("local", "orders", "etl", "parquet:s3://lake"), {"1:0": (0, 280)}
+)
+TAG = "tubemq-c-1-0"
+ON_YARN = {"spark.submit.deployMode": "cluster"}
+
+
+@dataclass
+class Manager:
+    """Applications by tag, as YARN's web interface tells of them."""
+
+    states: dict[str, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    address: str = ""
+
+    def answer(self, method: str, path: str, body: bytes) -> dict[str, object] | None:
+        """What it says; None for 404."""
+        found = urlsplit(path)
+        query = parse_qs(found.query)
+        self.asked.append(f"{method} {found.path}")
+        if method == "PUT" and query.get("user.name"):
+            self.states[TAG] = str(json.loads(body)["state"])
+            return {"state": "KILLED"}
+        if found.path != "/ws/v1/cluster/apps":
+            return None
+        states = [self.states[tag] for tag in query["applicationTags"] if tag in self.states]
+        apps = [{"id": "application_1_0001", "state": state} for state in states]
+        return {"apps": {"app": apps} if apps else {}}
+
+
+@pytest.fixture
+def manager() -> Iterator[Manager]:
+    with served(Manager()) as found:
+        yield found
+
+
+@contextmanager
+def served(manager: Manager) -> Iterator[Manager]:
+    """`manager` behind a port of loopback."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            answer = manager.answer(self.command, self.path, self.rfile.read(length))
+            self.send_response(404 if answer is None else 200)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        do_PUT = do_GET  # noqa: N815 - as the server calls it
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        manager.address = f"http://127.0.0.1:{server.server_port}"
+        yield manager
+        server.shutdown()
+        thread.join()
+
+
+def configured(folder: Path, **values: str) -> dict[str, str]:
+    """An environment whose Hadoop configuration says so."""
+    items = "".join(
+        f"<property><name>yarn.{name.replace('__', '-').replace('_', '.')}</name>"
+        f"<value>{value}</value></property>"
+        for name, value in values.items()
+    )
+    folder.mkdir(exist_ok=True)
+    (folder / "yarn-site.xml").write_text(f"<configuration>{items}</configuration>")
+    return {"HADOOP_CONF_DIR": str(folder)}
+
+
+def test_the_managers_addresses_are_those_of_hadoops_configuration(tmp_path: Path) -> None:
+    given = configured(tmp_path / "one", resourcemanager_hostname="rm1")
+    assert Yarn.of({}, given).addresses == ("http://rm1:8088",)
+    own = {"spark.hadoop.yarn.resourcemanager.webapp.address": "rm2:99"}
+    assert Yarn.of(own, given).addresses == ("http://rm2:99",)
+    given = configured(
+        tmp_path / "two",
+        resourcemanager_ha_rm__ids="a, b",
+        resourcemanager_hostname_a="rm1",
+        resourcemanager_hostname_b="rm2",
+        resourcemanager_webapp_https_address_b="${yarn.resourcemanager.hostname.b}:1",
+        http_policy="HTTPS_ONLY",
+    )
+    assert Yarn.of({}, given).addresses == ("https://rm1:8090", "https://rm2:1")
+    with pytest.raises(ConfigError, match="HADOOP_CONF_DIR or YARN_CONF_DIR must name"):
+        Yarn.of({}, {})
+
+
+def test_one_of_several_managers_answers_and_none_is_no_error(manager: Manager) -> None:
+    manager.states[TAG] = "RUNNING"
+    nobody = "http://127.0.0.1:1"
+    yarn = Yarn((nobody, manager.address))
+    assert yarn.find(TAG) == YarnApplication("application_1_0001", "RUNNING")
+    assert yarn.find("another") is None
+    assert yarn.kill("application_1_0001")
+    found = yarn.find(TAG)
+    assert found is not None
+    assert found.over
+    assert Yarn((nobody,)).find(TAG) is None
+    assert not Yarn((nobody,)).kill("application_1_0001")
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Application:
+    exchange = str(tmp_path / "exchange")
+    Path(exchange).mkdir()
+    order = {"plan": PLAN.to_document(), "cluster": {"exchange": exchange, "tag": TAG}}
+    return Applications(tmp_path / "work").make(PLAN.window_id, order)
+
+
+def exchange_of(application: Application) -> Exchange:
+    order = application.order
+    assert order is not None
+    return Exchange(order["cluster"]["exchange"], {})
+
+
+def supervisor(
+    application: Application, manager: Manager, command: list[str] | None = None
+) -> Supervisor:
+    return Supervisor(
+        application,
+        exchange=exchange_of(application),
+        yarn=Yarn((manager.address,)),
+        tag=TAG,
+        command=command,
+        look_s=0.001,
+    )
+
+
+def test_what_the_driver_says_in_the_store_comes_to_the_folder(
+    application: Application, manager: Manager
+) -> None:
+    manager.states[TAG] = "RUNNING"
+    exchange_of(application).tell({"points": ["application"], "id": "a"})
+    exchange_of(application).finish({"v": 1, "hash": PLAN.hash})
+    supervisor(application, manager).run()
+    assert application.told["points"] == ["application"]
+    assert application.result == {"v": 1, "hash": PLAN.hash}
+
+
+@pytest.mark.parametrize(
+    ("state", "command"),
+    [
+        ("FAILED", None),
+        ("KILLED", [sys.executable, "-c", "raise SystemExit(1)"]),
+        (None, [sys.executable, "-c", ""]),  # was never submitted, or the manager does not say
+    ],
+)
+def test_an_application_that_ends_without_a_result_is_an_error_and_submitted_once(
+    application: Application, manager: Manager, state: str | None, command: list[str] | None
+) -> None:
+    if state is not None:
+        manager.states[TAG] = state
+    application.log.write_text("what spark-submit said")
+    supervisor(application, manager, command).run()
+    result = application.result
+    assert result is not None
+    error = error_from(result["error"])
+    assert isinstance(error, WindowError)
+    assert "ended in the cluster without a result" in str(error)
+    assert "what spark-submit said" in str(error)
+    assert exchange_of(application).asked_to_stop  # should it run all the same
+
+
+def test_a_lost_spark_submit_is_no_lost_application(
+    application: Application, manager: Manager
+) -> None:
+    manager.states[TAG] = "RUNNING"
+    ended = supervisor(application, manager, [sys.executable, "-c", ""])
+
+    class Finishing(Manager):
+        """Lets the driver finish once it was asked about."""
+
+        def answer(self, method: str, path: str, body: bytes) -> dict[str, object] | None:
+            exchange_of(application).finish({"v": 1, "hash": PLAN.hash})
+            return manager.answer(method, path, body)
+
+    with served(Finishing()) as finishing:
+        ended._yarn = Yarn((finishing.address,))
+        ended.run()
+    assert application.result == {"v": 1, "hash": PLAN.hash}
+
+
+@pytest.mark.parametrize("by_signal", [True, False])
+def test_one_that_is_to_end_is_ended_by_word_and_by_its_manager(
+    application: Application, manager: Manager, by_signal: bool
+) -> None:
+    manager.states[TAG] = "RUNNING"
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    ended = supervisor(application, manager, command)
+    if by_signal:
+        ended.terminated = True
+    else:
+        application.ask_to_stop()
+    ended.run()
+    assert exchange_of(application).asked_to_stop
+    assert manager.states[TAG] == "KILLED"
+    assert "PUT /ws/v1/cluster/apps/application_1_0001/state" in manager.asked
+    assert application.result is None
+
+
+@pytest.mark.spark
+def test_what_a_cluster_cannot_do_is_refused_before_anything_is_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ClientConfig.parse({"masters": "127.0.0.1:1"}).settings()
+    staging = Staging(PLAN.window_id, "first", str(tmp_path))
+    for master, why in {
+        "spark://a:7077": "Spark's own manager runs no Python program in cluster mode",
+        "k8s://https://a": "with Kubernetes, cluster mode is not supported here",
+        "local[2]": "a local master has no cluster",
+    }.items():
+        with pytest.raises(ConfigError, match=f"{why}; use YARN, or leave"):
+            SubmitEngine(settings, master=master, conf=ON_YARN)
+    with pytest.raises(ConfigError, match="give client or cluster"):
+        SubmitEngine(settings, master="yarn", conf={"spark.submit.deployMode": "abroad"})
+    with pytest.raises(ConfigError, match="install the package on every node"):
+        SubmitEngine(settings, master="yarn", conf=ON_YARN, ship_package=True)
+    engine = SubmitEngine(settings, master="yarn", conf=ON_YARN, work_dir=tmp_path / "work")
+    with pytest.raises(ConfigError, match="take a sink in an object store"):
+        engine.ingest(PLAN, staging, print)
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    remote = Staging(PLAN.window_id, "first", "s3://lake/data/first", final=True)
+    with pytest.raises(ConfigError, match="HADOOP_CONF_DIR or YARN_CONF_DIR"):
+        engine.ingest(PLAN, remote, print)
+    assert not list((tmp_path / "work").iterdir())

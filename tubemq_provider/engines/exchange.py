@@ -1,0 +1,109 @@
+"""What the driver of a cluster and the task's machine tell each other: small documents beside the
+files of a try, in the sink's object store.
+
+They are what `Application` keeps in its folder where both are one machine. Whatever a window's
+marker does not name is tidied, and so are these. This module starts nothing and judges nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tubemq_provider.files.locations import location_at
+from tubemq_provider.windows.protocols import Document
+
+__all__ = ["ORDER_NAME", "SECRETS_NAME", "ClusterOrder", "Exchange"]
+
+ORDER_NAME: Final = "tubemq-order.json"
+SECRETS_NAME: Final = "tubemq-secrets"
+"""What the cluster's manager calls the files that it brings to the driver."""
+
+_TOLD: Final = "told.json"
+_RESULT: Final = "result.json"
+_STOP: Final = "stop.json"
+
+
+class Exchange:
+    """The place `url`, which `options` open. Documents are whole or not there; reading one that is
+    not there gives None, other troubles of a store raise `OSError`."""
+
+    def __init__(self, url: str, options: Mapping[str, str]) -> None:
+        self._location = location_at(url, options)
+
+    def __repr__(self) -> str:
+        return f"Exchange({self._location.url!r})"
+
+    @property
+    def told(self) -> Document | None:
+        """What the driver has told last."""
+        return self._get(_TOLD)
+
+    @property
+    def result(self) -> Document | None:
+        """The outcome; None while there is none."""
+        return self._get(_RESULT)
+
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether the driver is to end."""
+        return self._get(_STOP) is not None
+
+    def tell(self, document: Document) -> None:
+        """The driver's: replace what is told."""
+        self._put(_TOLD, document)
+
+    def finish(self, document: Document) -> None:
+        """The driver's: the outcome, in one step."""
+        self._put(_RESULT, document)
+
+    def ask_to_stop(self) -> None:
+        """Leave word for the driver to end."""
+        self._put(_STOP, {})
+
+    def _get(self, name: str) -> Document | None:
+        try:
+            file = self._location.open(name)
+        except FileNotFoundError:
+            return None
+        try:
+            found: Document = json.loads(file.read())
+        except ValueError as error:  # size and bytes are two requests
+            raise OSError(f"{name} was replaced while it was read") from error
+        return found
+
+    def _put(self, name: str, document: Document) -> None:
+        output = self._location.create(name)
+        output.stream.write(json.dumps(document).encode())
+        output.stream.flush()
+        output.finish()
+
+
+class ClusterOrder:
+    """What a driver has of its application on a node of a cluster: the order in its directory, and
+    the exchange. Has of `Application` what a driver uses."""
+
+    def __init__(self, folder: Path, options: Mapping[str, str]) -> None:
+        self.order: Document = json.loads((folder / ORDER_NAME).read_text(encoding="utf-8"))
+        self._exchange = Exchange(self.order["cluster"]["exchange"], options)
+
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether the driver is to end; not where the store gives no answer just now."""
+        try:
+            return self._exchange.asked_to_stop
+        except OSError:
+            return False
+
+    def tell(self, document: Mapping[str, Any]) -> None:
+        """See `Exchange.tell`."""
+        self._exchange.tell(dict(document))
+
+    def finish(self, document: Mapping[str, Any]) -> None:
+        """See `Exchange.finish`."""
+        self._exchange.finish(dict(document))
+
+    def bound_log(self) -> None:
+        """The manager keeps the log."""

@@ -1,0 +1,161 @@
+"""Stands on the task's machine for a driver that a cluster runs: ``python -m … supervisor``.
+
+It starts `spark-submit` in cluster mode, keeps the application's folder as a driver on this machine
+would (told, result, the lock that says it runs), and ends the application at its manager when it is
+asked to. It outlives the task; started again for the same folder, it goes on with the application
+that has the folder's tag and submits no second one. This module must not publish or judge anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from tubemq_provider.engines.applications import Application
+from tubemq_provider.engines.driver import secrets_from
+from tubemq_provider.engines.exchange import Exchange
+from tubemq_provider.engines.outcome import error_document
+from tubemq_provider.engines.yarn import Yarn, YarnApplication
+from tubemq_provider.windows.errors import WindowError
+from tubemq_provider.windows.plan import WindowPlan
+
+__all__ = ["Supervisor", "main"]
+
+log = logging.getLogger(__name__)
+
+_LOOK_S: Final = 1.0
+_ASK_EVERY: Final = 5
+"""Looks between two questions to the manager, where no `spark-submit` waits for it."""
+
+_PATIENCE: Final = 24
+"""Questions without an answer in a row, two minutes, after which an application counts as lost."""
+
+
+class Supervisor:
+    """Of one application. With a `command` it is submitted, else it goes on with what there is."""
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        exchange: Exchange,
+        yarn: Yarn,
+        tag: str,
+        command: list[str] | None,
+        look_s: float = _LOOK_S,
+    ) -> None:
+        self._application = application
+        self._exchange = exchange
+        self._yarn = yarn
+        self._tag = tag
+        self._command = command
+        self._look_s = look_s
+        self._child: subprocess.Popen[bytes] | None = None
+        self._unknown = 0
+        self._looks = 0
+        self.terminated = False
+
+    def run(self) -> None:
+        """Until there is an outcome, or there will be none, or it is to end. Blocks."""
+        if self._command is not None:
+            self._child = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)
+        try:
+            while not self._is_over():
+                # A signal handler sets a flag; an event's lock could wait for itself there.
+                threading.Event().wait(self._look_s)
+        finally:
+            if self._child is not None:
+                self._child.kill()
+                self._child.wait()
+
+    def _is_over(self) -> bool:
+        self._application.bound_log()
+        if self.terminated or self._application.asked_to_stop:
+            self._end()
+            return True
+        # In this order: a driver writes its result before it ends.
+        gone = self._is_gone()
+        try:
+            told, result = self._exchange.told, self._exchange.result
+        except OSError as error:
+            log.warning("%s", error)
+            return False
+        if told and told != self._application.told:
+            self._application.tell(told)
+        if result is None and gone:
+            with suppress(OSError):
+                self._exchange.ask_to_stop()  # where the manager gave no answer
+            result = self._lost()
+        if result is not None:
+            self._application.finish(result)
+        return result is not None
+
+    def _is_gone(self) -> bool:
+        """Whether the application has ended: `spark-submit` waits for that. Where it does not, or
+        has ended itself, the manager is asked; one that gives no answer is asked for a while where
+        nothing else has said that the application is over."""
+        if self._child is not None and self._child.poll() is None:
+            return False
+        self._looks += 1
+        if self._looks % _ASK_EVERY != 1:
+            return False
+        found = self._yarn.find(self._tag)
+        self._unknown = 0 if found else self._unknown + 1
+        return found.over if found else self._unknown >= (_PATIENCE if self._child is None else 1)
+
+    def _end(self) -> None:
+        """By word and by the manager: either is enough."""
+        with suppress(OSError):
+            self._exchange.ask_to_stop()
+        found: YarnApplication | None = self._yarn.find(self._tag)
+        if found is not None and not found.over:
+            agreed = self._yarn.kill(found.id)
+            log.info("%s is %s", found.id, "killed" if agreed else "asked to end")
+
+    def _lost(self) -> dict[str, Any]:
+        order = self._application.order or {}
+        plan = WindowPlan.from_document(order["plan"])
+        text = (
+            f"window {plan.window_id}: its application ended in the cluster without a result, or "
+            f"{self._yarn} knows none with the tag {self._tag}; nothing of it is published, a "
+            f"retry reads the window again. The log of spark-submit is {self._application.log}, "
+            f"and ends:\n{self._application.log_tail()}"
+        )
+        return {"v": 1, "hash": plan.hash, "error": error_document(WindowError(text))}
+
+
+def main(
+    folder: str, secrets: str, command: list[str], environment: Mapping[str, str] = os.environ
+) -> None:
+    """Supervise the application in `folder`; `secrets` is the file that the task has made."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    application = Application(Path(folder))
+    order = application.order
+    if order is None:
+        raise SystemExit(f"{folder} has no order")
+    cluster = order["cluster"]
+    supervisor = Supervisor(
+        application,
+        exchange=Exchange(cluster["exchange"], secrets_from(secrets)["storage"]),
+        yarn=Yarn.of(cluster["hadoop"], environment),
+        tag=cluster["tag"],
+        command=command or None,
+    )
+
+    def terminate(*_: object) -> None:
+        supervisor.terminated = True
+
+    signal.signal(signal.SIGTERM, terminate)
+    supervisor.run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -1,0 +1,130 @@
+"""Asks YARN's resource manager about an application, and has it killed, over its web interface.
+
+The addresses are those of the Hadoop configuration that `spark-submit` uses too. Applications are
+found by a tag that was chosen before they were submitted, so none is lost between its start and
+the moment when its id is known. Nothing here submits or knows of windows. A manager that gives no
+answer, as one behind Kerberos, is no error: it is None, and what does not need it goes on.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import logging
+import os
+import re
+import urllib.request
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+from tubemq_client.errors import ConfigError
+
+__all__ = ["CONFIGURATION", "Yarn", "YarnApplication"]
+
+log = logging.getLogger(__name__)
+
+CONFIGURATION: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+"""Environment variables that name the directory of Hadoop's configuration."""
+
+_PREFIX: Final = "yarn.resourcemanager."
+_HADOOP: Final = "spark.hadoop."
+_REFERENCE: Final = re.compile(r"\$\{([^}]+)\}")
+_FINAL: Final = ("FINISHED", "FAILED", "KILLED")
+_ANSWER_S: Final = 5.0
+
+
+class YarnApplication(NamedTuple):
+    """What the manager says of one."""
+
+    id: str
+    state: str
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, however it went."""
+        return self.state in _FINAL
+
+
+class Yarn:
+    """The manager at `addresses`, ``http://host:port`` each; all are asked, for one is active."""
+
+    def __init__(self, addresses: tuple[str, ...]) -> None:
+        self.addresses = addresses
+
+    def __repr__(self) -> str:
+        return f"Yarn({', '.join(self.addresses)})"
+
+    @classmethod
+    def of(cls, conf: Mapping[str, str], environment: Mapping[str, str]) -> Yarn:
+        """By the Hadoop configuration that `environment` names, and Spark's settings (`conf`).
+        Raises `ConfigError` if there is none."""
+        folders = [environment[name] for name in CONFIGURATION if environment.get(name)]
+        if not folders:
+            raise ConfigError(
+                f"master yarn: {' or '.join(CONFIGURATION)} must name the directory of the "
+                f"cluster's configuration, in the worker's environment",
+                subject="submit engine",
+            )
+        found: dict[str, str] = {}
+        for folder in folders:
+            found.update(_properties(Path(folder) / "yarn-site.xml"))
+        own = {k.removeprefix(_HADOOP): v for k, v in conf.items() if k.startswith(_HADOOP)}
+        return cls(tuple(_addresses({**found, **own})))
+
+    def find(self, tag: str) -> YarnApplication | None:
+        """The newest application with `tag`; None if there is none, or no answer."""
+        query = urlencode({"applicationTags": tag})
+        found = self._ask("GET", f"/ws/v1/cluster/apps?{query}")
+        apps = ((found or {}).get("apps") or {}).get("app") or []
+        named = [YarnApplication(str(app["id"]), str(app["state"])) for app in apps]
+        return max(named, default=None)
+
+    def kill(self, application_id: str) -> bool:
+        """Have it killed; whether the manager agrees. It may take it some seconds."""
+        user = urlencode({"user.name": os.environ.get("HADOOP_USER_NAME") or getpass.getuser()})
+        path = f"/ws/v1/cluster/apps/{application_id}/state?{user}"
+        return self._ask("PUT", path, {"state": "KILLED"}) is not None
+
+    def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any] | None:
+        data = None if body is None else json.dumps(body).encode()
+        for address in self.addresses:
+            request = urllib.request.Request(  # noqa: S310 - of the cluster's configuration
+                f"{address}{path}",
+                data=data,
+                method=method,
+                headers={"Content-Type": "application/json", "Accept": "application/json"},
+            )
+            try:
+                with urllib.request.urlopen(request, timeout=_ANSWER_S) as reply:  # noqa: S310
+                    found = json.load(reply)
+            except (OSError, ValueError) as error:
+                log.info("%s gives no answer: %s", address, error)
+                continue
+            if isinstance(found, dict):
+                return found
+        return None
+
+
+def _properties(file: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    with suppress(FileNotFoundError):
+        for item in ET.fromstring(file.read_text(encoding="utf-8")).iter("property"):  # noqa: S314
+            name, value = item.findtext("name"), item.findtext("value")
+            if name and value is not None:
+                found[name.strip()] = value.strip()
+    return found
+
+
+def _addresses(known: Mapping[str, str]) -> Iterator[str]:
+    """Of the web interfaces; managers that stand by for each other have one each."""
+    secure = known.get("yarn.http.policy", "HTTP_ONLY") == "HTTPS_ONLY"
+    scheme, infix, port = ("https", "https.", 8090) if secure else ("http", "", 8088)
+    ids = known.get(f"{_PREFIX}ha.rm-ids", "").split(",")
+    for one in [f".{each.strip()}" for each in ids if each.strip()] or [""]:
+        host = known.get(f"{_PREFIX}hostname{one}", "localhost")
+        given = known.get(f"{_PREFIX}webapp.{infix}address{one}", f"{host}:{port}")
+        yield f"{scheme}://{_REFERENCE.sub(lambda name: known.get(name[1], name[0]), given)}"
