@@ -218,7 +218,7 @@ class Client(asyncio.Protocol):
             known = shared.metrics.moved(topic, "in", len(raw)) if type(topic) is str else None
             relayed = Relayed(self, code, head.opaque, known, now, now + wait)
             self._relayed += 1
-        line.relay(raw, head.at, head.to, relayed)
+        line.relay(raw, head.at, head.to, self, relayed)
         return True
 
     def _line(self, broker: str, now: float) -> Line | None:

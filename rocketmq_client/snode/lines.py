@@ -86,6 +86,7 @@ class Line(AsyncConnection):
         self._out: list[bytes] = []
         self._soonest = float("inf")
         self._waiting: list[Asker] = []
+        self._backlog, self._shrank_at = 0, 0.0
 
     @property
     def in_flight(self) -> int:
@@ -96,15 +97,15 @@ class Line(AsyncConnection):
         """Relayed requests of these types that are not answered."""
         return sum(one.code in codes for one in self._relayed.values())
 
-    def relay(self, raw: bytes, at: int, to: int, relayed: Relayed | None) -> None:
-        """Pass a request on with the turn; None for a one-way request."""
+    def relay(self, raw: bytes, at: int, to: int, asker: Asker, relayed: Relayed | None) -> None:
+        """Pass a request of `asker` on with the turn; None for a one-way request."""
         serial = next(self._serials) & _SERIALS
         if relayed is not None:
             self._relayed[serial] = relayed
             self._soonest = min(self._soonest, relayed.deadline)
-            if not self._writable.is_set():
-                self._waiting.append(relayed.asker)
-                relayed.asker.hold(self)
+        if not self._writable.is_set():
+            self._waiting.append(asker)
+            asker.hold(self)
         if not self._out:
             self.turn.touch(self)
         self._out.append(renumbered(raw, at, to, serial))
@@ -116,8 +117,11 @@ class Line(AsyncConnection):
             self.used_at = self._loop.time()
             self._transport.write(b"".join(frames))
 
-    def expire(self, now: float) -> None:
-        """Give up relayed requests whose time is over."""
+    def expire(self, now: float, patience_s: float) -> None:
+        """Give up relayed requests whose time is over, and the line itself if it is full and the
+        broker has taken nothing for `patience_s`: who is held by it is wanted elsewhere, too."""
+        if self._stuck_for(now) > patience_s:
+            self._fail(errors.ConnectionLost(f"{self.name} takes nothing"))
         if now < self._soonest:
             return
         late = [serial for serial, one in self._relayed.items() if one.deadline <= now]
@@ -127,6 +131,17 @@ class Line(AsyncConnection):
             one.asker.unanswered(one, errors.RpcTimeout(f"{self.name} gave no answer in time"))
         left = self._relayed.values()
         self._soonest = min((one.deadline for one in left), default=float("inf"))
+
+    def _stuck_for(self, now: float) -> float:
+        """Seconds for which a full line has got no shorter; 0 for others."""
+        if self._transport is None or self._writable.is_set():
+            self._backlog = 0
+            return 0.0
+        size = self._transport.get_write_buffer_size()
+        if size < self._backlog or not self._backlog:
+            self._shrank_at = now
+        self._backlog = size
+        return now - self._shrank_at
 
     # -- what the event loop calls --------------------------------------------------------------
 

@@ -92,7 +92,7 @@ class Upstream:
     def expire(self, now: float) -> None:
         """Give up what nobody answered in time."""
         for line in list(self._lines):
-            line.expire(now)
+            line.expire(now, self._settings.upstream_timeout_ms / 1000)
         self.turn.end()
 
     def ready_line(self, broker: str, slot: int, now: float) -> Line | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 
 import pytest
 
 from rocketmq_client import OutgoingMessage, Producer
-from rocketmq_client._wire.commands import Command, encode_command
+from rocketmq_client._wire.commands import ONE_WAY, Command, encode_command
 from rocketmq_client._wire.records import parse_records
 from tests.rocketmq.snode.raw import FIRST, PULL, Raw, eventually, fill
 
@@ -96,6 +97,53 @@ def test_a_client_that_does_not_read_costs_bounded_memory(mq, start) -> None:
         assert good.ask(Command(206, 1, {})).code == 0
 
     assert max(clients) < 16 * 300_000 + 2**20
+
+
+def to_a_stuck_broker(mq, flag: int) -> bytes:
+    """A send of 1 MiB to the first broker, which does not read its connections any more."""
+    mq.do(lambda _: [c._writer.transport.pause_reading() for c in mq._channels["broker-a"]])
+    fields = {"b": "orders", "e": "0", "n": "broker-a"}
+    return encode_command(Command(310, 1, fields, bytes(2**20), flag))
+
+
+ASK_THE_OTHER = Command(30, 99, {"topic": "orders", "queueId": "0", "bname": "broker-b"})
+ONE_WAY_OR_NOT = pytest.mark.parametrize("flag", [0, ONE_WAY], ids=["requests", "one-way"])
+
+
+@ONE_WAY_OR_NOT
+def test_a_broker_that_takes_nothing_costs_bounded_memory(mq, start, flag) -> None:
+    node = start(upstream_timeout_ms=60_000, pool_size=1, drain_ms=0)
+    fill(node.settings, 1)
+    sent = to_a_stuck_broker(mq, flag)
+    with Raw(node.address) as busy, Raw(node.address) as good:
+        busy._socket.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            busy._socket.sendall(sent * 64)
+        waiting = node.do(
+            lambda: [line._transport.get_write_buffer_size() for line in node.node._upstream._lines]
+        )
+        other = good.ask(ASK_THE_OTHER)
+
+    assert max(waiting) < 8 * 2**20
+    assert other.code == 0
+
+
+@ONE_WAY_OR_NOT
+def test_who_asked_a_broker_that_takes_nothing_is_served_by_others(mq, start, flag) -> None:
+    node = start(upstream_timeout_ms=500, pool_size=1, drain_ms=0)
+    fill(node.settings, 1)
+    stream = to_a_stuck_broker(mq, flag) * 16 + encode_command(ASK_THE_OTHER)
+    with Raw(node.address) as client:
+        sending = threading.Thread(target=client._socket.sendall, args=(stream,))
+        sending.start()
+        codes = []
+        while (answer := client.receive()).opaque != ASK_THE_OTHER.opaque:
+            codes.append(answer.code)
+        sending.join(30)
+
+    assert answer.code == 0
+    assert set(codes) <= {0, 2, 14}
+    assert bool({2, 14} & set(codes)) == (flag == 0)
 
 
 def test_a_client_that_is_silent_is_cut_off(mq, start) -> None:
