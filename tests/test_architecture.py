@@ -118,6 +118,32 @@ def test_modules_stay_within_their_size() -> None:
     assert {name: lines for name, lines in long.items() if lines > LONGEST_MODULE} == {}
 
 
+def test_modules_do_not_name_each_other_in_circles() -> None:
+    """Imports in functions and for types count, too; what a package passes on does not."""
+    from graphlib import CycleError, TopologicalSorter
+
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+        for path in python_files(*PACKAGES, "devkit", "drill")
+        if path.name != "__init__.py"
+    }
+    graph = {name: set(named_by(path, modules)) - {name} for name, path in modules.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def named_by(path: Path, modules: dict[str, Path]) -> Iterator[str]:
+    """The modules that `path` imports from, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom) and node.module in modules:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from names & modules.keys() or {node.module}
+
+
 def test_shells_stay_within_their_size() -> None:
     client = ROOT / "tubemq_client"
     shared = {  # by both shells: nothing in them waits

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 from tubemq_client import errors
 from tubemq_client.config import FilterItem, GroupName, TopicName
-from tubemq_provider.ingest.engine_arguments import engine_problems
+from tubemq_provider.ingest.engine_arguments import EngineArguments, engine_problems
 from tubemq_provider.ingest.judging import (
     ClusterAlias,
     GivenOffsets,
@@ -280,7 +280,9 @@ class IngestArguments(TaskArguments):
             problems += self._sink_problems()
         if not unknown & {"starting_offsets", "ending_offsets"}:
             problems += self._of_resolver()
-        problems += engine_problems(self)
+        problems += engine_problems(
+            EngineArguments(*(getattr(self, name) for name in EngineArguments._fields))
+        )
         if self.epoch_seen and not self.epoch:
             problems.append("epoch_seen has no effect without epoch, the name of a new one")
         if "topic" not in unknown:

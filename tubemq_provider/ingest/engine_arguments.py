@@ -6,13 +6,10 @@ nothing and imports no engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from tubemq_provider.ingest.arguments import IngestArguments
-
-__all__ = ["DEFERRABLE_ENGINES", "SPARK_ENGINES", "engine_problems"]
+__all__ = ["DEFERRABLE_ENGINES", "SPARK_ENGINES", "EngineArguments", "engine_problems"]
 
 SPARK_ENGINES: Final = ("session", "submit", "connect")
 """Engines that always run in Spark."""
@@ -26,7 +23,25 @@ _REMOTE: Final = "spark.remote"
 _AUTHENTICATE: Final = "spark.connect.authenticate.token"
 
 
-def engine_problems(arguments: IngestArguments) -> list[str]:
+class EngineArguments(NamedTuple):
+    """The arguments of an ingest that depend on the engine."""
+
+    engine: str
+    spark_conf: Mapping[str, str]
+    spark_conn_id: str | None
+    spark_work_dir: str | None
+    ship_package: bool
+    direct_write: str
+    target_file_bytes: int | None
+    compression: str | None
+    transform: str | None
+    sql: str | None
+    corrupt_records: str
+    partition_by: tuple[str, ...]
+    deferrable: bool | None
+
+
+def engine_problems(arguments: EngineArguments) -> list[str]:
     """What does not go together, or would have no effect with the engine."""
     problems = []
     if arguments.compression and arguments.engine != "inline":
@@ -40,7 +55,7 @@ def engine_problems(arguments: IngestArguments) -> list[str]:
     return [*problems, *_of_spark(arguments)]
 
 
-def _without_effect(arguments: IngestArguments) -> Iterator[str]:
+def _without_effect(arguments: EngineArguments) -> Iterator[str]:
     given = {
         "spark_conf": (arguments.spark_conf, (*SPARK_ENGINES, "auto")),
         "direct_write": (arguments.direct_write != "auto", (*SPARK_ENGINES, "auto")),
@@ -53,7 +68,7 @@ def _without_effect(arguments: IngestArguments) -> Iterator[str]:
             yield f"{name} has no effect with engine={arguments.engine!r}"
 
 
-def _of_direct_write(arguments: IngestArguments) -> list[str]:
+def _of_direct_write(arguments: EngineArguments) -> list[str]:
     changed = "transform" if arguments.transform else "sql" if arguments.sql else ""
     if changed and arguments.engine not in SPARK_ENGINES:
         engines = " or ".join(map(repr, SPARK_ENGINES))
@@ -74,7 +89,7 @@ def _of_direct_write(arguments: IngestArguments) -> list[str]:
     return problems
 
 
-def _of_spark(arguments: IngestArguments) -> Iterator[str]:
+def _of_spark(arguments: EngineArguments) -> Iterator[str]:
     conf = arguments.spark_conf
     if arguments.engine == "connect":
         yield from _of_connect(arguments)
@@ -92,7 +107,7 @@ def _of_spark(arguments: IngestArguments) -> Iterator[str]:
         yield f"spark_conf: {_MASTER} is what spark_conn_id says; give one of them"
 
 
-def _of_connect(arguments: IngestArguments) -> Iterator[str]:
+def _of_connect(arguments: EngineArguments) -> Iterator[str]:
     conf = arguments.spark_conf
     remote = conf.get(_REMOTE, "")
     if bool(remote) == bool(arguments.spark_conn_id):
@@ -110,7 +125,7 @@ def _of_connect(arguments: IngestArguments) -> Iterator[str]:
         yield "direct_write='off' is not had with engine='connect'"
 
 
-def _of_deploying(arguments: IngestArguments) -> list[str]:
+def _of_deploying(arguments: EngineArguments) -> list[str]:
     from tubemq_provider.engines.cluster_mode import deploy_problems, is_cluster
 
     conf = arguments.spark_conf

@@ -1,4 +1,4 @@
-"""Many bodies in one parse, and the bad ones found by halving.
+"""What a decoder of bodies is and gives back; many bodies in one parse, the bad ones by halving.
 
 Arrow's readers take a whole block or refuse it. So a block that is refused is cut in two until what
 is left is one body, whose error is its reason: as many parses as a few bad bodies cost. This module
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Bad", "Decoded", "by_halves", "joined", "parse_halving"]
+__all__ = ["Bad", "BodyDecoder", "Decoded", "by_halves", "joined", "parse_halving"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,18 @@ class Decoded:
     origin: list[int]
     bad: list[Bad] = field(default_factory=list)
     empty: list[int] = field(default_factory=list)
+
+
+class BodyDecoder(Protocol):
+    """One format, set up for one schema."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The decoded columns."""
+
+    def decode(self, records: pa.RecordBatch) -> Decoded:
+        """The rows in the column ``value`` of `records`, and what is bad. Raises for faults that
+        are not a record's."""
 
 
 def joined(bodies: pa.BinaryArray) -> pa.Buffer:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_provider.files.columns import ColumnSet
-from tubemq_provider.rows.bulk import Bad, Decoded
+from tubemq_provider.rows.bulk import Bad, BodyDecoder, Decoded
 from tubemq_provider.rows.ddl import ddl_of, parse_ddl
 from tubemq_provider.rows.spec import SUBJECT, DecodeSpec
 from tubemq_provider.windows.errors import CountMismatch
@@ -21,19 +21,7 @@ from tubemq_provider.windows.errors import CountMismatch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BadRecord", "BodyDecoder", "Rejects", "RowDecoder"]
-
-
-class BodyDecoder(Protocol):
-    """One format, set up for one schema."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The decoded columns."""
-
-    def decode(self, records: pa.RecordBatch) -> Decoded:
-        """The rows in the column ``value`` of `records`, and what is bad. Raises for faults that
-        are not a record's."""
+__all__ = ["BadRecord", "Rejects", "RowDecoder"]
 
 
 @dataclass(frozen=True, slots=True)

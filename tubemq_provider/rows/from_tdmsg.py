@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tubemq_provider.rows.decoding import BodyDecoder
+    from tubemq_provider.rows.bulk import BodyDecoder
 
 __all__ = ["PackedBodies"]
 

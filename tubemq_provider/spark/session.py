@@ -18,18 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError, require_extra
-from tubemq_client.model import address_text
-from tubemq_provider.spark.credentials_file import needs_access
 from tubemq_provider.spark.formats import executor_rooms, format_module
 from tubemq_provider.spark.options import parse_options
+from tubemq_provider.spark.plan_options import spark_options
 from tubemq_provider.windows.spaces import FIRST_SOURCE, SOURCES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tubemq_client.model import ClientSettings
     from tubemq_provider.spark.planning import PlannedRead
-    from tubemq_provider.windows.plan import WindowPlan
 
 __all__ = ["freeze", "register", "spark_artifacts", "spark_options"]
 
@@ -65,28 +62,6 @@ _FROZEN = (
 )
 """Options that a frozen read says otherwise."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-
-
-def spark_options(
-    settings: ClientSettings, plan: WindowPlan, *, config_file: str | None = None
-) -> dict[str, str]:
-    """The options that read exactly `plan`: ``spark.read.format("tubemq").options(**these)``.
-
-    Users and TLS do not travel in options: settings that have any need `config_file`, a file of
-    options on the driver's host (`access.access_file` makes one). Raises `ConfigError` without it.
-    """
-    if config_file is None and needs_access(settings):
-        raise ConfigError(
-            "users and TLS are not written into options, which show in query plans: name a file "
-            "that has them with config_file (option 'configFile')",
-            subject="Spark options",
-        )
-    options = {
-        "masters": ",".join(map(address_text, settings.masters)),
-        "window": plan.canonical(),
-        "rpcTimeoutMs": str(settings.rpc_timeout_ms),
-    }
-    return options if config_file is None else {**options, "configFile": config_file}
 
 
 def freeze(options: Mapping[str, str]) -> dict[str, str]:

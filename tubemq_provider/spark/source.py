@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 from tubemq_client.errors import ConfigError, DataLoss
-from tubemq_provider.sources.tubemq.brokers import broker_of, by_number
 from tubemq_provider.sources.tubemq.columns import RECORDS
+from tubemq_provider.spark.batch_reader import TubeMQBatchReader
 from tubemq_provider.spark.options import parse_options
 from tubemq_provider.spark.reading import (
-    BatchReader,
     EmptyPartition,
     SplitPartition,
     decoder_of,
@@ -38,9 +37,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from tubemq_client import MessageBatch
-    from tubemq_client.model import BrokerNode, ClientSettings, OffsetRange
-    from tubemq_client.sync import RangeReader
+    from tubemq_client.model import ClientSettings
     from tubemq_provider.spark.options import ReadOptions
     from tubemq_provider.spark.planning import PlannedRead
     from tubemq_provider.windows.plan import WindowPlan
@@ -171,54 +168,6 @@ def _read_options(given: Mapping[str, str]) -> tuple[ReadOptions | None, ConfigE
     return None, refusal
 
 
-class TubeMQBatchReader(BatchReader["ReadOptions"]):
-    """Plans splits on the driver and reads them in tasks.
-
-    Made on the driver; tasks get it pickled, with the settings as they were there.
-    """
-
-    COLUMNS = RECORDS
-
-    def __init__(self, options: ReadOptions, planned: PlannedRead, schema: StructType) -> None:
-        super().__init__(options, schema)
-        self._settings = planned.settings
-        self._planned = planned
-
-    @property
-    def planned_ranges(self) -> tuple[OffsetRange, ...]:
-        """The ranges that every action on the frame reads."""
-        return self._planned.ranges
-
-    def broker_of(self, range_: OffsetRange) -> BrokerNode:
-        """Where the range's partition is served."""
-        return broker_of(self._planned.brokers, range_.partition)
-
-    def open_reader(self, item: SplitPartition, **policy: Any) -> RangeReader:
-        """The reader of one split; `policy` replaces what the options say. Close it."""
-        from tubemq_client.sync import RangeReader
-
-        options = self._options
-        given: dict[str, Any] = {
-            "corrupt_records": "fail" if options.corrupt_records == "fail" else "drop",
-            **policy,
-        }
-        return RangeReader(
-            self._settings,
-            group=options.group,
-            filters=options.filters,
-            brokers=by_number(item.broker),
-            pool_size=options.pool_size,
-            slot_seed=f"{self._planned.seed}/{item.split.index}",
-            gap_policy=options.gap_policy,
-            deadline_ms=options.read_timeout_ms,
-            **given,
-        )
-
-    def batches_of(self, reader: RangeReader, range_: OffsetRange) -> Iterator[MessageBatch]:
-        """The batches of a range, over as many connections as were asked for."""
-        return reader.read(range_, parallel=self._options.connections)
-
-
 def register(spark: SparkSession) -> None:
     """Make `format("tubemq")` known to a session that did not find it by itself."""
     spark.dataSource.register(TubeMQDataSource)
@@ -228,7 +177,7 @@ def register(spark: SparkSession) -> None:
 def reading(settings: ClientSettings, plan: WindowPlan) -> Iterator[dict[str, str]]:
     """The options that read exactly `plan`. Users and TLS stand in a file while the body runs."""
     from tubemq_provider.spark.credentials_file import access_file
-    from tubemq_provider.spark.session import spark_options
+    from tubemq_provider.spark.plan_options import spark_options
 
     with access_file(settings) as path:
         yield spark_options(settings, plan, config_file=path)

@@ -22,8 +22,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from tubemq_client.model import OffsetRange, Partition
+from tubemq_provider.spark.batch_reader import TubeMQBatchReader
 from tubemq_provider.spark.planning import PlannedRead, plan_start, stream_reach
-from tubemq_provider.spark.source import SplitPartition, TubeMQBatchReader
+from tubemq_provider.spark.reading import SplitPartition
 from tubemq_provider.spark.stream_offsets import (
     advance,
     offsets_document,

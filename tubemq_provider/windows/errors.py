@@ -13,8 +13,7 @@ from tubemq_client.errors import TubeMQError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from tubemq_provider.windows.plan import WindowPlan, WindowScope
+    from typing import Any
 
 __all__ = [
     "BoundaryConflict",
@@ -63,11 +62,12 @@ class IdentityMismatch(WindowError):
 
 class OtherScopeFound(WindowError):
     """A scope has no windows yet, and the sink has some of the same topic and group under another
-    scope. `scope` is the one that would begin, `found` the plan of a window of the other."""
+    scope. `scope` (a `WindowScope`) is the one that would begin, `found` (a `WindowPlan`) is of a
+    window of the other."""
 
     fatal = True
 
-    def __init__(self, message: str, scope: WindowScope, found: WindowPlan) -> None:
+    def __init__(self, message: str, scope: Any, found: Any) -> None:
         self.scope = scope
         self.found = found
         super().__init__(message)
