@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +33,7 @@ from tubemq_provider.engines.cluster_mode import (
 )
 from tubemq_provider.engines.cluster_mode import PROGRAM as CLUSTER_PROGRAM
 from tubemq_provider.engines.driver import secrets_text, session_engine
+from tubemq_provider.engines.exchange import Exchange
 from tubemq_provider.engines.outcome import counts_from, error_from
 from tubemq_provider.engines.spark_runtime import launch_environment, session_conf, spark_submit
 from tubemq_provider.engines.yarn import Yarn
@@ -136,6 +137,7 @@ class SubmitEngine:
                 self._found, found = application, earlier
                 self._was_done = application.result is not None and not expected
             else:
+                _send_word(application, staging)
                 application.end()
                 application.remove()
                 application.release()
@@ -446,6 +448,14 @@ def _is_alone(application: Application) -> bool:
     """Whether its driver is in a cluster, and nothing stands for it on this machine."""
     clustered = "cluster" in (application.order or {})
     return clustered and not application.running and application.result is None
+
+
+def _send_word(application: Application, staging: Staging) -> None:
+    """Have the driver end that is in a cluster without anything here that would tell it."""
+    if _is_alone(application):
+        cluster = (application.order or {})["cluster"]
+        with suppress(OSError):
+            Exchange(cluster["exchange"], staging.options).ask_to_stop()
 
 
 def _lost(application: Application, plan: WindowPlan) -> str:

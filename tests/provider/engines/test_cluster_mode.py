@@ -258,3 +258,21 @@ def test_what_a_cluster_cannot_do_is_refused_before_anything_is_submitted(
     with pytest.raises(ConfigError, match="HADOOP_CONF_DIR or YARN_CONF_DIR"):
         engine.ingest(PLAN, remote, print)
     assert not list((tmp_path / "work").iterdir())
+
+
+@pytest.mark.spark
+def test_a_driver_that_nothing_here_stands_for_is_told_when_it_is_of_no_use(
+    application: Application, tmp_path: Path
+) -> None:
+    settings = ClientConfig.parse({"masters": "127.0.0.1:1"}).settings()
+    staging = Staging(PLAN.window_id, "second", str(tmp_path / "staging" / "second"))
+    known = {"path": str(tmp_path / "staging" / "first"), "final": False, "attempt": "first"}
+    order = {**(application.order or {}), "staging": known, "fingerprint": "another"}
+    application.order_file.write_text(json.dumps(order))
+    exchange = exchange_of(application)
+    application.release()
+
+    engine = SubmitEngine(settings, master="yarn", conf=ON_YARN, work_dir=tmp_path / "work")
+    assert engine.place(PLAN, staging) == staging
+    assert exchange.asked_to_stop
+    assert not list((tmp_path / "work").iterdir())
