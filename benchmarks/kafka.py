@@ -3,12 +3,15 @@
 A genuine TubeMQ and a genuine Kafka (both from Maven) on loopback hold the same number of records
 with bodies from the same file in one partition; three in four of TubeMQ's carry attributes. One
 Spark session on `local[2]` reads each in two splits, four columns (partition, offset, time, body),
-to nowhere and to Parquet by Spark's writer; then TubeMQ's tasks write Parquet themselves, and
-pyarrow alone writes the same rows from memory in one thread. Every pass plays every way (see
-`interleaved`): quote ratios. `--json` keeps the figures for `benchmarks.plots`.
+to nowhere and to Parquet by Spark's writer; then TubeMQ's tasks write Parquet themselves, over one
+connection each and over two, and pyarrow alone writes the same rows from memory in one thread. What
+the broker gives at all is shown by raw fetches (see `raw_fetch`) over one connection and more, each
+in a process of its own. Every pass plays every way (see `interleaved`): quote ratios. `--json`
+keeps the figures for `benchmarks.plots`.
 
 The connector must be that of Spark's release; where Maven has none as new, run this in an
-environment of `make test-spark-matrix`, such as `build/spark-4.2/bin/python -m benchmarks.kafka`.
+environment of `make test-spark-matrix`, such as `build/spark-4.2/bin/python -m benchmarks.kafka`,
+or leave Kafka out with `--no-kafka`.
 """
 
 from __future__ import annotations
@@ -21,29 +24,35 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.interleaved import Rate, Spread, interleave, print_table, shares
+from benchmarks.raw_fetch import raw_fetch
 from devkit.isolation import can_isolate, is_isolated, isolated_command
 from devkit.kafka import KAFKA_VERSION, Kafka, broker_jars, connector_jars
 from devkit.tubemq.artifacts import SERVER_VERSION, resolve_artifacts
 from devkit.tubemq.genuine import GenuineTubeMQ, TopicSpec
-from tubemq_client import ClientSettings, Metadata, Partition, Producer, Record
+from tubemq_client import ClientSettings, Metadata, OffsetRange, Partition, Producer, Record
 from tubemq_provider.engines.java import find_java
 from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.spark_runtime import open_session
 from tubemq_provider.spark import register
+from tubemq_provider.spark.splits import split_ranges
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import Staging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from multiprocessing.pool import Pool
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from tubemq_client import BrokerNode
 
 TOPIC: Final = "compared"
 ENTRY: Final = 28
@@ -51,12 +60,21 @@ DISTINCT: Final = 20_000
 NOOP, KAFKA_NOOP = "TubeMQ to noop", "Kafka to noop"
 PARQUET, KAFKA_PARQUET = "TubeMQ to Parquet", "Kafka to Parquet"
 DIRECT, ALONE = "TubeMQ, tasks write Parquet", "pyarrow alone"
+DIRECT_2 = "the same over two connections each"
+CONNECTIONS: Final = (1, 2, 3, 4)
+RAW: Final = {number: f"raw fetch, connections: {number}" for number in CONNECTIONS}
 RATIOS: Final = (
     (NOOP, KAFKA_NOOP),
     (PARQUET, KAFKA_PARQUET),
     (DIRECT, PARQUET),
     (DIRECT, KAFKA_PARQUET),
     (DIRECT, ALONE),
+    (DIRECT_2, PARQUET),
+    (DIRECT_2, KAFKA_PARQUET),
+    (DIRECT_2, ALONE),
+    (DIRECT, RAW[2]),
+    (DIRECT_2, RAW[4]),
+    *((raw, ALONE) for raw in RAW.values()),
 )
 
 
@@ -68,15 +86,17 @@ def main() -> int:
     release = ".".join(pyspark.__version__.split(".")[:2])
     if not is_isolated() and can_isolate():
         resolve_artifacts()  # the namespace has no network
-        broker_jars()
-        connector_jars(options.connector or f"{release}.0")
+        if options.kafka:
+            broker_jars()
+            connector_jars(options.connector or f"{release}.0")
         command = isolated_command([sys.executable, "-m", "benchmarks.kafka", *sys.argv[1:]])
         os.execvp(command[0], command)
-    jars = connector_jars(options.connector or f"{release}.0")
+    jars = connector_jars(options.connector or f"{release}.0") if options.kafka else []
     with tempfile.TemporaryDirectory(prefix="tubemq-bench-") as name:
         found = _compared(Path(name), options, jars)
     print_table(f"{options.size} B, PySpark {pyspark.__version__}, local[2]", found)
-    ratios = {f"{name} ÷ {of}": shares(found, name, of) for name, of in RATIOS}
+    measured = [(name, of) for name, of in RATIOS if name in found and of in found]
+    ratios = {f"{name} ÷ {of}": shares(found, name, of) for name, of in measured}
     for name, spread in ratios.items():
         print(f"{name}: {spread.median:.2f} ({spread.low:.2f} to {spread.high:.2f})")
     print("load:", " ".join(f"{load:.1f}" for load in os.getloadavg()))
@@ -91,6 +111,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--records", type=int, help="records (1 000 000; of 1 KiB 250 000)")
     parser.add_argument("--passes", type=int, default=5, help="passes that count (5)")
     parser.add_argument("--connector", help="release of spark-sql-kafka (that of Spark, .0)")
+    parser.add_argument("--no-kafka", dest="kafka", action="store_false", help="TubeMQ only")
     parser.add_argument("--json", type=Path, help="add the figures to this file")
     options = parser.parse_args()
     options.records = options.records or (1_000_000 if options.size < 512 else 250_000)
@@ -100,9 +121,10 @@ def _options() -> argparse.Namespace:
 def _compared(folder: Path, options: argparse.Namespace, jars: list[Path]) -> dict[str, list[Rate]]:
     with ExitStack() as stack:
         genuine = stack.enter_context(GenuineTubeMQ(topics=[TopicSpec(TOPIC)], progress=_say))
-        kafka = stack.enter_context(Kafka(folder / "kafka", find_java()))
-        bodies = _bodies(folder / "bodies", options.size)
-        _fill_kafka(kafka, folder / "bodies", options.records)
+        bodies, kafka = _bodies(folder / "bodies", options.size), None
+        if options.kafka:
+            kafka = stack.enter_context(Kafka(folder / "kafka", find_java()))
+            _fill_kafka(kafka, folder / "bodies", options.records)
         genuine.wait_accepting()
         settings = ClientSettings(masters=(genuine.master_address,))
         partition = _fill_tubemq(settings, bodies, options.records)
@@ -110,7 +132,9 @@ def _compared(folder: Path, options: argparse.Namespace, jars: list[Path]) -> di
         spark, _ = open_session("local[2]", conf)
         stack.callback(spark.stop)
         register(spark)
-        job = _Job(spark, settings, partition, kafka.address, options, folder)
+        workers = stack.enter_context(get_context("spawn").Pool(max(CONNECTIONS)))
+        address = None if kafka is None else kafka.address
+        job = _Job(spark, settings, partition, address, options, folder, workers=workers)
         return interleave(job.ways(), passes=options.passes)
 
 
@@ -167,9 +191,11 @@ class _Job:
         spark: SparkSession,
         settings: ClientSettings,
         partition: Partition,
-        kafka: str,
+        kafka: str | None,
         options: argparse.Namespace,
         folder: Path,
+        *,
+        workers: Pool,
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -178,23 +204,26 @@ class _Job:
         self._records: int = options.records
         self._size: int = options.size
         self._folder = folder
+        self._workers = workers
 
     def ways(self) -> dict[str, Callable[[], Rate]]:
         """The ways by name, each checked for its number of records."""
-        tubemq, kafka = self._tubemq(), self._kafka()
-        for frame in (tubemq, kafka):
+        tubemq, runs = self._tubemq(), dict[str, Callable[[], None]]()
+        frames = [(NOOP, PARQUET, tubemq)]
+        if self._kafka_address is not None:
+            frames.append((KAFKA_NOOP, KAFKA_PARQUET, self._kafka()))
+        for noop, parquet, frame in frames:
             found = frame.count()
             if found != self._records:
                 raise SystemExit(f"{found} of {self._records} records")
-        table = self._in_memory(tubemq)
-        return {
-            KAFKA_NOOP: partial(self._timed, partial(_noop, kafka)),
-            NOOP: partial(self._timed, partial(_noop, tubemq)),
-            KAFKA_PARQUET: partial(self._timed, partial(self._parquet, kafka)),
-            PARQUET: partial(self._timed, partial(self._parquet, tubemq)),
-            DIRECT: partial(self._timed, self._direct),
-            ALONE: partial(self._timed, partial(self._alone, table)),
-        }
+            runs |= {noop: partial(_noop, frame), parquet: partial(self._parquet, frame)}
+        runs |= {DIRECT: self._direct, DIRECT_2: partial(self._direct, connections=2)}
+        runs[ALONE] = partial(self._alone, self._in_memory(tubemq))
+        with Metadata(self._settings) as metadata:
+            broker = metadata.topic(TOPIC).brokers[self._partition.broker_id]
+        for number, name in RAW.items():
+            runs[name] = partial(self._raw, broker, number)
+        return {name: partial(self._timed, run) for name, run in runs.items()}
 
     def _timed(self, run: Callable[[], None]) -> Rate:
         started = time.perf_counter()
@@ -229,7 +258,14 @@ class _Job:
     def _parquet(self, frame: DataFrame) -> None:
         frame.write.mode("overwrite").parquet(str(self._folder / "out"))
 
-    def _direct(self) -> None:
+    def _raw(self, broker: BrokerNode, connections: int) -> None:
+        whole = OffsetRange(self._partition, 0, self._records * ENTRY)
+        pieces = split_ranges([whole], max_records=self._records, min_partitions=connections)
+        self._workers.starmap(
+            raw_fetch, [(self._settings, broker, piece.range, piece.index) for piece in pieces]
+        )
+
+    def _direct(self, connections: int = 1) -> None:
         scope = WindowScope("bench", TOPIC, "bench_spark", "bench")
         range_ = (0, self._records * ENTRY)
         plan = WindowPlan.explicit(scope, {self._partition.key: range_})
@@ -237,6 +273,7 @@ class _Job:
             "columns": "partition,offset,msg_time,value",
             "minPartitions": "2",
             "maxRecordsPerPartition": str(self._records),
+            "connectionsPerTask": str(connections),
         }
         engine = SessionEngine(self._settings, options=options, direct_write="on")
         with tempfile.TemporaryDirectory(dir=self._folder) as staging:

@@ -24,10 +24,13 @@ __all__ = ["raw_fetch"]
 IN_FLIGHT = 2
 
 
-def raw_fetch(settings: ClientSettings, broker: BrokerNode, range_: OffsetRange) -> int:
-    """Fetch everything from `start` until the position passes `end`; the number of records."""
-    driver = BlockingDriver(settings)
-    lease = Registration(broker, range_.partition, "bench.raw", "bench.raw_127.0.0.1-1-1-Raw-py")
+def raw_fetch(
+    settings: ClientSettings, broker: BrokerNode, range_: OffsetRange, number: int = 0
+) -> int:
+    """Fetch everything from `start` until the position passes `end`; the number of records. Those
+    that run side by side need a `number` each."""
+    driver, group = BlockingDriver(settings), f"bench.raw{number}"
+    lease = Registration(broker, range_.partition, group, f"{group}_127.0.0.1-1-1-Raw-py")
     try:
         return sum(driver.stream(_fetching(lease, range_), lease.unregister()))
     finally:
