@@ -105,7 +105,7 @@ def test_over_several_connections_files_are_the_same(
     ranges = {"1:0": world.whole()["1:0"]}
     job = Job(world, world.plan(ranges), staging, source={"connectionsPerTask": "3"})
     (told,) = job.run_all()
-    table = pq.read_table(Path(staging.path) / "_landing" / told.path)
+    table = pq.read_table(Path(staging.path) / "_direct_write" / told.path)
     assert table.column("value").to_pylist() == world.expected(ranges)  # and in this order
     assert (told.start, told.end, told.rows) == (*ranges["1:0"], table.num_rows)
     assert asked == [3]
