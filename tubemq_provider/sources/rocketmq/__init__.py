@@ -1,7 +1,8 @@
 """Apache RocketMQ as a source of windows: ranges of queue offsets, each of them one record.
 
 `space` and `columns` are light, for executors; `source` looks and reads through `rocketmq_client`.
-Beside the registry nothing of the provider names this kind.
+What puts windows together (`windows`, `ingest`, `files`, `sinks`, `offsets`, `engines`) does not
+name this kind; its own hook, operators, sensors, Spark format and Dagster assets do.
 """
 
 from typing import Final
