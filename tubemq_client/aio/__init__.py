@@ -7,8 +7,8 @@ socket of it outlives the `async with`. Objects belong to the event loop that fi
 number of its tasks may share one. Importing this imports asyncio, which `tubemq_client` does not.
 """
 
-from tubemq_client.aio.balanced import Consumer
-from tubemq_client.aio.consumer import AssignedConsumer
+from tubemq_client.aio.assigned_consumer import AssignedConsumer
+from tubemq_client.aio.consumer import Consumer
 from tubemq_client.aio.metadata import Metadata
 from tubemq_client.aio.producer import Producer
 from tubemq_client.aio.ranges import RangeReader

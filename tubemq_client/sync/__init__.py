@@ -1,5 +1,4 @@
-"""The blocking shell: `Metadata`, `RangeReader`, `Producer`, `AssignedConsumer`, `Consumer`,
-`Session`.
+"""The blocking shell: the clients in `__all__`.
 
 Thin by rule: every decision is made in `_core`; a shell waits, locks and wires. Each object is a
 context manager. Consumers are imported when asked for: Spark's executors are not sent them.
@@ -16,8 +15,10 @@ from tubemq_client.sync.ranges import RangeReader
 from tubemq_client.sync.session import Session
 
 if TYPE_CHECKING:
-    from tubemq_client.sync.balanced import Consumer
-    from tubemq_client.sync.consumer import AssignedConsumer
+    from tubemq_client.sync.assigned_consumer import AssignedConsumer
+    from tubemq_client.sync.consumer import Consumer
 
 __all__ = ["AssignedConsumer", "Consumer", "Metadata", "Producer", "RangeReader", "Session"]
-__getattr__ = homes(__name__, {".balanced": ("Consumer",), ".consumer": ("AssignedConsumer",)})
+__getattr__ = homes(
+    __name__, {".assigned_consumer": ("AssignedConsumer",), ".consumer": ("Consumer",)}
+)

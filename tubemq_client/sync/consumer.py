@@ -1,104 +1,29 @@
-"""The blocking client-balance consumer: assign partitions yourself, or keep a share; consume.
+"""The blocking group consumer: the master deals out partitions, you receive and confirm batches.
 
-At least once: a batch that was pulled but not confirmed is delivered again, here or to the next
-owner. Daemon threads beat for held partitions (one for masters, one for brokers) and end with
-`close()`. `aio.consumer` is its twin.
+At least once: a batch that was received but not confirmed is delivered again, here or to the next
+owner. Daemon threads beat for the member (one for masters, one for brokers) and carry out what the
+master orders; they end with `close()`. `aio.consumer` is its twin.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
-
-from tubemq_client._io.member_face import AssignedFace
+from tubemq_client._core.balance_fetch import ReceivedBatch
+from tubemq_client._core.balance_orders import BoundStart
+from tubemq_client._core.balance_partitions import ConsumedOffset
+from tubemq_client._io.member_face import BalancedFace
 from tubemq_client.sync._member import GroupMember
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tubemq_client._core.balance_fetch import ReceivedBatch
-    from tubemq_client.model import Partition
-
-__all__ = ["AssignedConsumer"]
+__all__ = ["BoundStart", "ConsumedOffset", "Consumer", "ReceivedBatch"]
 
 
-class AssignedConsumer(AssignedFace, GroupMember):
-    """Consumes partitions that the caller assigns, one by one or as a share of the group.
+class Consumer(BalancedFace, GroupMember):
+    """A member of a group among whose members the master deals out partitions.
 
-    Methods may be called from several threads, and partitions are fetched in parallel then.
-    Made of settings, group and topics (which maps topic names to stream ids to filter by; empty:
-    everything), or of a `config.ConsumerConfig` alone. Entering the context
-    registers the group with the master. With `source_count` the group has that many members of
-    fixed places, `node_id` from 0: see `keep_share`. The callbacks hear in a thread of the consumer
-    of partitions that `keep_share` took (`on_assigned`, before the first fetch), that are about to
-    be given back because they are gone or another member's (`on_revoked`), and that a broker has
-    taken away (`on_lost`). Raises `errors.ConfigError`.
+    Made of settings, group and topics, or of a `config.ConsumerConfig` alone. `topics` maps topic
+    names to stream ids to filter by (empty: everything). Methods may be called from several
+    threads. Entering the context joins the group; partitions arrive within a balance
+    period of the master (30 to 60 s by its defaults) and may be moved at any time. The callbacks
+    hear of that in a thread of the consumer: `on_assigned` before the first fetch, `on_revoked`
+    while batches may still be confirmed (`rebalance_confirm_wait_ms`), `on_lost` afterwards, when a
+    broker has ended the registration. `bound` starts the whole group from explicit offsets.
     """
-
-    def partitions(self, *, refresh: bool = False) -> dict[Partition, bool]:
-        """All partitions of the topics, and whether each may be subscribed now.
-
-        The master is asked if its last answer is `metadata_period_ms` old, or with `refresh`; what
-        is fetched and confirmed meanwhile does not wait for it. Held partitions that are gone or
-        may not be subscribed any more are given back when their batch is confirmed, or after
-        `rebalance_confirm_wait_ms`.
-        """
-        self._raise_if_unusable()
-        return self._do(self._consumer.refresh(force=refresh))
-
-    def own_partitions(self) -> list[Partition]:
-        """The partitions that may be subscribed and are this member's share of the group.
-
-        All of them without `source_count`. The share is that of the published Java client's
-        example program: members find it without talking to each other, in mixed groups too.
-        """
-        self._raise_if_unusable()
-        self._do(self._consumer.refresh())
-        return self._consumer.view.share(self._consumer.place)
-
-    def keep_share(
-        self,
-        offsets: Mapping[Partition, int] | Callable[[Partition], int | None] | None = None,
-    ) -> None:
-        """Hold the partitions of `own_partitions` from now on; returns at once.
-
-        A thread of the consumer takes them, follows the topics as they grow, and takes again what
-        was lost. Partitions that others hold, brokers and masters that do not answer are tried
-        again every second and cost the other partitions nothing. What is another member's is given
-        back when its batch is confirmed, or after `confirm_timeout_ms`. `offsets` says where to
-        begin: a mapping counts the first time that a partition is taken, a callable every time
-        (None: where the group stands). `partitions_ready` waits for the first.
-        """
-        self._raise_if_unusable()
-        self._share(offsets)
-
-    def assign(
-        self,
-        partition: Partition,
-        offset: int | None = None,
-        *,
-        position: Literal["earliest", "latest", "always_latest"] | None = None,
-    ) -> int:
-        """Take a partition and return the offset reading starts at.
-
-        `offset` (clamped by the broker to its log) overrides the group's stored position;
-        `position` decides for a group without one, by default `consume_position` of the settings. A
-        partition that is held stays as it is. What may pass is tried twice, `register_pause_ms`
-        apart. Raises `errors.PartitionOccupied` while another client of the group holds it; a
-        broker that refused is asked again after 5 s.
-        """
-        return self._do(self._assigning(partition, offset, position))
-
-    def pull(self, partition: Partition, *, timeout_ms: int = 0) -> ReceivedBatch | None:
-        """The next batch of this partition, or None if there is nothing to read now.
-
-        Answers at once, or waits up to `timeout_ms` for something to read. A flow rule of the
-        cluster or the group that asks to wait counts as nothing to read. A batch that is out comes
-        again, and only the last one may be confirmed. Raises what went wrong; for a broker that
-        failed several times in a row at once, until its pause is over (`stats.left_alone`).
-        """
-        return self._play(self._pulling(partition, timeout_ms))
-
-    def release(self, partition: Partition) -> None:
-        """Give a partition back when its batch is settled, or after `rebalance_confirm_wait_ms`;
-        a batch not confirmed by then is rolled back. `keep_share` takes it again."""
-        self._do(self._releasing(partition))

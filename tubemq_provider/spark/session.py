@@ -51,7 +51,7 @@ _LEFT_OUT = (
     *("_core/broker_heartbeats.py", "_core/fencing.py", "_core/fetch_stats.py"),
     *("_core/flow_control.py", "_core/group.py", "_core/group_options.py"),
     "_core/last_errors.py",
-    *("_io/member_face.py", "sync/_member.py", "sync/balanced.py", "sync/consumer.py"),
+    *("_io/member_face.py", "sync/_member.py", "sync/assigned_consumer.py", "sync/consumer.py"),
 )
 """What a task never imports: how windows are planned, run and published, asyncio, metrics, members
 of groups."""

@@ -18,7 +18,7 @@ MODULES = pytest.mark.parametrize(
         "_member",
         "_parallel",
         "_sync",
-        "balanced",
+        "assigned_consumer",
         "consumer",
         "metadata",
         "producer",
