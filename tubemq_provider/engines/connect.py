@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.engines.spark_engine import EngineShape, SparkEngine
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource
 
-__all__ = ["ConnectEngine", "ConnectRuntime"]
+__all__ = ["ConnectEngine", "ConnectRuntime", "close_session"]
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class ConnectRuntime:
             builder = self._channel(plan_hash, number)
             self._warn_of_clear_text(builder)
             spark: SparkSession = session_class.builder.channelBuilder(builder).create()
-            self._stack.callback(spark.stop)
+            self._stack.callback(close_session, spark)
             self._prepare(spark)
         except BaseException:
             self.stop()
@@ -147,12 +147,9 @@ class ConnectRuntime:
 
     def _end_earlier(self, session_class: Any, plan_hash: str) -> int:
         """Interrupt and close what an earlier try left; the number of this one."""
-        from pyspark.sql.connect.client.retries import DefaultPolicy
-
         for number in range(_TRIES):
             earlier = session_class(connection=self._channel(plan_hash, number))
-            # The policy of a session would ask an address where nobody is for ten minutes.
-            earlier.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
+            _ask_briefly(earlier)
             try:
                 interrupted = earlier.interruptAll()
             except Exception as error:
@@ -164,7 +161,7 @@ class ConnectRuntime:
             if interrupted:
                 log.info("what an earlier try left on %s is interrupted", self._shown)
             return number + 1
-        return _TRIES
+        return uuid4().int
 
     def _channel(self, plan_hash: str, number: int) -> Any:
         from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -239,6 +236,19 @@ def _said(error: Exception) -> str:
     """The first line of what went wrong, without the frame that gRPC puts around it."""
     found = re.search(r'details = "([^"]*)"', str(error))
     return found[1] if found is not None else str(error).splitlines()[0]
+
+
+def close_session(spark: SparkSession) -> None:
+    """End a session, within a minute if its server is gone."""
+    _ask_briefly(spark)
+    spark.stop()
+
+
+def _ask_briefly(spark: Any) -> None:
+    """The policy of a session would ask an address where nobody is for ten minutes."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
 
 
 class _Progress:

@@ -7,7 +7,7 @@ import pytest
 from tests.provider.spark.test_session_engine import silent
 from tubemq_client import ClientSettings
 from tubemq_client.errors import ConfigError
-from tubemq_provider.engines.connect import ConnectEngine
+from tubemq_provider.engines.connect import ConnectEngine, close_session
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import Staging
 
@@ -34,6 +34,16 @@ def test_a_wrong_address_is_told_without_its_token(
         engine.ingest(PLAN, Staging("w-1", "try-1", str(tmp_path)), silent)
     assert "hush" not in str(caught.value)
     engine.stop()
+
+
+@pytest.mark.timeout(60)
+def test_a_session_whose_server_is_gone_is_closed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql.connect.session import SparkSession
+
+    monkeypatch.setattr("tubemq_provider.engines.connect._RETRIES", 1)
+    session = SparkSession(connection="sc://127.0.0.1:1")
+    close_session(session)
+    assert session.is_stopped
 
 
 def test_spark_s_own_writer_is_refused() -> None:
