@@ -119,10 +119,9 @@ test: setup ## The whole suite, the genuine TubeMQ included
 	@for part in $(TEST_PARTS); do $(MAKE) test-$$part || true; done
 	@$(PY) scripts/test_report.py $(REPORTS) $(TEST_PARTS)
 
-# A file to each process: its servers are started once. Tests wait as much as they work, so four
+# A file to each process: its servers are started once. Tests wait as much as they work, so three
 # processes keep two cores busy. WORKERS=0 plays all in one.
 WORKERS ?= 3
-test-unit: WORKERS = 4
 test-unit: setup ## Everything without Spark, Airflow or a genuine server
 	$(call bounded,unit) $(PY) $(call pytest,unit) -n $(WORKERS) --dist loadfile \
 	  -m "not (real or spark or airflow or soak or rates)"
