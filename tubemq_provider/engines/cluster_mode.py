@@ -55,16 +55,28 @@ def is_cluster(conf: Mapping[str, str]) -> bool:
     return conf.get(DEPLOY_MODE, "client") == "cluster"
 
 
-def deploy_problems(master: str | None, conf: Mapping[str, str]) -> list[str]:
-    """Why the deploy mode cannot be had with `master` (None: not known yet)."""
+def deploy_problems(
+    master: str | None, conf: Mapping[str, str], *, ship_package: bool
+) -> list[str]:
+    """Why the deploy mode cannot be had with `master` (None: not known yet), or so."""
     mode = conf.get(DEPLOY_MODE, "client")
     if mode not in ("client", "cluster"):
         return [f"{DEPLOY_MODE}={mode!r}: give client or cluster"]
-    if mode == "client" or master in (None, "yarn"):
+    if mode == "client":
         return []
-    kind = str(master).partition(":")[0].partition("[")[0]
+    problems = [] if master in (None, "yarn") else [_no_cluster(str(master))]
+    if ship_package:
+        problems.append(
+            f"{DEPLOY_MODE}='cluster': ship_package has not all that a driver needs; install the "
+            f"package on every node, and name its Python (spark.pyspark.python)"
+        )
+    return problems
+
+
+def _no_cluster(master: str) -> str:
+    kind = master.partition(":")[0].partition("[")[0]
     why = _WHY.get(kind, "only YARN's is known here")
-    return [f"{DEPLOY_MODE}='cluster' with master {master}: {why}; use YARN, or {_INSTEAD}"]
+    return f"{DEPLOY_MODE}='cluster' with master {master}: {why}; use YARN, or {_INSTEAD}"
 
 
 def cluster_order(staging: Staging, conf: Mapping[str, str]) -> dict[str, Any]:

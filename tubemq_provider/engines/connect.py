@@ -21,6 +21,7 @@ from uuid import UUID, uuid4
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.engines.spark_engine import EngineShape, SparkEngine
 from tubemq_provider.engines.spark_runtime import TaskObserver, environment
+from tubemq_provider.spark.mends import mend_on_server
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
@@ -220,6 +221,10 @@ class ConnectRuntime:
 
         texts = {path: Path(path).read_text(encoding="utf-8") for path in secrets}
         spark.dataSource.register(carrying(source, texts))
+
+    def mend(self, text: str) -> ConfigError | None:
+        """Of the server, whose Python nobody here has chosen."""
+        return mend_on_server(text)
 
     def stop(self) -> None:
         """Close the session, and what it knows with it."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tubemq_provider.files.locations import location_at
+from tubemq_provider.files.locations import document_in, keep_document, location_at
 from tubemq_provider.windows.protocols import Document
 
 __all__ = ["ORDER_NAME", "SECRETS_NAME", "ClusterOrder", "Exchange"]
@@ -65,20 +65,15 @@ class Exchange:
 
     def _get(self, name: str) -> Document | None:
         try:
-            file = self._location.open(name)
+            found: Document = document_in(self._location, name)
         except FileNotFoundError:
             return None
-        try:
-            found: Document = json.loads(file.read())
         except ValueError as error:  # size and bytes are two requests
             raise OSError(f"{name} was replaced while it was read") from error
         return found
 
     def _put(self, name: str, document: Document) -> None:
-        output = self._location.create(name)
-        output.stream.write(json.dumps(document).encode())
-        output.stream.flush()
-        output.finish()
+        keep_document(self._location, name, document)
 
 
 class ClusterOrder:

@@ -10,7 +10,6 @@ the sink's, nor know which kind of session it has (`SparkRuntime`).
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -36,7 +35,6 @@ from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.registry import open_source
 from tubemq_provider.spark.credentials_file import storage_file
 from tubemq_provider.spark.formats import format_of
-from tubemq_provider.spark.mends import mend_of
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.facts import rows_by_partition
 from tubemq_provider.windows.policies import Policies
@@ -159,17 +157,13 @@ class SparkEngine:
             counts = self._written(spark, plan, staging, progress)
         except Exception as error:
             self._stop_if_cancelled(plan, error)
-            ours = from_text(str(error)) or self._mend(error)
+            ours = from_text(str(error)) or self._runtime.mend(str(error))
             if ours is None:
                 raise
             # With its class, which tells retry policies what no retry cures.
             raise ours from error
         progress("records counted")
         return counts
-
-    def _mend(self, error: Exception) -> ConfigError | None:
-        on_server = self.name == "connect"
-        return mend_of(str(error), os.environ, on_server=on_server)
 
     def cancel(self) -> None:
         """Make a running `ingest` fail soon, and any later one at once. Returns within a second.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.spark.mends import mend_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,6 +73,9 @@ class SparkRuntime(Protocol):
         """Make a format known to the session. `secrets`: files of this machine, named by options of
         the format, that the driver must see while it plans."""
 
+    def mend(self, text: str) -> ConfigError | None:
+        """What to change so that the failure `text` of Spark goes away, if that is known."""
+
     def stop(self) -> None:
         """Stop what `open` has started."""
 
@@ -125,6 +129,10 @@ class ClassicRuntime:
     ) -> None:
         """With the session."""
         spark.dataSource.register(source)
+
+    def mend(self, text: str) -> ConfigError | None:
+        """By what is known of this process's environment."""
+        return mend_of(text, os.environ)
 
     def stop(self) -> None:
         """One that was found active goes on."""

@@ -23,15 +23,14 @@ from typing import TYPE_CHECKING, Any, Final
 from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.applications import Application, Applications, fingerprint
 from tubemq_provider.engines.cache import cache_root
+from tubemq_provider.engines.cluster_mode import PROGRAM as CLUSTER_PROGRAM
 from tubemq_provider.engines.cluster_mode import (
-    DEPLOY_MODE,
     cluster_conf,
     cluster_order,
     deploy_problems,
     is_cluster,
     supervising,
 )
-from tubemq_provider.engines.cluster_mode import PROGRAM as CLUSTER_PROGRAM
 from tubemq_provider.engines.driver import secrets_text, session_engine
 from tubemq_provider.engines.exchange import Exchange
 from tubemq_provider.engines.outcome import counts_from, error_from
@@ -395,12 +394,7 @@ class SubmitEngine:
 def _refuse(
     master: str, conf: Mapping[str, str], shape: Mapping[str, Any], *, ship_package: bool
 ) -> None:
-    problems = deploy_problems(master, conf)
-    if ship_package and is_cluster(conf):
-        problems.append(
-            f"ship_package has not all that a driver needs: with {DEPLOY_MODE}='cluster' install "
-            f"the package on every node, and name its Python (spark.pyspark.python)"
-        )
+    problems = deploy_problems(master, conf, ship_package=ship_package)
     if callable(shape.get("transform")):
         problems.append("transform: give the dotted path of the function, for another process")
     if problems:

@@ -8,6 +8,7 @@ sinks or Spark, and repeats no option of a storage.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -93,6 +94,23 @@ def location_of(staging: Staging) -> Location:
 def location_at(path: str, options: Mapping[str, str]) -> Location:
     """The directory, or the prefix of an object store that `options` open."""
     return ObjectLocation(path, options) if is_remote(path) else LocalLocation(Path(path))
+
+
+def document_in(location: Location, name: str) -> Any:
+    """The JSON document `name`. Raises `FileNotFoundError`, and `ValueError` for what is none."""
+    with location.open(name) as source:
+        return json.loads(source.read())
+
+
+def keep_document(location: Location, name: str, document: Any) -> None:
+    """Write a JSON document, or none of it."""
+    output = location.create(name)
+    try:
+        output.stream.write(json.dumps(document).encode())
+    except BaseException:
+        output.abandon()
+        raise
+    output.finish()
 
 
 class LocalLocation:

@@ -126,14 +126,8 @@ def _of_connect(arguments: EngineArguments) -> Iterator[str]:
 
 
 def _of_deploying(arguments: EngineArguments) -> list[str]:
-    from tubemq_provider.engines.cluster_mode import deploy_problems, is_cluster
+    from tubemq_provider.engines.cluster_mode import deploy_problems
 
     conf = arguments.spark_conf
     master = None if arguments.spark_conn_id else conf.get(_MASTER, "local")
-    problems = deploy_problems(master, conf)
-    if is_cluster(conf) and arguments.ship_package:
-        problems.append(
-            f"{_DEPLOY}='cluster': ship_package has not all that a driver needs; install the "
-            f"package on every node"
-        )
-    return problems
+    return deploy_problems(master, conf, ship_package=arguments.ship_package)

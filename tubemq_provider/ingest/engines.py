@@ -90,11 +90,7 @@ def _submit(
     conf = _spark_conf(arguments)
     decode = _decoding(arguments)
     shape = {
-        "kind": source.space.source,
-        "gap_policy": policies.gap_policy.value,
-        "corrupt_records": policies.corrupt_records.value,
-        "direct_write": arguments.direct_write,
-        "target_file_bytes": arguments.target_file_bytes,
+        **_plain_shape(arguments, source, policies),
         "decode": None if decode is None else decode.to_json(),
         "transform": arguments.transform,
         "sql": arguments.sql,
@@ -131,16 +127,23 @@ def _connect(
     return engine
 
 
-def _shape(arguments: IngestArguments, source: Source, policies: Policies) -> EngineShape:
-    """What engines with a session have in common."""
-    from tubemq_provider.engines.transforms import sql_transform
-
+def _plain_shape(arguments: IngestArguments, source: Source, policies: Policies) -> EngineShape:
+    """What all engines on Spark are told, as JSON has it."""
     return {
         "kind": source.space.source,
         "gap_policy": policies.gap_policy.value,
         "corrupt_records": policies.corrupt_records.value,
         "direct_write": arguments.direct_write,
         "target_file_bytes": arguments.target_file_bytes,
+    }
+
+
+def _shape(arguments: IngestArguments, source: Source, policies: Policies) -> EngineShape:
+    """What engines with a session in this process are told besides."""
+    from tubemq_provider.engines.transforms import sql_transform
+
+    return {
+        **_plain_shape(arguments, source, policies),
         "decode": _decoding(arguments),
         "transform": sql_transform(arguments.sql) if arguments.sql else arguments.transform,
     }

@@ -16,8 +16,6 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.windows.spaces import source_package
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tubemq_provider.spark.reading import BatchReader
     from tubemq_provider.windows.plan import WindowPlan
 
@@ -26,10 +24,6 @@ __all__ = ["SparkFormat", "executor_rooms", "format_module", "format_of"]
 
 class SparkFormat(Protocol):
     """What the module of a format has. The word of the format is the kind's name."""
-
-    @property
-    def register(self) -> Callable[[SparkSession], None]:
-        """Makes the format known to a session that did not find it by itself."""
 
     @property
     def reading(self) -> Callable[[Any, WindowPlan], AbstractContextManager[dict[str, str]]]:

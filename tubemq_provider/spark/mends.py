@@ -14,7 +14,7 @@ from typing import Final
 
 from tubemq_client.errors import ConfigError
 
-__all__ = ["mend_of"]
+__all__ = ["mend_of", "mend_on_server"]
 
 _OURS: Final = "airflow-provider-tubemq[spark]"
 _SHIP: Final = (
@@ -30,16 +30,20 @@ _CRASH: Final = "Python worker exited unexpectedly"
 _NOT_FOUND: Final = "DATA_SOURCE_NOT_FOUND"
 
 
-def mend_of(
-    text: str, environment: Mapping[str, str], *, on_server: bool = False
-) -> ConfigError | None:
+def mend_of(text: str, environment: Mapping[str, str]) -> ConfigError | None:
     """What to change so that the failure `text` goes away; None for a failure of another kind.
 
-    `environment` is that of the driver, where PYSPARK_PYTHON is looked for. `on_server`: the driver
-    is a server of Spark Connect.
+    `environment` is that of the driver, where PYSPARK_PYTHON is looked for.
     """
-    chosen = environment.get("PYSPARK_PYTHON")
-    sentence = _of_server(text) if on_server else _sentence(text, chosen)
+    return _mend(_sentence(text, environment.get("PYSPARK_PYTHON")))
+
+
+def mend_on_server(text: str) -> ConfigError | None:
+    """As `mend_of`, where the driver is a server of Spark Connect."""
+    return _mend(_of_server(text))
+
+
+def _mend(sentence: str | None) -> ConfigError | None:
     return None if sentence is None else ConfigError(sentence, subject="Spark's Python")
 
 

@@ -29,7 +29,6 @@ from tubemq_provider.spark.reading import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.datasource import (
         DataSourceStreamReader,
         DataSourceStreamWriter,
@@ -51,7 +50,6 @@ __all__ = [
     "TubeMQDataSource",
     "batch_reader",
     "reading",
-    "register",
 ]
 
 
@@ -166,11 +164,6 @@ def _read_options(given: Mapping[str, str]) -> tuple[ReadOptions | None, ConfigE
     except ConfigError as error:
         raise (error if for_writing(given) else refusal) from None
     return None, refusal
-
-
-def register(spark: SparkSession) -> None:
-    """Make `format("tubemq")` known to a session that did not find it by itself."""
-    spark.dataSource.register(TubeMQDataSource)
 
 
 @contextmanager

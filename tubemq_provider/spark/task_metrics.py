@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Anchor
-from tubemq_provider.files.locations import Location, location_at
+from tubemq_provider.files.locations import Location, document_in, keep_document, location_at
 from tubemq_provider.files.objects import is_remote
 from tubemq_provider.windows.errors import CountMismatch
 
@@ -99,17 +99,11 @@ class ReportPlace:
         if not is_remote(self.directory):
             _write_shared(Path(self.directory), name, json.dumps(document))
             return
-        output = self._location().create(name)
-        try:
-            output.stream.write(json.dumps(document).encode())
-        except BaseException:
-            output.abandon()
-            raise
-        output.finish()
+        keep_document(self._location(), name, document)
 
     def get(self, name: str) -> Any:
         """What was kept under `name`. Raises `FileNotFoundError`."""
-        return _document_in(self._location(), name)
+        return document_in(self._location(), name)
 
     def collect(self) -> list[SplitReport]:
         """One report for each split. Raises `CountMismatch` where two attempts have read a split
@@ -117,7 +111,7 @@ class ReportPlace:
         location = self._location()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             names = [name for name in location.stored() if name.startswith(_PREFIX)]
-            found = [*pool.map(lambda name: _document_in(location, name), names)]
+            found = [*pool.map(lambda name: document_in(location, name), names)]
         by_split: dict[int, SplitReport] = {}
         for report in (SplitReport(**document) for document in found):
             if report != by_split.setdefault(report.index, report):
@@ -134,11 +128,6 @@ class ReportPlace:
 
     def _location(self) -> Location:
         return location_at(self.directory, self.storage)
-
-
-def _document_in(location: Location, name: str) -> Any:
-    with location.open(name) as source:
-        return json.loads(source.read())
 
 
 def last_records(found: Iterable[tuple[str, int, Sequence[int]]]) -> dict[str, Anchor]:

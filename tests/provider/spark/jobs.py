@@ -58,14 +58,16 @@ class Window:
             self.job = IngestJob(arguments, source, self.sink(), stack)
             store = MemoryOffsetStore(self.journal, task="task")
             attempt = f"try-{self.tries}"
-            return self.job.run(store, attempt=attempt, serialised=True, observer=_Observer(at))
+            return self.job.run(store, attempt=attempt, serialised=True, observer=Listener(at))
 
     def expected(self) -> list[bytes]:
         """Bodies that the receipts place in the window."""
         return self.world.expected(self.ranges)
 
 
-class _Observer:
+class Listener:
+    """Tells a function of every point; it may raise."""
+
     def __init__(self, at: Callable[[str], None]) -> None:
         self._at = at
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tubemq_provider.spark.mends import mend_of
+from tubemq_provider.spark.mends import mend_of, mend_on_server
 
 CRASH = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
 
@@ -42,11 +42,11 @@ def test_a_failure_names_the_setting_to_change(text: str, words: list[str]) -> N
     ],
 )
 def test_a_server_of_spark_connect_is_mended_there(text: str, words: str) -> None:
-    said = str(mend_of(text, {"PYSPARK_PYTHON": "/wrong/python3"}, on_server=True))
+    said = str(mend_on_server(text))
     assert words in said
     assert "the server of Spark Connect" in said
     assert sys.executable not in said
-    assert mend_of("No module named 'orders.transform'", {}, on_server=True) is None
+    assert mend_on_server("No module named 'orders.transform'") is None
 
 
 def test_without_a_choice_the_one_of_the_path_is_named() -> None:

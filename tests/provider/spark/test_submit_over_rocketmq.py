@@ -13,6 +13,7 @@ import pytest
 from rocketmq_client import ClientSettings, Credentials, Producer
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.snode import SnodeSettings
+from tests.provider.spark.jobs import Listener
 from tests.provider.spark.test_submit_on_cluster import TaskDied, commands, said
 from tests.rocketmq.snode.conftest import Node
 from tubemq_provider.ingest.arguments import IngestArguments
@@ -22,7 +23,6 @@ from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.sources.registry import open_source
-from tubemq_provider.windows.protocols import Step
 from tubemq_provider.windows.run.result import WindowResult
 
 pytest.importorskip("pyspark")
@@ -68,16 +68,6 @@ class Job:
             return job.run(
                 store, attempt=f"try-{self.tries}", serialised=True, observer=Listener(at)
             )
-
-
-class Listener:
-    def __init__(self, at: Callable[[str], None]) -> None:
-        self._at = at
-
-    def at(self, step: Step, point: str) -> None:
-        """Pass it on."""
-        del step
-        self._at(point)
 
 
 def produced(settings: ClientSettings) -> list[tuple[str, int, bytes, str]]:
