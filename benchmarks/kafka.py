@@ -11,7 +11,8 @@ keeps the figures for `benchmarks.plots`.
 
 The connector must be that of Spark's release; where Maven has none as new, run this in an
 environment of `make test-spark-matrix`, such as `build/spark-4.2/bin/python -m benchmarks.kafka`,
-or leave Kafka out with `--no-kafka`.
+or leave Kafka out with `--no-kafka`. `--replayed` has neither broker, but one that serves at next
+to no cost (see `replay`): what Spark's tasks do when they wait for nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.interleaved import Rate, Spread, interleave, print_table, shares
 from benchmarks.raw_fetch import raw_fetch
+from benchmarks.replay import ReplayingTubeMQ
 from devkit.isolation import can_isolate, is_isolated, isolated_command
 from devkit.kafka import KAFKA_VERSION, Kafka, broker_jars, connector_jars
 from devkit.tubemq.artifacts import SERVER_VERSION, resolve_artifacts
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tubemq_client import BrokerNode
+    from tubemq_client.model import Address
 
 TOPIC: Final = "compared"
 ENTRY: Final = 28
@@ -84,7 +87,7 @@ def main() -> int:
     import pyspark
 
     release = ".".join(pyspark.__version__.split(".")[:2])
-    if not is_isolated() and can_isolate():
+    if not options.replayed and not is_isolated() and can_isolate():
         resolve_artifacts()  # the namespace has no network
         if options.kafka:
             broker_jars()
@@ -112,21 +115,22 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--passes", type=int, default=5, help="passes that count (5)")
     parser.add_argument("--connector", help="release of spark-sql-kafka (that of Spark, .0)")
     parser.add_argument("--no-kafka", dest="kafka", action="store_false", help="TubeMQ only")
+    parser.add_argument("--replayed", action="store_true", help="a broker that costs nothing")
     parser.add_argument("--json", type=Path, help="add the figures to this file")
     options = parser.parse_args()
+    options.kafka = options.kafka and not options.replayed
     options.records = options.records or (1_000_000 if options.size < 512 else 250_000)
     return options
 
 
 def _compared(folder: Path, options: argparse.Namespace, jars: list[Path]) -> dict[str, list[Rate]]:
     with ExitStack() as stack:
-        genuine = stack.enter_context(GenuineTubeMQ(topics=[TopicSpec(TOPIC)], progress=_say))
+        master = _broker(options, stack)
         bodies, kafka = _bodies(folder / "bodies", options.size), None
         if options.kafka:
             kafka = stack.enter_context(Kafka(folder / "kafka", find_java()))
             _fill_kafka(kafka, folder / "bodies", options.records)
-        genuine.wait_accepting()
-        settings = ClientSettings(masters=(genuine.master_address,))
+        settings = ClientSettings(masters=(master,))
         partition = _fill_tubemq(settings, bodies, options.records)
         conf = {"spark.jars": ",".join(map(str, jars)), "spark.driver.memory": "3g"}
         spark, _ = open_session("local[2]", conf)
@@ -136,6 +140,15 @@ def _compared(folder: Path, options: argparse.Namespace, jars: list[Path]) -> di
         address = None if kafka is None else kafka.address
         job = _Job(spark, settings, partition, address, options, folder, workers=workers)
         return interleave(job.ways(), passes=options.passes)
+
+
+def _broker(options: argparse.Namespace, stack: ExitStack) -> Address:
+    """Start the TubeMQ that is asked for; where its master is."""
+    if options.replayed:
+        return stack.enter_context(ReplayingTubeMQ([TOPIC])).master_address
+    genuine = stack.enter_context(GenuineTubeMQ(topics=[TopicSpec(TOPIC)], progress=_say))
+    genuine.wait_accepting()
+    return genuine.master_address
 
 
 def _bodies(path: Path, size: int) -> list[bytes]:
