@@ -27,7 +27,7 @@ from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Step
-from tubemq_provider.windows.run.cursor import CursorRun
+from tubemq_provider.windows.run.cursor_run import CursorRun
 
 __all__ = ["CountingStore", "main", "plan_seconds"]
 

@@ -22,7 +22,7 @@ from airflow.sdk import DAG, CronDataIntervalTimetable
 from tubemq_provider.hooks.retries import tubemq_retry_policy
 from tubemq_provider.operators.rocketmq import RocketMQIngestOperator
 from tubemq_provider.sensors.rocketmq import RocketMQPartitionReadySensor
-from tubemq_provider.windows.time.boundaries import Boundaries
+from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 
 TOPIC = os.environ.get("ROCKETMQ_EXAMPLE_TOPIC", "orders")
 GROUP = os.environ.get("ROCKETMQ_EXAMPLE_INTERVAL_GROUP", "lake_intervals")

@@ -20,7 +20,7 @@ from airflow.sdk import DAG, CronDataIntervalTimetable
 from tubemq_provider.hooks.retries import tubemq_retry_policy
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
-from tubemq_provider.windows.time.boundaries import Boundaries
+from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 
 TOPIC = os.environ.get("TUBEMQ_EXAMPLE_TOPIC", "orders")
 GROUP = os.environ.get("TUBEMQ_EXAMPLE_INTERVAL_GROUP", "lake_intervals")

@@ -61,7 +61,7 @@ ROOMS = {
         (
             "tubemq_provider.windows.*",
             "tubemq_provider.windows.planning.*",
-            "tubemq_provider.windows.time.*",
+            "tubemq_provider.windows.time_resolvers.*",
             "tubemq_provider.windows.run.*",
             "tubemq_provider.offsets.*",
             "tubemq_provider.files.*",

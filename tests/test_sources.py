@@ -21,9 +21,9 @@ from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows import spaces
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.planning.book import ScopeBook
+from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.planning.resolve import TimePlanner
+from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.run._base import Planner
 from tubemq_provider.windows.run.kinds import window_run
 

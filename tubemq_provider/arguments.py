@@ -1,7 +1,7 @@
 """Arguments of operators and sensors, checked twice by one model.
 
 A Dag author's mistakes should show when the Dag is parsed, all at once, but templated values are
-known only when the task runs. So each operator has one pydantic model (see `ingest.judging`):
+known only when the task runs. So each operator has one pydantic model (see `ingest.validation`):
 `check_literals` applies it at parse time and ignores what is still a template, `parse` applies it
 in full at run time.
 
@@ -18,7 +18,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
-from tubemq_provider.ingest.judging import (
+from tubemq_provider.ingest.validation import (
     ClusterAlias,
     GivenOffsets,
     PartitionKeys,

@@ -14,7 +14,7 @@ from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.ingest.upkeep import book_of, broker_names, check_untouched
 from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.plan import WindowScope
-from tubemq_provider.windows.planning.book import ScopeBook
+from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.protocols import Sink
 
 __all__ = ["retire", "unfix"]

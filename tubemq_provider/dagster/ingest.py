@@ -17,8 +17,8 @@ import dagster as dg
 
 from tubemq_client import errors
 from tubemq_client.errors import ConfigError
-from tubemq_provider.dagster.judging import UNNAMED, asset_arguments, is_argument
 from tubemq_provider.dagster.resource import SourceResource
+from tubemq_provider.dagster.validation import UNNAMED, asset_arguments, is_argument
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.job import IngestJob, Interval
 from tubemq_provider.offsets.file import FileOffsetStore

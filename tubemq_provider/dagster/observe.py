@@ -14,8 +14,8 @@ from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.canonical import rfc3339, sha256_hex
 from tubemq_provider.windows.coverage import Coverage, coverage, report
 from tubemq_provider.windows.protocols import Sink
-from tubemq_provider.windows.time.samples import instant_of
-from tubemq_provider.windows.time.timeline import record_sample
+from tubemq_provider.windows.time_resolvers.samples import instant_of
+from tubemq_provider.windows.time_resolvers.timeline import record_sample
 
 __all__ = ["build_coverage_check", "build_tubemq_ends_asset"]
 

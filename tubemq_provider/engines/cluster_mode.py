@@ -32,7 +32,7 @@ __all__ = [
 
 DEPLOY_MODE: Final = "spark.submit.deployMode"
 
-PROGRAM: Final = """from tubemq_provider.engines.driver import cluster_main
+PROGRAM: Final = """from tubemq_provider.engines.submit_main import cluster_main
 cluster_main()
 """
 

@@ -2,8 +2,8 @@
 
 Spark's writer reaches object stores only through jars and settings of Hadoop. So its files are
 written to a directory and uploaded from there, by the driver: the one way on which records pass
-through it. Tasks that write themselves (`direct_write`, `frame_write`) need none of this. This
-module must not look into files.
+through it. Tasks that write themselves (`direct_write_job`, `frame_write_job`) need none of this.
+This module must not look into files.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """What the engines `session` and `connect` have in common: a plan runs through a Spark session.
 
 Tasks write Parquet into the staging place that the sink gave: records as they read them
-(`direct_write`), rows that a transform made of a frame (`frame_write`), or through Spark's own
-writer, if that is asked for, which only knows directories (`relay`). Counts come from places that
-know nothing of each other (what tasks read, what was handed to a writer, what the files hold) and
-must agree; the source is never read twice. This engine must not fsync or publish anything: that is
-the sink's, nor know which kind of session it has (`SparkRuntime`).
+(`direct_write_job`), rows that a transform made of a frame (`frame_write_job`), or through Spark's
+own writer, if that is asked for, which only knows directories (`relay`). Counts come from places
+that know nothing of each other (what tasks read, what was handed to a writer, what the files hold)
+and must agree; the source is never read twice. This engine must not fsync or publish anything: that
+is the sink's, nor know which kind of session it has (`SparkRuntime`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from tubemq_client.errors import ConfigError, from_text
-from tubemq_provider.engines.frame_write import (
+from tubemq_provider.engines.frame_write_job import (
     added_up,
     leave_out_files,
     loaded,
@@ -201,7 +201,7 @@ class SparkEngine:
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> IngestCounts:
         """Run the one Spark job of the window, whose tasks write the files."""
-        from tubemq_provider.engines.direct_write import accept, direct_write_frame, manifest_of
+        from tubemq_provider.engines.direct_write_job import accept, direct_write_frame, manifest_of
 
         with (
             self._reading(plan) as options,

@@ -1,6 +1,6 @@
 """The engine `submit`: runs a plan in a Spark application of its own, started by `spark-submit`.
 
-The process does what the engine `session` does (`driver`) and leaves a result file; that file
+The process does what the engine `session` does (`submit_main`) and leaves a result file; that file
 alone says how it went. The process goes on when the task that started it dies, and the next
 try of the task on the same machine takes it up: still running, or done and not published. Where it
 cannot be told, a new try writes under names of its own, and only facts of the try that is published
@@ -31,10 +31,10 @@ from tubemq_provider.engines.cluster_mode import (
     is_cluster,
     supervising,
 )
-from tubemq_provider.engines.driver import secrets_text, session_engine
 from tubemq_provider.engines.exchange import Exchange
 from tubemq_provider.engines.outcome import counts_from, error_from
 from tubemq_provider.engines.spark_runtime import launch_environment, session_conf, spark_submit
+from tubemq_provider.engines.submit_main import secrets_text, session_engine
 from tubemq_provider.engines.yarn import Yarn
 from tubemq_provider.files.objects import is_remote
 from tubemq_provider.spark.credentials_file import secret_file
@@ -56,7 +56,7 @@ _PROGRAM: Final = "program.py"
 _HERE: Final = Path(__file__).resolve().parents[2]
 _MAIN: Final = """import sys
 sys.path.insert(0, {root!r})  # before what nodes are sent, which is not the whole package
-from tubemq_provider.engines.driver import main
+from tubemq_provider.engines.submit_main import main
 main({folder!r})
 """
 _ABOVE: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_PIN_THREAD")

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tubemq_provider.engines.applications import Application
-from tubemq_provider.engines.driver import secrets_from
 from tubemq_provider.engines.exchange import Exchange
 from tubemq_provider.engines.outcome import error_document
+from tubemq_provider.engines.submit_main import secrets_from
 from tubemq_provider.engines.yarn import Yarn, YarnApplication
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan

@@ -19,7 +19,8 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 from tubemq_client import errors
 from tubemq_client.config import FilterItem, GroupName, TopicName
 from tubemq_provider.ingest.engine_arguments import EngineArguments, engine_problems
-from tubemq_provider.ingest.judging import (
+from tubemq_provider.ingest.sink_rules import OfSink, sink_problems
+from tubemq_provider.ingest.validation import (
     ClusterAlias,
     GivenOffsets,
     TaskArguments,
@@ -27,7 +28,6 @@ from tubemq_provider.ingest.judging import (
     is_template,
     offsets_for_topic,
 )
-from tubemq_provider.ingest.sink_rules import OfSink, sink_problems
 from tubemq_provider.offsets.registry import StoreName
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sinks.parquet import local_root

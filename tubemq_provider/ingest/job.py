@@ -22,10 +22,10 @@ from tubemq_provider.ingest.narrate import Log, Narrator, narrated
 from tubemq_provider.ingest.resolvers import make_resolver
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowScope
-from tubemq_provider.windows.planning.book import retired_brokers
+from tubemq_provider.windows.planning.boundary_book import retired_brokers
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.read_limits import ByteBudget
-from tubemq_provider.windows.planning.resolve import (
+from tubemq_provider.windows.planning.standalone_planner import (
     ExplicitPlanner,
     StandalonePlanner,
     TimePlanner,

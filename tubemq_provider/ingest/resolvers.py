@@ -10,8 +10,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from tubemq_provider.windows.time.boundaries import Boundaries
-from tubemq_provider.windows.time.timeline import TimelineResolver
+from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
+from tubemq_provider.windows.time_resolvers.timeline import TimelineResolver
 
 if TYPE_CHECKING:
     from tubemq_provider.ingest.arguments import IngestArguments

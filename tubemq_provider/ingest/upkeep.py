@@ -21,7 +21,7 @@ from tubemq_provider.windows.plan import (
     cursor_window_of,
     time_window_id,
 )
-from tubemq_provider.windows.planning.book import ScopeBook
+from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.overlaps import interval_of
 from tubemq_provider.windows.policies import EARLIEST, LATEST, STABLE, parse_offsets
 from tubemq_provider.windows.protocols import Document, Sink

@@ -28,8 +28,8 @@ from tubemq_provider.hooks.retry_policy import Whereabouts, fatal_errors_fail_th
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetTimeline
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.time.samples import instant_of
-from tubemq_provider.windows.time.timeline import record_sample
+from tubemq_provider.windows.time_resolvers.samples import instant_of
+from tubemq_provider.windows.time_resolvers.timeline import record_sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tubemq_client.model import BrokerNode, OffsetRange
     from tubemq_client.sync import RangeReader
     from tubemq_provider.spark.options import ReadOptions
-    from tubemq_provider.spark.planning import PlannedRead
+    from tubemq_provider.spark.range_planner import PlannedRead
 
 __all__ = ["TubeMQBatchReader"]
 

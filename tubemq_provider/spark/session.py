@@ -26,7 +26,7 @@ from tubemq_provider.windows.spaces import FIRST_SOURCE, SOURCES
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tubemq_provider.spark.planning import PlannedRead
+    from tubemq_provider.spark.range_planner import PlannedRead
 
 __all__ = ["freeze", "register", "spark_artifacts", "spark_options"]
 
@@ -40,9 +40,9 @@ need none of the others come along."""
 _LEFT_OUT = (
     *("arguments.py", "assets.py", "decorators.py", "get_provider_info.py", "links.py"),
     *("notifications.py", "plugins.py"),
-    *("windows/planning/", "windows/run/", "windows/time/", "windows/coverage.py"),
+    *("windows/planning/", "windows/run/", "windows/time_resolvers/", "windows/coverage.py"),
     *("sources/registry.py", "sources/topic.py", "sources/tubemq/source.py"),
-    *("sources/tubemq/history.py", "sources/tubemq/message_time.py"),
+    *("sources/tubemq/history_resolver.py", "sources/tubemq/message_time_resolver.py"),
     *("windows/cursor.py", "windows/lag.py", "windows/verify.py"),
     *("files/staging.py", "rows/inference.py", "spark/mends.py"),
     *("_io/asyncio_", "metrics.py"),
@@ -70,7 +70,7 @@ def freeze(options: Mapping[str, str]) -> dict[str, str]:
     Asks the master and brokers. A `load()` freezes by itself; this is for ranges that several
     loads, or a record in some other system, must share.
     """
-    from tubemq_provider.spark.planning import plan_read
+    from tubemq_provider.spark.range_planner import plan_read
 
     parsed = parse_options(options)
     if parsed.window is not None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from tubemq_client.model import ClientSettings
     from tubemq_provider.spark.options import ReadOptions
-    from tubemq_provider.spark.planning import PlannedRead
+    from tubemq_provider.spark.range_planner import PlannedRead
     from tubemq_provider.windows.plan import WindowPlan
 
 log = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class TubeMQDataSource(DataSource):
         """The frozen ranges, resolved against the cluster on first use. Only here `configFile` is
         read: what it says travels with the ranges."""
         if self._planned is None:
-            from tubemq_provider.spark.planning import plan_read
+            from tubemq_provider.spark.range_planner import plan_read
 
             options = self._read_options
             if options is None:
@@ -178,7 +178,7 @@ def reading(settings: ClientSettings, plan: WindowPlan) -> Iterator[dict[str, st
 
 def batch_reader(options: Mapping[str, str], schema: Any = None) -> TubeMQBatchReader:
     """A planned reader; asks the master where brokers are."""
-    from tubemq_provider.spark.planning import plan_read
+    from tubemq_provider.spark.range_planner import plan_read
 
     parsed = parse_options(options)
     return TubeMQBatchReader(parsed, plan_read(parsed, parsed.settings()), schema)

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from tubemq_client.model import OffsetRange, Partition
 from tubemq_provider.spark.batch_reader import TubeMQBatchReader
-from tubemq_provider.spark.planning import PlannedRead, plan_start, stream_reach
+from tubemq_provider.spark.range_planner import PlannedRead, plan_start, stream_reach
 from tubemq_provider.spark.reading import SplitPartition
 from tubemq_provider.spark.stream_offsets import (
     advance,

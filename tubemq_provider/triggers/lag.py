@@ -27,7 +27,7 @@ from tubemq_provider._airflow import (
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.aio import TubeMQAsyncHook
 from tubemq_provider.hooks.metrics import gauge_group
-from tubemq_provider.ingest.judging import ClusterAlias, TaskArguments, parse
+from tubemq_provider.ingest.validation import ClusterAlias, TaskArguments, parse
 from tubemq_provider.offsets.watching import AsyncState, Kept, kept_position, load_note, store_note
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.triggers._watch import Backoff, LagWatch, jittered

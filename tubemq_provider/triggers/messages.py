@@ -16,7 +16,7 @@ from pydantic import Field
 
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.config.groups import FilterItem
-from tubemq_provider.ingest.judging import ClusterAlias, TaskArguments, parse
+from tubemq_provider.ingest.validation import ClusterAlias, TaskArguments, parse
 from tubemq_provider.triggers._messages import MessageStream
 
 if TYPE_CHECKING:

@@ -162,7 +162,7 @@ class Publication:
 class BoundaryBook(Protocol):
     """Where boundaries between time windows are fixed once, outside anything Airflow can wipe.
 
-    What belongs under which key is the business of `windows.planning.book`."""
+    What belongs under which key is the business of `windows.planning.boundary_book`."""
 
     def listing(self) -> Iterable[str]:
         """All keys, in no particular order; each that was fixed before the call is among them."""

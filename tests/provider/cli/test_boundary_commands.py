@@ -20,11 +20,11 @@ from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.errors import BoundaryConflict, WindowNotReady
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.instants import Resolved
-from tubemq_provider.windows.planning.resolve import TimePlanner
+from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.protocols import IngestCounts
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.time.boundaries import Boundaries
+from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 
 pytestmark = pytest.mark.airflow
 

@@ -20,14 +20,14 @@ from tubemq_provider.dagster import (
     build_tubemq_asset,
     build_tubemq_upkeep_job,
 )
-from tubemq_provider.dagster.judging import asset_arguments
+from tubemq_provider.dagster.validation import asset_arguments
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.offsets.file_claims import FileClaimStore
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import published_windows, read_windows
 from tubemq_provider.windows.cursor import Position
 from tubemq_provider.windows.plan import WindowScope
-from tubemq_provider.windows.planning.book import ScopeBook
+from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.claims import ClaimBook
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.instants import Resolved

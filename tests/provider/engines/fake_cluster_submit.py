@@ -13,9 +13,9 @@ from urllib.parse import unquote, urlsplit
 
 from tests.kit.engines import inline_engine
 from tests.provider.engines.fake_spark_submit import staging_of
-from tubemq_provider.engines.driver import ordered_engine, secrets_from
 from tubemq_provider.engines.exchange import SECRETS_NAME, ClusterOrder
 from tubemq_provider.engines.outcome import counts_document
+from tubemq_provider.engines.submit_main import ordered_engine, secrets_from
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
 

@@ -19,8 +19,8 @@ from typing import Any
 from tests.kit.engines import inline_engine
 from tubemq_client.errors import CorruptRecord
 from tubemq_provider.engines.applications import Application
-from tubemq_provider.engines.driver import ordered_engine, secrets_from
 from tubemq_provider.engines.outcome import counts_document, error_document
+from tubemq_provider.engines.submit_main import ordered_engine, secrets_from
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import IngestCounts, Staging

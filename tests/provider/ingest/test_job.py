@@ -20,7 +20,7 @@ from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.columns import expected_columns
 from tubemq_provider.ingest.engines import make_engine
 from tubemq_provider.ingest.job import IngestJob, needs_interval
-from tubemq_provider.ingest.judging import parse
+from tubemq_provider.ingest.validation import parse
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.factory import sink_for

@@ -11,7 +11,7 @@ import pytest
 from tests.provider.hooks.test_spark_connection import connection
 from tubemq_client.config import ClientConfig
 from tubemq_provider.ingest.arguments import IngestArguments
-from tubemq_provider.ingest.judging import parse
+from tubemq_provider.ingest.validation import parse
 from tubemq_provider.ingest.values import Spark, SparkConnect, SparkSubmit, taken_apart
 from tubemq_provider.operators.job import open_job
 from tubemq_provider.sources.tubemq.source import TubeMQSource

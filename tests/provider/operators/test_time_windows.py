@@ -39,7 +39,7 @@ from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowScope
-from tubemq_provider.windows.planning.book import ScopeBook
+from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.run.result import WindowResult
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]

@@ -10,7 +10,7 @@ from devkit.spark import QUICK_JAVA, SparkCluster
 from tests.provider.spark.world import GROUP, TOPIC, World
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.job import IngestJob
-from tubemq_provider.ingest.judging import parse
+from tubemq_provider.ingest.validation import parse
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sources.tubemq.source import TubeMQSource

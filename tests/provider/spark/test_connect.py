@@ -321,7 +321,7 @@ def test_the_server_is_killed_and_the_retry_finds_it_started_again(
                 restarting.start()
 
         # The new server does not know the session; on a busy machine it is not up in time.
-        with pytest.raises(Exception, match="INVALID_HANDLE|UNAVAILABLE"):
+        with pytest.raises(Exception, match=r"INVALID_HANDLE|UNAVAILABLE"):
             through.run(at)
         restarting.join(DEADLINE_S)
         result = through.run()

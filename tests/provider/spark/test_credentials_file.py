@@ -84,7 +84,7 @@ def test_a_password_as_an_option_is_refused_without_repeating_it() -> None:
 def test_tasks_need_no_file(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     from tubemq_client.model import BrokerNode
-    from tubemq_provider.spark.planning import PlannedRead
+    from tubemq_provider.spark.range_planner import PlannedRead
     from tubemq_provider.spark.source import TubeMQBatchReader
 
     with access_file(SETTINGS) as path:

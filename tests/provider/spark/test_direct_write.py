@@ -26,9 +26,9 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 from pyspark.sql import SparkSession  # noqa: E402
 
-from tubemq_provider.engines.direct_write import accept  # noqa: E402
+from tubemq_provider.engines.direct_write_job import accept  # noqa: E402
 from tubemq_provider.engines.session import SessionEngine  # noqa: E402
-from tubemq_provider.spark.direct_write import (  # noqa: E402
+from tubemq_provider.spark.direct_write_tasks import (  # noqa: E402
     OPTION,
     DirectWriteSource,
     TaskCommit,

@@ -22,7 +22,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from tubemq_provider.engines.frame_write import reports_of
+from tubemq_provider.engines.frame_write_job import reports_of
 from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.spark_runtime import temporary_conf
 from tubemq_provider.engines.transforms import sql_transform

@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession  # noqa: E402
 
 from tubemq_provider.engines.session import SessionEngine  # noqa: E402
 from tubemq_provider.engines.transforms import sql_transform  # noqa: E402
-from tubemq_provider.spark.direct_write import WriteTask  # noqa: E402
+from tubemq_provider.spark.direct_write_tasks import WriteTask  # noqa: E402
 
 SECRET = "hush-hush"
 

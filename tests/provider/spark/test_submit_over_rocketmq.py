@@ -18,7 +18,7 @@ from tests.provider.spark.test_submit_on_cluster import TaskDied, commands, said
 from tests.rocketmq.snode.conftest import Node
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.job import IngestJob
-from tubemq_provider.ingest.judging import parse
+from tubemq_provider.ingest.validation import parse
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.read import read_windows

@@ -32,11 +32,11 @@ from tubemq_client.model import Partition, PartitionEnds, ReachableEnds
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.windows.errors import BoundaryConflict, WindowNotReady
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.planning.book import ScopeBook
+from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.overlaps import interval_of
-from tubemq_provider.windows.planning.resolve import TimePlanner
+from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Document, IngestCounts, Progress, Staging
 from tubemq_provider.windows.run.kinds import window_run

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from tests.provider.windows.world import ENTRY, TOPIC
 from tubemq_client.model import Message, OffsetRange, Partition, PartitionEnds
 from tubemq_provider.windows.protocols import Document
-from tubemq_provider.windows.time.samples import Sample
-from tubemq_provider.windows.time.timeline import Timeline, TimelineResolver
+from tubemq_provider.windows.time_resolvers.samples import Sample
+from tubemq_provider.windows.time_resolvers.timeline import Timeline, TimelineResolver
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)

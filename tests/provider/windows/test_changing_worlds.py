@@ -17,11 +17,11 @@ from tests.provider.windows.test_exploration import random_choices
 from tubemq_client.model import PartitionEnds
 from tubemq_provider.windows.cursor import Position
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.planning.book import ScopeBook
+from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.protocols import Document
-from tubemq_provider.windows.run.standalone import StandaloneRun
+from tubemq_provider.windows.run.standalone_run import StandaloneRun
 
 
 def test_no_history_of_time_windows_loses_or_repeats_a_record() -> None:

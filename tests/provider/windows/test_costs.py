@@ -21,7 +21,7 @@ from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.run.cursor import CursorRun
+from tubemq_provider.windows.run.cursor_run import CursorRun
 
 SECOND_WINDOW = {
     "load_cursor": 3,

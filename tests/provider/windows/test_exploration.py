@@ -26,8 +26,8 @@ from tubemq_provider.windows.protocols import (
     Publication,
     Staging,
 )
-from tubemq_provider.windows.run.claimed import ClaimedRun
-from tubemq_provider.windows.run.cursor import CursorRun
+from tubemq_provider.windows.run.claimed_run import ClaimedRun
+from tubemq_provider.windows.run.cursor_run import CursorRun
 
 CHOICE = st.integers(min_value=0, max_value=17 * WIDTH - 1)
 CHOICES = st.lists(CHOICE, min_size=20, max_size=150)

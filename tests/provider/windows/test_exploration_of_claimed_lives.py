@@ -15,7 +15,7 @@ from tests.provider.windows.claimed_lives import ClaimedLives
 from tests.provider.windows.exploration import ViolationError
 from tests.provider.windows.test_exploration_of_lives import choices
 from tubemq_provider.windows.planning.claims import ClaimBook
-from tubemq_provider.windows.run.claimed import ClaimedRun
+from tubemq_provider.windows.run.claimed_run import ClaimedRun
 
 
 def test_no_life_loses_or_repeats_a_record_of_a_claim() -> None:

@@ -15,7 +15,7 @@ from tests.provider.windows.new_lives import Lives
 from tests.provider.windows.world import MemorySink
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts, Progress, Publication, Staging
-from tubemq_provider.windows.run.cursor import CursorRun
+from tubemq_provider.windows.run.cursor_run import CursorRun
 
 ACTIONS = 17
 

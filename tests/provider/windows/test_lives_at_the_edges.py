@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from tests.provider.windows.new_lives import LivingEngine, LivingLog
-from tests.provider.windows.test_claims import MemoryClaims
+from tests.provider.windows.planning.test_claims import MemoryClaims
 from tests.provider.windows.world import TOPIC, MemoryBook, MemorySink, Record, World
 from tubemq_client.errors import LogReplaced
 from tubemq_provider.offsets.memory import MemoryOffsetStore
-from tubemq_provider.windows.planning.book import ScopeBook
-from tubemq_provider.windows.planning.resolve import TimePlanner
+from tubemq_provider.windows.planning.boundary_book import ScopeBook
+from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.time.timeline import TimelineResolver, record_sample
+from tubemq_provider.windows.time_resolvers.timeline import TimelineResolver, record_sample
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -15,9 +15,9 @@ from tests.provider.windows.new_lives import LivingEngine, LivingLog
 from tests.provider.windows.world import ENTRY, MemoryBook, MemorySink, World
 from tubemq_client.errors import LogReplaced
 from tubemq_provider.offsets.memory import MemoryOffsetStore
-from tubemq_provider.windows.planning.book import ScopeBook
+from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.lives import LogLife
-from tubemq_provider.windows.planning.resolve import TimePlanner
+from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.run.kinds import window_run
 
 

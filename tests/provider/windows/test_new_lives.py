@@ -19,8 +19,8 @@ import pytest
 
 from tests.kit.engines import inline_engine
 from tests.provider.windows.cluster_child import TOPIC, run_window
-from tests.provider.windows.test_kill_points import CHILD_TIMEOUT, CONTEXT
-from tests.provider.windows.test_on_a_cluster import Cluster
+from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, CONTEXT
+from tests.provider.windows.run.test_on_a_cluster import Cluster
 from tubemq_client.admin import AdminClient
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.errors import LogRegression, LogReplaced, LogTruncated, TubeMQError
@@ -30,7 +30,7 @@ from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.plan import WindowScope
-from tubemq_provider.windows.planning.resolve import TimePlanner
+from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.run.kinds import window_run
 
 pytestmark = pytest.mark.timeout(120)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.provider.windows.test_claims import MemoryClaims
+from tests.provider.windows.planning.test_claims import MemoryClaims
 from tests.provider.windows.world import MemoryEngine, ReplacingMemorySink, World
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.errors import CountMismatch

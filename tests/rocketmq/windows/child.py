@@ -16,7 +16,7 @@ from tubemq_provider.sources.base import Source
 from tubemq_provider.sources.registry import open_source
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.planning.resolve import TimePlanner
+from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.run._base import Planner

@@ -11,7 +11,7 @@ import pytest
 
 from rocketmq_client import Producer
 from rocketmq_client.embedded import EmbeddedRocketMQ
-from tests.provider.windows.test_kill_points import CHILD_TIMEOUT, CONTEXT
+from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, CONTEXT
 from tests.rocketmq.windows.child import run_window, sink_of
 from tubemq_provider.sinks.read import published_windows
 

@@ -27,7 +27,7 @@ from rocketmq_client import (
 )
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.snode import SnodeSettings
-from tests.provider.windows.test_kill_points import CHILD_TIMEOUT, CONTEXT, POINTS
+from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, CONTEXT, POINTS
 from tests.rocketmq.sites import Site
 from tests.rocketmq.snode.conftest import Node
 from tests.rocketmq.windows.child import GROUP, run_window

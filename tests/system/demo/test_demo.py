@@ -18,7 +18,7 @@ from rocketmq_client.embedded import EmbeddedRocketMQ
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import IngestCounts
-from tubemq_provider.windows.time.boundaries import Boundaries
+from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 
 DEMO = Path(__file__).parents[3] / "demo"
 DAY = timedelta(days=1)

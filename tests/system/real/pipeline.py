@@ -16,11 +16,11 @@ from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.planning.resolve import StandalonePlanner, TimePlanner
+from tubemq_provider.windows.planning.standalone_planner import StandalonePlanner, TimePlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.time.boundaries import Boundaries
+from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 
 GROUP = "coming_and_going"
 PATIENCE_S = 150

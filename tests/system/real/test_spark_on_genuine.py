@@ -15,7 +15,7 @@ from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.plan import WindowScope
-from tubemq_provider.windows.planning.resolve import ExplicitPlanner
+from tubemq_provider.windows.planning.standalone_planner import ExplicitPlanner
 from tubemq_provider.windows.run.kinds import window_run
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]

@@ -19,18 +19,18 @@ from tubemq_client import ClientSettings, Metadata, Record, SendReceipt
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Message, OffsetRange, Partition, PartitionEnds
 from tubemq_client.sync import Producer, RangeReader
-from tubemq_provider.sources.tubemq.history import (
+from tubemq_provider.sources.tubemq.history_resolver import (
     HISTORY_GROUP,
     HISTORY_TOPIC,
     HistoryResolver,
     history_partition,
 )
-from tubemq_provider.sources.tubemq.message_time import MessageTimeResolver
+from tubemq_provider.sources.tubemq.message_time_resolver import MessageTimeResolver
 from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.protocols import Document
-from tubemq_provider.windows.time.timeline import TimelineResolver, record_sample
+from tubemq_provider.windows.time_resolvers.timeline import TimelineResolver, record_sample
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(180)]
 

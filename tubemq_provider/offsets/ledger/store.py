@@ -3,7 +3,7 @@
 Cursor and plans are documents with a revision; a write names the revision it replaces, and one that
 comes too late changes nothing and says so. Task plan and commit events stay where the default store
 has them. The cursor also holds claims, so that cursor windows of one group may run side by side
-(`windows.run.claimed`).
+(`windows.run.claimed_run`).
 
 A task has no database access: every method is a request to the API server, which must run
 `TubeMQStateBackend`. This module uses Airflow by shape only, and decides nothing.

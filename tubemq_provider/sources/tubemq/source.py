@@ -20,8 +20,12 @@ from tubemq_client.model import ClientSettings, Message, OffsetRange, Partition
 from tubemq_client.sync import AssignedConsumer, Metadata, RangeReader
 from tubemq_provider.sources.base import End, Ends, Keep, RecordReader
 from tubemq_provider.sources.topic import TopicSource
-from tubemq_provider.sources.tubemq.history import HISTORY_GROUP, HISTORY_TOPIC, HistoryResolver
-from tubemq_provider.sources.tubemq.message_time import MessageTimeResolver
+from tubemq_provider.sources.tubemq.history_resolver import (
+    HISTORY_GROUP,
+    HISTORY_TOPIC,
+    HistoryResolver,
+)
+from tubemq_provider.sources.tubemq.message_time_resolver import MessageTimeResolver
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.instants import TimeResolver

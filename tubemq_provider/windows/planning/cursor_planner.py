@@ -23,7 +23,7 @@ from tubemq_provider.windows.plan import (
     cursor_window_id,
     cursor_window_of,
 )
-from tubemq_provider.windows.planning.book import boundary_command, brokers_of
+from tubemq_provider.windows.planning.boundary_book import boundary_command, brokers_of
 from tubemq_provider.windows.planning.lives import LogLife, LogWitness
 from tubemq_provider.windows.planning.read_limits import (
     ASSUMED_PER_S,

@@ -1,8 +1,8 @@
 """What turns an instant into offsets, and what it says: the seam between windows and clocks.
 
-A `TimeResolver` answers for one instant at a time; `planning.book` decides what becomes of the
-answer beside boundaries that are fixed. Resolvers live in `windows.time`. Values and protocols
-only: this module must not do I/O.
+A `TimeResolver` answers for one instant at a time; `planning.boundary_book` decides what becomes
+of the answer beside boundaries that are fixed. Resolvers live in `windows.time_resolvers`. Values
+and protocols only: this module must not do I/O.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from typing import Any, Final
 from tubemq_provider.windows.plan import WindowKind
 from tubemq_provider.windows.protocols import ClaimStore, OffsetStore
 from tubemq_provider.windows.run._base import Planner
-from tubemq_provider.windows.run.claimed import ClaimedRun
-from tubemq_provider.windows.run.cursor import CursorRun
-from tubemq_provider.windows.run.standalone import StandaloneRun
+from tubemq_provider.windows.run.claimed_run import ClaimedRun
+from tubemq_provider.windows.run.cursor_run import CursorRun
+from tubemq_provider.windows.run.standalone_run import StandaloneRun
 from tubemq_provider.windows.run.steps import WindowRun
 
 __all__ = ["window_run"]

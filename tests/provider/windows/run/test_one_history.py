@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.provider.windows.test_claims import MemoryClaims
+from tests.provider.windows.planning.test_claims import MemoryClaims
 from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
 from tubemq_client.errors import DataLoss
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
@@ -23,13 +23,17 @@ from tubemq_provider.windows.errors import (
     OtherScopeFound,
     SinkHistoryLost,
 )
-from tubemq_provider.windows.planning.resolve import ExplicitPlanner, StandalonePlanner, TimePlanner
 from tubemq_provider.windows.planning.retention import lost_starts
+from tubemq_provider.windows.planning.standalone_planner import (
+    ExplicitPlanner,
+    StandalonePlanner,
+    TimePlanner,
+)
 from tubemq_provider.windows.policies import GapPolicy, Policies
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.run.steps import WindowRun
-from tubemq_provider.windows.time.boundaries import Boundaries
+from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KEYS = ("1:0", "1:1", "2:0")

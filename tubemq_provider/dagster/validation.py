@@ -15,7 +15,7 @@ import dagster as dg
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.ingest.arguments import IngestArguments
-from tubemq_provider.ingest.judging import parse
+from tubemq_provider.ingest.validation import parse
 from tubemq_provider.ingest.values import IngestPolicies, members
 from tubemq_provider.windows.policies import Policies
 

@@ -23,14 +23,18 @@ from tubemq_provider.windows.errors import (
 )
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.instants import TimeResolver
-from tubemq_provider.windows.planning.resolve import ExplicitPlanner, StandalonePlanner, TimePlanner
+from tubemq_provider.windows.planning.standalone_planner import (
+    ExplicitPlanner,
+    StandalonePlanner,
+    TimePlanner,
+)
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import IngestCounts, Marker
 from tubemq_provider.windows.run._progress import same_window
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.run.steps import StepPoint
-from tubemq_provider.windows.time.boundaries import Boundaries
+from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

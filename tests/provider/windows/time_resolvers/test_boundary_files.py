@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.provider.windows.test_standalone_windows import HOUR, MAPPING, NOON
+from tests.provider.windows.run.test_standalone_windows import HOUR, MAPPING, NOON
 from tests.provider.windows.world import TOPIC
 from tubemq_client.errors import ConfigError
-from tubemq_provider.sources.tubemq.history import history_sample
+from tubemq_provider.sources.tubemq.history_resolver import history_sample
 from tubemq_provider.windows.errors import DocumentError
-from tubemq_provider.windows.time.boundaries import Boundaries
+from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 
 fsspec = pytest.importorskip("fsspec")
 

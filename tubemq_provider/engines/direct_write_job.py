@@ -19,7 +19,12 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.files.objects import is_remote
 from tubemq_provider.files.parquet import fact_from_json
 from tubemq_provider.files.writer import with_pieces
-from tubemq_provider.spark.direct_write import OPTION, DirectWriteSource, TaskCommit, WriteTask
+from tubemq_provider.spark.direct_write_tasks import (
+    OPTION,
+    DirectWriteSource,
+    TaskCommit,
+    WriteTask,
+)
 from tubemq_provider.spark.task_metrics import NOT_SHARED, last_records
 from tubemq_provider.windows.protocols import IngestCounts
 

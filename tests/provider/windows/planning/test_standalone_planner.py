@@ -17,13 +17,13 @@ from tests.provider.windows.clocks import (
 )
 from tests.provider.windows.world import TOPIC, MemoryBook, MemorySink, World
 from tubemq_provider.offsets.memory import MemoryOffsetStore
-from tubemq_provider.sources.tubemq.message_time import MessageTimeResolver
+from tubemq_provider.sources.tubemq.message_time_resolver import MessageTimeResolver
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.planning.instants import TimeResolver
-from tubemq_provider.windows.planning.resolve import TimePlanner
+from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.run.kinds import window_run
-from tubemq_provider.windows.time.samples import Sample, instant_of
-from tubemq_provider.windows.time.timeline import Timeline, TimelineResolver
+from tubemq_provider.windows.time_resolvers.samples import Sample, instant_of
+from tubemq_provider.windows.time_resolvers.timeline import Timeline, TimelineResolver
 
 # Any times, any samples -------------------------------------------------------------------------
 

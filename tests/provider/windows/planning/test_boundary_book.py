@@ -15,13 +15,13 @@ from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, W
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.canonical import basic_instant
 from tubemq_provider.windows.errors import BoundaryConflict, WindowNotReady
-from tubemq_provider.windows.planning.book import ScopeBook
+from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved
-from tubemq_provider.windows.planning.resolve import TimePlanner
+from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.time.boundaries import Boundaries
+from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 
 TEN = datetime(2026, 11, 21, 10, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -8,15 +8,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.provider.windows.test_claims import MemoryClaims
+from tests.provider.windows.planning.test_claims import MemoryClaims
 from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.errors import OtherScopeFound, SinkHistoryLost
-from tubemq_provider.windows.planning.resolve import ExplicitPlanner, StandalonePlanner, TimePlanner
+from tubemq_provider.windows.planning.standalone_planner import (
+    ExplicitPlanner,
+    StandalonePlanner,
+    TimePlanner,
+)
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.time.boundaries import Boundaries
+from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

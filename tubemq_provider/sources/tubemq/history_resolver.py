@@ -26,7 +26,13 @@ from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.retention import away_of
 from tubemq_provider.windows.probing import ReadRange, crossing, first_in
 from tubemq_provider.windows.spaces import Ends
-from tubemq_provider.windows.time.samples import Sample, by_partition, cover, instant_of, ms_of
+from tubemq_provider.windows.time_resolvers.samples import (
+    Sample,
+    by_partition,
+    cover,
+    instant_of,
+    ms_of,
+)
 
 __all__ = [
     "HISTORY_GROUP",

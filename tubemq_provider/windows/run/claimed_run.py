@@ -25,7 +25,7 @@ from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
 from tubemq_provider.windows.protocols import ClaimStore, Document
 from tubemq_provider.windows.run._progress import claim_stranded, cursor_numbers, history_lost
-from tubemq_provider.windows.run.cursor import CursorRun
+from tubemq_provider.windows.run.cursor_run import CursorRun
 
 __all__ = ["ClaimedRun"]
 

@@ -18,7 +18,7 @@ from tubemq_provider.windows.errors import MarkerConflict, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
 from tubemq_provider.windows.protocols import ClaimStore, Document
-from tubemq_provider.windows.run.claimed import ClaimedRun
+from tubemq_provider.windows.run.claimed_run import ClaimedRun
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.run.steps import StepPoint

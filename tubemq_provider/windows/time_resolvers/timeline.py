@@ -28,7 +28,7 @@ from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.retention import EndsLookup
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.spaces import FIRST_SOURCE, OffsetSpace, space_of
-from tubemq_provider.windows.time.samples import (
+from tubemq_provider.windows.time_resolvers.samples import (
     Sample,
     by_partition,
     cover,

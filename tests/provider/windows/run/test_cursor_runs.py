@@ -19,7 +19,7 @@ from tubemq_provider.windows.errors import (
 )
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging, Step
-from tubemq_provider.windows.run.cursor import PLANS_KEPT
+from tubemq_provider.windows.run.cursor_run import PLANS_KEPT
 from tubemq_provider.windows.run.steps import WindowRun
 
 

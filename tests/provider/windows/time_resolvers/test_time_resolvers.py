@@ -26,18 +26,22 @@ from tests.provider.windows.clocks import (
 from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Partition, PartitionEnds
-from tubemq_provider.sources.tubemq.history import (
+from tubemq_provider.sources.tubemq.history_resolver import (
     HISTORY_TOPIC,
     HistoryResolver,
     history_partition,
     history_sample,
 )
-from tubemq_provider.sources.tubemq.message_time import MessageTimeResolver
+from tubemq_provider.sources.tubemq.message_time_resolver import MessageTimeResolver
 from tubemq_provider.windows.errors import DocumentError, WindowNotReady
 from tubemq_provider.windows.planning.instants import TimeResolver
-from tubemq_provider.windows.planning.resolve import TimePlanner
-from tubemq_provider.windows.time.samples import Sample
-from tubemq_provider.windows.time.timeline import Timeline, TimelineResolver, record_sample
+from tubemq_provider.windows.planning.standalone_planner import TimePlanner
+from tubemq_provider.windows.time_resolvers.samples import Sample
+from tubemq_provider.windows.time_resolvers.timeline import (
+    Timeline,
+    TimelineResolver,
+    record_sample,
+)
 
 
 class TestTimeline:

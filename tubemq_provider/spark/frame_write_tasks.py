@@ -1,9 +1,10 @@
 """Direct write behind a frame: tasks write what a transform has made, and say what they wrote.
 
 `format("tubemq_reported_read")` reads as the format of a kind does; its tasks leave their reports
-where the window is staged. `frame.write.format("tubemq_rows_write")` writes rows as `direct_write`
-writes records: with pyarrow, to where the files will stay. Only files of tasks that Spark has
-committed are told of, so those of other attempts are never used. Internal to the session engine.
+where the window is staged. `frame.write.format("tubemq_rows_write")` writes rows as
+`direct_write_tasks` writes records: with pyarrow, to where the files will stay. Only files of tasks
+that Spark has committed are told of, so those of other attempts are never used. Internal to the
+session engine.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tubemq_provider.files.parquet import fact_to_json
 from tubemq_provider.files.partitioned import staged_writer
 from tubemq_provider.files.writer import with_pieces
 from tubemq_provider.spark.credentials_file import storage_from
-from tubemq_provider.spark.direct_write import attempt_name
+from tubemq_provider.spark.direct_write_tasks import attempt_name
 from tubemq_provider.spark.formats import format_of
 from tubemq_provider.spark.reading import decoder_of
 from tubemq_provider.spark.task_metrics import ReportPlace

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from tubemq_provider.windows.plan import WindowKind, WindowPlan
 from tubemq_provider.windows.planning.overlaps import refuse_overlaps
-from tubemq_provider.windows.planning.resolve import StandalonePlanner
 from tubemq_provider.windows.planning.scopes import refuse_stored
+from tubemq_provider.windows.planning.standalone_planner import StandalonePlanner
 from tubemq_provider.windows.policies import OnOtherScope
 from tubemq_provider.windows.run._progress import appended_before
 from tubemq_provider.windows.run.steps import WindowRun
