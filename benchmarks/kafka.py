@@ -64,6 +64,7 @@ NOOP, KAFKA_NOOP = "TubeMQ to noop", "Kafka to noop"
 PARQUET, KAFKA_PARQUET = "TubeMQ to Parquet", "Kafka to Parquet"
 DIRECT, ALONE = "TubeMQ, tasks write Parquet", "pyarrow alone"
 DIRECT_2 = "the same over two connections each"
+IN_MEMORY_BYTES: Final = 256 * 2**20
 CONNECTIONS: Final = (1, 2, 3, 4)
 RAW: Final = {number: f"raw fetch, connections: {number}" for number in CONNECTIONS}
 RATIOS: Final = (
@@ -296,19 +297,23 @@ class _Job:
             raise SystemExit(f"direct: {total} of {self._records} records")
 
     def _in_memory(self, frame: DataFrame) -> pa.Table:
-        """The rows as tasks have them when they write, in chunks of 4 MiB of bodies."""
+        """Rows as tasks have them when they write, in chunks of 4 MiB of bodies; as many as Spark's
+        driver can hold."""
         import pyarrow as pa
 
-        table = frame.toArrow()
+        table = frame.limit(min(self._records, IN_MEMORY_BYTES // self._size)).toArrow()
         step = max(1, 4 * 2**20 // self._size)
         return pa.Table.from_batches(table.combine_chunks().to_batches(max_chunksize=step))
 
     def _alone(self, table: pa.Table) -> None:
         import pyarrow.parquet as pq
 
+        left = self._records
         with pq.ParquetWriter(self._folder / "alone.parquet", table.schema) as writer:
-            for batch in table.to_batches():
-                writer.write_batch(batch, row_group_size=table.num_rows)
+            while left:
+                for batch in table.slice(0, left).to_batches():
+                    writer.write_batch(batch, row_group_size=table.num_rows)
+                left -= min(left, table.num_rows)
 
 
 def _noop(frame: DataFrame) -> None:

@@ -11,12 +11,14 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
+from hypothesis import settings as examples
 
+from tests.kit.servers import settings
 from tests.kit.stopped_runs import pytest_sessionfinish
 from tests.system.real.cluster import genuine, pair_of_brokers, two_brokers
 
-__all__ = ["genuine", "pair_of_brokers", "pytest_sessionfinish", "two_brokers"]
+__all__ = ["genuine", "pair_of_brokers", "pytest_sessionfinish", "settings", "two_brokers"]
 
 _SHARED = {
     "tests/rocketmq/": "rocketmq",
@@ -34,8 +36,8 @@ have a cluster of the same kind each: they wait more than they work."""
 sys.setswitchinterval(0.0002)
 
 # How long an example takes says something about the machine only.
-settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("house")
+examples.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+examples.load_profile("house")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.kit.lakes import TOPIC
+from tests.kit.servers import embedded_tubemq
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 
 if TYPE_CHECKING:
     from tubemq_provider.hooks.tubemq import TubeMQHook
 
 
-@pytest.fixture
-def mq() -> Iterator[EmbeddedTubeMQ]:
-    """Two brokers, two stores of two partitions each; records are flushed by hand only."""
-    topics = [TopicSpec(TOPIC, stores=2, partitions=2)]
-    switches = Switches(flush_interval_ms=None, unflushed_records=None)
-    with EmbeddedTubeMQ(brokers=2, topics=topics, switches=switches, http=False) as server:
-        yield server
+# Records are flushed by hand only.
+mq = embedded_tubemq(
+    [TopicSpec(TOPIC, stores=2, partitions=2)],
+    brokers=2,
+    switches=Switches(flush_interval_ms=None, unflushed_records=None),
+)
 
 
 @pytest.fixture

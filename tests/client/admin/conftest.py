@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from devkit.tubemq.genuine import GenuineTubeMQ
+from tests.kit.servers import embedded_tubemq
 from tests.system.behaviour.shells import LoopShell, OnLoop
 from tests.system.behaviour.sites import EMBEDDED_TOPICS, SINGLE
 from tests.system.behaviour.windows import settings_for
 from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record
 from tubemq_client.admin import AdminClient, AsyncAdminClient
-from tubemq_client.embedded import EmbeddedTubeMQ, Switches
+from tubemq_client.embedded import Switches
 
 _numbers = itertools.count(1)
 
@@ -66,11 +67,9 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
             client.close()
 
 
-@pytest.fixture(scope="session")
-def mq() -> Iterator[EmbeddedTubeMQ]:
-    switches = Switches(admin_token=TOKEN)
-    with EmbeddedTubeMQ(1, EMBEDDED_TOPICS, switches=switches) as server:
-        yield server
+mq = embedded_tubemq(
+    EMBEDDED_TOPICS, scope="session", http=True, switches=Switches(admin_token=TOKEN)
+)
 
 
 @pytest.fixture(params=["embedded", pytest.param("genuine", marks=pytest.mark.real)])

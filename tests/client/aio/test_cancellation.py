@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from tests.client.io.peer import Peer, echo, silence
-from tests.system.behaviour.windows import Feeder, Ledger, settings_for
+from tests.kit.servers import client_settings, embedded_tubemq
+from tests.system.behaviour.windows import Feeder, Ledger
 from tubemq_client import ClientSettings, OffsetRange, Partition, Record, errors
 from tubemq_client._core.effects import Call, Conversation, Deliver, Sleep
 from tubemq_client._io.asyncio_connection import connect
@@ -38,16 +39,8 @@ PARTITION = Partition(1, TOPIC, 0)
 SMALL_READS = ReadLimits(first_fetch_bytes=4_000, fetch_bytes=4_000, memory_scan=(30, 50))
 
 
-@pytest.fixture
-def server() -> Iterator[EmbeddedTubeMQ]:
-    switches = Switches(reads=SMALL_READS)
-    with EmbeddedTubeMQ(1, [TopicSpec(TOPIC, 1, 3)], http=False, switches=switches) as server:
-        yield server
-
-
-@pytest.fixture
-def settings(server: EmbeddedTubeMQ) -> ClientSettings:
-    return settings_for(server.masters, rpc_timeout_ms=1_000)
+mq = embedded_tubemq([TopicSpec(TOPIC, 1, 3)], switches=Switches(reads=SMALL_READS))
+settings = client_settings(rpc_timeout_ms=1_000)
 
 
 @pytest.fixture
@@ -122,17 +115,17 @@ def test_a_cancelled_read_gives_the_partition_back(
 
 
 def test_a_read_that_times_out_in_the_middle_of_a_fetch_gives_the_partition_back(
-    server: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+    mq: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
 ) -> None:
     async def stall() -> None:
         async with RangeReader(settings, group="pool", pool_size=1) as reader:
             async for _ in reader.read(filled):
-                server.broker(1).silence(GET_MESSAGES.id)
+                mq.broker(1).silence(GET_MESSAGES.id)
 
     async def scenario() -> int:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(stall(), 0.5)
-        server.broker(1).silence()
+        mq.broker(1).silence()
         return await read_all(settings, filled)
 
     assert run(scenario()) == 600
@@ -194,7 +187,7 @@ def test_many_tasks_send_at_once_over_one_connection(settings: ClientSettings) -
 
 
 def test_a_cancelled_pull_loses_nothing(
-    server: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+    mq: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
 ) -> None:
     async def scenario() -> list[int]:
         starts = []
@@ -215,7 +208,7 @@ def test_a_cancelled_pull_loses_nothing(
 
 
 def test_a_cancelled_consumer_leaves_its_group_in_order(
-    server: EmbeddedTubeMQ, settings: ClientSettings
+    mq: EmbeddedTubeMQ, settings: ClientSettings
 ) -> None:
     async def scenario() -> list[Partition]:
         assigned = asyncio.Event()
@@ -238,12 +231,12 @@ def test_a_cancelled_consumer_leaves_its_group_in_order(
 
 
 def test_entering_that_fails_or_is_cancelled_leaves_nothing_open(
-    server: EmbeddedTubeMQ, settings: ClientSettings
+    mq: EmbeddedTubeMQ, settings: ClientSettings
 ) -> None:
     async def scenario() -> None:
         with pytest.raises(errors.UnknownTopic):
             await AssignedConsumer(settings, "group", {"nowhere": ()}).__aenter__()
-        server.silence_master(REGISTER_CONSUMER_V2.id)
+        mq.silence_master(REGISTER_CONSUMER_V2.id)
         entering = AssignedConsumer(settings, "group", {TOPIC: ()}).__aenter__()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(entering, 0.2)
@@ -263,9 +256,9 @@ def test_a_client_may_be_made_before_there_is_a_loop(settings: ClientSettings) -
 
 
 def test_a_call_that_waits_holds_up_nobody_else(
-    server: EmbeddedTubeMQ, settings: ClientSettings
+    mq: EmbeddedTubeMQ, settings: ClientSettings
 ) -> None:
-    server.broker(1).silence(REGISTER_PARTITION.id)
+    mq.broker(1).silence(REGISTER_PARTITION.id)
 
     async def scenario() -> int:
         async with Metadata(settings) as metadata, Producer(settings) as producer:

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
+from tests.kit.servers import embedded_tubemq
 from tubemq_client import ClientSettings, Partition
 from tubemq_client.aio import AssignedConsumer, Consumer, Producer
-from tubemq_client.embedded import EmbeddedTubeMQ, ReadLimits, Switches, TopicSpec
+from tubemq_client.embedded import EmbeddedTubeMQ, ReadLimits, Switches
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -61,14 +62,25 @@ class CancelledAt:
                 answer = lambda: waiting.send(None)  # noqa: E731
 
 
+mq = embedded_tubemq(
+    [TOPIC],
+    scope="module",
+    switches=Switches(
+        balance_period_ms=20,
+        unflushed_records=1,
+        reads=ReadLimits(
+            first_fetch_bytes=150, fetch_bytes=150, memory_scan=(4, 4), file_scan=(4, 4)
+        ),
+    ),
+)
+
+
 @pytest.fixture(scope="module")
-def settings() -> Iterator[ClientSettings]:
-    reads = ReadLimits(first_fetch_bytes=150, fetch_bytes=150, memory_scan=(4, 4), file_scan=(4, 4))
-    switches = Switches(balance_period_ms=20, unflushed_records=1, reads=reads)
-    with EmbeddedTubeMQ(1, [TopicSpec(TOPIC)], http=False, switches=switches) as server:
-        settings = ClientSettings((server.master_address,), heartbeat_period_ms=50)
-        asyncio.run(send(settings))
-        yield settings
+def settings(mq: EmbeddedTubeMQ) -> ClientSettings:
+    """Of a cluster that has what was sent."""
+    found = ClientSettings((mq.master_address,), heartbeat_period_ms=50)
+    asyncio.run(send(found))
+    return found
 
 
 async def send(settings: ClientSettings) -> None:

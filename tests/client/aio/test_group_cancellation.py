@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from random import Random
 
 import pytest
 
+from tests.kit.servers import client_settings, embedded_tubemq
 from tubemq_client import ClientSettings, ConsumerSettings, Partition, ReceivedBatch, errors
 from tubemq_client._wire.methods import GET_MESSAGES
 from tubemq_client.aio import AssignedConsumer, Consumer, Producer
@@ -17,11 +17,10 @@ TOPIC = "orders"
 PATIENCE_MS = 10_000
 
 
-@pytest.fixture
-def settings() -> Iterator[ClientSettings]:
-    switches = Switches(unflushed_records=1, balance_period_ms=50)
-    with EmbeddedTubeMQ(1, [TopicSpec(TOPIC, 1, 2)], http=False, switches=switches) as server:
-        yield ClientSettings((server.master_address,), heartbeat_period_ms=100)
+mq = embedded_tubemq(
+    [TopicSpec(TOPIC, 1, 2)], switches=Switches(unflushed_records=1, balance_period_ms=50)
+)
+settings = client_settings(heartbeat_period_ms=100)
 
 
 async def send(settings: ClientSettings, *bodies: bytes) -> None:

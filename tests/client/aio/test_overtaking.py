@@ -7,19 +7,20 @@ for any more may be served after the next one, and then it moves what a confirma
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from tests.kit.servers import client_settings, embedded_tubemq
 from tubemq_client import ClientSettings, MessageBatch, Partition, ReceivedBatch
 from tubemq_client._io import asyncio_connection, asyncio_pool
 from tubemq_client._wire import methods
 from tubemq_client._wire.envelope import decode_request
 from tubemq_client._wire.framing import Frame, FrameDecoder, encode_frame
 from tubemq_client.aio import AssignedConsumer, Consumer, Producer
-from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
+from tubemq_client.embedded import Switches
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -29,11 +30,8 @@ PATIENCE_MS = 10_000
 GIVE_UP_AT_ONCE_S = 0.3
 
 
-@pytest.fixture
-def settings() -> Iterator[ClientSettings]:
-    switches = Switches(balance_period_ms=50)
-    with EmbeddedTubeMQ(1, [TopicSpec(TOPIC)], http=False, switches=switches) as server:
-        yield ClientSettings((server.master_address,), heartbeat_period_ms=100)
+mq = embedded_tubemq([TOPIC], switches=Switches(balance_period_ms=50))
+settings = client_settings(heartbeat_period_ms=100)
 
 
 class Delay:

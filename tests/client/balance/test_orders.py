@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.servers import memory_tubemq
 from tubemq_client import BoundStart, ClientSettings, Partition, ReceivedBatch, _pb, errors
 from tubemq_client._core.balance import BalancedSession
 from tubemq_client._core.balance_fetch import Idle
@@ -22,19 +23,18 @@ TOPIC = "orders"
 ZERO, ONE = Partition(1, TOPIC, 0), Partition(1, TOPIC, 1)
 
 
-@pytest.fixture
-def mq() -> MemoryTubeMQ:
-    switches = Switches(flush_interval_ms=None, unflushed_records=1)
-    return MemoryTubeMQ(1, [TopicSpec(TOPIC, 1, 2)], switches=switches)
+memory = memory_tubemq(
+    [TopicSpec(TOPIC, 1, 2)], switches=Switches(flush_interval_ms=None, unflushed_records=1)
+)
 
 
 class Member:
     """A session with a driver of its own."""
 
-    def __init__(self, mq: MemoryTubeMQ, name: str, **options: Any) -> None:
-        self.mq = mq
-        self.driver: ScriptedDriver = mq.driver()
-        settings = ClientSettings(masters=(mq.master_address,))
+    def __init__(self, memory: MemoryTubeMQ, name: str, **options: Any) -> None:
+        self.mq = memory
+        self.driver: ScriptedDriver = memory.driver()
+        settings = ClientSettings(masters=(memory.master_address,))
         self.session = BalancedSession(
             MasterSession(settings.masters),
             "group",
@@ -102,11 +102,11 @@ Join = Callable[..., Member]
 
 
 @pytest.fixture
-def join(mq: MemoryTubeMQ) -> Join:
-    return lambda name="a", **options: Member(mq, name, **options)
+def join(memory: MemoryTubeMQ) -> Join:
+    return lambda name="a", **options: Member(memory, name, **options)
 
 
-def send(mq: MemoryTubeMQ, partition: Partition, *bodies: bytes) -> None:
+def send(memory: MemoryTubeMQ, partition: Partition, *bodies: bytes) -> None:
     for body in bodies:
         request = _pb.SendMessageRequestP2B(
             clientId="producer",
@@ -117,20 +117,20 @@ def send(mq: MemoryTubeMQ, partition: Partition, *bodies: bytes) -> None:
             checkSum=-1,
             sentAddr=0,
         )
-        address = mq.node().address
-        assert mq.reply(Asked(0, address, methods.SEND_MESSAGE.name, request)).success
+        address = memory.node().address
+        assert memory.reply(Asked(0, address, methods.SEND_MESSAGE.name, request)).success
 
 
-def once(mq: MemoryTubeMQ, method: Any, error: errors.TubeMQError) -> None:
+def once(memory: MemoryTubeMQ, method: Any, error: errors.TubeMQError) -> None:
     """Let the next `method` take effect and lose its reply."""
 
     def cut(asked: Asked, reply: Any) -> Any:
         if asked.method == method.name:
-            mq.tamper = None
+            memory.tamper = None
             raise error
         return reply
 
-    mq.tamper = cut
+    memory.tamper = cut
 
 
 def never(member: Member, method: Any, error: errors.TubeMQError) -> None:
@@ -149,10 +149,12 @@ def never(member: Member, method: Any, error: errors.TubeMQError) -> None:
 # -- orders ---------------------------------------------------------------------------------------
 
 
-def test_an_order_is_acknowledged_at_once_with_what_is_held(mq: MemoryTubeMQ, join: Join) -> None:
+def test_an_order_is_acknowledged_at_once_with_what_is_held(
+    memory: MemoryTubeMQ, join: Join
+) -> None:
     member = join()
-    mq.elapse(10_000)
-    mq.balance()
+    memory.elapse(10_000)
+    memory.balance()
     assert member.beat() == 10_000
     assert member.rebalance() == [("assigned", [ZERO, ONE])]
     assert member.beat() == 10_000  # it was due at once: there was something to tell
@@ -160,7 +162,7 @@ def test_an_order_is_acknowledged_at_once_with_what_is_held(mq: MemoryTubeMQ, jo
     assert not offered.HasField("event")
     assert (told.event.opType, told.event.status) == (10, 2)
     assert told.reportSubscribeInfo
-    node = mq.node()
+    node = memory.node()
     assert sorted(told.subscribeInfo) == sorted(told.event.subscribeInfo)
     assert list(told.subscribeInfo) == [
         f"{member.session.client_id}@group#{node}#{TOPIC}:{n}" for n in (0, 1)
@@ -168,17 +170,17 @@ def test_an_order_is_acknowledged_at_once_with_what_is_held(mq: MemoryTubeMQ, jo
 
 
 def test_what_is_held_is_reported_every_few_beats_and_when_it_changes(
-    mq: MemoryTubeMQ, join: Join
+    memory: MemoryTubeMQ, join: Join
 ) -> None:
     member = join(consumer=ConsumerSettings(report_every_beats=3))
     member.settle()
     before = len(member.requests(methods.HEARTBEAT_CONSUMER))
     for _ in range(6):
-        mq.elapse(10_000)
+        memory.elapse(10_000)
         member.beat()
     beats = member.requests(methods.HEARTBEAT_CONSUMER)[before:]
     assert sum(beat.reportSubscribeInfo for beat in beats) == 2
-    mq.elapse(31_000)  # leases end
+    memory.elapse(31_000)  # leases end
     member.driver.run(member.session.broker_heartbeats_if_due())
     assert member.held == []
     member.beat()
@@ -188,14 +190,14 @@ def test_what_is_held_is_reported_every_few_beats_and_when_it_changes(
 
 
 def test_a_partition_somebody_else_holds_is_tried_a_while_and_left_to_the_master(
-    mq: MemoryTubeMQ, join: Join
+    memory: MemoryTubeMQ, join: Join
 ) -> None:
     ghost = join("ghost")
     ghost.settle()
-    mq.elapse(1_000)
+    memory.elapse(1_000)
     member = join("b")
     event = _pb.EventProto(rebalanceId=77, opType=1)
-    event.subscribeInfo.append(f"{member.session.client_id}@group#{mq.node()}#{TOPIC}:0")
+    event.subscribeInfo.append(f"{member.session.client_id}@group#{memory.node()}#{TOPIC}:0")
     reply = _pb.HeartResponseM2C(success=True, errCode=200, errMsg="OK!", notAllocated=False)
     reply.event.CopyFrom(event)
     member.session._receive_order(reply)
@@ -211,7 +213,7 @@ def test_a_partition_somebody_else_holds_is_tried_a_while_and_left_to_the_master
     ("operation", "text"), [(3, ""), (99, ""), (2, "client@group#1:h:1#orders:0"), (10, "garbage")]
 )
 def test_orders_that_change_nothing_are_acknowledged_too(
-    mq: MemoryTubeMQ, join: Join, operation: int, text: str
+    memory: MemoryTubeMQ, join: Join, operation: int, text: str
 ) -> None:
     """Otherwise the whole group would wait for this member."""
     member = join()
@@ -226,30 +228,32 @@ def test_orders_that_change_nothing_are_acknowledged_too(
     assert list(told.event.subscribeInfo) == ([text] if text else [])
 
 
-def test_an_acknowledgement_whose_reply_is_lost_is_sent_again(mq: MemoryTubeMQ, join: Join) -> None:
+def test_an_acknowledgement_whose_reply_is_lost_is_sent_again(
+    memory: MemoryTubeMQ, join: Join
+) -> None:
     member = join()
-    mq.elapse(10_000)
-    mq.balance()
+    memory.elapse(10_000)
+    memory.balance()
     member.beat()
     member.rebalance()
-    once(mq, methods.HEARTBEAT_CONSUMER, errors.ConnectionLost("cut"))
+    once(memory, methods.HEARTBEAT_CONSUMER, errors.ConnectionLost("cut"))
     member.beat()
-    mq.elapse(10_000)
+    memory.elapse(10_000)
     member.beat()
     first, second = member.requests(methods.HEARTBEAT_CONSUMER)[-2:]
     assert first.event == second.event
-    mq.elapse(10_000)
+    memory.elapse(10_000)
     member.beat()
     assert not member.requests(methods.HEARTBEAT_CONSUMER)[-1].HasField("event")
 
 
 def test_a_member_the_master_forgot_registers_with_what_it_holds(
-    mq: MemoryTubeMQ, join: Join
+    memory: MemoryTubeMQ, join: Join
 ) -> None:
     member = join()
     member.settle()
-    mq._master.forget_members()
-    mq.elapse(10_000)
+    memory._master.forget_members()
+    memory.elapse(10_000)
     assert member.beat() == 0
     register = member.requests(methods.REGISTER_CONSUMER)[-1]
     assert len(register.subscribeInfo) == 2
@@ -257,18 +261,18 @@ def test_a_member_the_master_forgot_registers_with_what_it_holds(
     assert (member.held, member.rebalance()) == ([ZERO, ONE], [])
 
 
-def test_a_refusal_for_good_is_told_to_whoever_receives(mq: MemoryTubeMQ, join: Join) -> None:
+def test_a_refusal_for_good_is_told_to_whoever_receives(memory: MemoryTubeMQ, join: Join) -> None:
     member = join()
-    mq._master.forget_members()
+    memory._master.forget_members()
     other = BalancedSession(
-        MasterSession((mq.master_address,)),
+        MasterSession((memory.master_address,)),
         "group",
         "group_127.0.0.1-1-1-x",
         {TOPIC: ("red",)},
-        ClientSettings(masters=(mq.master_address,)),
+        ClientSettings(masters=(memory.master_address,)),
     )
-    mq.driver().run(other.open())
-    mq.elapse(10_000)
+    memory.driver().run(other.open())
+    memory.elapse(10_000)
     member.beat()
     assert isinstance(member.session.failure, errors.GroupInconsistent)
 
@@ -276,9 +280,9 @@ def test_a_refusal_for_good_is_told_to_whoever_receives(mq: MemoryTubeMQ, join: 
 # -- where a group begins -------------------------------------------------------------------------
 
 
-def test_explicit_offsets_are_used_once_by_the_group(mq: MemoryTubeMQ, join: Join) -> None:
-    send(mq, ZERO, b"a", b"b", b"c")
-    send(mq, ONE, b"x", b"y")
+def test_explicit_offsets_are_used_once_by_the_group(memory: MemoryTubeMQ, join: Join) -> None:
+    send(memory, ZERO, b"a", b"b", b"c")
+    send(memory, ONE, b"x", b"y")
     bound = BoundStart("key", 1, {ZERO: 28, ONE: 112})
     first = join("first", bound=bound)
     first.settle()
@@ -287,19 +291,19 @@ def test_explicit_offsets_are_used_once_by_the_group(mq: MemoryTubeMQ, join: Joi
     second = join("second", bound=bound)
     first.settle(second)
     assert (len(first.held), len(second.held)) == (1, 1)
-    send(mq, second.held[0], b"d")
+    send(memory, second.held[0], b"d")
     assert second.everything() == [[b"d"]]
 
 
 def test_a_slow_member_begins_where_it_says_though_a_fast_one_was_there_before(
-    mq: MemoryTubeMQ, join: Join
+    memory: MemoryTubeMQ, join: Join
 ) -> None:
-    send(mq, ZERO, b"a", b"b")
-    send(mq, ONE, b"c", b"d")
+    send(memory, ZERO, b"a", b"b")
+    send(memory, ONE, b"c", b"d")
     fast = join("fast", bound=BoundStart("key", 2, {ZERO: 28}))
     slow = join("slow", bound=BoundStart("key", 2, {ONE: 84}))
-    mq.elapse(10_000)
-    mq.balance()
+    memory.elapse(10_000)
+    memory.balance()
     fast.beat()
     fast.rebalance()
     fast.beat()
@@ -311,17 +315,17 @@ def test_a_slow_member_begins_where_it_says_though_a_fast_one_was_there_before(
 
 @pytest.mark.parametrize(("position", "first"), [("earliest", b"old"), ("latest", b"new")])
 def test_a_new_group_begins_where_it_is_told(
-    mq: MemoryTubeMQ, join: Join, position: Any, first: bytes
+    memory: MemoryTubeMQ, join: Join, position: Any, first: bytes
 ) -> None:
     """Also if the first registration failed: only a success uses the position up."""
-    send(mq, ZERO, b"old")
+    send(memory, ZERO, b"old")
     member = join(consumer=ConsumerSettings(consume_position=position))
-    mq.elapse(10_000)
-    mq.balance()
+    memory.elapse(10_000)
+    memory.balance()
     member.beat()
     never(member, methods.REGISTER_PARTITION, errors.ConnectError("refused"))
     member.rebalance()
-    send(mq, ZERO, b"new")
+    send(memory, ZERO, b"new")
     assert next(iter(member.receive().messages())).body == first
 
 
@@ -333,14 +337,14 @@ def test_a_new_group_begins_where_it_is_told(
     "error", [errors.ConnectionLost("cut"), errors.RpcTimeout("silent")], ids=["cut", "silent"]
 )
 def test_a_confirmation_without_an_answer_takes_effect(
-    mq: MemoryTubeMQ, join: Join, error: errors.TubeMQError, arrives: bool
+    memory: MemoryTubeMQ, join: Join, error: errors.TubeMQError, arrives: bool
 ) -> None:
     member = join()
     member.settle()
-    send(mq, ZERO, b"a")
+    send(memory, ZERO, b"a")
     batch = member.receive()
     if arrives:
-        once(mq, methods.COMMIT_OFFSET, error)
+        once(memory, methods.COMMIT_OFFSET, error)
     else:
         never(member, methods.COMMIT_OFFSET, error)
     if isinstance(error, errors.RpcTimeout):
@@ -348,21 +352,21 @@ def test_a_confirmation_without_an_answer_takes_effect(
             member.confirm(batch)
     else:
         assert member.confirm(batch) == 28
-    send(mq, ZERO, b"b")
-    mq.elapse(1_000)
+    send(memory, ZERO, b"b")
+    memory.elapse(1_000)
     assert [m.body for m in member.receive().messages()] == [b"b"]
 
 
-def test_a_rejected_batch_waits_before_it_comes_again(mq: MemoryTubeMQ, join: Join) -> None:
+def test_a_rejected_batch_waits_before_it_comes_again(memory: MemoryTubeMQ, join: Join) -> None:
     member = join()
     member.settle()
-    send(mq, ZERO, b"a")
+    send(memory, ZERO, b"a")
     batch = member.receive()
     assert member.confirm(batch, consumed=False) == 0
     while not isinstance(found := member.fetch(), Idle) or found.wait_ms == 0:
         assert isinstance(found, Idle)
     assert 0 < (found.wait_ms or 0) <= 400
-    mq.elapse(400)
+    memory.elapse(400)
     assert member.receive().start == batch.start
 
 
@@ -371,11 +375,11 @@ def test_a_rejected_batch_waits_before_it_comes_again(mq: MemoryTubeMQ, join: Jo
     [(404, 0, 400), (452, 700, 700), (403, 0, 2_000), (301, 0, 200), (503, 0, 300), (500, 0, 300)],
 )
 def test_a_refused_fetch_waits_as_the_code_asks(
-    mq: MemoryTubeMQ, join: Join, code: int, limit_ms: int, wait_ms: int
+    memory: MemoryTubeMQ, join: Join, code: int, limit_ms: int, wait_ms: int
 ) -> None:
     member = join()
     member.settle()
-    mq.elapse(1_000)
+    memory.elapse(1_000)
     member.session.table.freeze([ONE])
 
     def refuse(asked: Asked, reply: Any) -> Any:
@@ -383,73 +387,75 @@ def test_a_refused_fetch_waits_as_the_code_asks(
             return _pb.GetMessageResponseB2C(success=False, errCode=code, minLimitTime=limit_ms)
         return reply
 
-    mq.tamper = refuse
+    memory.tamper = refuse
     assert member.fetch() == Idle(0)
     assert member.fetch() == Idle(wait_ms)
     assert member.held == [ZERO, ONE]
 
 
 def test_flow_rules_decide_how_often_an_empty_partition_is_asked(
-    mq: MemoryTubeMQ, join: Join
+    memory: MemoryTubeMQ, join: Join
 ) -> None:
     member = join()
     member.settle()
-    mq.elapse(1_000)
+    memory.elapse(1_000)
     member.session.table.freeze([ONE])
     rule = '[{"type":1,"rule":[{"zeroCnt":2,"freqInMs":900}]}]'
     member.session.flow.default = FlowRules.parse(rule)
     assert [member.fetch(), member.fetch()] == [Idle(0), Idle(400)]
-    mq.elapse(400)
+    memory.elapse(400)
     assert [member.fetch(), member.fetch()] == [Idle(0), Idle(900)]
 
 
 def test_a_master_that_forgets_again_and_again_is_not_besieged(
-    mq: MemoryTubeMQ, join: Join
+    memory: MemoryTubeMQ, join: Join
 ) -> None:
     member = join()
     waits = []
     for _ in range(4):
-        mq._master.forget_members()
-        mq.elapse(10_000)
+        memory._master.forget_members()
+        memory.elapse(10_000)
         waits.append(member.beat())
     assert waits == [0, 10_000, 10_000, 10_000]
 
 
 @pytest.mark.parametrize("code", [411, 412, 415])
 def test_a_fetch_that_is_told_the_partition_is_gone_gives_it_up(
-    mq: MemoryTubeMQ, join: Join, code: int
+    memory: MemoryTubeMQ, join: Join, code: int
 ) -> None:
     member = join()
     member.settle()
-    mq.tamper = lambda asked, reply: _pb.GetMessageResponseB2C(success=False, errCode=code)
+    memory.tamper = lambda asked, reply: _pb.GetMessageResponseB2C(success=False, errCode=code)
     member.fetch()
     assert len(member.held) == 1
-    mq.tamper = None
+    memory.tamper = None
     assert [kind for kind, _ in member.rebalance()] == ["lost"]
     assert member.beat() >= 0
     assert len(member.requests(methods.HEARTBEAT_CONSUMER)[-1].subscribeInfo) == 1
 
 
-def test_an_abandoned_fetch_leaves_its_partition_to_the_next(mq: MemoryTubeMQ, join: Join) -> None:
+def test_an_abandoned_fetch_leaves_its_partition_to_the_next(
+    memory: MemoryTubeMQ, join: Join
+) -> None:
     member = join()
     member.settle()
-    send(mq, ZERO, b"a")
-    send(mq, ONE, b"b")
+    send(memory, ZERO, b"a")
+    send(memory, ONE, b"b")
     for _ in range(5):
         half = member.session.fetching.fetch()
         next(half)
-        half.send(mq.clock())
+        half.send(memory.clock())
         half.close()
     starts = {member.receive().partition, member.receive().partition}
     assert starts == {ZERO, ONE}
 
 
 def test_what_cannot_be_given_back_does_not_keep_a_member_from_leaving(
-    mq: MemoryTubeMQ, join: Join
+    memory: MemoryTubeMQ, join: Join
 ) -> None:
     member = join()
     member.settle()
-    mq.unplugged.add(mq.node().address)
+    memory.unplugged.add(memory.node().address)
     member.driver.run(member.session.close())
     assert member.driver.asked[-1] == methods.CLOSE_CONSUMER.name
     assert member.held == []

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.client.cli.rows import FIRST_DAY, TOPIC, Outcome, flights
-from tubemq_client import ClientSettings
+from tests.kit.servers import embedded_tubemq
 from tubemq_client.cli.app import build_app
-from tubemq_client.config import ClientConfig
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 
 Run = Callable[..., Outcome]
 
 
-@pytest.fixture(scope="module")
-def mq() -> Iterator[EmbeddedTubeMQ]:
-    topics = [TopicSpec(TOPIC, stores=2, partitions=2), TopicSpec("plain")]
-    with EmbeddedTubeMQ(2, topics, switches=Switches(flush_interval_ms=50)) as server:
-        yield server
+mq = embedded_tubemq(
+    [TopicSpec(TOPIC, stores=2, partitions=2), "plain"],
+    brokers=2,
+    scope="module",
+    http=True,
+    switches=Switches(flush_interval_ms=50),
+)
 
 
 @pytest.fixture
@@ -31,11 +32,6 @@ def fresh(mq: EmbeddedTubeMQ, request: pytest.FixtureRequest) -> str:
     name = f"t_{abs(hash(request.node.name)):x}"
     mq.add_topic(TopicSpec(name, stores=2, partitions=2))
     return name
-
-
-@pytest.fixture
-def settings(mq: EmbeddedTubeMQ) -> ClientSettings:
-    return ClientConfig.parse({"masters": mq.masters}).settings()
 
 
 @pytest.fixture

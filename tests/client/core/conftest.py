@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.servers import memory_tubemq
 from tubemq_client import MessageBatch, OffsetRange, Partition, Record
 from tubemq_client._core.batch import DecodePolicy
 from tubemq_client._core.identity import ClientIds, ReaderPool
@@ -29,11 +30,12 @@ flat = itertools.chain.from_iterable
 """What was delivered in groups, one by one."""
 
 
-@pytest.fixture
-def mq() -> MemoryTubeMQ:
-    """Leases of 30 s; everything sent is stable at once unless a test holds it back."""
-    switches = Switches(reads=SMALL_READS, flush_interval_ms=None, unflushed_records=1)
-    return MemoryTubeMQ(2, [TopicSpec(TOPIC, 1, 2), TopicSpec("other")], switches=switches)
+# Leases of 30 s; everything sent is stable at once unless a test holds it back.
+memory = memory_tubemq(
+    [TopicSpec(TOPIC, 1, 2), TopicSpec("other")],
+    brokers=2,
+    switches=Switches(reads=SMALL_READS, flush_interval_ms=None, unflushed_records=1),
+)
 
 
 @pytest.fixture
@@ -42,16 +44,16 @@ def ids() -> ClientIds:
 
 
 @pytest.fixture
-def session(mq: MemoryTubeMQ) -> MasterSession:
-    return MasterSession((mq.master_address,))
+def session(memory: MemoryTubeMQ) -> MasterSession:
+    return MasterSession((memory.master_address,))
 
 
 @pytest.fixture
-def send(mq: MemoryTubeMQ, session: MasterSession, ids: ClientIds) -> Callable[..., list[int]]:
+def send(memory: MemoryTubeMQ, session: MasterSession, ids: ClientIds) -> Callable[..., list[int]]:
     """Sends bodies to a partition; gives their offsets."""
     producer = ProducerSession(session, ids.producer())
     producer.topics.add(TOPIC)
-    driver = mq.driver()
+    driver = memory.driver()
     driver.run(producer.register())
     driver.run(producer.heartbeat())
 
@@ -67,13 +69,13 @@ Reader = Callable[..., RangeRead]
 
 
 @pytest.fixture
-def reader(mq: MemoryTubeMQ, ids: ClientIds) -> Reader:
+def reader(memory: MemoryTubeMQ, ids: ClientIds) -> Reader:
     """Makes reads of `[start, end)`; keywords are those of `ReadPolicy`, and `pool`."""
 
     def make(start: int, end: int, *, pool: int = 4, **policy: Any) -> RangeRead:
         return RangeRead(
             OffsetRange(PARTITION, start, end),
-            mq.node(1),
+            memory.node(1),
             pool=ReaderPool("group", pool),
             ids=ids,
             decode=DecodePolicy(),

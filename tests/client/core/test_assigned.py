@@ -18,30 +18,30 @@ EARLIEST = READ_STATUS["earliest"]
 
 
 @pytest.fixture
-def consumer(mq: MemoryTubeMQ, session: MasterSession, ids: ClientIds) -> AssignedSession:
+def consumer(memory: MemoryTubeMQ, session: MasterSession, ids: ClientIds) -> AssignedSession:
     consumer = AssignedSession(session, "group", ids.consumer("group", "Balance"), {TOPIC: ()})
-    mq.driver().run(consumer.open())
+    memory.driver().run(consumer.open())
     return consumer
 
 
 def test_heartbeats_keep_partitions_and_their_absence_loses_them(
-    mq: MemoryTubeMQ, consumer: AssignedSession
+    memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     driver.run(consumer.assign(PARTITION, None, EARLIEST))
     for _ in range(4):
-        mq.elapse(20_000)
+        memory.elapse(20_000)
         driver.run(consumer.heartbeat_brokers())
     assert consumer.held.keys() == {PARTITION}
-    mq.elapse(31_000)
+    memory.elapse(31_000)
     driver.run(consumer.heartbeat_brokers())
     assert consumer.held == {}
 
 
 def test_brokers_without_partitions_are_not_bothered(
-    mq: MemoryTubeMQ, consumer: AssignedSession
+    memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     driver.run(consumer.assign(PARTITION, None, EARLIEST))
     driver.run(consumer.assign(BESIDE, None, EARLIEST))
     driver.run(consumer.heartbeat_brokers())
@@ -50,14 +50,14 @@ def test_brokers_without_partitions_are_not_bothered(
         for step in driver.trace
         if isinstance(step, Asked) and step.method == "broker heartbeat"
     ]
-    assert [beat.address for beat in beats] == [mq.node(1).address]
+    assert [beat.address for beat in beats] == [memory.node(1).address]
     assert len(beats[0].request.partitionInfo) == 2
 
 
 def test_held_partitions_are_reported_when_they_change(
-    mq: MemoryTubeMQ, consumer: AssignedSession
+    memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     driver.run(consumer.assign(PARTITION, None, EARLIEST))
     for _ in range(2):
         driver.run(consumer.heartbeat_master())
@@ -72,29 +72,29 @@ def test_held_partitions_are_reported_when_they_change(
 
 
 def test_a_member_the_master_forgot_registers_again(
-    mq: MemoryTubeMQ, consumer: AssignedSession
+    memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
-    mq.elapse(31_000)
-    driver = mq.driver()
+    memory.elapse(31_000)
+    driver = memory.driver()
     driver.run(consumer.heartbeat_master())
     assert driver.asked == ["consumer heartbeat v2", "register consumer v2"]
     assert len(driver.run(consumer.refresh())) == 4
 
 
 def test_a_confirmation_that_was_cut_off_is_told_again_and_skips_nothing(
-    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+    memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
     send(*(b"%02d" % n for n in range(30)))
-    driver = mq.driver()
+    driver = memory.driver()
     driver.run(consumer.assign(PARTITION, 0, EARLIEST))
     first = driver.run(consumer.fetching.pull(PARTITION))
     assert first is not None
 
     def cut(asked: Asked, reply: object) -> object:
-        mq.tamper = None
+        memory.tamper = None
         raise errors.ConnectionLost("cut")
 
-    mq.tamper = cut
+    memory.tamper = cut
     driver.run(consumer.fetching.settle(first, consumed=True))
     again = driver.run(consumer.fetching.pull(PARTITION))
     assert again is not None
@@ -102,13 +102,13 @@ def test_a_confirmation_that_was_cut_off_is_told_again_and_skips_nothing(
 
 
 def test_leaving_gives_back_what_it_can_and_goes_on(
-    mq: MemoryTubeMQ, consumer: AssignedSession
+    memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     here, there = PARTITION, type(PARTITION)(2, TOPIC, 0)
     driver.run(consumer.assign(here, None, EARLIEST))
     driver.run(consumer.assign(there, None, EARLIEST))
-    mq.unplugged.add(mq.node(1).address)
+    memory.unplugged.add(memory.node(1).address)
     driver.run(consumer.close())
     assert driver.asked[-3:] == ["register partition", "register partition", "close consumer"]
-    assert len(mq.broker(2).leases) == 0
+    assert len(memory.broker(2).leases) == 0

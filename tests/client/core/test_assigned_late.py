@@ -23,9 +23,9 @@ SENT = [b"%02d" % n for n in range(40)]
 class Member:
     """A session that holds the partition, and a driver of its own."""
 
-    def __init__(self, mq: MemoryTubeMQ, session: MasterSession, ids: ClientIds) -> None:
-        self.mq = mq
-        self.driver: ScriptedDriver = mq.driver()
+    def __init__(self, memory: MemoryTubeMQ, session: MasterSession, ids: ClientIds) -> None:
+        self.mq = memory
+        self.driver: ScriptedDriver = memory.driver()
         self.session = AssignedSession(
             session, "group", ids.consumer("group", "Balance"), {TOPIC: ()}
         )
@@ -86,10 +86,10 @@ class Member:
 
 @pytest.fixture
 def member(
-    mq: MemoryTubeMQ, session: MasterSession, ids: ClientIds, send: Callable[..., list[int]]
+    memory: MemoryTubeMQ, session: MasterSession, ids: ClientIds, send: Callable[..., list[int]]
 ) -> Member:
     send(*SENT)
-    return Member(mq, session, ids)
+    return Member(memory, session, ids)
 
 
 def test_a_pull_served_late_confirms_nothing_that_was_not_received(member: Member) -> None:
@@ -158,22 +158,22 @@ def test_a_confirmation_without_an_answer_may_be_repeated(member: Member) -> Non
 
 
 def test_a_member_that_gave_requests_up_keeps_its_partition(
-    mq: MemoryTubeMQ, member: Member
+    memory: MemoryTubeMQ, member: Member
 ) -> None:
     member.late(methods.GET_MESSAGES)
     with pytest.raises(errors.RpcTimeout):
         member.pull()
     member.confirm(member.pull())
     for _ in range(6):
-        mq.elapse(10_000)
+        memory.elapse(10_000)
         member.driver.run(member.session.broker_heartbeats_if_due())
     assert member.session.held.keys() == {PARTITION}
     member.driver.run(member.session.release(PARTITION, consumed=False))
-    assert len(mq.broker(1).leases) == 0
+    assert len(memory.broker(1).leases) == 0
 
 
 def test_a_register_served_late_does_not_set_the_group_back(
-    mq: MemoryTubeMQ, member: Member
+    memory: MemoryTubeMQ, member: Member
 ) -> None:
     driver, session = member.driver, member.session
     driver.run(session.release(PARTITION, consumed=False))
@@ -212,10 +212,10 @@ def test_giving_back_served_late_confirms_nothing_that_was_not_received(member: 
     assert member.rest() == SENT
 
 
-def test_a_batch_of_a_partition_that_was_lost_says_so(mq: MemoryTubeMQ, member: Member) -> None:
+def test_a_batch_of_a_partition_that_was_lost_says_so(memory: MemoryTubeMQ, member: Member) -> None:
     """The lease ended while the user was at work."""
     batch = member.pull()
-    mq.elapse(31_000)
+    memory.elapse(31_000)
     member.driver.run(member.session.broker_heartbeats_if_due())
     with pytest.raises(errors.StaleBatch, match="no longer held"):
         member.confirm(batch)
@@ -226,11 +226,11 @@ def test_a_batch_of_a_partition_that_was_lost_says_so(mq: MemoryTubeMQ, member: 
 
 
 def test_a_broker_restarted_between_pull_and_confirmation_delivers_again(
-    mq: MemoryTubeMQ, member: Member
+    memory: MemoryTubeMQ, member: Member
 ) -> None:
     batch = member.pull()
-    mq.stop_broker(1)
-    mq.start_broker(1)
+    memory.stop_broker(1)
+    memory.start_broker(1)
     with pytest.raises(errors.NotRegistered):
         member.confirm(batch)
     assert member.session.held == {}

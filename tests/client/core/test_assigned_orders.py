@@ -21,16 +21,16 @@ CLOSED = f"{TOPIC}#1:1:2:0,2:1:2:1"
 
 
 @pytest.fixture
-def consumer(mq: MemoryTubeMQ, session: MasterSession, ids: ClientIds) -> AssignedSession:
+def consumer(memory: MemoryTubeMQ, session: MasterSession, ids: ClientIds) -> AssignedSession:
     consumer = AssignedSession(
         session,
         "group",
         ids.consumer("group", "Balance"),
         {TOPIC: ()},
-        settings=ClientSettings((mq.master_address,), heartbeat_period_ms=5_000),
+        settings=ClientSettings((memory.master_address,), heartbeat_period_ms=5_000),
         consumer=ConsumerSettings(rebalance_confirm_wait_ms=3_000),
     )
-    mq.driver().run(consumer.open())
+    memory.driver().run(consumer.open())
     return consumer
 
 
@@ -71,13 +71,13 @@ def order_at(wall_ms: int) -> Callable[[Any], None]:
 
 
 def test_the_master_is_not_asked_again_within_the_period(
-    mq: MemoryTubeMQ, consumer: AssignedSession
+    memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
-    driver = mq.driver()
-    mq.elapse(9_999)
+    driver = memory.driver()
+    memory.elapse(9_999)
     driver.run(consumer.refresh())
     assert driver.asked == []
-    mq.elapse(1)
+    memory.elapse(1)
     driver.run(consumer.refresh())
     assert driver.asked == ["get partition meta"]
     driver.run(consumer.refresh(force=True))
@@ -85,13 +85,13 @@ def test_the_master_is_not_asked_again_within_the_period(
 
 
 def test_what_may_not_be_subscribed_is_given_back_and_the_rest_is_kept(
-    mq: MemoryTubeMQ, consumer: AssignedSession
+    memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     there = Partition(2, TOPIC, 0)
     for partition in (PARTITION, there):
         driver.run(consumer.assign(partition, None))
-    mq.tamper = rewriting("get partition meta", close_broker_1)
+    memory.tamper = rewriting("get partition meta", close_broker_1)
     driver.run(consumer.refresh(force=True))
     assert driver.run(consumer.fetching.pull(PARTITION)) is None
     driver.run(consumer.rebalance())
@@ -101,51 +101,51 @@ def test_what_may_not_be_subscribed_is_given_back_and_the_rest_is_kept(
 
 
 def test_a_batch_that_is_out_may_be_confirmed_before_its_partition_goes(
-    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+    memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
     send(b"a")
     send(b"b", to=BESIDE)
-    driver = mq.driver()
+    driver = memory.driver()
     for partition in (BESIDE, PARTITION):
         driver.run(consumer.assign(partition, 0))
         batch = driver.run(consumer.fetching.pull(partition))
         assert batch is not None
-    mq.tamper = rewriting("get partition meta", close_broker_1)
+    memory.tamper = rewriting("get partition meta", close_broker_1)
     driver.run(consumer.refresh(force=True))
     events = driver.stream(consumer.rebalance())
     assert next(events) == ("revoked", [PARTITION, BESIDE])
     assert consumer.held.keys() == {PARTITION, BESIDE}
     assert driver.run(consumer.fetching.settle(batch, consumed=True)) > 0
-    began = mq.clock()
+    began = memory.clock()
     assert list(events) == []
     assert consumer.held == {}
-    assert mq.clock() - began >= 3_000, "the other batch might have been confirmed"
+    assert memory.clock() - began >= 3_000, "the other batch might have been confirmed"
 
 
 def test_after_a_switch_of_masters_no_partition_is_given_back(
-    mq: MemoryTubeMQ, consumer: AssignedSession
+    memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     driver.run(consumer.assign(PARTITION, None))
     driver.run(consumer.master.notice_switch())
-    mq.tamper = rewriting("get partition meta", close_broker_1)
+    memory.tamper = rewriting("get partition meta", close_broker_1)
     driver.run(consumer.refresh(force=True))
     driver.run(consumer.rebalance())
     assert consumer.held.keys() == {PARTITION}
 
 
 def test_a_view_that_the_master_forces_is_taken(
-    mq: MemoryTubeMQ, consumer: AssignedSession
+    memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     driver.run(consumer.assign(PARTITION, None))
-    mq.tamper = rewriting("consumer heartbeat v2", close_broker_1)
-    mq.elapse(5_000)
+    memory.tamper = rewriting("consumer heartbeat v2", close_broker_1)
+    memory.elapse(5_000)
     driver.run(consumer.master_heartbeat_if_due())
     driver.run(consumer.rebalance())
     assert consumer.held == {}
-    mq.tamper = None
-    mq.elapse(5_000)
+    memory.tamper = None
+    memory.elapse(5_000)
     driver.run(consumer.master_heartbeat_if_due())
     first, second = beats(driver)
     assert first.subRepInfo.lstAssignedTime < second.subRepInfo.lstAssignedTime
@@ -156,9 +156,9 @@ def test_a_view_that_the_master_forces_is_taken(
 
 
 def test_what_has_not_changed_is_reported_every_sixtieth_beat(
-    mq: MemoryTubeMQ, consumer: AssignedSession
+    memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     driver.run(consumer.assign(PARTITION, None))
     for _ in range(62):
         driver.run(consumer.heartbeat_master())
@@ -167,14 +167,14 @@ def test_what_has_not_changed_is_reported_every_sixtieth_beat(
 
 
 def test_an_order_to_skip_to_the_end_is_carried_out_once_and_echoed(
-    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+    memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     driver.run(consumer.assign(PARTITION, 0))
     send(*(b"%d" % n for n in range(5)))
-    mq.elapse(5_000)
-    order = mq.clock()
-    mq.tamper = rewriting("consumer heartbeat v2", order_at(order))
+    memory.elapse(5_000)
+    order = memory.clock()
+    memory.tamper = rewriting("consumer heartbeat v2", order_at(order))
     driver.run(consumer.master_heartbeat_if_due())
     driver.run(consumer.broker_heartbeats_if_due())
     assert driver.run(consumer.fetching.pull(PARTITION)) is None
@@ -182,7 +182,7 @@ def test_an_order_to_skip_to_the_end_is_carried_out_once_and_echoed(
     assert position is not None
     assert (position.current, position.lag) == (5 * 28, 0)
     send(b"new")
-    mq.elapse(5_000)
+    memory.elapse(5_000)
     driver.run(consumer.master_heartbeat_if_due())
     driver.run(consumer.broker_heartbeats_if_due())
     batch = driver.run(consumer.fetching.pull(PARTITION))
@@ -192,27 +192,27 @@ def test_an_order_to_skip_to_the_end_is_carried_out_once_and_echoed(
 
 
 def test_an_order_that_a_renewal_overtakes_costs_no_partition_and_no_batch(
-    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+    memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
     """A pull was given up, so the next takes the partition under a new name, and here it does so
     while the order's own request is on the way: the broker refuses that one, not the partition."""
-    driver, pulled = mq.driver(), []
+    driver, pulled = memory.driver(), []
     driver.run(consumer.assign(PARTITION, 0))
     send(b"a")
-    mq.elapse(5_000)
-    mq.tamper = rewriting("consumer heartbeat v2", order_at(mq.clock()))
+    memory.elapse(5_000)
+    memory.tamper = rewriting("consumer heartbeat v2", order_at(memory.clock()))
     driver.run(consumer.master_heartbeat_if_due())
-    mq.tamper = losing("get messages")
+    memory.tamper = losing("get messages")
     with pytest.raises(errors.RpcTimeout):
         driver.run(consumer.fetching.pull(PARTITION))
-    mq.tamper = None
+    memory.tamper = None
 
     def overtaken(asked: Asked) -> Any:
         if asked.method == "register partition" and not pulled:
             pulled.append(driver.run(consumer.fetching.pull(PARTITION)))
-        return mq.reply(asked)
+        return memory.reply(asked)
 
-    ScriptedDriver(overtaken, mq.clock).run(consumer.broker_heartbeats_if_due())
+    ScriptedDriver(overtaken, memory.clock).run(consumer.broker_heartbeats_if_due())
     assert consumer.held.keys() == {PARTITION}
     assert pulled[0] is not None
     driver.run(consumer.fetching.settle(pulled[0], consumed=True))
@@ -222,12 +222,12 @@ def test_an_order_that_a_renewal_overtakes_costs_no_partition_and_no_batch(
 
 
 def test_an_order_from_before_the_member_joined_is_none(
-    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+    memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     send(b"a")
     driver.run(consumer.assign(PARTITION, 0))
-    mq.tamper = rewriting("consumer heartbeat v2", order_at(mq.clock() - 1))
+    memory.tamper = rewriting("consumer heartbeat v2", order_at(memory.clock() - 1))
     driver.run(consumer.heartbeat_master())
     driver.run(consumer.broker_heartbeats_if_due())
     assert driver.run(consumer.fetching.pull(PARTITION)) is not None
@@ -237,15 +237,15 @@ def test_an_order_from_before_the_member_joined_is_none(
 
 
 def test_a_limit_that_names_no_time_is_waited_for_like_nothing_to_read(
-    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+    memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
     def limited(reply: Any) -> None:
         reply.success, reply.errCode = False, 452
         reply.ClearField("minLimitTime")
 
-    driver = mq.driver()
+    driver = memory.driver()
     driver.run(consumer.assign(PARTITION, 0))
-    mq.tamper = rewriting("get messages", limited)
+    memory.tamper = rewriting("get messages", limited)
     driver.run(consumer.fetching.fetch())
     idle = driver.run(consumer.fetching.fetch())
     assert idle.wait_ms == consumer.consumer.not_found_wait_ms
@@ -257,77 +257,77 @@ def test_a_limit_that_names_no_time_is_waited_for_like_nothing_to_read(
     ("code", "wait_ms"), [(404, 400), (403, 2_000), (503, 300), (301, 200), (500, 300)]
 )
 def test_a_partition_waits_as_the_code_asks_and_the_others_go_on(
-    mq: MemoryTubeMQ, consumer: AssignedSession, there: Partition, code: int, wait_ms: int
+    memory: MemoryTubeMQ, consumer: AssignedSession, there: Partition, code: int, wait_ms: int
 ) -> None:
     def refuse(asked: Asked, reply: Any) -> Any:
-        if asked.method == "get messages" and asked.address == mq.node(1).address:
+        if asked.method == "get messages" and asked.address == memory.node(1).address:
             reply.success, reply.errCode = False, code
             reply.ClearField("messages")
         return reply
 
-    mq.tamper = refuse
-    driver = mq.driver()
+    memory.tamper = refuse
+    driver = memory.driver()
     found = [driver.run(consumer.fetching.fetch()) for _ in range(4)]
     assert [batch.partition for batch in found if isinstance(batch, ReceivedBatch)] == [there]
     assert driver.asked.count("get messages") == 3, "each partition once"
-    mq.elapse(wait_ms - 1)
+    memory.elapse(wait_ms - 1)
     assert driver.run(consumer.fetching.fetch()).wait_ms == 1
-    mq.elapse(1)
+    memory.elapse(1)
     driver.run(consumer.fetching.fetch())
     assert driver.asked.count("get messages") == 4
 
 
 def test_an_entry_that_says_nothing_hides_no_other_loss(
-    mq: MemoryTubeMQ, consumer: AssignedSession
+    memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     for partition in (PARTITION, BESIDE):
         driver.run(consumer.assign(partition, None))
 
     def lost(reply: Any) -> None:
         reply.hasPartFailure = True
-        reply.failureInfo.extend(["garbage", f"411:{mq.node(1)}#{TOPIC}:1"])
+        reply.failureInfo.extend(["garbage", f"411:{memory.node(1)}#{TOPIC}:1"])
 
-    mq.tamper = rewriting("broker heartbeat", lost)
+    memory.tamper = rewriting("broker heartbeat", lost)
     driver.run(consumer.heartbeat_brokers())
     assert consumer.held.keys() == {PARTITION}
-    assert "garbage" in str(consumer.last_errors[f"broker {mq.node(1)}"])
+    assert "garbage" in str(consumer.last_errors[f"broker {memory.node(1)}"])
 
 
 # -- metadata --------------------------------------------------------------------------------------
 
 
 def test_a_master_that_did_not_answer_is_asked_again_by_the_next_call(
-    mq: MemoryTubeMQ, consumer: AssignedSession
+    memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
-    driver = mq.driver()
-    mq.elapse(10_000)
-    mq.tamper = losing("get partition meta")
+    driver = memory.driver()
+    memory.elapse(10_000)
+    memory.tamper = losing("get partition meta")
     for _ in range(2):
         with pytest.raises(errors.RpcTimeout):
             driver.run(consumer.refresh())
-    mq.tamper = None
+    memory.tamper = None
     assert len(driver.run(consumer.refresh())) == 4
 
 
 def test_while_one_asks_the_master_others_take_what_is_known(
-    mq: MemoryTubeMQ, consumer: AssignedSession
+    memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
-    mq.elapse(10_000)
+    memory.elapse(10_000)
     asking = consumer.refresh()
     asking.send(None)
-    asking.send(mq.clock())  # it has sent its question
-    driver = mq.driver()
+    asking.send(memory.clock())  # it has sent its question
+    driver = memory.driver()
     assert len(driver.run(consumer.refresh())) == 4
     assert driver.asked == []
     asking.close()
 
 
-def test_news_only_are_asked_for(mq: MemoryTubeMQ, consumer: AssignedSession) -> None:
-    driver = mq.driver()
-    mq.elapse(10_000)
+def test_news_only_are_asked_for(memory: MemoryTubeMQ, consumer: AssignedSession) -> None:
+    driver = memory.driver()
+    memory.elapse(10_000)
     driver.run(consumer.refresh())
-    mq.elapse(10_000)
+    memory.elapse(10_000)
     assert len(driver.run(consumer.refresh())) == 4
     asked = [step.request.topicMetaInfoId for step in driver.trace if isinstance(step, Asked)]
     assert asked == [consumer.view.meta_id] * 2
@@ -336,7 +336,7 @@ def test_news_only_are_asked_for(mq: MemoryTubeMQ, consumer: AssignedSession) ->
 
 
 def test_a_refused_partition_is_asked_for_twice(
-    mq: MemoryTubeMQ, consumer: AssignedSession
+    memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
     """The first attempt after a lease has ended only clears the way."""
     refusals = iter([410])
@@ -346,39 +346,41 @@ def test_a_refused_partition_is_asked_for_twice(
             reply.success, reply.errCode = False, code
         return reply
 
-    mq.tamper = occupied
-    driver = mq.driver()
+    memory.tamper = occupied
+    driver = memory.driver()
     driver.run(consumer.assign(PARTITION, None))
     assert driver.slept == [1_000]
     assert consumer.held.keys() == {PARTITION}
 
 
 def test_an_offset_that_is_given_counts_whatever_the_position_says(
-    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+    memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
     send(b"a", b"b")
     consumer.consumer = ConsumerSettings(consume_position="always_latest")
-    assert mq.driver().run(consumer.assign(PARTITION, 28)).current == 28
+    assert memory.driver().run(consumer.assign(PARTITION, 28)).current == 28
 
 
 # -- assigning -------------------------------------------------------------------------------------
 
 
 def test_the_settings_position_counts_the_first_time_only(
-    mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+    memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
     send(b"a", b"b")
     consumer.consumer = ConsumerSettings(consume_position="always_latest")
-    driver = mq.driver()
+    driver = memory.driver()
     assert driver.run(consumer.assign(PARTITION, None)).current == 56
     driver.run(consumer.release(PARTITION, consumed=False))
     send(b"c")
     assert driver.run(consumer.assign(PARTITION, None)).current == 56
 
 
-def test_a_broker_that_is_away_is_asked_twice(mq: MemoryTubeMQ, consumer: AssignedSession) -> None:
-    driver = mq.driver()
-    mq.unplugged.add(mq.node(1).address)
+def test_a_broker_that_is_away_is_asked_twice(
+    memory: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = memory.driver()
+    memory.unplugged.add(memory.node(1).address)
     with pytest.raises(errors.ConnectError):
         driver.run(consumer.assign(PARTITION, None))
     assert driver.asked == ["register partition"] * 2
@@ -386,52 +388,54 @@ def test_a_broker_that_is_away_is_asked_twice(mq: MemoryTubeMQ, consumer: Assign
 
 
 @pytest.fixture
-def there(mq: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]) -> Partition:
+def there(
+    memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> Partition:
     """A partition of the second broker, held with two of the first; a record waits in each."""
     there = Partition(2, TOPIC, 0)
     for partition in (PARTITION, BESIDE, there):
         send(b"x", to=partition)
-        mq.driver().run(consumer.assign(partition, 0))
+        memory.driver().run(consumer.assign(partition, 0))
     return there
 
 
 def test_partitions_take_turns_and_one_that_fails_costs_the_others_nothing(
-    mq: MemoryTubeMQ, consumer: AssignedSession, there: Partition
+    memory: MemoryTubeMQ, consumer: AssignedSession, there: Partition
 ) -> None:
-    driver = mq.driver()
-    mq.unplugged.add(mq.node(1).address)
+    driver = memory.driver()
+    memory.unplugged.add(memory.node(1).address)
     found = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
     assert [batch.partition for batch in found if isinstance(batch, ReceivedBatch)] == [there]
     assert str(PARTITION) in consumer.last_errors
     assert str(BESIDE) not in consumer.last_errors, "a broker is asked once, not once a partition"
-    mq.unplugged.clear()
-    mq.elapse(300)
+    memory.unplugged.clear()
+    memory.elapse(300)
     found = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
     batches = [batch for batch in found if isinstance(batch, ReceivedBatch)]
     assert [batch.partition for batch in batches] == [PARTITION, BESIDE]
 
 
 def test_a_broker_that_hangs_costs_whoever_receives_a_moment_and_is_left_alone(
-    mq: MemoryTubeMQ, consumer: AssignedSession, there: Partition
+    memory: MemoryTubeMQ, consumer: AssignedSession, there: Partition
 ) -> None:
-    hung = mq.node(1).address
-    mq.tamper = lambda asked, reply: None if asked.address == hung else reply
-    driver = mq.driver(rpc_timeout_ms=1_000)
-    began = mq.clock()
+    hung = memory.node(1).address
+    memory.tamper = lambda asked, reply: None if asked.address == hung else reply
+    driver = memory.driver(rpc_timeout_ms=1_000)
+    began = memory.clock()
     found = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
     assert [batch.partition for batch in found if isinstance(batch, ReceivedBatch)] == [there]
-    assert mq.clock() - began <= 200
-    assert consumer.fetching.breaker.left_alone(mq.clock()) == {mq.node(1): 0}
+    assert memory.clock() - began <= 200
+    assert consumer.fetching.breaker.left_alone(memory.clock()) == {memory.node(1): 0}
     asked = len(driver.asked)
     while not consumer.fetching.stats.unanswered:
-        mq.elapse(10)
+        memory.elapse(10)
         driver.run(consumer.fetching.fetch())
     assert len(driver.asked) == asked, "what is owed is waited for beside the others"
-    assert mq.clock() - began <= 1_100
+    assert memory.clock() - began <= 1_100
     assert consumer.last_errors.keys() == {str(PARTITION)}
-    mq.tamper = None
-    mq.elapse(300)
+    memory.tamper = None
+    memory.elapse(300)
     found = [driver.run(consumer.fetching.fetch()) for _ in range(4)]
     batches = [batch for batch in found if isinstance(batch, ReceivedBatch)]
     assert [batch.partition for batch in batches] == [PARTITION, BESIDE], "nothing was confirmed"
-    assert consumer.fetching.breaker.left_alone(mq.clock()) == {}
+    assert consumer.fetching.breaker.left_alone(memory.clock()) == {}

@@ -98,10 +98,10 @@ def test_who_did_not_hear_a_heartbeat_is_noted() -> None:
 
 
 def test_an_answer_that_cannot_be_read_ends_nothing(
-    mq: MemoryTubeMQ, session: MasterSession, ids: ClientIds
+    memory: MemoryTubeMQ, session: MasterSession, ids: ClientIds
 ) -> None:
     member = AssignedSession(session, "group", ids.consumer("group", "Balance"), {TOPIC: ()})
-    driver = mq.driver()
+    driver = memory.driver()
     driver.run(member.open())
     driver.run(member.assign(PARTITION, None))
 
@@ -111,11 +111,11 @@ def test_an_answer_that_cannot_be_read_ends_nothing(
             reply.failureInfo.append("nonsense")
         return reply
 
-    mq.tamper = garble
-    mq.elapse(10_000)
+    memory.tamper = garble
+    memory.elapse(10_000)
     driver.run(member.broker_heartbeats_if_due())
     assert member.held.keys() == {PARTITION}
-    assert isinstance(member.last_errors[f"broker {mq.node(1)}"], errors.ProtocolViolation)
+    assert isinstance(member.last_errors[f"broker {memory.node(1)}"], errors.ProtocolViolation)
 
 
 def test_routes_are_there_while_a_heartbeat_brings_new_ones() -> None:

@@ -22,41 +22,41 @@ def addresses(driver: ScriptedDriver) -> list[Address]:
     return [step.address for step in driver.trace if isinstance(step, Asked)]
 
 
-def test_metadata_is_asked_for_and_the_group_left(mq: MemoryTubeMQ, ids: ClientIds) -> None:
-    driver = mq.driver()
-    session = MasterSession((mq.master_address,))
+def test_metadata_is_asked_for_and_the_group_left(memory: MemoryTubeMQ, ids: ClientIds) -> None:
+    driver = memory.driver()
+    session = MasterSession((memory.master_address,))
     found = driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
     assert [p.key for p in found.subscribable] == ["1:0", "1:1", "2:0", "2:1"]
-    assert found.brokers == {n: mq.node(n) for n in (1, 2)}
+    assert found.brokers == {n: memory.node(n) for n in (1, 2)}
     assert driver.asked == ["register consumer v2", "get partition meta", "close consumer"]
 
 
 def test_a_master_that_is_gone_is_passed_over_and_not_asked_again(
-    mq: MemoryTubeMQ, ids: ClientIds
+    memory: MemoryTubeMQ, ids: ClientIds
 ) -> None:
-    driver = mq.driver()
-    session = MasterSession((GONE, mq.master_address))
+    driver = memory.driver()
+    session = MasterSession((GONE, memory.master_address))
     driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
-    assert addresses(driver) == [GONE, *[mq.master_address] * 3]
+    assert addresses(driver) == [GONE, *[memory.master_address] * 3]
 
 
-def test_a_stand_by_is_passed_over(mq: MemoryTubeMQ, ids: ClientIds) -> None:
+def test_a_stand_by_is_passed_over(memory: MemoryTubeMQ, ids: ClientIds) -> None:
     standby: Address = ("standby", 8715)
 
     def answer(asked: Asked) -> object:
         if asked.address == standby:
             raise errors.StandbyMaster("StandbyException")
-        return mq.reply(asked)
+        return memory.reply(asked)
 
-    driver = ScriptedDriver(answer, mq.clock)
-    session = MasterSession((standby, mq.master_address))
+    driver = ScriptedDriver(answer, memory.clock)
+    session = MasterSession((standby, memory.master_address))
     found = driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
     assert found.brokers
     assert addresses(driver).count(standby) == 1
 
 
-def test_when_no_master_answers_every_one_is_named(mq: MemoryTubeMQ, ids: ClientIds) -> None:
-    driver = mq.driver()
+def test_when_no_master_answers_every_one_is_named(memory: MemoryTubeMQ, ids: ClientIds) -> None:
+    driver = memory.driver()
     session = MasterSession((GONE, ("lost", 8715)))
     with pytest.raises(errors.ConnectError) as failure:
         driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
@@ -64,23 +64,29 @@ def test_when_no_master_answers_every_one_is_named(mq: MemoryTubeMQ, ids: Client
         assert word in str(failure.value)
 
 
-def test_metadata_in_hand_counts_even_if_leaving_fails(mq: MemoryTubeMQ, ids: ClientIds) -> None:
+def test_metadata_in_hand_counts_even_if_leaving_fails(
+    memory: MemoryTubeMQ, ids: ClientIds
+) -> None:
     def cut(asked: Asked, reply: object) -> object:
         if asked.method == "close consumer":
             raise errors.ConnectionLost("cut")
         return reply
 
-    mq.tamper = cut
-    session = MasterSession((mq.master_address,))
-    found = mq.driver().run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
+    memory.tamper = cut
+    session = MasterSession((memory.master_address,))
+    found = memory.driver().run(
+        fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g")
+    )
     assert found.partitions
 
 
 def test_partitions_are_selected_by_name_or_all_and_unknown_ones_listed(
-    mq: MemoryTubeMQ, ids: ClientIds
+    memory: MemoryTubeMQ, ids: ClientIds
 ) -> None:
-    session = MasterSession((mq.master_address,))
-    found = mq.driver().run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
+    session = MasterSession((memory.master_address,))
+    found = memory.driver().run(
+        fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g")
+    )
     assert found.select(None) == sorted(found.partitions)
     (first, *_) = found.subscribable
     assert found.select(iter([first])) == [first]
@@ -104,31 +110,31 @@ def fresh_master(times: int) -> Callable[[Asked, Any], Any]:
 
 
 def test_an_unknown_topic_is_asked_for_again_after_a_switch(
-    mq: MemoryTubeMQ, ids: ClientIds
+    memory: MemoryTubeMQ, ids: ClientIds
 ) -> None:
-    session = MasterSession((GONE, mq.master_address), fail_over_wait_ms=1_000)
-    mq.tamper = fresh_master(2)
-    driver = mq.driver()
+    session = MasterSession((GONE, memory.master_address), fail_over_wait_ms=1_000)
+    memory.tamper = fresh_master(2)
+    driver = memory.driver()
     found = driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
     assert len(found.partitions) == 4
     assert driver.slept == [200, 200]
 
 
 @pytest.mark.parametrize("wait_ms", [0, 900])
-def test_patience_with_a_switch_ends(mq: MemoryTubeMQ, ids: ClientIds, wait_ms: int) -> None:
-    session = MasterSession((GONE, mq.master_address), fail_over_wait_ms=wait_ms)
-    mq.tamper = fresh_master(100)
-    driver = mq.driver()
+def test_patience_with_a_switch_ends(memory: MemoryTubeMQ, ids: ClientIds, wait_ms: int) -> None:
+    session = MasterSession((GONE, memory.master_address), fail_over_wait_ms=wait_ms)
+    memory.tamper = fresh_master(100)
+    driver = memory.driver()
     with pytest.raises(errors.UnknownTopic):
         driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
     assert sum(driver.slept) == wait_ms
 
 
 def test_without_a_switch_an_unknown_topic_is_unknown_at_once(
-    mq: MemoryTubeMQ, ids: ClientIds
+    memory: MemoryTubeMQ, ids: ClientIds
 ) -> None:
-    session = MasterSession((mq.master_address,), fail_over_wait_ms=60_000)
-    driver = mq.driver()
+    session = MasterSession((memory.master_address,), fail_over_wait_ms=60_000)
+    driver = memory.driver()
     with pytest.raises(errors.UnknownTopic):
         driver.run(fetch_topic_metadata(session, "nowhere", ids.consumer("g", "Meta"), "g"))
     assert driver.slept == []

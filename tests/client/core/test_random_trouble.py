@@ -30,19 +30,19 @@ COUNT = 60
 
 def filled() -> tuple[MemoryTubeMQ, ClientIds]:
     switches = Switches(reads=SMALL_READS, flush_interval_ms=None, unflushed_records=1)
-    mq = MemoryTubeMQ(1, [TopicSpec(TOPIC, 1, 2)], switches=switches)
+    memory = MemoryTubeMQ(1, [TopicSpec(TOPIC, 1, 2)], switches=switches)
     ids = ClientIds("127.0.0.1", 1, 1_700_000_000_000, itertools.count(1))
-    producer = ProducerSession(MasterSession((mq.master_address,)), ids.producer())
+    producer = ProducerSession(MasterSession((memory.master_address,)), ids.producer())
     producer.topics.add(TOPIC)
-    driver = mq.driver()
+    driver = memory.driver()
     driver.run(producer.register())
     driver.run(producer.heartbeat())
     records = [Record(b"%02d" % n, partition=BESIDE if n % 3 else PARTITION) for n in range(COUNT)]
     driver.run(producer.send_all(TOPIC, records, 0, 8))
-    return mq, ids
+    return memory, ids
 
 
-def meddler(mq: MemoryTubeMQ, faults: list[str]) -> Callable[[Asked, Any], Any]:
+def meddler(memory: MemoryTubeMQ, faults: list[str]) -> Callable[[Asked, Any], Any]:
     """Deals out one fault a request until there are none left."""
     left = iter(faults)
 
@@ -51,10 +51,10 @@ def meddler(mq: MemoryTubeMQ, faults: list[str]) -> Callable[[Asked, Any], Any]:
         if fault == "lost":
             raise errors.ConnectionLost("cut")
         if fault == "expire":
-            mq.elapse(31_000)
+            memory.elapse(31_000)
         if fault == "restart":
-            mq.stop_broker(1)
-            mq.start_broker(1)
+            memory.stop_broker(1)
+            memory.start_broker(1)
         if fault.isdecimal():
             return type(reply)(success=False, errCode=int(fault), errMsg="")
         return None if fault == "silent" else reply
@@ -71,19 +71,19 @@ def meddler(mq: MemoryTubeMQ, faults: list[str]) -> Callable[[Asked, Any], Any]:
 def test_every_record_of_the_range_arrives_once_under_any_faults(
     faults: list[str], one: int, other: int
 ) -> None:
-    mq, ids = filled()
-    mq.tamper = meddler(mq, faults)
+    memory, ids = filled()
+    memory.tamper = meddler(memory, faults)
     range_ = OffsetRange(PARTITION, 28 * min(one, other), 28 * max(one, other))
     read = RangeRead(
         range_,
-        mq.node(1),
+        memory.node(1),
         pool=ReaderPool("group", 4),
         ids=ids,
         decode=DecodePolicy(),
         policy=ReadPolicy(deadline_ms=3_600_000),
         stats=ReadStats(),
     )
-    driver = mq.driver(rpc_timeout_ms=1_000, max_effects=5_000)
+    driver = memory.driver(rpc_timeout_ms=1_000, max_effects=5_000)
     got = bodies(list(driver.stream(read.conversation(), read.release())))
     expected = [n for n in range(min(one, other), max(one, other)) if n % 3 == 0]
     assert got == [b"%02d" % n for n in expected]

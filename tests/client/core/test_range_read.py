@@ -62,9 +62,9 @@ def refused(code: int, text: str = "") -> Callable[[Any], Any]:
 
 
 def test_a_read_registers_fetches_learns_the_end_and_gives_back(
-    mq: MemoryTubeMQ, reader: Reader, forty: int
+    memory: MemoryTubeMQ, reader: Reader, forty: int
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     read = reader(0, forty)
     assert bodies(list(driver.stream(read.conversation(), read.release()))) == NUMBERS
     fetches = driver.asked.count(GET)
@@ -74,9 +74,9 @@ def test_a_read_registers_fetches_learns_the_end_and_gives_back(
 
 
 def test_the_next_fetch_is_on_its_way_before_a_batch_is_delivered(
-    mq: MemoryTubeMQ, reader: Reader, forty: int
+    memory: MemoryTubeMQ, reader: Reader, forty: int
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     read = reader(0, forty)
     batches = driver.stream(read.conversation(), read.release())
     next(batches)
@@ -85,21 +85,21 @@ def test_the_next_fetch_is_on_its_way_before_a_batch_is_delivered(
 
 
 def test_no_fetch_is_made_for_records_that_cannot_be_in_the_range(
-    mq: MemoryTubeMQ, reader: Reader, forty: int
+    memory: MemoryTubeMQ, reader: Reader, forty: int
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     read = reader(0, 56)
     assert bodies(list(driver.stream(read.conversation(), read.release()))) == NUMBERS[:2]
     assert driver.asked == [REGISTER, GET, COMMIT, REGISTER]
 
 
 def test_an_end_inside_a_mixed_batch_is_found_by_a_fence(
-    mq: MemoryTubeMQ, reader: Reader, send: Send
+    memory: MemoryTubeMQ, reader: Reader, send: Send
 ) -> None:
     for n in range(8):
         send(b"mine-%d" % n)
         send(b"other-%d" % n, to=BESIDE)
-    driver = mq.driver()
+    driver = memory.driver()
     read = reader(0, 28 * 9)
     got = bodies(list(driver.stream(read.conversation(), read.release())))
     assert got == [b"mine-%d" % n for n in range(5)]
@@ -107,8 +107,8 @@ def test_an_end_inside_a_mixed_batch_is_found_by_a_fence(
     assert [g for g in groups if ".p" in g], "the fence is looked for under a group of its own"
 
 
-def test_an_empty_range_asks_nobody(mq: MemoryTubeMQ, reader: Reader) -> None:
-    driver = mq.driver()
+def test_an_empty_range_asks_nobody(memory: MemoryTubeMQ, reader: Reader) -> None:
+    driver = memory.driver()
     read = reader(56, 56)
     assert list(driver.stream(read.conversation(), read.release())) == []
     assert driver.asked == []
@@ -121,19 +121,19 @@ def test_an_empty_range_asks_nobody(mq: MemoryTubeMQ, reader: Reader) -> None:
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 @pytest.mark.parametrize("act", [lost, silent, refused(411), refused(412), refused(500)])
 def test_any_reply_may_go_missing_and_nothing_is_lost_or_doubled(
-    mq: MemoryTubeMQ, reader: Reader, forty: int, method: str, number: int, act: Any
+    memory: MemoryTubeMQ, reader: Reader, forty: int, method: str, number: int, act: Any
 ) -> None:
-    mq.tamper = Meddler(method, number, act)
-    driver = mq.driver(rpc_timeout_ms=1_000)
+    memory.tamper = Meddler(method, number, act)
+    driver = memory.driver(rpc_timeout_ms=1_000)
     read = reader(0, forty)
     assert bodies(list(driver.stream(read.conversation(), read.release()))) == NUMBERS
 
 
 def test_after_a_break_the_reader_comes_back_under_a_new_id_where_it_was(
-    mq: MemoryTubeMQ, reader: Reader, forty: int
+    memory: MemoryTubeMQ, reader: Reader, forty: int
 ) -> None:
-    mq.tamper = Meddler(GET, 3, lost)
-    driver = mq.driver()
+    memory.tamper = Meddler(GET, 3, lost)
+    driver = memory.driver()
     read = reader(0, forty)
     delivered = list(driver.stream(read.conversation(), read.release()))
     registers = [
@@ -147,21 +147,21 @@ def test_after_a_break_the_reader_comes_back_under_a_new_id_where_it_was(
 
 
 def test_a_lease_that_expired_while_the_user_was_busy_costs_nothing(
-    mq: MemoryTubeMQ, reader: Reader, forty: int
+    memory: MemoryTubeMQ, reader: Reader, forty: int
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     read = reader(0, forty)
     got = []
     for batch in driver.stream(read.conversation(), read.release()):
         got.append(batch)
-        mq.elapse(31_000)
+        memory.elapse(31_000)
     assert bodies(got) == NUMBERS
 
 
 def test_a_busy_slot_means_the_next_one_and_a_full_pool_means_waiting(
-    mq: MemoryTubeMQ, reader: Reader, forty: int
+    memory: MemoryTubeMQ, reader: Reader, forty: int
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     holders = [reader(0, forty, pool=2) for _ in range(2)]
     streams = [driver.stream(h.conversation(), h.release()) for h in holders]
     for stream in streams:
@@ -171,19 +171,21 @@ def test_a_busy_slot_means_the_next_one_and_a_full_pool_means_waiting(
 
     def give_up_soon(asked: Asked, reply: Any) -> Any:
         if len(driver.slept) == 3:
-            mq.tamper = None
-            mq.elapse(31_000)  # the holders are silent for too long
+            memory.tamper = None
+            memory.elapse(31_000)  # the holders are silent for too long
         return reply
 
-    mq.tamper = give_up_soon
+    memory.tamper = give_up_soon
     assert bodies(list(waiting)) == NUMBERS
     assert driver.slept == [100, 200, 400]
 
 
-def test_pauses_grow_and_end_at_the_deadline(mq: MemoryTubeMQ, reader: Reader, forty: int) -> None:
-    driver = mq.driver()
+def test_pauses_grow_and_end_at_the_deadline(
+    memory: MemoryTubeMQ, reader: Reader, forty: int
+) -> None:
+    driver = memory.driver()
     read = reader(0, forty, deadline_ms=10_000)
-    mq.unplugged.add(mq.node(1).address)
+    memory.unplugged.add(memory.node(1).address)
     with pytest.raises(errors.RangeStalled, match="Connection refused"):
         list(driver.stream(read.conversation(), read.release()))
     assert driver.slept[:6] == [100, 200, 400, 800, 1_600, 2_000]
@@ -194,7 +196,7 @@ def test_pauses_grow_and_end_at_the_deadline(mq: MemoryTubeMQ, reader: Reader, f
 
 
 def test_a_broker_that_goes_back_is_not_believed(
-    mq: MemoryTubeMQ, reader: Reader, forty: int
+    memory: MemoryTubeMQ, reader: Reader, forty: int
 ) -> None:
     replies: list[Any] = []
 
@@ -204,30 +206,30 @@ def test_a_broker_that_goes_back_is_not_believed(
         replies.append(reply)
         return replies[0] if len(replies) == 3 else reply
 
-    mq.tamper = replay
-    driver = mq.driver()
+    memory.tamper = replay
+    driver = memory.driver()
     read = reader(0, forty)
     assert bodies(list(driver.stream(read.conversation(), read.release()))) == NUMBERS
     assert driver.asked.count(REGISTER) == 4, "it starts over at the resume point"
 
 
 def test_a_log_that_became_shorter_is_told_not_waited_for(
-    mq: MemoryTubeMQ, reader: Reader, forty: int
+    memory: MemoryTubeMQ, reader: Reader, forty: int
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     read = reader(0, forty)
     stream = driver.stream(read.conversation(), read.release())
     next(stream)
-    mq.broker(1).storage.open(PARTITION.topic, 0).truncate_to(280)
+    memory.broker(1).storage.open(PARTITION.topic, 0).truncate_to(280)
     with pytest.raises((errors.LogTruncated, errors.RangeStalled)):
         list(stream)
 
 
 def test_retention_that_takes_the_start_is_data_loss_with_its_numbers(
-    mq: MemoryTubeMQ, reader: Reader, forty: int
+    memory: MemoryTubeMQ, reader: Reader, forty: int
 ) -> None:
-    mq.broker(1).storage.open(PARTITION.topic, 0).expire_to(280)
-    driver = mq.driver()
+    memory.broker(1).storage.open(PARTITION.topic, 0).expire_to(280)
+    driver = memory.driver()
     read = reader(0, forty)
     with pytest.raises(errors.DataLoss) as failure:
         list(driver.stream(read.conversation(), read.release()))
@@ -239,10 +241,10 @@ def test_retention_that_takes_the_start_is_data_loss_with_its_numbers(
 
 @pytest.mark.parametrize("code", [403, 415, 400])
 def test_a_refusal_that_waiting_does_not_cure_is_raised_at_once(
-    mq: MemoryTubeMQ, reader: Reader, forty: int, code: int
+    memory: MemoryTubeMQ, reader: Reader, forty: int, code: int
 ) -> None:
-    mq.tamper = Meddler(REGISTER, 1, refused(code, "no"))
-    driver = mq.driver()
+    memory.tamper = Meddler(REGISTER, 1, refused(code, "no"))
+    driver = memory.driver()
     read = reader(0, forty)
     with pytest.raises(errors.ServerError) as failure:
         list(driver.stream(read.conversation(), read.release()))

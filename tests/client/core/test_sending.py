@@ -22,10 +22,10 @@ REGISTER = "register producer"
 
 
 @pytest.fixture
-def producer(mq: MemoryTubeMQ, session: MasterSession, ids: ClientIds) -> ProducerSession:
+def producer(memory: MemoryTubeMQ, session: MasterSession, ids: ClientIds) -> ProducerSession:
     producer = ProducerSession(session, ids.producer())
     producer.topics.add(TOPIC)
-    driver = mq.driver()
+    driver = memory.driver()
     driver.run(producer.register())
     driver.run(producer.heartbeat())
     return producer
@@ -36,9 +36,9 @@ def numbered() -> Any:
 
 
 def test_the_window_bounds_what_is_unanswered_and_what_is_taken(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     taken: list[bytes] = []
 
     def counted() -> Any:
@@ -54,10 +54,10 @@ def test_the_window_bounds_what_is_unanswered_and_what_is_taken(
 
 
 def test_overflow_is_sent_again_with_a_pause_and_order_of_receipts_stays(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    mq.broker(1).faults.overflow_every = 4
-    driver = mq.driver()
+    memory.broker(1).faults.overflow_every = 4
+    driver = memory.driver()
     sending = producer.send_all(TOPIC, itertools.islice(numbered(), 9), 0, 3)
     receipts = list(flat(driver.stream(sending)))
     assert sorted(r.offset for r in receipts) == [28 * n for n in range(9)]
@@ -65,55 +65,57 @@ def test_overflow_is_sent_again_with_a_pause_and_order_of_receipts_stays(
     assert set(driver.slept) == {50}
 
 
-def test_overflow_that_does_not_end_is_raised(mq: MemoryTubeMQ, producer: ProducerSession) -> None:
-    mq.broker(1).faults.overflow_every = 1
-    driver = mq.driver()
+def test_overflow_that_does_not_end_is_raised(
+    memory: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    memory.broker(1).faults.overflow_every = 1
+    driver = memory.driver()
     with pytest.raises(errors.Overflow):
         driver.run(producer.send_one(TOPIC, Record(b"x", partition=PARTITION), 0))
     assert sum(driver.slept) <= 10_000
 
 
 def test_many_records_refused_by_a_full_broker_do_not_wait_one_after_the_other(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    mq.broker(1).faults.overflow_every = 1
-    driver = mq.driver()
+    memory.broker(1).faults.overflow_every = 1
+    driver = memory.driver()
     records = [Record(b"x", partition=PARTITION)] * 200
     found = list(flat(driver.stream(producer.send_each(TOPIC, records, 0, 64))))
     assert {type(outcome) for outcome, _ in found} == {errors.Overflow}
     assert sum(driver.slept) <= 10_000, "who closes the producer waits for all of them"
-    mq.broker(1).faults.overflow_every = 2
+    memory.broker(1).faults.overflow_every = 2
     assert driver.run(producer.send_one(TOPIC, records[0], 0)), "it has room again, now and then"
 
 
 def test_a_lost_receipt_is_raised_not_sent_again(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     def cut(asked: Asked, reply: Any) -> Any:
         if asked.method == SEND:
             raise errors.ConnectionLost("cut")
         return reply
 
-    mq.tamper = cut
-    driver = mq.driver()
+    memory.tamper = cut
+    driver = memory.driver()
     with pytest.raises(errors.ConnectionLost):
         driver.run(producer.send_one(TOPIC, Record(b"x", partition=PARTITION), 0))
     assert driver.asked == [SEND]
-    assert mq.broker(1).ends(TOPIC, 0).memory == 28, "the record was stored all the same"
+    assert memory.broker(1).ends(TOPIC, 0).memory == 28, "the record was stored all the same"
 
 
 def test_a_producer_the_master_forgot_registers_with_its_heartbeat(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    mq.elapse(31_000)
-    driver = mq.driver()
+    memory.elapse(31_000)
+    driver = memory.driver()
     driver.run(producer.heartbeat())
     assert driver.asked == ["producer heartbeat", "register producer", "producer heartbeat"]
     assert producer.routes[TOPIC] == [Partition(b, TOPIC, p) for b in (1, 2) for p in (0, 1)]
 
 
 def test_registering_is_tried_as_often_as_the_options_say(
-    mq: MemoryTubeMQ, session: MasterSession, ids: ClientIds
+    memory: MemoryTubeMQ, session: MasterSession, ids: ClientIds
 ) -> None:
     refused = itertools.count(1)
 
@@ -122,14 +124,14 @@ def test_registering_is_tried_as_often_as_the_options_say(
             raise errors.ConnectError("not yet")
         return reply
 
-    mq.tamper = not_ready
+    memory.tamper = not_ready
     settings = ClientSettings(session.masters, register_attempts=3, register_pause_ms=70)
-    driver = mq.driver()
+    driver = memory.driver()
     driver.run(ProducerSession(session, ids.producer()).join(settings))
     assert (driver.asked, driver.slept) == ([REGISTER] * 3, [70, 70])
 
     refused = itertools.count(1)
-    driver = mq.driver()
+    driver = memory.driver()
     twice = replace(settings, register_attempts=2)
     with pytest.raises(errors.ConnectError):
         driver.run(ProducerSession(session, ids.producer()).join(twice))
@@ -137,26 +139,26 @@ def test_registering_is_tried_as_often_as_the_options_say(
 
 
 def test_what_a_person_must_mend_is_not_tried_again(
-    mq: MemoryTubeMQ, session: MasterSession, ids: ClientIds
+    memory: MemoryTubeMQ, session: MasterSession, ids: ClientIds
 ) -> None:
     def refuse(asked: Asked, reply: Any) -> Any:
         raise errors.AuthenticationFailed(415, "who are you?")
 
-    mq.tamper = refuse
-    driver = mq.driver()
+    memory.tamper = refuse
+    driver = memory.driver()
     with pytest.raises(errors.AuthenticationFailed):
         driver.run(ProducerSession(session, ids.producer()).join(ClientSettings(session.masters)))
     assert (driver.asked, driver.slept) == ([REGISTER], [])
 
 
 def test_routes_follow_the_brokers_that_are_there(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    mq.stop_broker(1)
-    mq.driver().run(producer.heartbeat())
+    memory.stop_broker(1)
+    memory.driver().run(producer.heartbeat())
     assert producer.routes[TOPIC] == [Partition(2, TOPIC, p) for p in (0, 1)]
-    mq.start_broker(1)
-    mq.driver().run(producer.heartbeat())
+    memory.start_broker(1)
+    memory.driver().run(producer.heartbeat())
     assert len(producer.routes[TOPIC]) == 4
 
 
@@ -164,9 +166,9 @@ def test_routes_follow_the_brokers_that_are_there(
 
 
 def test_records_of_one_key_go_to_one_partition(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     records = [Record(b"x", key=f"customer {n % 5}") for n in range(50)]
     receipts = list(flat(driver.stream(producer.send_all(TOPIC, records, 0, 8))))
     places: dict[Any, set[Partition]] = {}
@@ -177,9 +179,9 @@ def test_records_of_one_key_go_to_one_partition(
 
 
 def test_a_router_chooses_and_is_held_to_what_it_was_given(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    driver = mq.driver()
+    driver = memory.driver()
     producer.router = lambda topic, record, partitions: partitions[int(record.body) % 2]
     sent = [driver.run(producer.send_one(TOPIC, Record(b"%d" % n), 0)) for n in range(4)]
     assert [r.partition for r in sent] == [Partition(1, TOPIC, n % 2) for n in range(4)]
@@ -188,9 +190,9 @@ def test_a_router_chooses_and_is_held_to_what_it_was_given(
         driver.run(producer.send_one(TOPIC, Record(b"x"), 0))
 
 
-def test_topics_take_turns_of_their_own(mq: MemoryTubeMQ, producer: ProducerSession) -> None:
+def test_topics_take_turns_of_their_own(memory: MemoryTubeMQ, producer: ProducerSession) -> None:
     producer.topics.add("other")
-    driver = mq.driver()
+    driver = memory.driver()
     driver.run(producer.heartbeat())
     used = []
     for _ in range(8):
@@ -202,60 +204,60 @@ def test_topics_take_turns_of_their_own(mq: MemoryTubeMQ, producer: ProducerSess
 # -- trouble ---------------------------------------------------------------------------------------
 
 
-def stored(mq: MemoryTubeMQ) -> int:
-    return sum(mq.broker(b).ends(TOPIC, 0).memory // 28 for b in (1, 2))
+def stored(memory: MemoryTubeMQ) -> int:
+    return sum(memory.broker(b).ends(TOPIC, 0).memory // 28 for b in (1, 2))
 
 
 def test_a_broker_that_cannot_write_is_left_alone_and_others_take_its_records(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    mq.broker(1).faults.writing = False
-    driver = mq.driver()
+    memory.broker(1).faults.writing = False
+    driver = memory.driver()
     for _ in range(8):
         assert driver.run(producer.send_one(TOPIC, Record(b"x"), 0)).partition.broker_id == 2
     assert driver.asked.count(SEND) == 9, "one attempt at the broker that is closed"
-    assert stored(mq) == 8
-    mq.broker(1).faults.writing = True
-    mq.elapse(50_000)
+    assert stored(memory) == 8
+    memory.broker(1).faults.writing = True
+    memory.elapse(50_000)
     used = {driver.run(producer.send_one(TOPIC, Record(b"x"), 0)).partition for _ in range(4)}
     assert {p.broker_id for p in used} == {1, 2}
 
 
 @pytest.mark.parametrize("place", [{"partition": PARTITION}, {"key": "4"}], ids=["named", "key"])
 def test_a_record_that_belongs_somewhere_is_not_sent_elsewhere(
-    mq: MemoryTubeMQ, producer: ProducerSession, place: dict[str, Any]
+    memory: MemoryTubeMQ, producer: ProducerSession, place: dict[str, Any]
 ) -> None:
     for broker in (1, 2):
-        mq.broker(broker).faults.writing = False
-    driver = mq.driver()
+        memory.broker(broker).faults.writing = False
+    driver = memory.driver()
     with pytest.raises(errors.ServiceUnavailable):
         driver.run(producer.send_one(TOPIC, Record(b"x", **place), 0))
     assert driver.asked == [SEND]
 
 
 def test_a_broker_that_is_gone_costs_nothing_but_an_attempt(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    mq.unplugged.add(mq.node(1).address)
-    driver = mq.driver()
+    memory.unplugged.add(memory.node(1).address)
+    driver = memory.driver()
     records = [Record(b"%d" % n) for n in range(40)]
     receipts = list(flat(driver.stream(producer.send_all(TOPIC, records, 0, 16))))
     assert {r.partition.broker_id for r in receipts} == {2}
-    assert stored(mq) == 40
+    assert stored(memory) == 40
 
 
 def test_an_unknown_outcome_names_what_it_means(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    mq.tamper = lambda asked, reply: None if asked.method == SEND else reply
+    memory.tamper = lambda asked, reply: None if asked.method == SEND else reply
     with pytest.raises(errors.RpcTimeout, match=r"may be stored.*retry_unknown"):
-        mq.driver().run(producer.send_one(TOPIC, Record(b"x"), 0))
-    assert stored(mq) == 1
+        memory.driver().run(producer.send_one(TOPIC, Record(b"x"), 0))
+    assert stored(memory) == 1
     assert producer.stats.snapshot(0, 0).failed == 1
 
 
 def test_unknown_outcomes_are_sent_again_on_request(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     producer.settings = ProducerSettings(retry_unknown=True)
     lost = iter([True, True, False])
@@ -265,45 +267,45 @@ def test_unknown_outcomes_are_sent_again_on_request(
             raise errors.ConnectionLost("cut")
         return reply
 
-    mq.tamper = lose
-    receipt = mq.driver().run(producer.send_one(TOPIC, Record(b"x", partition=PARTITION), 0))
+    memory.tamper = lose
+    receipt = memory.driver().run(producer.send_one(TOPIC, Record(b"x", partition=PARTITION), 0))
     assert receipt.offset == 2 * 28, "at least once: the third copy is the one with a receipt"
-    assert stored(mq) == 3
+    assert stored(memory) == 3
 
 
 def test_what_cannot_be_sent_again_is_as_unknown_as_before(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     producer.settings = ProducerSettings(retry_unknown=True)
 
     def lose(asked: Asked, reply: Any) -> Any:
         if asked.method == SEND:
-            mq.unplugged.add(mq.node(1).address)
+            memory.unplugged.add(memory.node(1).address)
             raise errors.ConnectionLost("cut")
         return reply
 
-    mq.tamper = lose
-    driver = mq.driver()
+    memory.tamper = lose
+    driver = memory.driver()
     with pytest.raises(errors.ConnectError, match="may be stored"):
         driver.run(producer.send_one(TOPIC, Record(b"x", partition=PARTITION), 0))
-    assert stored(mq) == 1
+    assert stored(memory) == 1
     assert producer.stats.snapshot(0, 0).sent_again == 3
 
 
 def test_records_that_fail_do_not_stop_the_others_if_asked(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     records = [Record(b"x"), Record(b""), Record(b"y", {"a=b": "c"}), Record(b"z")]
-    found = list(flat(mq.driver().stream(producer.send_each(TOPIC, records, 0, 4))))
+    found = list(flat(memory.driver().stream(producer.send_each(TOPIC, records, 0, 4))))
     kinds = [type(outcome).__name__ for outcome, _ in found]
     assert kinds == ["SendReceipt", "ConfigError", "ConfigError", "SendReceipt"]
 
 
 def test_a_failure_is_raised_when_its_turn_comes(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     records = [Record(b"x"), Record(b"y"), Record(b"")]
-    receipts = flat(mq.driver().stream(producer.send_all(TOPIC, records, 0, 12)))
+    receipts = flat(memory.driver().stream(producer.send_all(TOPIC, records, 0, 12)))
     assert [next(receipts), next(receipts)]
     with pytest.raises(errors.ConfigError, match="body is empty"):
         next(receipts)
@@ -313,7 +315,7 @@ def test_a_failure_is_raised_when_its_turn_comes(
 
 
 def test_routes_stay_while_a_new_master_knows_none(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     """A master that has just become active answers without routes until brokers report to it."""
     before = dict(producer.routes)
@@ -323,19 +325,19 @@ def test_routes_stay_while_a_new_master_knows_none(
             del reply.topicInfos[:]
         return reply
 
-    mq.tamper = fresh
-    mq.elapse(31_000)  # forgotten: as by a new master
-    driver = mq.driver()
+    memory.tamper = fresh
+    memory.elapse(31_000)  # forgotten: as by a new master
+    driver = memory.driver()
     for _ in range(3):
         driver.run(producer.heartbeat())
         assert producer.routes == before
-        mq.elapse(10_000)
+        memory.elapse(10_000)
     driver.run(producer.heartbeat())
     assert producer.routes == {}, "in the end it is believed"
 
 
 def test_a_master_that_warms_up_costs_no_routes(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     before = dict(producer.routes)
 
@@ -345,15 +347,15 @@ def test_a_master_that_warms_up_costs_no_routes(
             del reply.topicInfos[:]
         return reply
 
-    mq.tamper = warming_up
-    mq.driver().run(producer.heartbeat())
+    memory.tamper = warming_up
+    memory.driver().run(producer.heartbeat())
     assert producer.routes == before != {}
 
 
-def test_joining_outlasts_a_change_of_masters(mq: MemoryTubeMQ, ids: ClientIds) -> None:
+def test_joining_outlasts_a_change_of_masters(memory: MemoryTubeMQ, ids: ClientIds) -> None:
     """Also where the answer would otherwise be final: the new master knows no topic yet."""
     settings = ClientSettings(("gone", 1), register_pause_ms=100)
-    producer = ProducerSession(MasterSession((("gone", 1), mq.master_address)), ids.producer())
+    producer = ProducerSession(MasterSession((("gone", 1), memory.master_address)), ids.producer())
     refusals = iter([431, 431])
 
     def unknown(asked: Asked, reply: Any) -> Any:
@@ -363,12 +365,14 @@ def test_joining_outlasts_a_change_of_masters(mq: MemoryTubeMQ, ids: ClientIds) 
             reply.success, reply.errCode = False, code
         return reply
 
-    mq.tamper = unknown
-    mq.driver().run(producer.join(settings))
+    memory.tamper = unknown
+    memory.driver().run(producer.join(settings))
     assert next(refusals, None) is None
 
 
-def test_the_cluster_may_change_the_size_limit(mq: MemoryTubeMQ, producer: ProducerSession) -> None:
+def test_the_cluster_may_change_the_size_limit(
+    memory: MemoryTubeMQ, producer: ProducerSession
+) -> None:
     def larger(asked: Asked, reply: Any) -> Any:
         if asked.method == "producer heartbeat":
             reply.appdConfig.configId = 7
@@ -378,8 +382,8 @@ def test_the_cluster_may_change_the_size_limit(mq: MemoryTubeMQ, producer: Produ
             reply.topicInfos.extend(infos)
         return reply
 
-    mq.tamper = larger
-    driver = mq.driver()
+    memory.tamper = larger
+    driver = memory.driver()
     driver.run(producer.heartbeat())
     assert producer.encode(TOPIC, Record(bytes(2 * 2**20)), 0, 0)
     with pytest.raises(errors.ConfigError, match="2097152 bytes"):
@@ -390,11 +394,11 @@ def test_the_cluster_may_change_the_size_limit(mq: MemoryTubeMQ, producer: Produ
 
 
 def test_statistics_count_records_requests_and_codes(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    mq.broker(1).faults.overflow_every = 5
+    memory.broker(1).faults.overflow_every = 5
     records = [Record(b"abc", partition=PARTITION) for _ in range(9)]
-    list(flat(mq.driver().stream(producer.send_all(TOPIC, records, 0, 4))))
+    list(flat(memory.driver().stream(producer.send_all(TOPIC, records, 0, 4))))
     found = producer.stats.snapshot(0, 0)
     assert (found.stored, found.failed, found.bytes_stored) == (9, 0, 27)
     assert found.errors_by_code == {419: found.sent_again}
@@ -402,14 +406,14 @@ def test_statistics_count_records_requests_and_codes(
 
 
 def test_large_records_are_not_joined_without_bound(
-    mq: MemoryTubeMQ, producer: ProducerSession
+    memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     sizes: list[int] = []
 
     def measured(topic: str) -> Any:
         conversation = producer.send_all(topic, [Record(bytes(200_000)) for _ in range(24)], 0, 24)
         answer = None
-        perform = mq.driver()._perform
+        perform = memory.driver()._perform
         while True:
             try:
                 effect = conversation.send(answer)
@@ -424,10 +428,12 @@ def test_large_records_are_not_joined_without_bound(
     assert max(sizes) < 2**20
 
 
-def test_a_refusal_that_is_final_counts_once(mq: MemoryTubeMQ, producer: ProducerSession) -> None:
-    mq.broker(1).faults.writing = False
+def test_a_refusal_that_is_final_counts_once(
+    memory: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    memory.broker(1).faults.writing = False
     with pytest.raises(errors.ServiceUnavailable):
-        mq.driver().run(producer.send_one(TOPIC, Record(b"x", partition=PARTITION), 0))
+        memory.driver().run(producer.send_one(TOPIC, Record(b"x", partition=PARTITION), 0))
     found = producer.stats.snapshot(0, 0)
     assert (found.errors_by_code, found.sent_again, found.failed) == ({503: 1}, 0, 1)
 

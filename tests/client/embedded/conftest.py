@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.client.embedded.rpc import BrokerWire, Wire
+from tests.kit.servers import embedded_tubemq
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.testing.clock import ManualClock
 
@@ -21,11 +22,8 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture
-def mq(clock: ManualClock) -> Iterator[EmbeddedTubeMQ]:
-    """Flushes, lease scans and time move only when a test says so."""
-    with EmbeddedTubeMQ(1, TOPICS, http=False, switches=BY_HAND, clock=clock) as server:
-        yield server
+# Flushes, lease scans and time move only when a test says so.
+mq = embedded_tubemq(TOPICS, by_clock=True, switches=BY_HAND)
 
 
 @pytest.fixture

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.client.embedded.rpc import BrokerWire, Wire
+from tests.kit.servers import embedded_tubemq
 from tubemq_client import _pb
 from tubemq_client._wire import methods
-from tubemq_client.embedded import EmbeddedTubeMQ, Security, Switches, TopicSpec
+from tubemq_client.embedded import EmbeddedTubeMQ, Security, Switches
 from tubemq_client.embedded.auth import VisitTokens
 from tubemq_client.testing.clock import ManualClock
 
@@ -27,15 +27,17 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
+def guarded(**security: Any) -> Switches:
+    return Switches(**BY_HAND, security=Security(**security))
+
+
 def serve(clock: ManualClock, **security: Any) -> EmbeddedTubeMQ:
-    switches = Switches(**BY_HAND, security=Security(**security))
-    return EmbeddedTubeMQ(1, [TopicSpec("lone")], http=False, switches=switches, clock=clock)
+    return EmbeddedTubeMQ(1, ["lone"], http=False, switches=guarded(**security), clock=clock)
 
 
-@pytest.fixture
-def mq(clock: ManualClock) -> Iterator[EmbeddedTubeMQ]:
-    with serve(clock, produce=True, consume=True, visit_tokens=True) as server:
-        yield server
+mq = embedded_tubemq(
+    ["lone"], by_clock=True, switches=guarded(produce=True, consume=True, visit_tokens=True)
+)
 
 
 def info(clock: ManualClock, **changes: Any) -> Any:

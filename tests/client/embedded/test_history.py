@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
+from tests.kit.servers import embedded_tubemq
 from tubemq_client import Metadata, OffsetRange, Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.errors import ConfigError, TubeMQError
@@ -25,19 +25,13 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture
-def mq(clock: ManualClock) -> Iterator[EmbeddedTubeMQ]:
-    switches = Switches(
+mq = embedded_tubemq(
+    [TopicSpec("orders", stores=2, partitions=2)],
+    by_clock=True,
+    switches=Switches(
         flush_interval_ms=0, lease_ms=9 * MINUTE, lease_scan_ms=None, history_period_ms=MINUTE
-    )
-    topics = [TopicSpec("orders", stores=2, partitions=2)]
-    with EmbeddedTubeMQ(topics=topics, http=False, switches=switches, clock=clock) as server:
-        yield server
-
-
-@pytest.fixture
-def settings(mq: EmbeddedTubeMQ) -> ClientSettings:
-    return ClientSettings(masters=(mq.master_address,))
+    ),
+)
 
 
 def scan(mq: EmbeddedTubeMQ, clock: ManualClock) -> None:

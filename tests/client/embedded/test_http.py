@@ -6,12 +6,12 @@ import http.client
 import json
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.client.embedded.rpc import BrokerWire
+from tests.kit.servers import embedded_tubemq
 from tubemq_client.admin import AdminClient
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.model import Partition
@@ -19,11 +19,13 @@ from tubemq_client.model import Partition
 pytestmark = pytest.mark.timeout(60)
 
 
-@pytest.fixture(scope="module")
-def mq() -> Iterator[EmbeddedTubeMQ]:
-    switches = Switches(flush_interval_ms=None, unflushed_records=None, admin_token="s3cret")
-    with EmbeddedTubeMQ(2, [TopicSpec("wide", 2, 2), "lone"], switches=switches) as server:
-        yield server
+mq = embedded_tubemq(
+    [TopicSpec("wide", 2, 2), "lone"],
+    brokers=2,
+    scope="module",
+    http=True,
+    switches=Switches(flush_interval_ms=None, unflushed_records=None, admin_token="s3cret"),
+)
 
 
 def call(place: str | None, path: str, post: bool = False, **values: Any) -> dict[str, Any]:

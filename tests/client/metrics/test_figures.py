@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from tests.kit.servers import client_settings, embedded_tubemq
 from tubemq_client import ClientSettings, Consumer, Metadata, Partition, Producer, Record
-from tubemq_client.config import ClientConfig
-from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.metrics import ClientMetrics
 from tubemq_client.model import address_text
 
 TOPIC = "measured"
 
 
-@pytest.fixture(scope="module")
-def settings() -> Iterator[ClientSettings]:
-    with EmbeddedTubeMQ(1, [TopicSpec(TOPIC)], http=False, switches=Switches()) as server:
-        yield ClientConfig.parse(
-            {"masters": server.masters, "heartbeat_period_ms": 1_000}
-        ).settings()
+mq = embedded_tubemq([TOPIC], scope="module")
+settings = client_settings(scope="module", heartbeat_period_ms=1_000)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The resource and the lake of a test, over the `server` of its module."""
+"""The resource and the lake of a test, over the `mq` of its module."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tubemq_provider.dagster import TubeMQResource
 
 
 @pytest.fixture
-def resource(server: EmbeddedTubeMQ, tmp_path: Path) -> TubeMQResource:
-    host, port = server.master_address
+def resource(mq: EmbeddedTubeMQ, tmp_path: Path) -> TubeMQResource:
+    host, port = mq.master_address
     return TubeMQResource(masters=f"{host}:{port}", offsets_dir=str(tmp_path / "offsets"))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
+from tests.kit.servers import embedded_tubemq
 from tubemq_client import ClientSettings, Partition, Producer, Record, errors
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_provider.dagster import (
@@ -26,32 +26,27 @@ ON_DISK = Switches(unflushed_records=1)
 KEYS = [f"2026-11-21-{hour:02}:00" for hour in (8, 9, 10)]
 
 
-@pytest.fixture
-def server() -> Iterator[EmbeddedTubeMQ]:
-    with EmbeddedTubeMQ(
-        topics=[TopicSpec(TOPIC, partitions=2)], http=False, switches=ON_DISK
-    ) as running:
-        yield running
+mq = embedded_tubemq([TopicSpec(TOPIC, partitions=2)], switches=ON_DISK)
 
 
-def send(server: EmbeddedTubeMQ, *bodies: bytes) -> dict[str, int]:
+def send(mq: EmbeddedTubeMQ, *bodies: bytes) -> dict[str, int]:
     """Send to partition 1:0; the ends of all partitions afterwards."""
-    with Producer(settings(server)) as producer:
+    with Producer(settings_of(mq)) as producer:
         records = [Record(body, partition=Partition(1, TOPIC, 0)) for body in bodies]
         receipts = list(producer.send_many(TOPIC, records))
     end = receipts[-1].offset + 28
     return {"1:0": end, "1:1": end}
 
 
-def settings(server: EmbeddedTubeMQ) -> ClientSettings:
-    return ClientSettings(masters=(server.master_address,))
+def settings_of(mq: EmbeddedTubeMQ) -> ClientSettings:
+    return ClientSettings(masters=(mq.master_address,))
 
 
 @pytest.fixture
-def hourly(server: EmbeddedTubeMQ, lake: Path) -> dg.AssetsDefinition:
+def hourly(mq: EmbeddedTubeMQ, lake: Path) -> dg.AssetsDefinition:
     """Three hours: two records, one record, none."""
     zero = {"1:0": 0, "1:1": 0}
-    first, second = send(server, b"a", b"b"), send(server, b"c")
+    first, second = send(mq, b"a", b"b"), send(mq, b"c")
     ends = (zero, first, second, second)
     boundaries = {
         f"2026-11-21T{8 + hour:02}:00:00Z": {TOPIC: offsets} for hour, offsets in enumerate(ends)
@@ -135,30 +130,30 @@ def test_a_backfill_in_a_single_run_is_one_window_per_partition(
 
 
 def test_an_asset_without_partitions_goes_on_from_the_cursor(
-    server: EmbeddedTubeMQ, resource: TubeMQResource, lake: Path
+    mq: EmbeddedTubeMQ, resource: TubeMQResource, lake: Path
 ) -> None:
     asset = build_tubemq_asset(
         "stream", topic=TOPIC, group="lake", sink=lake, initial_position="earliest"
     )
-    send(server, b"a")
+    send(mq, b"a")
     assert materialize(asset, resource)["dagster/partition_row_count"] == 1
     assert materialize(asset, resource)["dagster/partition_row_count"] == 0
-    send(server, b"b")
+    send(mq, b"b")
     assert materialize(asset, resource)["dagster/partition_row_count"] == 1
     assert stored(lake) == [b"a", b"b"]
 
 
 def test_sampled_ends_are_the_clock_of_windows(
-    server: EmbeddedTubeMQ, resource: TubeMQResource
+    mq: EmbeddedTubeMQ, resource: TubeMQResource
 ) -> None:
-    send(server, b"a", b"b")
+    send(mq, b"a", b"b")
     asset = build_tubemq_ends_asset("orders_ends", topic=TOPIC, group="lake")
     assert materialize(asset, resource)["ends"] == {"1/0": 56}
     assert materialize(asset, resource)["samples"] == 2
 
 
 def test_a_window_without_a_clock_yet_is_tried_again(
-    resource: TubeMQResource, lake: Path, server: EmbeddedTubeMQ
+    resource: TubeMQResource, lake: Path, mq: EmbeddedTubeMQ
 ) -> None:
     asset = build_tubemq_asset(
         "orders", topic=TOPIC, group="lake", sink=lake, partitions_def=HOURS, max_retries=0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from rocketmq_client import Metadata, Producer, PullConsumer
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.model import Credentials
+from tests.kit.servers import embedded_rocketmq
 from tubemq_client.errors import ConfigError
 from tubemq_provider.dagster import (
     RocketMQResource,
@@ -28,15 +28,12 @@ TOPIC = "orders"
 KEY = Credentials("reader01", "87654321")
 
 
-@pytest.fixture
-def mq() -> Iterator[EmbeddedRocketMQ]:
-    with EmbeddedRocketMQ(topics={TOPIC: 1}, brokers=2, credentials=KEY) as server:
-        yield server
+rocketmq = embedded_rocketmq(1, topic=TOPIC, brokers=2, credentials=KEY)
 
 
 @pytest.fixture
-def resource(mq: EmbeddedRocketMQ, tmp_path: Path) -> RocketMQResource:
-    host, port = mq.name_server
+def resource(rocketmq: EmbeddedRocketMQ, tmp_path: Path) -> RocketMQResource:
+    host, port = rocketmq.name_server
     return RocketMQResource(
         name_servers=f"{host}:{port}",
         offsets_dir=str(tmp_path / "offsets"),
@@ -45,9 +42,9 @@ def resource(mq: EmbeddedRocketMQ, tmp_path: Path) -> RocketMQResource:
     )
 
 
-def send(mq: EmbeddedRocketMQ, *bodies: bytes, tags: str | None = None) -> dict[str, int]:
+def send(rocketmq: EmbeddedRocketMQ, *bodies: bytes, tags: str | None = None) -> dict[str, int]:
     """Send, and the ends of all queues afterwards."""
-    settings = replace(mq.settings, auth=KEY)
+    settings = replace(rocketmq.settings, auth=KEY)
     with Producer(settings) as producer:
         for body in bodies:
             producer.send(TOPIC, body, tags=tags)
@@ -72,28 +69,28 @@ def asset(lake: Path, **options: Any) -> dg.AssetsDefinition:
 
 
 def test_runs_go_on_from_the_cursor_and_filters_are_tags(
-    mq: EmbeddedRocketMQ, resource: RocketMQResource, tmp_path: Path
+    rocketmq: EmbeddedRocketMQ, resource: RocketMQResource, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
     following = asset(lake, filters=["kept"], initial_position="earliest", commit_to_broker=True)
-    send(mq, b"a", b"b", tags="kept")
-    send(mq, b"c", b"d", tags="left")
+    send(rocketmq, b"a", b"b", tags="kept")
+    send(rocketmq, b"c", b"d", tags="left")
     counts = [materialize(following, resource)["records"] for _ in range(2)]
-    send(mq, b"e", tags="kept")
+    send(rocketmq, b"e", tags="kept")
     counts.append(materialize(following, resource)["records"])
 
     assert counts == [2, 0, 1]
     assert stored(lake) == [b"a", b"b", b"e"]
-    with PullConsumer(replace(mq.settings, auth=KEY), group="lake") as consumer:
+    with PullConsumer(replace(rocketmq.settings, auth=KEY), group="lake") as consumer:
         assert sum(consumer.committed(queue) or 0 for queue in consumer.queues(TOPIC)) == 5
 
 
 def test_partitions_are_windows_and_a_rerun_writes_nothing(
-    mq: EmbeddedRocketMQ, resource: RocketMQResource, tmp_path: Path
+    rocketmq: EmbeddedRocketMQ, resource: RocketMQResource, tmp_path: Path
 ) -> None:
     lake, hours = tmp_path / "lake", dg.HourlyPartitionsDefinition("2026-11-21-08:00")
     keys = dict.fromkeys(("broker-a:0", "broker-b:0"), 0)
-    ends = [keys, send(mq, b"a", b"b"), send(mq, b"c")]
+    ends = [keys, send(rocketmq, b"a", b"b"), send(rocketmq, b"c")]
     boundaries = {f"2026-11-21T{8 + n:02}:00:00Z": {TOPIC: end} for n, end in enumerate(ends)}
     hourly = asset(lake, partitions_def=hours, boundaries=boundaries)
     found = [materialize(hourly, resource, f"2026-11-21-{h:02}:00") for h in (9, 8, 9)]
@@ -108,9 +105,9 @@ def test_partitions_are_windows_and_a_rerun_writes_nothing(
 
 
 def test_an_hour_holds_what_was_stored_in_it_and_waits_until_it_is_over(
-    mq: EmbeddedRocketMQ, resource: RocketMQResource, tmp_path: Path
+    rocketmq: EmbeddedRocketMQ, resource: RocketMQResource, tmp_path: Path
 ) -> None:
-    send(mq, b"a", b"b", b"c")
+    send(rocketmq, b"a", b"b", b"c")
     now = datetime.now(UTC)
     days = dg.DailyPartitionsDefinition(now - timedelta(days=3), timezone="UTC", end_offset=2)
     daily = asset(tmp_path / "lake", partitions_def=days, max_retries=0)
@@ -129,9 +126,9 @@ def test_an_hour_holds_what_was_stored_in_it_and_waits_until_it_is_over(
 
 
 def test_a_window_by_offsets_and_wrong_keys_when_definitions_are_loaded(
-    mq: EmbeddedRocketMQ, resource: RocketMQResource, tmp_path: Path
+    rocketmq: EmbeddedRocketMQ, resource: RocketMQResource, tmp_path: Path
 ) -> None:
-    send(mq, b"a", b"b", b"c", b"d")
+    send(rocketmq, b"a", b"b", b"c", b"d")
     keys = ("broker-a:0", "broker-b:0")
     given = {
         "starting_offsets": dict.fromkeys(keys, 0),
@@ -143,9 +140,9 @@ def test_a_window_by_offsets_and_wrong_keys_when_definitions_are_loaded(
 
 
 def test_a_named_broker_is_retired_and_ends_are_sampled(
-    mq: EmbeddedRocketMQ, resource: RocketMQResource, tmp_path: Path
+    rocketmq: EmbeddedRocketMQ, resource: RocketMQResource, tmp_path: Path
 ) -> None:
-    send(mq, b"a", b"b")
+    send(rocketmq, b"a", b"b")
     sampled = build_tubemq_ends_asset("e", topic=TOPIC, group="lake", resource_key="rocketmq")
     assert materialize(sampled, resource)["ends"] == {"broker-a:0": 1, "broker-b:0": 1}
     job = build_tubemq_upkeep_job(

@@ -39,7 +39,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[EmbeddedTubeMQ]:
+def mq() -> Iterator[EmbeddedTubeMQ]:
     with EmbeddedTubeMQ(topics=[TopicSpec(TOPIC)], http=False, switches=ON_DISK) as running:
         with Producer(ClientSettings(masters=(running.master_address,))) as producer:
             records = [Record(b"%d" % n, partition=Partition(1, TOPIC, 0)) for n in range(20)]
@@ -89,7 +89,7 @@ def test_the_arguments_of_the_operators_are_those_of_assets() -> None:
 
 @pytest.mark.parametrize("claims", [False, True])
 def test_caps_and_the_brokers_offsets(
-    claims: bool, resource: TubeMQResource, lake: Path, server: EmbeddedTubeMQ
+    claims: bool, resource: TubeMQResource, lake: Path, mq: EmbeddedTubeMQ
 ) -> None:
     capped = asset(lake, claims=claims, max_records=15, commit_to_broker=True)
 

@@ -24,7 +24,7 @@ from tubemq_provider.windows.run.steps import WindowRun
 ENDS = dict.fromkeys(KEYS, 28 * 20)
 
 
-class World:
+class Tasks:
     """Markers in a directory, progress in memory."""
 
     def __init__(self, root: Path) -> None:
@@ -49,8 +49,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def tasks(tmp_path: Path) -> Tasks:
+    return Tasks(tmp_path)
 
 
 def calling(function: Callable[[PlannedWindow], Any]) -> FunctionEngine:
@@ -62,19 +62,19 @@ def bodies(window: PlannedWindow, into: list[bytes]) -> None:
         into += batch.column("value").to_pylist()
 
 
-def test_a_function_gets_each_record_once_and_the_window_is_done(world: World) -> None:
+def test_a_function_gets_each_record_once_and_the_window_is_done(tasks: Tasks) -> None:
     seen: list[bytes] = []
-    done = world.run(calling(lambda window: bodies(window, seen)))
+    done = tasks.run(calling(lambda window: bodies(window, seen)))
     assert sorted(seen) == expected(ENDS)
     assert (done.total, done.engine, done.sink_kind) == (len(seen), "function", "markers")
-    assert [m.plan.window_id for m in published_windows(world.sink)] == [done.window_id]
-    assert world.run(calling(lambda window: bodies(window, seen)), "two").empty
-    assert world.run(calling(lambda window: bodies(window, seen)), "one").replayed
+    assert [m.plan.window_id for m in published_windows(tasks.sink)] == [done.window_id]
+    assert tasks.run(calling(lambda window: bodies(window, seen)), "two").empty
+    assert tasks.run(calling(lambda window: bodies(window, seen)), "one").replayed
     assert len(seen) == done.total
 
 
 def test_a_function_that_fails_gets_the_same_window_again_although_more_has_come(
-    world: World,
+    tasks: Tasks,
 ) -> None:
     tried: list[tuple[str, dict[str, tuple[int, int]]]] = []
 
@@ -85,9 +85,9 @@ def test_a_function_that_fails_gets_the_same_window_again_although_more_has_come
                 raise OSError("the database is down")
 
     with pytest.raises(OSError, match="database"):
-        world.run(calling(fails_at_first))
+        tasks.run(calling(fails_at_first))
     more = dict.fromkeys(KEYS, 28 * 40)
-    assert world.run(calling(fails_at_first), ends=more).total == len(expected(ENDS))
+    assert tasks.run(calling(fails_at_first), ends=more).total == len(expected(ENDS))
     assert tried[0] == tried[1]
 
 
@@ -103,22 +103,22 @@ def test_a_function_that_fails_gets_the_same_window_again_although_more_has_come
     ],
 )
 def test_what_was_not_read_is_not_done(
-    function: Callable[[PlannedWindow], Any], said: str, world: World
+    function: Callable[[PlannedWindow], Any], said: str, tasks: Tasks
 ) -> None:
     with pytest.raises(CountMismatch, match=said):
-        world.run(calling(function))
-    assert list(world.sink.window_ids()) == []
+        tasks.run(calling(function))
+    assert list(tasks.sink.window_ids()) == []
 
 
-def test_counts_of_somebody_else_are_taken(world: World) -> None:
+def test_counts_of_somebody_else_are_taken(tasks: Tasks) -> None:
     with pytest.raises(MarkerConflict, match="of another window"):
-        world.run(ReportedEngine("f" * 64, {"1:0": 1}))
-    plan = world.planned()
-    done = world.run(ReportedEngine(plan.hash, {"1:0": 10, "2:1": 10}, 99))
+        tasks.run(ReportedEngine("f" * 64, {"1:0": 1}))
+    plan = tasks.planned()
+    done = tasks.run(ReportedEngine(plan.hash, {"1:0": 10, "2:1": 10}, 99))
     assert (done.total, done.records["1:1"], done.bytes) == (20, 0, 99)
 
 
-def test_a_killed_function_stops_at_its_next_batch(world: World) -> None:
+def test_a_killed_function_stops_at_its_next_batch(tasks: Tasks) -> None:
     engine = calling(lambda window: [engine.cancel(), list(window.batches())])
     with pytest.raises(WindowError, match="cancelled"):
-        world.run(engine)
+        tasks.run(engine)

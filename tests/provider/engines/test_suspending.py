@@ -31,7 +31,7 @@ PLAN = WindowPlan.explicit(
 )
 
 
-class World:
+class Machine:
     """One task after the other over the same machine."""
 
     def __init__(self, root: Path) -> None:
@@ -73,10 +73,10 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("SPARK_HOME", str(fake_spark_home(tmp_path)))
     monkeypatch.setenv("FAKE_SUBMIT", "slow")
-    return World(tmp_path)
+    return Machine(tmp_path)
 
 
 def let_go(ticket: Document) -> None:
@@ -87,83 +87,85 @@ def until_over(ticket: Document) -> None:
     assert Application.of_ticket(ticket).until_over(60)
 
 
-def test_a_task_leaves_its_application_running_and_takes_up_what_that_wrote(world: World) -> None:
-    ticket = world.suspended()
+def test_a_task_leaves_its_application_running_and_takes_up_what_that_wrote(
+    machine: Machine,
+) -> None:
+    ticket = machine.suspended()
     application = Application.of_ticket(ticket)
     assert application.running
     assert "hush-hush" not in str(ticket)
     let_go(ticket)
     until_over(ticket)
 
-    back = world.task(ticket)
-    staging, total = world.ingest(back, "second")
+    back = machine.task(ticket)
+    staging, total = machine.ingest(back, "second")
 
     assert (staging.attempt, total) == ("first", 2)
-    assert "application submitted" not in world.points
+    assert "application submitted" not in machine.points
     back.leave(None)
-    assert not world.folders()
+    assert not machine.folders()
 
 
 def test_it_is_not_left_alone_before_it_has_read_its_secrets(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The secrets are in the memory of the task."""
     monkeypatch.setenv("FAKE_SUBMIT", "mute")
-    engine = world.task()
+    engine = machine.task()
     threading.Timer(1.5, engine.cancel).start()
     with pytest.raises(WindowError, match="was cancelled"):
-        world.ingest(engine, "first")
+        machine.ingest(engine, "first")
 
 
 def test_what_is_done_at_once_suspends_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ticket = world.suspended()
+    ticket = machine.suspended()
     let_go(ticket)
     until_over(ticket)
-    retry = world.task()  # of a task that died instead of coming back
-    assert world.ingest(retry, "second")[1] == 2
+    retry = machine.task()  # of a task that died instead of coming back
+    assert machine.ingest(retry, "second")[1] == 2
 
 
 def test_an_application_that_failed_meanwhile_fails_the_task_and_no_other_is_started(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_SUBMIT", "fails")
-    ticket = world.suspended()
+    ticket = machine.suspended()
     let_go(ticket)
     until_over(ticket)
     with pytest.raises(CorruptRecord, match=r"(?s)at 28: wrong.checksum"):
-        world.ingest(world.task(ticket), "second")
-    assert world.points == ["application", "session started"]
-    assert not world.folders()
+        machine.ingest(machine.task(ticket), "second")
+    assert machine.points == ["application", "session started"]
+    assert not machine.folders()
 
 
 def test_an_application_that_was_killed_meanwhile_fails_the_task_and_no_other_is_started(
-    world: World,
+    machine: Machine,
 ) -> None:
-    ticket = world.suspended()
+    ticket = machine.suspended()
     process = Application.of_ticket(ticket).process
     assert process is not None
     os.killpg(process, signal.SIGKILL)
     until_over(ticket)
     with pytest.raises(WindowError, match="without a result"):
-        world.ingest(world.task(ticket), "second")
-    assert "application submitted" not in world.points
+        machine.ingest(machine.task(ticket), "second")
+    assert "application submitted" not in machine.points
     # The next try begins anew, and may be deferred again.
-    assert world.suspended("third")["folder"] != ticket["folder"]
+    assert machine.suspended("third")["folder"] != ticket["folder"]
 
 
-def test_a_task_that_is_back_waits_itself_for_what_still_runs(world: World) -> None:
+def test_a_task_that_is_back_waits_itself_for_what_still_runs(machine: Machine) -> None:
     """The triggerer may have seen nothing, as it is on another machine."""
-    ticket = world.suspended()
-    back = world.task(ticket)
+    ticket = machine.suspended()
+    back = machine.task(ticket)
 
     def go(point: str) -> None:
         let_go(ticket)
 
-    world.points = []
-    (world.staging / "second").mkdir()
-    fresh = Staging(PLAN.window_id, "second", str(world.staging / "second"))
+    machine.points = []
+    (machine.staging / "second").mkdir()
+    fresh = Staging(PLAN.window_id, "second", str(machine.staging / "second"))
     staging = back.place(PLAN, fresh)
     assert back.ingest(PLAN, staging, go).total == 2
     assert staging.attempt == "first"
@@ -171,32 +173,32 @@ def test_a_task_that_is_back_waits_itself_for_what_still_runs(world: World) -> N
 
 
 def test_a_task_that_is_back_on_another_machine_reads_the_window_itself(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ticket = world.suspended()
+    ticket = machine.suspended()
     monkeypatch.setenv("FAKE_SUBMIT", "good")
-    first, world.work = world.work, world.work.with_name("elsewhere")
-    staging, total = world.ingest(world.task(ticket), "second")
+    first, machine.work = machine.work, machine.work.with_name("elsewhere")
+    staging, total = machine.ingest(machine.task(ticket), "second")
     assert (staging.attempt, total) == ("second", 2)
     assert "spark_work_dir that all their workers share" in caplog.text
     assert first.exists()
     Application.of_ticket(ticket).end()
 
 
-def test_what_could_not_be_published_is_there_for_the_next_try(world: World) -> None:
-    ticket = world.suspended()
+def test_what_could_not_be_published_is_there_for_the_next_try(machine: Machine) -> None:
+    ticket = machine.suspended()
     let_go(ticket)
     until_over(ticket)
-    back = world.task(ticket)
-    world.ingest(back, "second")
+    back = machine.task(ticket)
+    machine.ingest(back, "second")
     back.leave(OSError)
-    retry = world.task()
-    assert world.ingest(retry, "third")[0].attempt == "first"
+    retry = machine.task()
+    assert machine.ingest(retry, "third")[0].attempt == "first"
 
 
-def test_a_cleared_task_takes_up_what_the_deferred_one_has_left(world: World) -> None:
-    first = world.suspended()
-    second = world.suspended("second")
+def test_a_cleared_task_takes_up_what_the_deferred_one_has_left(machine: Machine) -> None:
+    first = machine.suspended()
+    second = machine.suspended("second")
     assert second["folder"] == first["folder"]
     # Whoever ends the first deferral late must not end what the second waits for.
     application = Application.of_ticket(first)
@@ -206,8 +208,8 @@ def test_a_cleared_task_takes_up_what_the_deferred_one_has_left(world: World) ->
     assert not application.running
 
 
-def test_what_another_task_waits_for_is_not_ended(world: World) -> None:
-    ticket = world.suspended()
+def test_what_another_task_waits_for_is_not_ended(machine: Machine) -> None:
+    ticket = machine.suspended()
     other = Application.of_ticket(ticket)
     assert other.claim()
     assert not Application.of_ticket(ticket).end_for(ticket)
@@ -215,22 +217,22 @@ def test_what_another_task_waits_for_is_not_ended(world: World) -> None:
     assert Application.of_ticket(ticket).end_for(ticket)
 
 
-def test_a_window_that_replaces_another_is_waited_for(world: World) -> None:
+def test_a_window_that_replaces_another_is_waited_for(machine: Machine) -> None:
     """Nothing of an earlier try is taken up there, so that it would be read twice."""
-    engine = world.task()
-    (world.staging / "first").mkdir()
-    staging = Staging(PLAN.window_id, "first", str(world.staging / "first"))
+    engine = machine.task()
+    (machine.staging / "first").mkdir()
+    staging = Staging(PLAN.window_id, "first", str(machine.staging / "first"))
 
     def go(point: str) -> None:
-        for folder in world.folders():
+        for folder in machine.folders():
             (folder / "go").touch()
 
     assert engine.ingest(PLAN, staging, go).total == 2
     engine.leave(None)
 
 
-def test_how_long_it_took_is_what_the_application_says(world: World) -> None:
-    ticket = world.suspended()
+def test_how_long_it_took_is_what_the_application_says(machine: Machine) -> None:
+    ticket = machine.suspended()
     let_go(ticket)
     until_over(ticket)
     application = Application.of_ticket(ticket)
@@ -238,7 +240,7 @@ def test_how_long_it_took_is_what_the_application_says(world: World) -> None:
     assert result is not None
     result["counts"]["took_ms"] = 3_600_000
     application.finish(result)
-    back = world.task(ticket)
-    (world.staging / "second").mkdir()
-    fresh = Staging(PLAN.window_id, "second", str(world.staging / "second"))
-    assert back.ingest(PLAN, back.place(PLAN, fresh), world.points.append).took_ms == 3_600_000
+    back = machine.task(ticket)
+    (machine.staging / "second").mkdir()
+    fresh = Staging(PLAN.window_id, "second", str(machine.staging / "second"))
+    assert back.ingest(PLAN, back.place(PLAN, fresh), machine.points.append).took_ms == 3_600_000

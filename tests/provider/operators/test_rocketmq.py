@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from airflow.sdk.exceptions import TaskDeferred
 from rocketmq_client import Producer, PullConsumer
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.errors import NoPermission
+from tests.kit.servers import embedded_rocketmq
 from tests.kit.spark_submit import fake_spark_home
 from tests.provider.contexts import accept, fake_context
 from tubemq_client.errors import ConfigError
@@ -32,17 +32,7 @@ from tubemq_provider.sinks.read import read_windows
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 
 
-@pytest.fixture
-def mq(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedRocketMQ]:
-    with EmbeddedRocketMQ(topics={"orders": 2}) as server:
-        host, port = server.name_server
-        connection = {
-            "conn_type": "rocketmq",
-            "host": f"{host}:{port}",
-            "extra": {"cluster": "test", "default_group": "look"},
-        }
-        monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", json.dumps(connection))
-        yield server
+rocketmq = embedded_rocketmq(2, connection={"extra": {"cluster": "test", "default_group": "look"}})
 
 
 def operator(root: Path, **arguments: Any) -> RocketMQIngestOperator:
@@ -61,34 +51,34 @@ def run(task: Any, kept: dict[Any, Any], number: str) -> Any:
     return found
 
 
-def produce(mq: EmbeddedRocketMQ, count: int, **options: Any) -> None:
-    with Producer(mq.settings) as producer:
+def produce(rocketmq: EmbeddedRocketMQ, count: int, **options: Any) -> None:
+    with Producer(rocketmq.settings) as producer:
         for number in range(count):
             producer.send("orders", b"%d" % number, **options)
 
 
-def test_windows_follow_each_other_and_progress_shows_at_the_brokers(mq, tmp_path) -> None:
+def test_windows_follow_each_other_and_progress_shows_at_the_brokers(rocketmq, tmp_path) -> None:
     kept: dict[Any, Any] = {}
     options = {"initial_position": "earliest", "commit_to_broker": True}
-    produce(mq, 30)
+    produce(rocketmq, 30)
     first = run(operator(tmp_path, **options), kept, "r1")
-    produce(mq, 12)
+    produce(rocketmq, 12)
     second = run(operator(tmp_path, **options), kept, "r2")
     third = run(operator(tmp_path, **options), kept, "r3")
 
     assert (first["total"], second["total"], third["empty"]) == (30, 12, True)
     assert read_windows(tmp_path / "lake").count_rows() == 42
-    with PullConsumer(mq.settings, group="lake") as consumer:
+    with PullConsumer(rocketmq.settings, group="lake") as consumer:
         committed = [consumer.committed(queue) for queue in consumer.queues("orders")]
     assert sum(committed) == 42
 
 
-def test_a_window_of_time_is_what_brokers_stored_in_it(mq, tmp_path) -> None:
-    produce(mq, 10)
+def test_a_window_of_time_is_what_brokers_stored_in_it(rocketmq, tmp_path) -> None:
+    produce(rocketmq, 10)
     time.sleep(0.05)
     middle = datetime.now(UTC)
     time.sleep(0.05)
-    produce(mq, 5)
+    produce(rocketmq, 5)
     day = timedelta(days=1)
     task = operator(tmp_path, mode="time", start=middle - day, end=middle)
     assert task.resolver == "store_time"
@@ -97,7 +87,7 @@ def test_a_window_of_time_is_what_brokers_stored_in_it(mq, tmp_path) -> None:
 
 
 def test_a_deferred_window_comes_back_and_is_published_once(
-    mq, tmp_path, monkeypatch: pytest.MonkeyPatch
+    rocketmq, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_HOME", str(fake_spark_home(tmp_path)))
     monkeypatch.setenv("FAKE_SUBMIT", "holds")
@@ -108,10 +98,10 @@ def test_a_deferred_window_comes_back_and_is_published_once(
         "deferrable": True,
         "spark_work_dir": str(tmp_path / "work"),
     }
-    produce(mq, 30)
+    produce(rocketmq, 30)
     with pytest.raises(TaskDeferred) as caught:
         run(operator(tmp_path, **options), kept, "r1")
-    produce(mq, 5)
+    produce(rocketmq, 5)
     application = Application.of_ticket(caught.value.kwargs["ticket"])
     (application.folder / "go").touch()
     assert application.until_over(60)
@@ -125,9 +115,9 @@ def test_a_deferred_window_comes_back_and_is_published_once(
     assert not list((tmp_path / "work").iterdir())
 
 
-def test_filters_are_tags(mq, tmp_path) -> None:
-    produce(mq, 6, tags="kept")
-    produce(mq, 6, tags="left")
+def test_filters_are_tags(rocketmq, tmp_path) -> None:
+    produce(rocketmq, 6, tags="kept")
+    produce(rocketmq, 6, tags="left")
     task = operator(tmp_path, filters=["kept"], initial_position="earliest")
     assert run(task, {}, "r1")["total"] == 6
 
@@ -168,16 +158,16 @@ def test_an_instant_without_a_zone_is_refused(until) -> None:
 
 
 def test_a_large_window_stays_inline_where_spark_does_not_read_it(
-    mq, tmp_path, monkeypatch: pytest.MonkeyPatch
+    rocketmq, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AutoEngine.__init__, "__kwdefaults__", {"inline_up_to": 0})
     monkeypatch.delattr("tubemq_provider.sources.rocketmq.SPARK")
-    produce(mq, 5)
+    produce(rocketmq, 5)
     task = operator(tmp_path, initial_position="earliest", engine="auto")
     assert run(task, {}, "r1")["total"] == 5
 
 
-def test_the_hook_looks_reads_and_sends(mq) -> None:
+def test_the_hook_looks_reads_and_sends(rocketmq) -> None:
     from rocketmq_client import OutgoingMessage, QueueRange
 
     hook = RocketMQHook()
@@ -203,7 +193,7 @@ def test_a_refusal_says_what_to_compare() -> None:
     assert "compare login and password of connection 'rocketmq_default'" in " ".join(said.split())
 
 
-def test_sensors_wait_for_offsets_instants_and_lag(mq) -> None:
+def test_sensors_wait_for_offsets_instants_and_lag(rocketmq) -> None:
     named = {"task_id": "wait", "topic": "orders"}
     ready = RocketMQPartitionReadySensor(until_offsets={"broker-a:0": 3}, **named)
     lag = RocketMQLagSensor(group="lake", min_records=5, **named)
@@ -212,7 +202,7 @@ def test_sensors_wait_for_offsets_instants_and_lag(mq) -> None:
     )
     assert not ready.poke({}).is_done
     assert not lag.poke({}).is_done
-    produce(mq, 6)
+    produce(rocketmq, 6)
     assert ready.poke({}).is_done
     found = lag.poke({})
     assert (found.is_done, found.xcom_value["lag"]) == (True, 6)

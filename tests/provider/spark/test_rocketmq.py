@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from rocketmq_client import OutgoingMessage, Producer
 from rocketmq_client.embedded import EmbeddedRocketMQ
+from tests.kit.servers import embedded_rocketmq
 from tubemq_client.errors import ConfigError
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
 
-@pytest.fixture
-def mq() -> Iterator[EmbeddedRocketMQ]:
-    with EmbeddedRocketMQ(topics={"orders": 2}, brokers=2) as server:
-        yield server
+rocketmq = embedded_rocketmq(2, brokers=2)
 
 
 def produce(
-    mq: EmbeddedRocketMQ, count: int, tags: str | None = None
+    rocketmq: EmbeddedRocketMQ, count: int, tags: str | None = None
 ) -> dict[tuple[str, int], bytes]:
-    with Producer(mq.settings) as producer:
+    with Producer(rocketmq.settings) as producer:
         messages = [OutgoingMessage(b"%d" % n, tags=tags, keys=("k",)) for n in range(count)]
         sent = [(producer.send("orders", m.body, tags=tags), m.body) for m in messages]
     return {(receipt.queue.key, receipt.offset): body for receipt, body in sent}
 
 
-def options(mq: EmbeddedRocketMQ, **more: str) -> dict[str, str]:
-    host, port = mq.name_server
+def options(rocketmq: EmbeddedRocketMQ, **more: str) -> dict[str, str]:
+    host, port = rocketmq.name_server
     return {"nameServers": f"{host}:{port}", "topic": "orders", "group": "lake", **more}
 
 
@@ -39,10 +36,10 @@ def load(spark: Any, given: dict[str, str]) -> Any:
     return spark.read.format("rocketmq").options(**given).load()
 
 
-def test_a_frame_has_each_record_once_and_stays_as_it_was_loaded(spark, mq) -> None:
-    receipts = produce(mq, 50)
-    frame = load(spark, options(mq, maxRecordsPerPartition="7"))
-    produce(mq, 10)
+def test_a_frame_has_each_record_once_and_stays_as_it_was_loaded(spark, rocketmq) -> None:
+    receipts = produce(rocketmq, 50)
+    frame = load(spark, options(rocketmq, maxRecordsPerPartition="7"))
+    produce(rocketmq, 10)
     rows = frame.collect()
 
     assert {(row["partition"], row["offset"]): bytes(row["value"]) for row in rows} == receipts
@@ -50,17 +47,17 @@ def test_a_frame_has_each_record_once_and_stays_as_it_was_loaded(spark, mq) -> N
     assert all(row["store_time"] and row["topic"] == "orders" for row in rows)
 
 
-def test_offsets_columns_and_tags_are_options(spark, mq) -> None:
-    produce(mq, 8, "kept")
-    produce(mq, 8, "left")
-    kept = load(spark, options(mq, tags="kept", columns="offset,tags")).collect()
+def test_offsets_columns_and_tags_are_options(spark, rocketmq) -> None:
+    produce(rocketmq, 8, "kept")
+    produce(rocketmq, 8, "left")
+    kept = load(spark, options(rocketmq, tags="kept", columns="offset,tags")).collect()
     assert [row["tags"] for row in kept] == ["kept"] * 8
     keys = [f"broker-{name}:{number}" for name in "ab" for number in (0, 1)]
     ending = json.dumps({"orders": dict.fromkeys(keys, 1)})
-    assert load(spark, options(mq, endingOffsets=ending)).count() == 4
+    assert load(spark, options(rocketmq, endingOffsets=ending)).count() == 4
 
 
-def test_wrong_options_are_listed_at_once(spark, mq) -> None:
+def test_wrong_options_are_listed_at_once(spark, rocketmq) -> None:
     from tubemq_provider.spark.rocketmq import RocketMQDataSource
 
     with pytest.raises(ConfigError) as caught:

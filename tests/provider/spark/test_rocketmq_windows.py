@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 BAD = 7
 
 
-class World:
+class Filled:
     """A RocketMQ of two brokers with 120 objects in four queues, every `BAD`th with a bad id."""
 
     def __init__(self, mq: EmbeddedRocketMQ) -> None:
@@ -68,9 +68,9 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def filled() -> Iterator[Filled]:
     with EmbeddedRocketMQ(topics={"orders": 2}, brokers=2) as server:
-        yield World(server)
+        yield Filled(server)
 
 
 def publish(root: Path, engine: Engine, plan: WindowPlan) -> tuple[Any, IngestCounts]:
@@ -89,17 +89,17 @@ ORDER = ("partition", "offset")
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("direct_write", ["on", "off"])
 def test_spark_and_inline_engines_write_equal_windows(
-    world: World, tmp_path: Path, direct_write: str
+    filled: Filled, tmp_path: Path, direct_write: str
 ) -> None:
-    plan = world.plan()
+    plan = filled.plan()
     options = {"minPartitions": "5"}
-    here, inline = publish(tmp_path / "inline", world.inline(), plan)
+    here, inline = publish(tmp_path / "inline", filled.inline(), plan)
     there, spark = publish(
-        tmp_path / "spark", world.session(direct_write=direct_write, options=options), plan
+        tmp_path / "spark", filled.session(direct_write=direct_write, options=options), plan
     )
 
     found = zip(*(there.column(name).to_pylist() for name in (*ORDER, "value")), strict=True)
-    assert {(key, offset): body for key, offset, body in found} == world.expected()
+    assert {(key, offset): body for key, offset, body in found} == filled.expected()
     assert there.schema.names == here.schema.names
     assert there.to_pylist() == here.to_pylist()
     assert (spark.records, spark.bytes, spark.last) == (inline.records, inline.bytes, inline.last)
@@ -107,41 +107,41 @@ def test_spark_and_inline_engines_write_equal_windows(
 
 @pytest.mark.usefixtures("spark")
 def test_tags_keep_only_their_records_and_a_query_changes_them(
-    world: World, tmp_path: Path
+    filled: Filled, tmp_path: Path
 ) -> None:
-    engine = world.session(
+    engine = filled.session(
         transform=sql_transform("select partition, offset, upper(tags) as t from records")
     )
-    table, counts = publish(tmp_path, engine, world.plan(("odd",)))
+    table, counts = publish(tmp_path, engine, filled.plan(("odd",)))
 
     found = set(zip(*(table.column(name).to_pylist() for name in ORDER), strict=True))
-    assert found == world.odd & world.expected().keys()
+    assert found == filled.odd & filled.expected().keys()
     assert counts.total == len(found)
     assert set(table["t"].to_pylist()) == {"ODD"}
 
 
 @pytest.mark.parametrize("engine", ["inline", "direct_write", "spark"])
 def test_bodies_become_rows_and_bad_ones_keep_their_place(
-    world: World, tmp_path: Path, engine: str, request: pytest.FixtureRequest
+    filled: Filled, tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
     decode = DecodeSpec.parse({"format": "json", "schema": "id bigint"})
     if engine != "inline":
         request.getfixturevalue("spark")
     aside = "drop" if engine == "spark" else "quarantine"
-    made: Engine = world.session(
+    made: Engine = filled.session(
         decode=decode, corrupt_records=aside, direct_write="off" if engine == "spark" else "auto"
     )
     if engine == "inline":
         source = open_source(
-            "rocketmq", world.mq.settings, identity="main", topic="orders", group="lake"
+            "rocketmq", filled.mq.settings, identity="main", topic="orders", group="lake"
         )
         policies = Policies.of(corrupt_records=aside)
         made = InlineEngine.for_source(source, policies=policies, decode=decode)
-    table, counts = publish(tmp_path, made, world.plan())
+    table, counts = publish(tmp_path, made, filled.plan())
 
-    bad = {place for place, body in world.expected().items() if json.loads(body)["id"] == "x"}
+    bad = {place for place, body in filled.expected().items() if json.loads(body)["id"] == "x"}
     assert counts.corrupt == len(bad)
-    assert table.num_rows == len(world.expected()) - len(bad)
+    assert table.num_rows == len(filled.expected()) - len(bad)
     assert None not in table["id"].to_pylist()
     if aside == "quarantine":
         files = list(tmp_path.rglob("*.corrupt"))
@@ -150,31 +150,31 @@ def test_bodies_become_rows_and_bad_ones_keep_their_place(
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_schema_is_inferred_from_the_first_bodies(world: World, tmp_path: Path) -> None:
+def test_a_schema_is_inferred_from_the_first_bodies(filled: Filled, tmp_path: Path) -> None:
     decode = DecodeSpec.parse({"format": "json", "schema_file": str(tmp_path / "schema.ddl")})
-    engine = world.session(decode=decode, corrupt_records="drop")
-    table, counts = publish(tmp_path / "lake", engine, world.plan())
+    engine = filled.session(decode=decode, corrupt_records="drop")
+    table, counts = publish(tmp_path / "lake", engine, filled.plan())
 
-    assert table.num_rows + counts.corrupt == len(world.expected())
+    assert table.num_rows + counts.corrupt == len(filled.expected())
     assert "id" in table.schema.names
     assert (tmp_path / "schema.ddl").exists()
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_bad_body_fails_the_window_with_the_way_out(world: World, tmp_path: Path) -> None:
+def test_a_bad_body_fails_the_window_with_the_way_out(filled: Filled, tmp_path: Path) -> None:
     decode = DecodeSpec.parse({"format": "json", "schema": "id bigint"})
     with pytest.raises(CorruptRecord, match=r"broker-[ab]:\d .*corruptRecords=drop"):
-        publish(tmp_path, world.session(decode=decode), world.plan())
+        publish(tmp_path, filled.session(decode=decode), filled.plan())
 
 
 @pytest.mark.usefixtures("spark")
-def test_what_brokers_refuse_keeps_its_class(world: World, tmp_path: Path) -> None:
+def test_what_brokers_refuse_keeps_its_class(filled: Filled, tmp_path: Path) -> None:
     """It says that no retry cures it."""
     auth = Credentials("reader01", "the-secret")
     with EmbeddedRocketMQ(topics={"orders": 2}, brokers=2, credentials=auth) as closed:
         engine = SessionEngine(closed.settings, kind="rocketmq")
         with pytest.raises(NoPermission) as caught:
-            publish(tmp_path, engine, world.plan())
+            publish(tmp_path, engine, filled.plan())
     assert caught.value.fatal
 
 
@@ -188,6 +188,6 @@ def test_a_kind_without_a_spark_source_is_refused_with_the_way_out(
         format_of("rocketmq")
 
 
-def test_options_that_say_where_to_read_are_the_engines(world: World) -> None:
+def test_options_that_say_where_to_read_are_the_engines(filled: Filled) -> None:
     with pytest.raises(ConfigError, match="nameServers: is set by the engine"):
-        world.session(options={"nameServers": "127.0.0.1:1"})
+        filled.session(options={"nameServers": "127.0.0.1:1"})

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
+from tests.kit.servers import embedded_tubemq
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_provider.hooks.tubemq import TubeMQHook
 
-
-@pytest.fixture
-def mq() -> Iterator[EmbeddedTubeMQ]:
-    """Two brokers with a topic of two partitions each."""
-    switches = Switches(unflushed_records=1)
-    topics = [TopicSpec("orders", stores=1, partitions=2)]
-    with EmbeddedTubeMQ(brokers=2, topics=topics, switches=switches, http=False) as server:
-        yield server
+mq = embedded_tubemq(
+    [TopicSpec("orders", stores=1, partitions=2)],
+    brokers=2,
+    switches=Switches(unflushed_records=1),
+)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +12,7 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from rocketmq_client import Producer, PullConsumer
 from rocketmq_client.embedded import EmbeddedRocketMQ
+from tests.kit.servers import embedded_rocketmq
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sensors.rocketmq import RocketMQLagSensor, RocketMQPartitionReadySensor
 from tubemq_provider.triggers.rocketmq import RocketMQOffsetTrigger
@@ -22,23 +22,18 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 SECRET = "hush-hush"
 
 
-@pytest.fixture
-def mq(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedRocketMQ]:
-    with EmbeddedRocketMQ(topics={"orders": 1}) as server:
-        host, port = server.name_server
-        connection = {
-            "conn_type": "rocketmq",
-            "host": f"{host}:{port}",
-            "login": "reader01",
-            "password": SECRET,
-            "extra": {"rpc_timeout_ms": 2000, "connect_timeout_ms": 1000},
-        }
-        monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", json.dumps(connection))
-        yield server
+rocketmq = embedded_rocketmq(
+    1,
+    connection={
+        "login": "reader01",
+        "password": SECRET,
+        "extra": {"rpc_timeout_ms": 2000, "connect_timeout_ms": 1000},
+    },
+)
 
 
-def produce(mq: EmbeddedRocketMQ, count: int) -> None:
-    with Producer(mq.settings) as producer:
+def produce(rocketmq: EmbeddedRocketMQ, count: int) -> None:
+    with Producer(rocketmq.settings) as producer:
         for _ in range(count):
             producer.send("orders", b"x")
 
@@ -74,27 +69,36 @@ def fired(trigger: RocketMQOffsetTrigger, *acts: Any) -> dict[str, Any]:
 NAMED = {"task_id": "wait", "topic": "orders", "deferrable": True, "poke_interval": 0.1}
 
 
-def test_a_deferred_sensor_waits_for_offsets_over_a_dead_broker(mq: EmbeddedRocketMQ) -> None:
+def test_a_deferred_sensor_waits_for_offsets_over_a_dead_broker(rocketmq: EmbeddedRocketMQ) -> None:
     sensor = RocketMQPartitionReadySensor(until_offsets='{"broker-a:0": 3}', **NAMED)
     trigger = deferred(sensor)
 
-    acts = (mq.kill_broker, mq.start_broker, lambda: produce(mq, 2), lambda: produce(mq, 1))
+    acts = (
+        rocketmq.kill_broker,
+        rocketmq.start_broker,
+        lambda: produce(rocketmq, 2),
+        lambda: produce(rocketmq, 1),
+    )
     assert fired(trigger, *acts) == {"status": "ready"}
     found = sensor.execute_complete({}, {"status": "ready"}, 0.0)
     assert found["ends"] == {"broker-a:0": 3}
 
 
-def test_a_deferred_sensor_waits_for_what_a_group_has_not_committed(mq: EmbeddedRocketMQ) -> None:
-    produce(mq, 4)
-    with PullConsumer(mq.settings, group="lake") as consumer:
+def test_a_deferred_sensor_waits_for_what_a_group_has_not_committed(
+    rocketmq: EmbeddedRocketMQ,
+) -> None:
+    produce(rocketmq, 4)
+    with PullConsumer(rocketmq.settings, group="lake") as consumer:
         consumer.commit(consumer.queues("orders")[0], 4)
     trigger = deferred(RocketMQLagSensor(group="lake", min_records=2, **NAMED))
 
-    assert fired(trigger, lambda: produce(mq, 1), lambda: produce(mq, 1)) == {"status": "ready"}
+    assert fired(trigger, lambda: produce(rocketmq, 1), lambda: produce(rocketmq, 1)) == {
+        "status": "ready"
+    }
 
 
 def test_a_deferred_sensor_waits_until_an_instant_is_over_at_the_brokers(
-    mq: EmbeddedRocketMQ,
+    rocketmq: EmbeddedRocketMQ,
 ) -> None:
     later, before = (datetime.now(UTC) + timedelta(hours=hours) for hours in (1, -1))
     trigger = deferred(RocketMQPartitionReadySensor(until=later, **NAMED))
@@ -110,7 +114,7 @@ def test_a_deferred_sensor_waits_until_an_instant_is_over_at_the_brokers(
 
 
 def test_what_no_waiting_cures_is_said(
-    mq: EmbeddedRocketMQ, monkeypatch: pytest.MonkeyPatch
+    rocketmq: EmbeddedRocketMQ, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", json.dumps({"conn_type": "rocketmq"}))
     found = fired(RocketMQOffsetTrigger(topic="orders"))
@@ -119,7 +123,7 @@ def test_what_no_waiting_cures_is_said(
     assert "name_servers" in found["message"]
 
 
-def test_templates_are_judged_when_they_are_known(mq: EmbeddedRocketMQ) -> None:
+def test_templates_are_judged_when_they_are_known(rocketmq: EmbeddedRocketMQ) -> None:
     sensor = RocketMQPartitionReadySensor(until_offsets="{{ params.ends }}", **NAMED)
     sensor.until_offsets = '{"1": 3}'
     with pytest.raises(ConfigError, match="broker name"):

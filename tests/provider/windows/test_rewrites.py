@@ -8,7 +8,12 @@ from dataclasses import replace
 import pytest
 
 from tests.provider.windows.planning.test_claims import MemoryClaims
-from tests.provider.windows.world import MemoryEngine, ReplacingMemorySink, World
+from tests.provider.windows.world import (
+    MemoryEngine,
+    ReplacingMemorySink,
+    World,
+    memory_world,
+)
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.errors import CountMismatch
 from tubemq_provider.windows.plan import WindowPlan
@@ -27,12 +32,7 @@ class LosingEngine(MemoryEngine):
         return replace(counts, gaps=self.lost.gaps, corrupt=self.lost.corrupt)
 
 
-@pytest.fixture
-def world() -> World:
-    made = World(sink=ReplacingMemorySink())
-    made.engine = LosingEngine(made.log, made.sink)
-    made.log.append("1:0", 3)
-    return made
+world = memory_world({"1:0": 3}, sink=ReplacingMemorySink, engine=LosingEngine)
 
 
 def run(world: World, store: OffsetStore, *, cleared: bool = False) -> WindowResult:

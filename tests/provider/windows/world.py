@@ -7,8 +7,11 @@ and belongs to one of the store's partitions. So "each record once" can be check
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
 
 from tubemq_client.model import Partition, PartitionEnds
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
@@ -239,3 +242,31 @@ class World:
 
     def id(self, seq: int) -> str:
         return f"c-{seq}-{self.scope.scope_hash}"
+
+
+def memory_world(
+    records: Mapping[str, int],
+    *,
+    sink: Callable[[], MemorySink] = MemorySink,
+    engine: Callable[[Log, MemorySink], MemoryEngine] = MemoryEngine,
+    alone: bool = False,
+) -> Any:
+    """A fixture `world` whose log has so many records in each partition. `alone`: and no other
+    partitions."""
+
+    @pytest.fixture
+    def world() -> World:
+        made = World(sink=sink())
+        made.engine = engine(made.log, made.sink)
+        if alone:
+            made.log.partitions = [*records]
+        for key, count in records.items():
+            made.log.append(key, count)
+        return made
+
+    return world
+
+
+def keeping_boundaries() -> MemorySink:
+    """A sink that fixes the boundaries of time windows."""
+    return MemorySink(book=MemoryBook())

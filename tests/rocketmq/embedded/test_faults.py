@@ -25,76 +25,73 @@ from rocketmq_client import (
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.model import ClientSettings, TlsSettings
 from tests.kit.certificates import make_certificates
+from tests.kit.servers import embedded_rocketmq
 from tests.rocketmq.snode.raw import eventually
 
-
-@pytest.fixture
-def mq():
-    with EmbeddedRocketMQ(topics={"orders": 1}) as server:
-        yield server
+rocketmq = embedded_rocketmq(1)
 
 
-def fill(mq, count=300):
-    with Producer(mq.settings) as producer:
+def fill(rocketmq, count=300):
+    with Producer(rocketmq.settings) as producer:
         messages = [OutgoingMessage(b"%d" % n) for n in range(count)]
         return producer.send_batch("orders", messages)[0].queue
 
 
-def bodies(mq, queue, start, end, **options):
-    with RangeReader(mq.settings, group="g", **options) as reader:
+def bodies(rocketmq, queue, start, end, **options):
+    with RangeReader(rocketmq.settings, group="g", **options) as reader:
         found = [
             m.body for batch in reader.read(QueueRange(queue, start, end)) for m in batch.messages()
         ]
     return found, reader.stats
 
 
-def test_retention_that_is_told_is_a_loss_or_a_gap(mq) -> None:
-    queue = fill(mq)
-    mq.remove_until(queue, 100)
+def test_retention_that_is_told_is_a_loss_or_a_gap(rocketmq) -> None:
+    queue = fill(rocketmq)
+    rocketmq.remove_until(queue, 100)
 
     with pytest.raises(errors.DataLoss):
-        bodies(mq, queue, 0, 300)
-    found, stats = bodies(mq, queue, 0, 300, gap_policy="skip")
+        bodies(rocketmq, queue, 0, 300)
+    found, stats = bodies(rocketmq, queue, 0, 300, gap_policy="skip")
 
     assert found == [b"%d" % n for n in range(100, 300)]
     assert [(gap.start, gap.end) for gap in stats.gaps] == [(0, 100)]
 
 
-def test_a_damaged_record_is_found_by_its_checksum(mq) -> None:
-    queue = fill(mq)
-    mq.damage(queue, 150)
+def test_a_damaged_record_is_found_by_its_checksum(rocketmq) -> None:
+    queue = fill(rocketmq)
+    rocketmq.damage(queue, 150)
 
     with pytest.raises(errors.CorruptRecord, match="offset 150"):
-        bodies(mq, queue, 0, 300)
-    found, stats = bodies(mq, queue, 0, 300, corrupt_records="drop")
+        bodies(rocketmq, queue, 0, 300)
+    found, stats = bodies(rocketmq, queue, 0, 300, corrupt_records="drop")
 
     assert len(found) == 299
     assert stats.corrupt == 1
 
 
-def test_stable_ends_survive_the_death_of_the_host(mq) -> None:
-    queue = fill(mq, 100)
-    mq.hold_flush()
-    fill(mq, 50)
-    with Metadata(mq.settings) as metadata:
+def test_stable_ends_survive_the_death_of_the_host(rocketmq) -> None:
+    queue = fill(rocketmq, 100)
+    rocketmq.hold_flush()
+    fill(rocketmq, 50)
+    with Metadata(rocketmq.settings) as metadata:
         stable, latest = (
             metadata.ends("orders", stable=kind)[queue].max_offset for kind in (True, False)
         )
-        mq.kill_broker()
-        mq.lose_unflushed()
-        mq.start_broker()
-        mq.hold_flush(held=False)
+        rocketmq.kill_broker()
+        rocketmq.lose_unflushed()
+        rocketmq.start_broker()
+        rocketmq.hold_flush(held=False)
         after = metadata.ends("orders", stable=False)[queue]
 
     assert 95 <= stable <= 100, "what is unflushed is told with two or three digits only"
     assert latest == 150
     assert after.latest_offset == 100
     with pytest.raises(errors.LogTruncated):
-        bodies(mq, queue, 0, 150, deadline_ms=3_000)
+        bodies(rocketmq, queue, 0, 150, deadline_ms=3_000)
 
 
-def test_batch_topics_are_refused_when_they_are_planned(mq) -> None:
-    with Admin(mq.settings) as admin, Metadata(mq.settings) as metadata:
+def test_batch_topics_are_refused_when_they_are_planned(rocketmq) -> None:
+    with Admin(rocketmq.settings) as admin, Metadata(rocketmq.settings) as metadata:
         admin.create_topic("batches", attributes={"queue.type": "BatchCQ"})
         admin.create_topic("compact", attributes={"cleanup.policy": "COMPACTION"})
         for topic in ("batches", "compact"):
@@ -103,22 +100,25 @@ def test_batch_topics_are_refused_when_they_are_planned(mq) -> None:
         assert metadata.topic("orders").readable()
 
 
-def test_a_busy_broker_is_asked_again(mq) -> None:
-    queue = fill(mq)
-    with Producer(mq.settings, producer=ProducerSettings(retries=0)) as producer:
-        mq.do(lambda broker: setattr(broker, "busy", True))
+def test_a_busy_broker_is_asked_again(rocketmq) -> None:
+    queue = fill(rocketmq)
+    with Producer(rocketmq.settings, producer=ProducerSettings(retries=0)) as producer:
+        rocketmq.do(lambda broker: setattr(broker, "busy", True))
         with pytest.raises(errors.Busy):
             producer.send("orders", b"x")
         with pytest.raises(errors.RangeStalled, match="busy"):
-            bodies(mq, queue, 0, 300, deadline_ms=1_500)
-        mq.do(lambda broker: setattr(broker, "busy", False))
-        assert len(bodies(mq, queue, 0, 300)[0]) == 300
+            bodies(rocketmq, queue, 0, 300, deadline_ms=1_500)
+        rocketmq.do(lambda broker: setattr(broker, "busy", False))
+        assert len(bodies(rocketmq, queue, 0, 300)[0]) == 300
 
 
 def test_a_send_goes_to_the_broker_that_is_left() -> None:
-    with EmbeddedRocketMQ(topics={"orders": 2}, brokers=2) as mq, Producer(mq.settings) as producer:
+    with (
+        EmbeddedRocketMQ(topics={"orders": 2}, brokers=2) as rocketmq,
+        Producer(rocketmq.settings) as producer,
+    ):
         before = {producer.send("orders", b"x").queue.broker for _ in range(4)}
-        mq.kill_broker("broker-a")
+        rocketmq.kill_broker("broker-a")
         time.sleep(0.2)  # at once it would be unknown whether the record was stored
         after = {producer.send("orders", b"x").queue.broker for _ in range(4)}
 
@@ -128,12 +128,12 @@ def test_a_send_goes_to_the_broker_that_is_left() -> None:
 
 def test_signatures_open_the_door_and_nothing_else_does() -> None:
     right = Credentials("reader01", "12345678")
-    with EmbeddedRocketMQ(topics={"orders": 1}, credentials=right) as mq:
+    with EmbeddedRocketMQ(topics={"orders": 1}, credentials=right) as rocketmq:
         for wrong in (None, Credentials("reader01", "87654321"), Credentials("other", "12345678")):
-            settings = ClientSettings((mq.name_server,), auth=wrong)
+            settings = ClientSettings((rocketmq.name_server,), auth=wrong)
             with Producer(settings) as producer, pytest.raises(errors.NoPermission):
                 producer.send("orders", b"x")
-        settings = ClientSettings((mq.name_server,), auth=right)
+        settings = ClientSettings((rocketmq.name_server,), auth=right)
         with Producer(settings) as producer:
             receipt = producer.send("orders", b"x")
         with RangeReader(settings, group="g") as reader:
@@ -143,39 +143,41 @@ def test_signatures_open_the_door_and_nothing_else_does() -> None:
 
 def test_everything_travels_over_tls(tmp_path) -> None:
     made = make_certificates(tmp_path)
-    with EmbeddedRocketMQ(topics={"orders": 1}, tls=(made.server.cert, made.server.key)) as mq:
-        settings = ClientSettings((mq.name_server,), tls=TlsSettings(ca_file=made.ca))
+    with EmbeddedRocketMQ(
+        topics={"orders": 1}, tls=(made.server.cert, made.server.key)
+    ) as rocketmq:
+        settings = ClientSettings((rocketmq.name_server,), tls=TlsSettings(ca_file=made.ca))
         with Producer(settings) as producer:
             receipt = producer.send("orders", b"secret")
         with RangeReader(settings, group="g") as reader:
             (batch,) = reader.read(QueueRange(receipt.queue, 0, 1))
-        with Producer(mq.settings) as plain, pytest.raises(errors.NetworkError):
+        with Producer(rocketmq.settings) as plain, pytest.raises(errors.NetworkError):
             plain.send("orders", b"x")
     assert batch.columns.bodies == [b"secret"]
 
 
-def test_a_session_shares_connections(mq) -> None:
-    queue = fill(mq)
-    with Session(mq.settings) as session:
+def test_a_session_shares_connections(rocketmq) -> None:
+    queue = fill(rocketmq)
+    with Session(rocketmq.settings) as session:
         for _ in range(3):
             with PullConsumer(session, group="g") as consumer:
                 assert consumer.pull(queue, 0).status == "found"
-        channels = mq.do(lambda _: sum(map(len, mq._channels.values())))
+        channels = rocketmq.do(lambda _: sum(map(len, rocketmq._channels.values())))
     assert channels == 2
 
 
-def test_a_stranger_is_cut_off_and_others_are_served(mq) -> None:
-    queue = fill(mq)
-    address = mq.do(lambda broker: broker.address)
+def test_a_stranger_is_cut_off_and_others_are_served(rocketmq) -> None:
+    queue = fill(rocketmq)
+    address = rocketmq.do(lambda broker: broker.address)
     with socket.create_connection(address, 5) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert stranger.recv(100) == b""
-    assert len(bodies(mq, queue, 0, 300)[0]) == 300
+    assert len(bodies(rocketmq, queue, 0, 300)[0]) == 300
 
 
-def test_arrow_batches_hold_what_messages_hold(mq) -> None:
+def test_arrow_batches_hold_what_messages_hold(rocketmq) -> None:
     pa = pytest.importorskip("pyarrow")
-    with Producer(mq.settings) as producer:
+    with Producer(rocketmq.settings) as producer:
         receipt = producer.send(
             "orders", b"body", tags="red", keys=["a", "b"], properties={"x": "y"}
         )
@@ -196,7 +198,7 @@ def test_arrow_batches_hold_what_messages_hold(mq) -> None:
             ("value", pa.binary()),
         ]
     )
-    with RangeReader(mq.settings, group="g") as reader:
+    with RangeReader(rocketmq.settings, group="g") as reader:
         (batch,) = reader.read(QueueRange(receipt.queue, 0, 2))
         first, second = batch.to_arrow(schema).to_pylist()
         with pytest.raises(errors.ConfigError, match="unknown column 'nope'"):
@@ -212,18 +214,18 @@ def test_arrow_batches_hold_what_messages_hold(mq) -> None:
     assert repr(batch) == "<RecordBatch orders@broker-a:0[0,2) of 2 records>"
 
 
-def test_nothing_is_left_open(mq) -> None:
-    fill(mq)
+def test_nothing_is_left_open(rocketmq) -> None:
+    fill(rocketmq)
     gc.collect()
-    eventually(lambda: mq.do(lambda _: sum(map(len, mq._channels.values()))) == 0)
+    eventually(lambda: rocketmq.do(lambda _: sum(map(len, rocketmq._channels.values()))) == 0)
 
 
-def test_a_broker_waits_for_its_port_when_it_is_started_again(mq) -> None:
-    fill(mq)
-    port = mq.do(lambda broker: broker.address)[1]
-    mq.kill_broker()
+def test_a_broker_waits_for_its_port_when_it_is_started_again(rocketmq) -> None:
+    fill(rocketmq)
+    port = rocketmq.do(lambda broker: broker.address)[1]
+    rocketmq.kill_broker()
     taken = socket.create_server(("127.0.0.1", port))
     threading.Timer(0.2, taken.close).start()
-    mq.start_broker()
+    rocketmq.start_broker()
 
-    assert mq.do(lambda broker: broker.address)[1] == port
+    assert rocketmq.do(lambda broker: broker.address)[1] == port

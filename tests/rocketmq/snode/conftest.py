@@ -11,6 +11,7 @@ import pytest
 from rocketmq_client import ClientSettings
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.snode import Snode, SnodeSettings
+from tests.kit.servers import embedded_rocketmq
 from tubemq_client.embedded.loop_thread import LoopThread
 
 
@@ -46,14 +47,11 @@ class Node:
         self._thread.wait(self.node.abandon)
 
 
-@pytest.fixture
-def mq() -> Iterator[EmbeddedRocketMQ]:
-    with EmbeddedRocketMQ(topics={"orders": 2}, brokers=2) as server:
-        yield server
+rocketmq = embedded_rocketmq(2, brokers=2)
 
 
 @pytest.fixture
-def start(mq: EmbeddedRocketMQ) -> Iterator[Callable[..., Node]]:
+def start(rocketmq: EmbeddedRocketMQ) -> Iterator[Callable[..., Node]]:
     with ExitStack() as stack:
 
         def begin(**options: Any) -> Node:
@@ -63,7 +61,7 @@ def start(mq: EmbeddedRocketMQ) -> Iterator[Callable[..., Node]]:
                 "heartbeat_retry_ms": 50,
                 "registry_period_ms": 200,
             }
-            settings = SnodeSettings((mq.name_server,), **(known | options))
+            settings = SnodeSettings((rocketmq.name_server,), **(known | options))
             return stack.enter_context(Node(settings))
 
         yield begin

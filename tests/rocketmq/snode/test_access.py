@@ -21,6 +21,7 @@ from rocketmq_client import (
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.snode import SnodeSettings
 from tests.kit.certificates import make_certificates
+from tests.kit.servers import embedded_rocketmq
 from tests.rocketmq.snode.conftest import Node
 
 BROKERS = Credentials("nodes01", "secret-of-nodes")
@@ -28,20 +29,17 @@ READER = Credentials("reader01", "87654321")
 QUEUE = Queue("broker-a", "orders", 0)
 
 
-@pytest.fixture
-def mq():
-    with EmbeddedRocketMQ(topics={"orders": 1}, credentials=BROKERS) as server:
-        yield server
+rocketmq = embedded_rocketmq(1, credentials=BROKERS)
 
 
-def node_for(mq, **options):
+def node_for(rocketmq, **options):
     known = {"listen": ("127.0.0.1", 0), "discovery_period_ms": 100}
-    return Node(SnodeSettings((mq.name_server,), **(known | options)))
+    return Node(SnodeSettings((rocketmq.name_server,), **(known | options)))
 
 
-def test_the_node_verifies_its_users_and_signs_anew(mq) -> None:
+def test_the_node_verifies_its_users_and_signs_anew(rocketmq) -> None:
     users = ((READER.access_key, READER.secret_key),)
-    with node_for(mq, credentials=BROKERS, users=users) as node:
+    with node_for(rocketmq, credentials=BROKERS, users=users) as node:
         right = replace(node.settings, auth=READER)
         with Producer(right) as producer, RangeReader(right, group="g") as reader:
             for number in range(3):  # the first opens the line, the others pass on it
@@ -58,20 +56,20 @@ def test_the_node_verifies_its_users_and_signs_anew(mq) -> None:
     [None, BROKERS, Credentials("reader01", "wrong-one"), Credentials("other", "87654321")],
     ids=["none", "the brokers' account", "wrong secret", "unknown key"],
 )
-def test_what_no_user_has_signed_is_refused_by_the_node(mq, auth) -> None:
+def test_what_no_user_has_signed_is_refused_by_the_node(rocketmq, auth) -> None:
     users = ((READER.access_key, READER.secret_key),)
     with (
-        node_for(mq, credentials=BROKERS, users=users) as node,
+        node_for(rocketmq, credentials=BROKERS, users=users) as node,
         Admin(replace(node.settings, auth=auth)) as admin,
         pytest.raises(errors.NoPermission, match="snode: no user of this node"),
     ):
         admin.topics()
 
 
-def test_users_alone_leave_the_clients_signature_as_it_is(mq) -> None:
+def test_users_alone_leave_the_clients_signature_as_it_is(rocketmq) -> None:
     users = ((BROKERS.access_key, BROKERS.secret_key),)
     with (
-        node_for(mq, users=users) as node,
+        node_for(rocketmq, users=users) as node,
         Producer(replace(node.settings, auth=BROKERS)) as producer,
     ):
         assert [producer.send("orders", b"x").offset for _ in range(2)] == [0, 1]
@@ -91,8 +89,8 @@ def test_secrets_are_not_shown() -> None:
 
 def test_allow_lists_hold_on_a_line_that_is_open() -> None:
     with (
-        EmbeddedRocketMQ(topics={"orders": 1, "secret": 1}) as mq,
-        node_for(mq, topics=frozenset({"orders"})) as node,
+        EmbeddedRocketMQ(topics={"orders": 1, "secret": 1}) as rocketmq,
+        node_for(rocketmq, topics=frozenset({"orders"})) as node,
         Producer(node.settings) as known,
         PullConsumer(node.settings, group="g") as consumer,
     ):
@@ -107,8 +105,8 @@ def test_clients_reach_a_node_over_tls(tmp_path) -> None:
     certificates = make_certificates(tmp_path)
     own = certificates.server
     with (
-        EmbeddedRocketMQ(topics={"orders": 1}) as mq,
-        node_for(mq, tls_cert_file=own.cert, tls_key_file=own.key) as node,
+        EmbeddedRocketMQ(topics={"orders": 1}) as rocketmq,
+        node_for(rocketmq, tls_cert_file=own.cert, tls_key_file=own.key) as node,
     ):
         tls = TlsSettings(ca_file=certificates.ca)
         with Producer(replace(node.settings, tls=tls)) as producer:
@@ -121,15 +119,15 @@ def test_clients_reach_a_node_over_tls(tmp_path) -> None:
 def test_a_node_reaches_servers_over_tls(tmp_path) -> None:
     made = make_certificates(tmp_path)
     pair = (made.server.cert, made.server.key)
-    with EmbeddedRocketMQ(topics={"orders": 1}, tls=pair) as mq:
-        with node_for(mq, tls=TlsSettings(ca_file=made.ca)) as node:
+    with EmbeddedRocketMQ(topics={"orders": 1}, tls=pair) as rocketmq:
+        with node_for(rocketmq, tls=TlsSettings(ca_file=made.ca)) as node:
             with Producer(node.settings) as producer:
                 assert [producer.send("orders", b"x").offset for _ in range(2)] == [0, 1]
             with PullConsumer(node.settings, group="g") as consumer:
                 consumer.join([Subscription("orders")])
                 assert consumer.members("orders") == [consumer.client_id]
         with (
-            node_for(mq, tls=TlsSettings(ca_file=made.other_ca)) as node,
+            node_for(rocketmq, tls=TlsSettings(ca_file=made.other_ca)) as node,
             Producer(node.settings) as producer,
             pytest.raises(errors.ServerError, match="snode: "),
         ):

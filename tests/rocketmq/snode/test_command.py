@@ -45,9 +45,11 @@ def test_every_problem_is_told(tmp_path) -> None:
 
 
 def test_it_serves_until_it_is_told_to_stop(tmp_path) -> None:
-    with EmbeddedRocketMQ(topics={"orders": 1}) as mq:
+    with EmbeddedRocketMQ(topics={"orders": 1}) as rocketmq:
         path = tmp_path / "snode.toml"
-        path.write_text(f'name_servers = "127.0.0.1:{mq.name_server[1]}"\nlisten = "127.0.0.1:0"\n')
+        path.write_text(
+            f'name_servers = "127.0.0.1:{rocketmq.name_server[1]}"\nlisten = "127.0.0.1:0"\n'
+        )
         with subprocess.Popen(
             [*SERVE, "--config", str(path)],
             stdout=subprocess.PIPE,
@@ -58,12 +60,12 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path) -> None:
                 port = int(process.stdout.readline().rpartition(":")[2])
                 with Producer(ClientSettings((("127.0.0.1", port),))) as producer:
                     assert producer.send("orders", b"x").offset == 0
-                registered = eventually(lambda: asyncio.run(known_nodes(mq.settings)))
+                registered = eventually(lambda: asyncio.run(known_nodes(rocketmq.settings)))
                 process.send_signal(signal.SIGTERM)
                 _, said = process.communicate(timeout=20)
             finally:
                 process.kill()
-        left = asyncio.run(known_nodes(mq.settings))
+        left = asyncio.run(known_nodes(rocketmq.settings))
 
     lines = [json.loads(line) for line in said.splitlines()]
     assert process.returncode == 0

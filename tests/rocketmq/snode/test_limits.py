@@ -19,7 +19,7 @@ def _clients(node):
     return list(node.node._shared.clients)
 
 
-def test_garbage_closes_one_connection(mq, start) -> None:
+def test_garbage_closes_one_connection(rocketmq, start) -> None:
     node = start()
     with Raw(node.address) as good, Raw(node.address) as bad:
         bad._socket.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -27,7 +27,7 @@ def test_garbage_closes_one_connection(mq, start) -> None:
         assert good.ask(Command(206, 1, {})).code == 0
 
 
-def test_fuzzed_frames_neither_hang_nor_grow(mq, start) -> None:
+def test_fuzzed_frames_neither_hang_nor_grow(rocketmq, start) -> None:
     """`SNODE_FUZZ` frames; a hundred thousand by hand."""
     node, chance = start(), random.Random(3)
     sound = encode_command(Command(30, 1, {"topic": "orders", "queueId": "0", "bname": "broker-a"}))
@@ -43,7 +43,7 @@ def test_fuzzed_frames_neither_hang_nor_grow(mq, start) -> None:
     assert node.do(node.node.gauges)["in_flight"] == 0
 
 
-def test_limits_answer_busy(mq, start) -> None:
+def test_limits_answer_busy(rocketmq, start) -> None:
     node = start(max_in_flight_per_client=3)
     fields = {
         "consumerGroup": "g",
@@ -61,7 +61,7 @@ def test_limits_answer_busy(mq, start) -> None:
     with Raw(node.address) as client:
         client.send(*(Command(11, number, fields) for number in range(5)))
         refused = [client.receive() for _ in range(2)]
-        fill(mq.settings, 1)
+        fill(rocketmq.settings, 1)
         served = [client.receive() for _ in range(3)]
 
     assert [answer.code for answer in refused] == [2, 2]
@@ -69,7 +69,7 @@ def test_limits_answer_busy(mq, start) -> None:
     assert [answer.code for answer in served] == [0, 0, 0]
 
 
-def test_a_client_that_does_not_read_is_not_read_from(mq, start) -> None:
+def test_a_client_that_does_not_read_is_not_read_from(rocketmq, start) -> None:
     node = start()
     fill(node.settings, 32)
     request = Command(206, 1, {})
@@ -81,9 +81,9 @@ def test_a_client_that_does_not_read_is_not_read_from(mq, start) -> None:
         assert good.ask(request).code == 0
 
 
-def test_a_client_that_does_not_read_costs_bounded_memory(mq, start) -> None:
+def test_a_client_that_does_not_read_costs_bounded_memory(rocketmq, start) -> None:
     node = start(max_in_flight_per_client=16)
-    with Producer(mq.settings) as producer:
+    with Producer(rocketmq.settings) as producer:
         for _ in range(30):
             messages = [OutgoingMessage(os.urandom(10_000)) for _ in range(10)]
             producer.send_batch("orders", messages, queue=FIRST)
@@ -99,9 +99,11 @@ def test_a_client_that_does_not_read_costs_bounded_memory(mq, start) -> None:
     assert max(clients) < 16 * 300_000 + 2**20
 
 
-def to_a_stuck_broker(mq, flag: int) -> bytes:
+def to_a_stuck_broker(rocketmq, flag: int) -> bytes:
     """A send of 1 MiB to the first broker, which does not read its connections any more."""
-    mq.do(lambda _: [c._writer.transport.pause_reading() for c in mq._channels["broker-a"]])
+    rocketmq.do(
+        lambda _: [c._writer.transport.pause_reading() for c in rocketmq._channels["broker-a"]]
+    )
     fields = {"b": "orders", "e": "0", "n": "broker-a"}
     return encode_command(Command(310, 1, fields, bytes(2**20), flag))
 
@@ -111,10 +113,10 @@ ONE_WAY_OR_NOT = pytest.mark.parametrize("flag", [0, ONE_WAY], ids=["requests", 
 
 
 @ONE_WAY_OR_NOT
-def test_a_broker_that_takes_nothing_costs_bounded_memory(mq, start, flag) -> None:
+def test_a_broker_that_takes_nothing_costs_bounded_memory(rocketmq, start, flag) -> None:
     node = start(upstream_timeout_ms=60_000, pool_size=1, drain_ms=0)
     fill(node.settings, 1)
-    sent = to_a_stuck_broker(mq, flag)
+    sent = to_a_stuck_broker(rocketmq, flag)
     with Raw(node.address) as busy, Raw(node.address) as good:
         busy._socket.settimeout(0.5)
         with pytest.raises(TimeoutError):
@@ -129,10 +131,10 @@ def test_a_broker_that_takes_nothing_costs_bounded_memory(mq, start, flag) -> No
 
 
 @ONE_WAY_OR_NOT
-def test_who_asked_a_broker_that_takes_nothing_is_served_by_others(mq, start, flag) -> None:
+def test_who_asked_a_broker_that_takes_nothing_is_served_by_others(rocketmq, start, flag) -> None:
     node = start(upstream_timeout_ms=500, pool_size=1, drain_ms=0)
     fill(node.settings, 1)
-    stream = to_a_stuck_broker(mq, flag) * 16 + encode_command(ASK_THE_OTHER)
+    stream = to_a_stuck_broker(rocketmq, flag) * 16 + encode_command(ASK_THE_OTHER)
     with Raw(node.address) as client:
         sending = threading.Thread(target=client._socket.sendall, args=(stream,))
         sending.start()
@@ -146,7 +148,7 @@ def test_who_asked_a_broker_that_takes_nothing_is_served_by_others(mq, start, fl
     assert bool({2, 14} & set(codes)) == (flag == 0)
 
 
-def test_a_client_that_is_silent_is_cut_off(mq, start) -> None:
+def test_a_client_that_is_silent_is_cut_off(rocketmq, start) -> None:
     node = start(idle_ms=1_000)
     with Raw(node.address) as client:
         assert client.ask(Command(206, 1, {})).code == 0
@@ -154,7 +156,7 @@ def test_a_client_that_is_silent_is_cut_off(mq, start) -> None:
     eventually(lambda: node.do(node.node.gauges)["clients"] == 0)
 
 
-def test_lite_pulls_reach_brokers_that_do_not_know_them(mq, start) -> None:
+def test_lite_pulls_reach_brokers_that_do_not_know_them(rocketmq, start) -> None:
     node = start()
     fill(node.settings, 5)
     fields = {**PULL, "maxMsgNums": "32", "queueOffset": "0"}
@@ -166,7 +168,7 @@ def test_lite_pulls_reach_brokers_that_do_not_know_them(mq, start) -> None:
     ]
 
 
-def test_every_request_gets_one_answer(mq, start) -> None:
+def test_every_request_gets_one_answer(rocketmq, start) -> None:
     node = start(upstream_timeout_ms=1_000)
     fields = {"topic": "orders", "queueId": "0"}
     with Raw(node.address) as client:
@@ -174,7 +176,7 @@ def test_every_request_gets_one_answer(mq, start) -> None:
         several = client.ask(Command(30, 2, fields))
         for code in (17, 350, 351, 355, 9_999):
             assert client.ask(Command(code, 3, {})).code == 3
-        mq.do(lambda broker: broker._handlers.__setitem__(30, lambda *_: time.sleep(2)))
+        rocketmq.do(lambda broker: broker._handlers.__setitem__(30, lambda *_: time.sleep(2)))
         late = client.ask(Command(30, 4, {**fields, "bname": "broker-a"}))
 
     assert (unknown.code, unknown.opaque) == (14, 1)

@@ -33,7 +33,7 @@ from tests.kit.ports import reserved_port
 from tests.rocketmq.snode.raw import FIRST, Raw, eventually, fill, heartbeat, read
 
 
-def test_clients_reach_everything_through_the_node_and_nothing_else(mq, start) -> None:
+def test_clients_reach_everything_through_the_node_and_nothing_else(rocketmq, start) -> None:
     node = start()
     fill(node.settings)
     with Metadata(node.settings) as metadata, Admin(node.settings) as admin:
@@ -51,7 +51,7 @@ def test_clients_reach_everything_through_the_node_and_nothing_else(mq, start) -
         assert consumer.pull(FIRST, 300, wait_ms=50).status == "nothing"
 
 
-def test_answers_belong_to_their_askers(mq, start) -> None:
+def test_answers_belong_to_their_askers(rocketmq, start) -> None:
     node = start(pool_size=2)
     fill(node.settings, 1_100)
 
@@ -83,12 +83,12 @@ def test_answers_belong_to_their_askers(mq, start) -> None:
 
     with ThreadPoolExecutor(40) as pool:  # 102 400 records
         assert all(pool.map(short_reader, range(200)))
-    channels = mq.do(lambda _: len(mq._channels["broker-a"]))
+    channels = rocketmq.do(lambda _: len(rocketmq._channels["broker-a"]))
     assert channels <= 2
     assert node.do(node.node.gauges)["in_flight"] == 0
 
 
-def test_held_pulls_hold_up_nobody(mq, start) -> None:
+def test_held_pulls_hold_up_nobody(rocketmq, start) -> None:
     node = start()
     fill(node.settings, 1_000)
     held = []
@@ -110,7 +110,7 @@ def test_held_pulls_hold_up_nobody(mq, start) -> None:
     assert [len(messages) for messages in held] == [1] * 50
 
 
-def test_groups_live_over_two_nodes_as_over_one_broker(mq, start) -> None:
+def test_groups_live_over_two_nodes_as_over_one_broker(rocketmq, start) -> None:
     one, two = start(name="one"), start(name="two")
     subscriptions = [Subscription("orders")]
     with (
@@ -130,7 +130,7 @@ def test_groups_live_over_two_nodes_as_over_one_broker(mq, start) -> None:
         eventually(lambda: first.members("orders") == [first.client_id])
 
 
-def test_notices_reach_the_members(mq, start) -> None:
+def test_notices_reach_the_members(rocketmq, start) -> None:
     one, two = start(name="one"), start(name="two")
     with Raw(one.address) as first, Raw(two.address) as second:
         first.send(heartbeat("a"))
@@ -149,18 +149,18 @@ def test_notices_reach_the_members(mq, start) -> None:
     assert all(command.is_one_way for command in notices)
 
 
-def test_members_are_back_after_their_broker_is(mq, start) -> None:
+def test_members_are_back_after_their_broker_is(rocketmq, start) -> None:
     node = start()
     subscriptions = [Subscription("orders")]
     with PullConsumer(node.settings, group="g") as consumer:
         consumer.join(subscriptions)
-        mq.kill_broker("broker-a")
+        rocketmq.kill_broker("broker-a")
         with pytest.raises((errors.Busy, errors.ConnectError)):  # the node's word, or the route's
             consumer.pull(FIRST, 0)
         other = Queue("broker-b", "orders", 0)
         assert consumer.pull(other, 0).status == "nothing"
-        mq.start_broker("broker-a")
-        eventually(lambda: mq.do(lambda broker: broker.groups.members("g")))
+        rocketmq.start_broker("broker-a")
+        eventually(lambda: rocketmq.do(lambda broker: broker.groups.members("g")))
         eventually(lambda: FIRST in consumer.queues("orders"))
         assert consumer.pull(FIRST, 0).status == "nothing"
 
@@ -171,7 +171,7 @@ def members(address, group: str = "g") -> list[str]:
         return json.loads(answer.body)["consumerIdList"] if answer.code == 0 else []
 
 
-def test_two_clients_with_one_id_are_as_at_a_broker(mq, start) -> None:
+def test_two_clients_with_one_id_are_as_at_a_broker(rocketmq, start) -> None:
     one, two = start(name="one"), start(name="two")
 
     def life(first, second) -> list[list[str]]:
@@ -188,14 +188,14 @@ def test_two_clients_with_one_id_are_as_at_a_broker(mq, start) -> None:
         eventually(lambda: members(second) == [])
         return seen
 
-    with Admin(mq.settings) as admin:
+    with Admin(rocketmq.settings) as admin:
         broker = admin.brokers().brokers["broker-a"].master
     assert life(one.address, two.address) == life(broker, broker)
 
 
-def test_a_dead_nodes_entry_is_not_listed(mq, start) -> None:
+def test_a_dead_nodes_entry_is_not_listed(rocketmq, start) -> None:
     start(name="one")
-    settings = ClientSettings((mq.name_server,))
+    settings = ClientSettings((rocketmq.name_server,))
     listed = eventually(lambda: asyncio.run(known_nodes(settings)))
     later = int(time.time() * 1000) + 46_000
 
@@ -203,7 +203,7 @@ def test_a_dead_nodes_entry_is_not_listed(mq, start) -> None:
     assert asyncio.run(known_nodes(settings, now_ms=later)) == {}
 
 
-def test_equal_heartbeats_within_a_second_go_out_once(mq, start) -> None:
+def test_equal_heartbeats_within_a_second_go_out_once(rocketmq, start) -> None:
     node = start()
     seen = []
 
@@ -214,7 +214,7 @@ def test_equal_heartbeats_within_a_second_go_out_once(mq, start) -> None:
 
         broker._handlers[34] = hear
 
-    mq.do(listen)
+    rocketmq.do(listen)
     found = {}
     with Raw(node.address) as client:
         client.send(*(heartbeat("a")._replace(opaque=number) for number in (1, 2, 3)))
@@ -227,7 +227,7 @@ def test_equal_heartbeats_within_a_second_go_out_once(mq, start) -> None:
     assert len(seen) == 1
 
 
-def test_virtual_ports_stand_for_brokers(mq, start) -> None:
+def test_virtual_ports_stand_for_brokers(rocketmq, start) -> None:
     with reserved_port() as port:
         node = start(ports=(("broker-b", port),))
         fill(node.settings, 5, Queue("broker-b", "orders", 0))
@@ -240,7 +240,7 @@ def test_virtual_ports_stand_for_brokers(mq, start) -> None:
     assert masters == {"broker-a": node.address, "broker-b": ("127.0.0.1", port)}
 
 
-def test_allow_lists(mq, start) -> None:
+def test_allow_lists(rocketmq, start) -> None:
     node = start(topics=frozenset({"other"}), groups=frozenset({"readers"}))
     with Producer(node.settings) as producer, pytest.raises(errors.NoPermission, match="snode"):
         producer.send("orders", b"x")
@@ -248,10 +248,10 @@ def test_allow_lists(mq, start) -> None:
 
 def test_signatures_pass_through() -> None:
     right = Credentials("reader01", "12345678")
-    with EmbeddedRocketMQ(topics={"orders": 1}, credentials=right) as mq:
+    with EmbeddedRocketMQ(topics={"orders": 1}, credentials=right) as rocketmq:
         from tests.rocketmq.snode.conftest import Node
 
-        options = SnodeSettings((mq.name_server,), listen=("127.0.0.1", 0))
+        options = SnodeSettings((rocketmq.name_server,), listen=("127.0.0.1", 0))
         with Node(options) as node:
             for auth in (right, Credentials("reader01", "wrong"), None):
                 settings = ClientSettings((node.address,), auth=auth)
@@ -263,9 +263,9 @@ def test_signatures_pass_through() -> None:
                             producer.send("orders", b"x")
 
 
-def test_the_registry_entry_appears_and_goes(mq, start) -> None:
+def test_the_registry_entry_appears_and_goes(rocketmq, start) -> None:
     ask = Command(101, 1, {"namespace": "SNODE_CONFIG", "key": "one"})
-    with Raw(mq.name_server) as client:
+    with Raw(rocketmq.name_server) as client:
         node = start(name="one")
         found = eventually(
             lambda: (a := client.ask(ask)).code == 0 and json.loads(a.fields["value"])
@@ -278,7 +278,7 @@ def test_the_registry_entry_appears_and_goes(mq, start) -> None:
         assert client.ask(ask).code == 22
 
 
-def test_health_and_metrics(mq, start) -> None:
+def test_health_and_metrics(rocketmq, start) -> None:
     node = start(metrics_listen=("127.0.0.1", 0))
     fill(node.settings, 3)
     host, port = node.node.metrics_address
@@ -298,7 +298,7 @@ def test_health_and_metrics(mq, start) -> None:
         page("/other")
 
 
-def test_what_is_under_way_is_answered_before_the_node_stops(mq, start) -> None:
+def test_what_is_under_way_is_answered_before_the_node_stops(rocketmq, start) -> None:
     node = start()
     found = []
 
@@ -315,7 +315,7 @@ def test_what_is_under_way_is_answered_before_the_node_stops(mq, start) -> None:
     assert found == ["nothing"]
 
 
-def test_a_node_that_dies_costs_no_acknowledged_record(mq, start) -> None:
+def test_a_node_that_dies_costs_no_acknowledged_record(rocketmq, start) -> None:
     one, two = start(name="one"), start(name="two")
     both = ClientSettings((one.address, two.address), route_period_ms=200)
     acknowledged: dict[Queue, dict[int, bytes]] = {}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rocketmq_client import Producer
 from rocketmq_client.embedded import EmbeddedRocketMQ
+from tests.kit.servers import embedded_rocketmq
 from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, CONTEXT
 from tests.rocketmq.windows.child import run_window, sink_of
 from tubemq_provider.sinks.read import published_windows
@@ -51,14 +52,11 @@ READERS: dict[str, Callable[[Path], list[dict[str, object]]]] = {
 }
 
 
-@pytest.fixture
-def mq() -> Iterator[EmbeddedRocketMQ]:
-    with EmbeddedRocketMQ(topics={"orders": 1}, brokers=2) as server:
-        yield server
+rocketmq = embedded_rocketmq(1, brokers=2)
 
 
-def produce(mq: EmbeddedRocketMQ, first: int, last: int) -> Rows:
-    with Producer(mq.settings) as producer:
+def produce(rocketmq: EmbeddedRocketMQ, first: int, last: int) -> Rows:
+    with Producer(rocketmq.settings) as producer:
         bodies = [b"%d" % number for number in range(first, last)]
         sent = [(producer.send("orders", body, tags="t"), body) for body in bodies]
     return {(receipt.queue.key, receipt.offset, body) for receipt, body in sent}
@@ -74,18 +72,18 @@ def rows(root: Path, kind: str) -> Rows:
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize("point", ["begin", "end"])
 def test_a_window_killed_beside_its_publication_is_there_once(
-    kind: str, point: str, mq: EmbeddedRocketMQ, tmp_path: Path
+    kind: str, point: str, rocketmq: EmbeddedRocketMQ, tmp_path: Path
 ) -> None:
-    sent = produce(mq, 0, 10)
-    run_window(mq.name_server, "orders", str(tmp_path), "first", kind=kind)
-    sent |= produce(mq, 10, 40)
-    words = (mq.name_server, "orders", str(tmp_path), "second", ("publish", point, 1))
+    sent = produce(rocketmq, 0, 10)
+    run_window(rocketmq.name_server, "orders", str(tmp_path), "first", kind=kind)
+    sent |= produce(rocketmq, 10, 40)
+    words = (rocketmq.name_server, "orders", str(tmp_path), "second", ("publish", point, 1))
     child = CONTEXT.Process(target=run_window, args=words, kwargs={"kind": kind})
     child.start()
     child.join(CHILD_TIMEOUT)
     assert child.exitcode == -signal.SIGKILL
-    run_window(mq.name_server, "orders", str(tmp_path), "second", kind=kind)
-    again = run_window(mq.name_server, "orders", str(tmp_path), "second", kind=kind)
+    run_window(rocketmq.name_server, "orders", str(tmp_path), "second", kind=kind)
+    again = run_window(rocketmq.name_server, "orders", str(tmp_path), "second", kind=kind)
 
     assert rows(tmp_path, kind) == sent
     assert again.replayed
@@ -93,16 +91,16 @@ def test_a_window_killed_beside_its_publication_is_there_once(
 
 
 def test_topics_whose_offsets_do_not_count_records_are_refused_before_anything_is_kept(
-    mq: EmbeddedRocketMQ, tmp_path: Path
+    rocketmq: EmbeddedRocketMQ, tmp_path: Path
 ) -> None:
     from rocketmq_client import Admin, errors
 
     attributes = {"compact": {"cleanup.policy": "COMPACTION"}, "batch": {"queue.type": "BatchCQ"}}
-    with Admin(mq.settings) as admin:
+    with Admin(rocketmq.settings) as admin:
         for topic, given in attributes.items():
             admin.create_topic(topic, attributes=given)
     for topic in attributes:
         with pytest.raises(errors.UnsupportedTopic, match="kind"):
-            run_window(mq.name_server, topic, str(tmp_path / "refused"), "first")
+            run_window(rocketmq.name_server, topic, str(tmp_path / "refused"), "first")
     assert not list(tmp_path.rglob("*.parquet"))
     assert not list(tmp_path.rglob("*cursor*"))

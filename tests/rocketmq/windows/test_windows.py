@@ -10,7 +10,6 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,8 +24,8 @@ from rocketmq_client import (
     PullConsumer,
     errors,
 )
-from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.snode import SnodeSettings
+from tests.kit.servers import embedded_rocketmq
 from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, CONTEXT, POINTS
 from tests.rocketmq.sites import Site
 from tests.rocketmq.snode.conftest import Node
@@ -100,15 +99,12 @@ class Topic:
             assert offsets == list(range(len(offsets))), "every offset, from the first on"
 
 
-@pytest.fixture
-def mq() -> Iterator[EmbeddedRocketMQ]:
-    with EmbeddedRocketMQ(topics={"orders": 2}, brokers=2) as server:
-        yield server
+rocketmq = embedded_rocketmq(2, brokers=2)
 
 
 @pytest.fixture
-def topic(mq, tmp_path) -> Topic:
-    return Topic(mq.settings, "orders", tmp_path)
+def topic(rocketmq, tmp_path) -> Topic:
+    return Topic(rocketmq.settings, "orders", tmp_path)
 
 
 def test_random_windows_equal_the_receipts_over_a_killed_broker(site: Site, tmp_path) -> None:
@@ -198,7 +194,7 @@ def _when_ready(run):
             time.sleep(0.5)
 
 
-def test_an_instant_that_is_not_over_is_not_ready(mq, topic) -> None:
+def test_an_instant_that_is_not_over_is_not_ready(rocketmq, topic) -> None:
     topic.produce(3)
     now = datetime.now(UTC)
     with pytest.raises(WindowNotReady, match="not final yet"):
@@ -216,29 +212,29 @@ def test_a_cleared_task_reads_and_writes_nothing_again(topic) -> None:
     topic.check()
 
 
-def test_a_window_ends_at_what_is_on_disk_and_a_dead_host_costs_nothing(mq, topic) -> None:
+def test_a_window_ends_at_what_is_on_disk_and_a_dead_host_costs_nothing(rocketmq, topic) -> None:
     topic.produce(12)
-    mq.hold_flush(broker="broker-a")
+    rocketmq.hold_flush(broker="broker-a")
     kept = dict(topic.receipts)
     topic.produce(12)
     topic.run()
     here = {key: body for key, body in topic.rows().items() if key[0].startswith("broker-a")}
     assert here.items() <= kept.items()
-    mq.lose_unflushed("broker-a")
+    rocketmq.lose_unflushed("broker-a")
     lost = {key for key in topic.receipts.keys() - kept.keys() if key[0].startswith("broker-a")}
     assert lost
     for key in lost:
         del topic.receipts[key]
-    mq.hold_flush(held=False, broker="broker-a")
+    rocketmq.hold_flush(held=False, broker="broker-a")
     topic.produce(12)  # takes the lost records' offsets
     topic.catch_up()
     topic.check()
 
 
-def test_a_stable_end_that_falls_back_a_little_is_no_loss(mq, topic, monkeypatch) -> None:
+def test_a_stable_end_that_falls_back_a_little_is_no_loss(rocketmq, topic, monkeypatch) -> None:
     topic.produce(20)
     topic.run()
-    mq.hold_flush(broker="broker-a")
+    rocketmq.hold_flush(broker="broker-a")
     monkeypatch.setattr("tubemq_provider.sources.rocketmq.source.RocketMQSource.ends", _coarse_ends)
     result = topic.run()
 
@@ -256,13 +252,13 @@ def _lower(ends):
     return replace(ends, max_offset=max(ends.min_offset, ends.max_offset - 3), stable=True)
 
 
-def test_what_retention_took_is_an_error_or_a_recorded_gap(mq, topic) -> None:
+def test_what_retention_took_is_an_error_or_a_recorded_gap(rocketmq, topic) -> None:
     topic.produce(20)
     topic.run()
     topic.produce(20)
     key = next(key for key, _ in topic.receipts)
     position = max(offset for name, offset in topic.rows() if name == key) + 1
-    mq.remove_until(SPACE.partition("orders", key), position + 3)
+    rocketmq.remove_until(SPACE.partition("orders", key), position + 3)
     with pytest.raises(DataLoss, match=f"{key}: offsets .{position}, {position + 3}. are gone"):
         topic.run()
     result = topic.run(policies={"gap_policy": "skip"})
@@ -270,10 +266,10 @@ def test_what_retention_took_is_an_error_or_a_recorded_gap(mq, topic) -> None:
     assert len(topic.rows()) == len(topic.receipts) - 3
 
 
-def test_a_topic_that_was_made_anew_is_another_log(mq, topic) -> None:
+def test_a_topic_that_was_made_anew_is_another_log(rocketmq, topic) -> None:
     topic.produce(20)
     topic.run()
-    with Admin(mq.settings) as admin:
+    with Admin(rocketmq.settings) as admin:
         admin.delete_topic("orders")
         admin.create_topic("orders", queues=2)
     topic.produce(10)
@@ -284,21 +280,21 @@ def test_a_topic_that_was_made_anew_is_another_log(mq, topic) -> None:
         topic.run()
 
 
-def test_progress_is_shown_at_the_brokers(mq, topic) -> None:
+def test_progress_is_shown_at_the_brokers(rocketmq, topic) -> None:
     topic.produce(20)
     topic.run()
-    with PullConsumer(mq.settings, group=GROUP) as consumer:
+    with PullConsumer(rocketmq.settings, group=GROUP) as consumer:
         for queue in consumer.queues("orders"):
             count = sum(key == queue.key for key, _ in topic.receipts)
             assert consumer.committed(queue) == count
 
 
 @pytest.mark.parametrize("point", KILLED_AT, ids=lambda point: "-".join(map(str, point)))
-def test_killed_at(point, mq, topic) -> None:
+def test_killed_at(point, rocketmq, topic) -> None:
     topic.produce(10)
     topic.run("first")
     topic.produce(40)
-    words = (mq.name_server, "orders", str(topic.root), "second", point)
+    words = (rocketmq.name_server, "orders", str(topic.root), "second", point)
     child = CONTEXT.Process(target=run_window, args=words)
     child.start()
     child.join(CHILD_TIMEOUT)

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.kit.servers import client_settings
 from tests.system.behaviour.shells import BLOCKING, LoopShell, Shell
 from tests.system.behaviour.sites import EMBEDDED_TOPICS, Site, new_group
 from tests.system.behaviour.windows import Ledger, settings_for
-from tubemq_client import ClientSettings
 from tubemq_client.embedded import EmbeddedTubeMQ, ReadLimits, Switches
 
 # Small segments and fetches, so that a few thousand records cross every boundary there is.
@@ -79,9 +79,7 @@ def by_hand() -> Iterator[EmbeddedTubeMQ]:
         yield server
 
 
-@pytest.fixture
-def settings(by_hand: EmbeddedTubeMQ) -> ClientSettings:
-    return settings_for(by_hand.masters)
+settings = client_settings(server="by_hand")
 
 
 @pytest.fixture

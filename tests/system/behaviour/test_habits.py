@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.kit.servers import client_settings, embedded_tubemq
 from tests.system.behaviour.shells import Shell
 from tests.system.behaviour.sites import eventually
 from tubemq_client import (
@@ -24,7 +25,7 @@ from tubemq_client import (
     errors,
 )
 from tubemq_client.config import ClientConfig, ConsumerConfig
-from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -33,11 +34,7 @@ P0 = Partition(1, TOPIC, 0)
 SOON_MS = 15_000
 
 
-@pytest.fixture
-def mq() -> Iterator[EmbeddedTubeMQ]:
-    topics = [TopicSpec(TOPIC), TopicSpec(OTHER)]
-    with EmbeddedTubeMQ(1, topics, switches=Switches(balance_period_ms=200)) as server:
-        yield server
+mq = embedded_tubemq([TOPIC, OTHER], http=True, switches=Switches(balance_period_ms=200))
 
 
 @pytest.fixture
@@ -45,9 +42,7 @@ def options(mq: EmbeddedTubeMQ) -> dict[str, Any]:
     return {"masters": mq.masters, "group": "habitual", "heartbeat_period_ms": 1_000}
 
 
-@pytest.fixture
-def settings(mq: EmbeddedTubeMQ) -> ClientSettings:
-    return replace(ClientConfig.parse({"masters": mq.masters}).settings(), heartbeat_period_ms=250)
+settings = client_settings(heartbeat_period_ms=250)
 
 
 def send(settings: ClientSettings, *bodies: bytes, topic: str = TOPIC) -> None:

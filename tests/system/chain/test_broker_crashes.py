@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.kit.engines import inline_engine
-from tests.system.behaviour.windows import Feeder, Ledger, settings_for
+from tests.kit.servers import embedded_tubemq
+from tests.system.behaviour.windows import Feeder, Ledger
 from tubemq_client import ClientSettings, Metadata, OffsetRange, RangeReader
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
@@ -29,18 +29,12 @@ from tubemq_provider.windows.run.result import WindowResult
 TOPIC, GROUP = "orders", "lake"
 
 
-@pytest.fixture
-def server() -> Iterator[EmbeddedTubeMQ]:
-    """Two brokers with equal partition ids; flushes only when told to."""
-    switches = Switches(flush_interval_ms=None, unflushed_records=None)
-    topics = [TopicSpec(TOPIC, stores=2, partitions=2)]
-    with EmbeddedTubeMQ(2, topics, http=False, switches=switches) as server:
-        yield server
-
-
-@pytest.fixture
-def settings(server: EmbeddedTubeMQ) -> ClientSettings:
-    return settings_for(server.masters)
+# Equal partition ids; flushes only when told to.
+mq = embedded_tubemq(
+    [TopicSpec(TOPIC, stores=2, partitions=2)],
+    brokers=2,
+    switches=Switches(flush_interval_ms=None, unflushed_records=None),
+)
 
 
 def run_window(
@@ -73,7 +67,7 @@ def in_lake(root: Path) -> Counter[bytes]:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_crashes_that_reuse_offsets_neither_skip_nor_double(
-    server: EmbeddedTubeMQ, settings: ClientSettings, tmp_path: Path, seed: int
+    mq: EmbeddedTubeMQ, settings: ClientSettings, tmp_path: Path, seed: int
 ) -> None:
     rng = random.Random(seed)
     sink, journal = ParquetSink(tmp_path), MemoryJournal()
@@ -82,14 +76,14 @@ def test_crashes_that_reuse_offsets_neither_skip_nor_double(
     for number in range(12):
         feeder.produce(rng.randint(20, 120))
         if rng.random() < 0.5:
-            server.broker(rng.choice((1, 2))).flush()
+            mq.broker(rng.choice((1, 2))).flush()
         run_window(settings, sink, journal, number)
         if rng.random() < 0.5:
-            victim = server.broker(rng.choice((1, 2)))
+            victim = mq.broker(rng.choice((1, 2)))
             lost += victim.crash()
             victim.restart()
     for broker in (1, 2):
-        server.broker(broker).flush()
+        mq.broker(broker).flush()
     last = run_window(settings, sink, journal, 99)
     assert lost > 0
     assert in_lake(tmp_path) == held_by_brokers(settings)
@@ -108,18 +102,18 @@ def assert_contiguous(root: Path) -> None:
 
 
 def test_windows_without_new_data_leave_no_trace(
-    server: EmbeddedTubeMQ, settings: ClientSettings, tmp_path: Path
+    mq: EmbeddedTubeMQ, settings: ClientSettings, tmp_path: Path
 ) -> None:
     sink, journal = ParquetSink(tmp_path), MemoryJournal()
     feeder = Feeder(settings, TOPIC, Ledger(), 1)
     feeder.produce(50)
     for broker in (1, 2):
-        server.broker(broker).flush()
+        mq.broker(broker).flush()
     assert not run_window(settings, sink, journal, 0).empty
     assert all(run_window(settings, sink, journal, n).empty for n in (1, 2, 3))
     feeder.produce(10)
     for broker in (1, 2):
-        server.broker(broker).flush()
+        mq.broker(broker).flush()
     assert not run_window(settings, sink, journal, 4).empty
     assert [m.plan.seq for m in published_windows(tmp_path)] == [1, 2]
     assert in_lake(tmp_path) == held_by_brokers(settings)

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.kit.servers import client_settings
 
-from devkit.tubemq.genuine import GenuineTubeMQ
-from tubemq_client.model import ClientSettings
-
-
-@pytest.fixture
-def settings(genuine: GenuineTubeMQ) -> ClientSettings:
-    return ClientSettings(masters=(genuine.master_address,))
+settings = client_settings(server="genuine", scope="session")

@@ -23,11 +23,6 @@ FLUSH_DEADLINE_S = 90
 
 
 @pytest.fixture(scope="module")
-def settings(genuine: GenuineTubeMQ) -> ClientSettings:
-    return ClientSettings(masters=(genuine.master_address,))
-
-
-@pytest.fixture(scope="module")
 def ledger() -> Ledger:
     return Ledger()
 

@@ -41,7 +41,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoMasters]:
         yield running
 
 
-def settings(pair: TwoMasters) -> ClientSettings:
+def settings_of(pair: TwoMasters) -> ClientSettings:
     return ClientSettings(masters=pair.addresses, heartbeat_period_ms=1_000)
 
 
@@ -86,7 +86,7 @@ def test_nothing_acknowledged_is_lost_when_the_active_master_is_killed(
     pair: TwoMasters, record_property: Callable[[str, object], None]
 ) -> None:
     tally = Tally()
-    options = settings(pair)
+    options = settings_of(pair)
     with (
         Producer(options) as producer,
         AssignedConsumer(options, "survivors", {TOPIC: ()}) as consumer,
@@ -121,7 +121,7 @@ def test_nothing_acknowledged_is_lost_when_the_active_master_is_killed(
 def is_known(pair: TwoMasters) -> bool:
     """Whether a master routes the topic again, asked without patience."""
     try:
-        with Metadata(replace(settings(pair), fail_over_wait_ms=0)) as metadata:
+        with Metadata(replace(settings_of(pair), fail_over_wait_ms=0)) as metadata:
             return bool(metadata.topic(TOPIC).subscribable)
     except errors.TubeMQError:
         return False
@@ -154,9 +154,9 @@ def eventually_holds(member: Consumer, partitions: list[Partition]) -> bool:
 
 def stored(pair: TwoMasters, partitions: list[Partition]) -> set[bytes]:
     """Every record on the broker, read by ranges."""
-    with Metadata(settings(pair)) as metadata:
+    with Metadata(settings_of(pair)) as metadata:
         ends = metadata.ends(TOPIC, "readers", partitions, stable=False)
-    with RangeReader(settings(pair), group="readers") as reader:
+    with RangeReader(settings_of(pair), group="readers") as reader:
         return {
             message.body
             for partition, end in ends.items()

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
+from tests.provider.windows.world import (
+    ENTRY,
+    TOPIC,
+    MemoryBook,
+    MemorySink,
+    World,
+    keeping_boundaries,
+    memory_world,
+)
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.canonical import basic_instant
 from tubemq_provider.windows.errors import BoundaryConflict, WindowNotReady
@@ -47,12 +55,7 @@ class Says:
         return Resolved(self.offsets, {}, self.unknown)
 
 
-@pytest.fixture
-def world() -> World:
-    world = World(sink=MemorySink(book=MemoryBook()))
-    world.log.partitions = ["1:0"]
-    world.log.append("1:0", 20)
-    return world
+world = memory_world({"1:0": 20}, sink=keeping_boundaries, alone=True)
 
 
 def planner(world: World, first: float, last: float, resolver: object) -> TimePlanner:

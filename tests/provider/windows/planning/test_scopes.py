@@ -9,7 +9,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.provider.windows.planning.test_claims import MemoryClaims
-from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
+from tests.provider.windows.world import (
+    ENTRY,
+    TOPIC,
+    World,
+    keeping_boundaries,
+    memory_world,
+)
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.errors import OtherScopeFound, SinkHistoryLost
 from tubemq_provider.windows.planning.standalone_planner import (
@@ -30,12 +36,7 @@ MAPPING = {
 }
 
 
-@pytest.fixture
-def world() -> World:
-    world = World(sink=MemorySink(book=MemoryBook()))
-    for key in ("1:0", "1:1", "2:0"):
-        world.log.append(key, 3)
-    return world
+world = memory_world({"1:0": 3, "1:1": 3, "2:0": 3}, sink=keeping_boundaries)
 
 
 def beside(world: World, **changes: object) -> World:

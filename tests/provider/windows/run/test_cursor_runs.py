@@ -8,7 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.provider.windows.world import ENTRY, TOPIC, MemoryEngine, World
+from tests.provider.windows.world import (
+    ENTRY,
+    TOPIC,
+    MemoryEngine,
+    World,
+    memory_world,
+)
 from tubemq_client.errors import ConfigError, DataLoss, LogTruncated
 from tubemq_provider.windows.errors import (
     DocumentError,
@@ -22,14 +28,7 @@ from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging, S
 from tubemq_provider.windows.run.cursor_run import PLANS_KEPT
 from tubemq_provider.windows.run.steps import WindowRun
 
-
-@pytest.fixture
-def world() -> World:
-    world = World()
-    world.log.append("1:0", 2)
-    world.log.append("1:1", 1)
-    world.log.append("2:0", 4)
-    return world
+world = memory_world({"1:0": 2, "1:1": 1, "2:0": 4})
 
 
 def cursor_of(world: World) -> dict[str, object]:

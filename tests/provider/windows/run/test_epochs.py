@@ -11,21 +11,22 @@ import pytest
 
 from tests.provider.windows.exploration import ClaimTry, History
 from tests.provider.windows.new_lives import LivingEngine, LivingLog
-from tests.provider.windows.world import ENTRY, World
+from tests.provider.windows.world import ENTRY, World, memory_world
 from tubemq_client.errors import LogReplaced
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.errors import IdentityMismatch, SinkHistoryLost
 from tubemq_provider.windows.run.epochs import stored_epoch
 from tubemq_provider.windows.run.kinds import window_run
 
+fresh = memory_world({"1:0": 4})
+
 
 @pytest.fixture
-def world() -> World:
-    world = World()
-    world.log.append("1:0", 4)
-    world.run().run()
-    world.log.append("1:0", 2)
-    return world
+def world(fresh: World) -> World:
+    """With a window behind it, and records after that."""
+    fresh.run().run()
+    fresh.log.append("1:0", 2)
+    return fresh
 
 
 def order(world: World, **members: Any) -> None:

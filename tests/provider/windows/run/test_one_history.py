@@ -15,7 +15,15 @@ from typing import Any
 import pytest
 
 from tests.provider.windows.planning.test_claims import MemoryClaims
-from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
+from tests.provider.windows.world import (
+    ENTRY,
+    TOPIC,
+    MemoryBook,
+    MemorySink,
+    World,
+    keeping_boundaries,
+    memory_world,
+)
 from tubemq_client.errors import DataLoss
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.windows.errors import (
@@ -39,12 +47,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KEYS = ("1:0", "1:1", "2:0")
 
 
-@pytest.fixture
-def world() -> World:
-    world = World(sink=MemorySink(book=MemoryBook()))
-    for key in KEYS:
-        world.log.append(key, 4)
-    return world
+world = memory_world(dict.fromkeys(KEYS, 4), sink=keeping_boundaries)
 
 
 def kill_before_reading(run: WindowRun) -> None:

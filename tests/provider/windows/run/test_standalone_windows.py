@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
+from tests.provider.windows.world import (
+    ENTRY,
+    TOPIC,
+    World,
+    keeping_boundaries,
+    memory_world,
+)
 from tubemq_client.errors import ConfigError, DataLoss
 from tubemq_client.model import ReachableEnds
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
@@ -67,12 +73,7 @@ class Guessing:
         return {"1:0": ENTRY * self.asked, "1:1": ENTRY * self.asked, "2:0": 0}
 
 
-@pytest.fixture
-def world() -> World:
-    world = World(sink=MemorySink(book=MemoryBook()))
-    for key in ("1:0", "1:1", "1:1", "2:0"):
-        world.log.append(key)
-    return world
+world = memory_world({"1:0": 1, "1:1": 2, "2:0": 1}, sink=keeping_boundaries)
 
 
 def time_planner(

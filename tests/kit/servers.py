@@ -1,0 +1,98 @@
+"""Servers of tests, as fixtures: what `mq`, `rocketmq`, `memory` and `settings` mean everywhere.
+
+`mq` is an embedded TubeMQ on sockets, `memory` one without any, `rocketmq` an embedded RocketMQ,
+and `settings` those of a client of `mq`. A module or a conftest says what its servers have and how
+long they live: ``mq = embedded_tubemq([TopicSpec("orders")], brokers=2)``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+from tubemq_client import ClientSettings
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
+
+if TYPE_CHECKING:
+    from rocketmq_client.embedded import EmbeddedRocketMQ
+
+__all__ = ["client_settings", "embedded_rocketmq", "embedded_tubemq", "memory_tubemq", "settings"]
+
+Scope = Literal["function", "module", "session"]
+
+
+def embedded_tubemq(
+    topics: Iterable[TopicSpec | str],
+    *,
+    brokers: int = 1,
+    scope: Scope = "function",
+    by_clock: bool = False,
+    http: bool = False,
+    switches: Switches | None = None,
+) -> Any:
+    """A fixture `mq`. `by_clock`: its time is that of the fixture `clock`."""
+    specs = [*topics]
+
+    @pytest.fixture(scope=scope)
+    def mq(request: pytest.FixtureRequest) -> Iterator[EmbeddedTubeMQ]:
+        given = {"clock": request.getfixturevalue("clock")} if by_clock else {}
+        with EmbeddedTubeMQ(brokers, specs, http=http, switches=switches, **given) as server:
+            yield server
+
+    return mq
+
+
+def memory_tubemq(
+    topics: Iterable[TopicSpec], *, brokers: int = 1, switches: Switches | None = None
+) -> Any:
+    """A fixture `memory`: a TubeMQ that is asked by function calls."""
+    from tubemq_client.testing.memory import MemoryTubeMQ
+
+    specs = [*topics]
+
+    @pytest.fixture
+    def memory() -> MemoryTubeMQ:
+        return MemoryTubeMQ(brokers, specs, switches=switches)
+
+    return memory
+
+
+def embedded_rocketmq(
+    queues: int,
+    *,
+    topic: str = "orders",
+    connection: Mapping[str, object] | None = None,
+    **options: Any,
+) -> Any:
+    """A fixture `rocketmq` with a topic of so many queues on each broker. With members of a
+    `connection`, Airflow finds it under the default name."""
+
+    @pytest.fixture
+    def rocketmq(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedRocketMQ]:
+        from rocketmq_client.embedded import EmbeddedRocketMQ
+
+        with EmbeddedRocketMQ(topics={topic: queues}, **options) as server:
+            if connection is not None:
+                host, port = server.name_server
+                known = {"conn_type": "rocketmq", "host": f"{host}:{port}", **connection}
+                monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", json.dumps(known))
+            yield server
+
+    return rocketmq
+
+
+def client_settings(*, scope: Scope = "function", server: str = "mq", **options: Any) -> Any:
+    """A fixture `settings` for a client of the fixture `server`."""
+
+    @pytest.fixture(scope=scope)
+    def settings(request: pytest.FixtureRequest) -> ClientSettings:
+        running = request.getfixturevalue(server)
+        return ClientSettings(masters=(running.master_address,), **options)
+
+    return settings
+
+
+settings = client_settings()
