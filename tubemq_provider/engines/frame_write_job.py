@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 __all__ = [
+    "accept_rows",
     "added_up",
     "leave_out_files",
     "loaded",
@@ -75,11 +76,14 @@ def loaded(
     options: Mapping[str, str],
     place: ReportPlace,
     storage_file: str | None,
+    *,
+    aside: str | None,
     runtime: SparkRuntime,
 ) -> DataFrame:
-    """The frame of a window, whose reading tasks report to `place`."""
+    """The frame of a window, whose reading tasks report to `place`, and keep corrupt records in
+    `aside` if that is given."""
     runtime.register(spark, ReportedReadSource, secrets_of(options, storage_file))
-    told = ReportedRead(kind, place.directory, storage_file).option()
+    told = ReportedRead(kind, place.directory, storage_file, aside).option()
     return spark.read.format(ReportedReadSource.name()).options(**options, **told).load()
 
 
@@ -103,8 +107,12 @@ def write_rows(
         replace(fact_from_json(fact), partitions=partitions)
         for fact, partitions in reports.get(COMMITS)
     ]
-    settle(staging, [fact.path for fact in files])
     return files, int(handed.get["rows"])
+
+
+def accept_rows(staging: Staging, counts: IngestCounts) -> None:
+    """In a directory, move what `counts` name to where the sink looks."""
+    settle(staging, [*(fact.path for fact in counts.files or ()), *counts.quarantined])
 
 
 def write_by_spark(frame: DataFrame, directory: str) -> int:
@@ -164,6 +172,7 @@ def added_up(
         pieces={key: sorted(found) for key, found in pieces.items()},
         last=last_records((item.partition, item.start, item.last) for item in reports),
         files=None if files is None else tuple(files),
+        quarantined=tuple(sorted(report.aside for report in reports if report.aside)),
         read={key: consumed[key] for key in plan.ranges},
     )
 

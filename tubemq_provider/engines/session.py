@@ -23,7 +23,7 @@ class SessionEngine(SparkEngine):
     shape a new session. `options` are further options of the kind's format, such as
     ``minPartitions``. `transform` gets the frame of the window and returns the one to
     write, which must keep the column `partition`. `gap_policy`, `corrupt_records`: as everywhere;
-    ``quarantine`` needs the direct write, and no `transform`. `decode` makes typed rows of bodies,
+    ``quarantine`` needs the direct write. `decode` makes typed rows of bodies,
     in the tasks that read them; records that do not decode follow `corrupt_records`.
 
     `direct_write`: tasks write files themselves, which costs a fraction of the way through the JVM.

@@ -17,7 +17,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from tubemq_client.errors import ConfigError, from_text
+from tubemq_provider.engines.direct_write_job import (
+    accept,
+    direct_write_frame,
+    manifest_of,
+    place_of,
+)
 from tubemq_provider.engines.frame_write_job import (
+    accept_rows,
     added_up,
     leave_out_files,
     loaded,
@@ -114,8 +121,6 @@ class SparkEngine:
             problems.append("target_file_bytes needs the direct write; repartition instead")
         if self._quarantine and not self._direct:
             problems.append("corrupt_records='quarantine' needs the direct write")
-        elif self._quarantine and self._transform is not None:
-            problems.append("corrupt_records='quarantine' is not had with a transform")
         if not self._keeps_partition():
             problems.append("decode: columns must keep 'partition', by which windows are verified")
         if problems:
@@ -201,8 +206,6 @@ class SparkEngine:
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> IngestCounts:
         """Run the one Spark job of the window, whose tasks write the files."""
-        from tubemq_provider.engines.direct_write_job import accept, direct_write_frame, manifest_of
-
         with (
             self._reading(plan) as options,
             storage_file(staging.options) as opens,
@@ -264,14 +267,17 @@ class SparkEngine:
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> IngestCounts:
         """Run the one Spark job of the window, whose last tasks write what the transform made."""
+        aside = place_of(staging) if self._quarantine else None
         with reports_of(staging) as place, storage_file(staging.options) as opens:
-            with self._frame(spark, plan, place, opens, progress) as frame:
+            with self._frame(spark, plan, place, opens, progress, aside) as frame:
                 files, handed = write_rows(
                     frame, staging, place, opens, self._target_file_bytes, self._runtime
                 )
             progress("files written")
             rows = rows_by_partition(files)
-            return added_up(plan, place.collect(), handed, rows, files)
+            counts = added_up(plan, place.collect(), handed, rows, files)
+        accept_rows(staging, counts)
+        return counts
 
     def _write_by_spark(
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
@@ -298,10 +304,13 @@ class SparkEngine:
         place: ReportPlace,
         storage_file: str | None,
         progress: Progress,
+        aside: str | None = None,
     ) -> Iterator[DataFrame]:
         """What is to be written; jobs of the body belong to the window."""
         with self._reading(plan) as options, self._job(spark, plan):
-            frame = loaded(spark, self._kind, options, place, storage_file, self._runtime)
+            frame = loaded(
+                spark, self._kind, options, place, storage_file, aside=aside, runtime=self._runtime
+            )
             if not _is_unknown(options):
                 frame = self._transformed(frame)
             progress("frame loaded")

@@ -76,15 +76,13 @@ def _of_direct_write(arguments: EngineArguments) -> list[str]:
     problems = []
     if arguments.transform and arguments.sql:
         problems.append("give either transform or sql")
-    if changed and arguments.corrupt_records == "quarantine":
-        problems.append(f"corrupt_records='quarantine' is not had with {changed}; use 'drop'")
     if arguments.engine == "inline" or arguments.direct_write != "off":
         return problems
     if arguments.target_file_bytes is not None:
         problems.append("target_file_bytes has no effect with direct_write='off'")
     if arguments.partition_by:
         problems.append("partition_by needs the direct write: not had with direct_write='off'")
-    if not changed and arguments.corrupt_records == "quarantine":
+    if arguments.corrupt_records == "quarantine":
         problems.append("corrupt_records='quarantine' needs the direct write: direct_write='off'")
     return problems
 

@@ -11,21 +11,20 @@ those of the source.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from tubemq_provider.files.locations import Location, location_at
 from tubemq_provider.files.parquet import fact_to_json
 from tubemq_provider.files.partitioned import PartitionedWriter, staged_writer
-from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, QuarantineFile
+from tubemq_provider.files.quarantine import QuarantineFile
 from tubemq_provider.files.writer import ROW_GROUP_BYTES, FilePiece, StagedWriter
 from tubemq_provider.rows.decoding import Rejects, RowDecoder
+from tubemq_provider.spark.attempts import aside_name, attempt_name
 from tubemq_provider.spark.credentials_file import storage_from
 from tubemq_provider.spark.formats import format_of
 from tubemq_provider.spark.read_ahead import ReadAhead
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from tubemq_provider.spark.splits import Split
     from tubemq_provider.windows.facts import FileFact
 
-__all__ = ["OPTION", "DirectWriteSource", "TaskCommit", "WriteTask", "attempt_name"]
+__all__ = ["OPTION", "DirectWriteSource", "TaskCommit", "WriteTask"]
 
 OPTION = "direct_write"
 """The option that holds a `WriteTask` as JSON."""
@@ -161,7 +160,7 @@ class DirectWriteReader(DataSourceReader):
     def _land(self, splits: Sequence[SplitPartition]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        location, stem = location_at(self._order.directory, self._storage), f"part-{attempt_name()}"
+        location, attempt = location_at(self._order.directory, self._storage), attempt_name()
         columns = self._reader.COLUMNS
         decoder = decoder_of(self._options, columns)
         schema = columns.arrow_schema(self._options.columns) if decoder is None else decoder.schema
@@ -169,14 +168,14 @@ class DirectWriteReader(DataSourceReader):
         by = self._order.partition_by
         with staged_writer(
             location,
-            stem,
+            f"part-{attempt}",
             schema,
             PartitionBy.from_json(by) if by else None,
             target_bytes=self._order.target_bytes,
             columns=columns,
         ) as writer:
             for item in splits:
-                aside = f"{CORRUPT}/{stem}-{item.split.index}{CORRUPT_SUFFIX}"
+                aside = aside_name(attempt, item.split)
                 rows += self._write(item, writer, decoder, location, aside)
         if rows:
             told = [asdict(row) for row in _with_files(rows, writer.files)]
@@ -282,16 +281,6 @@ def _with_files(rows: Sequence[TaskCommit], files: Sequence[FileFact]) -> list[T
         index = last[fact.path]
         told[index] = replace(told[index], file=fact_to_json(fact))
     return told
-
-
-def attempt_name() -> str:
-    """A name that no other try of this task has, in any application: Spark's number for it, and
-    chance, because numbers begin again in every application."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    number = context.taskAttemptId() if context is not None else os.getpid()
-    return f"{number}-{uuid4().hex[:8]}"
 
 
 def _arrow_manifest() -> pa.Schema:

@@ -21,8 +21,8 @@ from tubemq_provider.files.locations import location_at
 from tubemq_provider.files.parquet import fact_to_json
 from tubemq_provider.files.partitioned import staged_writer
 from tubemq_provider.files.writer import with_pieces
+from tubemq_provider.spark.attempts import AsidePlace, attempt_name
 from tubemq_provider.spark.credentials_file import storage_from
-from tubemq_provider.spark.direct_write_tasks import attempt_name
 from tubemq_provider.spark.formats import format_of
 from tubemq_provider.spark.reading import decoder_of
 from tubemq_provider.spark.task_metrics import ReportPlace
@@ -45,12 +45,13 @@ COMMITS: Final = "files.json"
 
 @dataclass(frozen=True, slots=True)
 class ReportedRead:
-    """The kind of source that is read, where tasks leave their reports, and the file on the
-    driver's host that has what opens it."""
+    """The kind of source that is read, where tasks leave their reports, the file on the driver's
+    host that has what opens it, and where corrupt records are set aside, if they are."""
 
     kind: str
     directory: str
     storage_file: str | None = None
+    aside: str | None = None
 
     def option(self) -> dict[str, str]:
         """As options of the frame."""
@@ -80,11 +81,12 @@ class ReportedReadSource(DataSource):
         return reader.COLUMNS.ddl(reader.options.columns)
 
     def reader(self, schema: StructType) -> BatchReader[Any]:
-        """The kind's reader, which is told where its tasks report."""
+        """The kind's reader, which is told where its tasks report and set records aside."""
         order = self._order
         opens = storage_from(order.storage_file)
         reader = format_of(order.kind).batch_reader(self._given, schema)
         reader.reports = ReportPlace(order.directory, opens)
+        reader.aside = None if order.aside is None else AsidePlace(order.aside, opens)
         return reader
 
 

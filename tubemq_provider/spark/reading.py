@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tubemq_provider.files.columns import ColumnSet
+from tubemq_provider.files.quarantine import QuarantineFile
 from tubemq_provider.rows.decoding import Rejects, RowDecoder
 from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.spark.attempts import AsidePlace, aside_name, attempt_name
 from tubemq_provider.spark.splits import Split, split_ranges
 
 if TYPE_CHECKING:
@@ -97,6 +99,7 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
         self._options = options
         self._schema = schema
         self.reports: ReportPlace | None = None
+        self.aside: AsidePlace | None = None
 
     @property
     def options(self) -> OptionsT:
@@ -143,12 +146,26 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
         options, split = self._options, partition.split
         schema, decoder = arrow_schema(self._schema), decoder_of(options, self.COLUMNS)
         rejects, rows = Rejects(options.corrupt_records), 0
-        with self.open_reader(partition) as reader:
+        corrupt, name = QuarantineFile(), ""
+        with ExitStack() as stack:
+            if self.aside is None:
+                reader = stack.enter_context(self.open_reader(partition))
+            else:
+                name = aside_name(attempt_name(), split)
+                stack.enter_context(corrupt.into(self.aside.location(), name))
+                rejects = Rejects("quarantine", corrupt.add)
+                reader = stack.enter_context(
+                    self.open_reader(
+                        partition, corrupt_records="quarantine", quarantine=corrupt.add
+                    )
+                )
             # Closing early (`limit`, a failed task) must reach the reader: it gives up its lease.
-            with closing(self.batches_of(reader, split.range)) as batches:
-                typed = typed_batches(batches, schema, decoder, rejects)
-                for batch in arrow_batches(typed, options.batch_bytes):
-                    rows += batch.num_rows
-                    yield batch
-            place = self.reports or options.report_dir
-            report_read(split, reader.stats, place, rows=rows, bad=rejects.count)
+            batches = stack.enter_context(closing(self.batches_of(reader, split.range)))
+            typed = typed_batches(batches, schema, decoder, rejects)
+            for batch in arrow_batches(typed, options.batch_bytes):
+                rows += batch.num_rows
+                yield batch
+        # Now that what is set aside is whole.
+        aside = name if len(corrupt) else ""
+        place = self.reports or options.report_dir
+        report_read(split, reader.stats, place, rows=rows, bad=rejects.count, aside=aside)

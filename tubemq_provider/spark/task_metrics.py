@@ -67,7 +67,8 @@ class Stats(Protocol):
 class SplitReport:
     """One finished split: its sub-range, and what came out of it. `bytes` counts bodies; `last` is
     the anchor of its last record, if it had any; `rows` is what was handed on, where decoding makes
-    that another number than `records`."""
+    that another number than `records`. `aside` is the file with its corrupt records, if it has one:
+    of all of a report, only that is another's in another attempt."""
 
     index: int
     partition: str
@@ -79,6 +80,7 @@ class SplitReport:
     gaps: list[list[int]]
     last: list[int] = field(default_factory=list)
     rows: int | None = None
+    aside: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +149,10 @@ def report_read(
     *,
     rows: int | None = None,
     bad: int = 0,
+    aside: str = "",
 ) -> None:
     """Log the end of a split, and leave its report in `place` if there is one. `bad` records did
-    not decode.
+    not decode; `aside` is the file that has the corrupt ones.
 
     In a directory, a `str`, a retried task replaces the report of the attempt before it, which is
     never half written.
@@ -165,6 +168,7 @@ def report_read(
         gaps=[[gap.start, gap.end] for gap in stats.gaps],
         last=list(stats.last.get(split.range.partition.key, ())),
         rows=rows,
+        aside=aside,
     )
     text = json.dumps(asdict(report))
     odd = report.gaps or report.corrupt

@@ -84,7 +84,10 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ({"mode": "time", "boundaries": {}, "max_duration": 5}, "max_duration has no effect"),
         ({"engine": "inline", "direct_write": "on"}, "direct_write has no effect with engine"),
         ({"direct_write": "off", "target_file_bytes": 5}, "target_file_bytes has no effect"),
-        ({"sql": "FROM records", "corrupt_records": "quarantine"}, "is not had with sql"),
+        (
+            {"sql": "FROM records", "corrupt_records": "quarantine", "direct_write": "off"},
+            "needs the direct write",
+        ),
         ({"sql": "FROM records", "transform": "a.b"}, "give either transform or sql"),
         ({"transform": "change"}, "names no module"),
         ({"engine": "inline", "sql": "FROM records"}, "sql needs engine='session'"),

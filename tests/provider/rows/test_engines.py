@@ -71,6 +71,23 @@ def through_spark(world: World, decode: DecodeSpec, policy: str) -> Engine:
     return SessionEngine(world.settings, decode=decode, corrupt_records=policy, direct_write="off")  # type: ignore[arg-type]
 
 
+TWICE = (
+    "SELECT r.* FROM records r "
+    "JOIN (SELECT DISTINCT partition FROM records) p ON r.partition = p.partition"
+)
+
+
+def transformed(world: World, decode: DecodeSpec, policy: str) -> Engine:
+    """Its query reads the window twice: every split has two attempts."""
+    transform = sql_transform(TWICE)
+    return SessionEngine(
+        world.settings,
+        decode=decode,
+        corrupt_records=policy,  # type: ignore[arg-type]
+        transform=transform,
+    )
+
+
 def silent(point: str) -> None:
     """Nobody listens."""
 
@@ -79,6 +96,7 @@ ENGINES = [
     pytest.param(inline, id="inline"),
     pytest.param(direct_write, id="direct_write", marks=pytest.mark.spark),
     pytest.param(through_spark, id="spark", marks=pytest.mark.spark),
+    pytest.param(transformed, id="transformed", marks=pytest.mark.spark),
 ]
 
 
@@ -117,6 +135,7 @@ def test_rows_and_quarantine_together_are_the_window(
             f"n{number}" for number in range(0, 200, BAD)
         }
         assert all("from number to string" in row["reason"] for row in kept)
+        assert len(kept) == 200 - len(sound)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -213,12 +213,12 @@ def test_corrupt_records_are_set_aside_beside_the_window(world: World, tmp_path:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (
-            {"corrupt_records": "quarantine", "transform": lambda frame: frame},
-            "is not had with a transform",
-        ),
         ({"direct_write": "off", "target_file_bytes": 5}, "needs the direct write"),
         ({"direct_write": "off", "corrupt_records": "quarantine"}, "needs the direct write"),
+        (
+            {"direct_write": "off", "corrupt_records": "quarantine", "transform": lambda f: f},
+            "needs the direct write",
+        ),
         ({"direct_write": "perhaps"}, "none of auto, on, off"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
 pyspark = pytest.importorskip("pyspark")
 
-from pyspark.sql import SparkSession  # noqa: E402
+from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 
 from tubemq_provider.engines.session import SessionEngine  # noqa: E402
 from tubemq_provider.engines.transforms import sql_transform  # noqa: E402
@@ -98,17 +98,22 @@ def test_tasks_write_folders_of_partitions_into_the_store(
     assert dict(sink.recount(marker)) == marker.counts.records
 
 
+@pytest.mark.parametrize("transform", [None, lambda frame: frame.select("partition", "value")])
 def test_corrupt_records_are_set_aside_in_the_store(
-    spark: SparkSession, world: World, options: dict[str, str]
+    spark: SparkSession,
+    world: World,
+    options: dict[str, str],
+    transform: Callable[[DataFrame], DataFrame] | None,
 ) -> None:
     world.produce(40)
     plan = world.plan({"1:0": (0, world.end("1:0"))})
     world.mq.broker(1).corrupt_next(1)
-    sink = ObjectStoreSink("s3://sparks/corrupt", storage_options=options)
+    url = f"s3://sparks/corrupt-{'rows' if transform else 'records'}"
+    sink = ObjectStoreSink(url, storage_options=options)
     staging = sink.begin(plan, "try")
-    counts = SessionEngine(world.settings, corrupt_records="quarantine").ingest(
-        plan, staging, silent
-    )
+    engine = SessionEngine(world.settings, corrupt_records="quarantine", transform=transform)
+    counts = engine.ingest(plan, staging, silent)
+    check_counts(plan, counts)
     assert counts.corrupt > 0
     assert sink.publish(staging, plan, counts, silent).won
     (aside,) = sink.storage.names("quarantine")
