@@ -251,7 +251,7 @@ def test_user_password_and_tls_reach_the_tasks_and_no_file_of_the_server(
 
 def test_a_window_of_rocketmq(lab: Lab, staging: Staging) -> None:
     with EmbeddedRocketMQ(topics={"orders": 2}, brokers=2) as server:
-        made = rocket.World(server)
+        made = rocket.Filled(server)
         settings, plan = server.settings, made.plan()
         engine = ConnectEngine(settings, remote=lab.remote, ship_package=True, kind="rocketmq")
         try:
