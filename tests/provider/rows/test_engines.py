@@ -11,7 +11,9 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.kit.engines import inline_engine
+from tests.provider.sinks.object_server import object_server
 from tests.provider.spark.conftest import spark as spark  # noqa: PLC0414 - the one session
+from tests.provider.spark.jobs import Window
 from tests.provider.spark.world import TOPIC, World
 from tubemq_client import Producer, Record
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
@@ -21,6 +23,7 @@ from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.transforms import sql_transform
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sinks.delta import DeltaSink
+from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.plan import WindowPlan
@@ -136,6 +139,42 @@ def test_rows_and_quarantine_together_are_the_window(
         }
         assert all("from number to string" in row["reason"] for row in kept)
         assert len(kept) == 200 - len(sound)
+
+
+@pytest.mark.spark
+def test_a_query_behind_submit_filters_and_each_bad_record_is_kept_once(
+    typed: World, tmp_path: Path
+) -> None:
+    with object_server("typed") as storage:
+        through = Window(
+            typed,
+            "s3://typed/even",
+            storage,
+            decode=JSON.document(),
+            sql=f"{TWICE} WHERE r.id % 2 = 0",
+            corrupt_records="quarantine",
+            engine="submit",
+            spark_conf={"spark.master": "local[2]", "spark.driver.memory": "512m"},
+            spark_work_dir=str(tmp_path / "work"),
+        )
+        result = through.run()
+        sink = through.sink()
+        assert isinstance(sink, ObjectStoreSink)
+        kept = list(sink.storage.names("quarantine"))
+        found = read_windows(sink).to_table()["id"].to_pylist()
+        files, root = sink.storage.filesystem()
+        rows = [
+            row
+            for name in kept
+            for row in pq.read_table(
+                f"{root}/{name}", filesystem=files, partitioning=None
+            ).to_pylist()
+        ]
+    assert sorted(found) == [number for number in range(0, 200, 2) if number % BAD]
+    bad = [f"n{number}" for number in range(0, 200, BAD)]
+    assert sorted(json.loads(row["data"])["name"] for row in rows) == sorted(bad)
+    assert result.corrupt == len(bad)
+    assert all(result.window_id in name for name in kept)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
