@@ -43,6 +43,7 @@ from tubemq_client import ClientSettings, Metadata, OffsetRange, Partition, Prod
 from tubemq_provider.engines.java import find_java
 from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.spark_runtime import open_session
+from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.spark import register
 from tubemq_provider.spark.splits import split_ranges
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
@@ -64,6 +65,7 @@ NOOP, KAFKA_NOOP = "TubeMQ to noop", "Kafka to noop"
 PARQUET, KAFKA_PARQUET = "TubeMQ to Parquet", "Kafka to Parquet"
 DIRECT, ALONE = "TubeMQ, tasks write Parquet", "pyarrow alone"
 DIRECT_2 = "the same over two connections each"
+FEW: Final = ("partition", "offset", "msg_time", "value")
 IN_MEMORY_BYTES: Final = 256 * 2**20
 CONNECTIONS: Final = (1, 2, 3, 4)
 RAW: Final = {number: f"raw fetch, connections: {number}" for number in CONNECTIONS}
@@ -117,6 +119,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--connector", help="release of spark-sql-kafka (that of Spark, .0)")
     parser.add_argument("--no-kafka", dest="kafka", action="store_false", help="TubeMQ only")
     parser.add_argument("--replayed", action="store_true", help="a broker that costs nothing")
+    parser.add_argument(
+        "--all-columns", action="store_true", help="all nine of TubeMQ, attributes too, not four"
+    )
     parser.add_argument("--json", type=Path, help="add the figures to this file")
     options = parser.parse_args()
     options.kafka = options.kafka and not options.replayed
@@ -217,6 +222,7 @@ class _Job:
         self._kafka_address = kafka
         self._records: int = options.records
         self._size: int = options.size
+        self._columns = ",".join(RECORDS.names if options.all_columns else FEW)
         self._folder = folder
         self._workers = workers
 
@@ -255,7 +261,7 @@ class _Job:
             endingOffsets=json.dumps({topic: {key: self._records * ENTRY}}),
             minPartitions="2",
             maxRecordsPerPartition=str(self._records),
-            columns="partition,offset,msg_time,value",
+            columns=self._columns,
         )
         return reader.load()
 
@@ -284,7 +290,7 @@ class _Job:
         range_ = (0, self._records * ENTRY)
         plan = WindowPlan.explicit(scope, {self._partition.key: range_})
         options = {
-            "columns": "partition,offset,msg_time,value",
+            "columns": self._columns,
             "minPartitions": "2",
             "maxRecordsPerPartition": str(self._records),
             "connectionsPerTask": str(connections),
