@@ -40,10 +40,10 @@ need none of the others come along."""
 _LEFT_OUT = (
     *("arguments.py", "assets.py", "decorators.py", "get_provider_info.py", "links.py"),
     *("notifications.py", "plugins.py"),
-    *("windows/planning/", "windows/run/", "windows/time_resolvers/", "windows/coverage.py"),
+    *("windows/planning/", "windows/run/", "windows/time_resolvers/", "windows/time/"),
     *("sources/registry.py", "sources/topic.py", "sources/tubemq/source.py"),
     *("sources/tubemq/history_resolver.py", "sources/tubemq/message_time_resolver.py"),
-    *("windows/cursor.py", "windows/lag.py", "windows/verify.py"),
+    *("windows/coverage.py", "windows/cursor.py", "windows/lag.py", "windows/verify.py"),
     *("files/staging.py", "rows/inference.py", "spark/mends.py"),
     *("_io/asyncio_", "metrics.py"),
     *("_core/assigned", "_core/attempts.py", "_core/balance.py", "_core/balance_fetch.py"),
