@@ -2,8 +2,9 @@
 
 For every page: relative links and anchors lead somewhere; Python blocks compile, and what they
 import from this project is defined there; JSON and TOML blocks parse; `make` commands in shell
-blocks are targets of the Makefile. Pages and headings that the source of a package cites exist.
-Every page under docs/ can be reached from docs/index.md.
+blocks are targets of the Makefile; tables are whole, and the tests that pages name exist. Pages and
+headings that the source of a package cites exist. Every page under docs/ can be reached from
+docs/index.md.
 
 Run by `make docs`. It imports none of the packages (names are looked up in their source), follows
 no external link and changes no file. A block that is meant to be wrong carries `no-check` behind
@@ -32,6 +33,7 @@ INDEX = ROOT / "docs" / "index.md"
 OWN_PACKAGES = ("tubemq_client", "rocketmq_client", "tubemq_provider", "pyspark_tubemq")
 _PUNCTUATION = re.compile(r"[^\w\- ]")
 _CITED = re.compile(r"\bdocs/[\w/-]+\.md(?:#[\w-]+)?")
+_TEST = re.compile(r"test_\w+|tests/[\w/.]+")
 _MAKE = re.compile(r"^(?:\$ )?make((?: +[a-z][a-z-]*)+)", re.MULTILINE)
 
 
@@ -54,6 +56,8 @@ class Page:
         self.anchors: set[str] = set()
         self.links: list[Link] = []
         self.blocks: list[Block] = []
+        self.broken_rows: list[int] = []
+        self.tests: list[Link] = []
         for token, line in _tokens(
             MarkdownIt("commonmark").enable("table").parse(path.read_text())
         ):
@@ -70,6 +74,10 @@ class Page:
             self.links.append(Link(line, str(token.attrGet("href"))))
         elif token.type == "image":
             self.links.append(Link(line, str(token.attrGet("src"))))
+        elif token.type == "inline" and _is_broken_row(token.content):
+            self.broken_rows.append(line)
+        elif token.type == "code_inline" and _TEST.fullmatch(token.content):
+            self.tests.append(Link(line, token.content))
 
     def _free_slug(self, heading: str) -> str:
         """The anchor that code hosts give a heading; repeated headings are numbered."""
@@ -96,6 +104,11 @@ def _tokens(stream: list[Token]) -> Iterator[tuple[Token, int]]:
         in_heading = token.type == "heading_open"
 
 
+def _is_broken_row(text: str) -> bool:
+    """Whether a row stands outside a table, or what parts a table's head from its rows within."""
+    return text.startswith("| ") or re.fullmatch(r":?-{3,}:?", text) is not None
+
+
 def check_links(page: Page, pages: dict[Path, Page]) -> Iterator[str]:
     for link in page.links:
         if re.match(r"[a-z][a-z0-9+.-]*:", link.target):
@@ -106,6 +119,17 @@ def check_links(page: Page, pages: dict[Path, Page]) -> Iterator[str]:
             yield f"{link.line}: link to {link.target}: no such file"
         elif anchor and target in pages and anchor not in pages[target].anchors:
             yield f"{link.line}: link to {link.target}: no such heading"
+
+
+def check_tables(page: Page) -> Iterator[str]:
+    for line in page.broken_rows:
+        yield f"{line}: two tables in one, or a row outside a table"
+
+
+def check_tests(page: Page) -> Iterator[str]:
+    for line, name in page.tests:
+        if not ((ROOT / name).exists() if "/" in name else name in _tests()):
+            yield f"{line}: {name}: no such test"
 
 
 def check_citations(pages: dict[Path, Page]) -> Iterator[str]:
@@ -183,6 +207,15 @@ def _names(source: Path) -> frozenset[str]:
 
 
 @cache
+def _tests() -> frozenset[str]:
+    """Names of test functions, and of the modules they stand in."""
+    found: set[str] = set()
+    for path in (ROOT / "tests").rglob("*.py"):
+        found |= {path.stem, *re.findall(r"def (test_\w+)", path.read_text())}
+    return frozenset(found)
+
+
+@cache
 def _make_targets() -> frozenset[str]:
     text = (ROOT / "Makefile").read_text()
     return frozenset(re.findall(r"^([a-z][a-z-]*):", text, re.MULTILINE))
@@ -209,7 +242,12 @@ def main() -> int:
     problems = [
         f"{page.path.relative_to(ROOT)}:{problem}"
         for page in pages.values()
-        for problem in (*check_links(page, pages), *check_blocks(page))
+        for problem in (
+            *check_links(page, pages),
+            *check_blocks(page),
+            *check_tables(page),
+            *check_tests(page),
+        )
     ]
     problems += [*check_citations(pages), *orphans(pages)]
     print("\n".join([*problems, f"docs: {len(pages)} pages, {len(problems)} problems"]))
