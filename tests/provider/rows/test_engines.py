@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 from tests.kit.engines import inline_engine
 from tests.provider.sinks.object_server import object_server
 from tests.provider.spark.conftest import spark as spark  # noqa: PLC0414 - the one session
-from tests.provider.spark.jobs import Window
+from tests.provider.spark.jobs import Window, quarantined
 from tests.provider.spark.world import TOPIC, World
-from tubemq_client import Producer, Record
+from tubemq_client import Producer
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.tdmsg import TDMsgBuilder
@@ -47,17 +47,7 @@ def typed() -> Iterator[World]:
     spec = TopicSpec(TOPIC, stores=1, partitions=2)
     with EmbeddedTubeMQ(brokers=2, topics=[spec], http=False) as mq:
         world = World(mq)
-        with Producer(world.settings) as producer:
-            partitions = sorted(producer.partitions(TOPIC))
-            records = []
-            for number in range(200):
-                value = {"id": "x" if number % BAD == 0 else number, "name": f"n{number}"}
-                partition = partitions[number % 4]
-                records.append(Record(json.dumps(value).encode(), partition=partition))
-            for record, receipt in zip(records, producer.send_many(TOPIC, records), strict=True):
-                world.bodies.setdefault(receipt.partition, []).append((receipt.offset, record.body))
-        for broker_id in mq.broker_ids:
-            mq.broker(broker_id).flush()
+        world.produce_objects(200, BAD)
         yield world
 
 
@@ -162,14 +152,7 @@ def test_a_query_behind_submit_filters_and_each_bad_record_is_kept_once(
         assert isinstance(sink, ObjectStoreSink)
         kept = list(sink.storage.names("quarantine"))
         found = read_windows(sink).to_table()["id"].to_pylist()
-        files, root = sink.storage.filesystem()
-        rows = [
-            row
-            for name in kept
-            for row in pq.read_table(
-                f"{root}/{name}", filesystem=files, partitioning=None
-            ).to_pylist()
-        ]
+        rows = quarantined(sink)
     assert sorted(found) == [number for number in range(0, 200, 2) if number % BAD]
     bad = [f"n{number}" for number in range(0, 200, BAD)]
     assert sorted(json.loads(row["data"])["name"] for row in rows) == sorted(bad)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from devkit.spark import QUICK_JAVA, SparkCluster
 from tests.provider.spark.world import GROUP, TOPIC, World
 from tubemq_provider.ingest.arguments import IngestArguments
@@ -13,6 +15,7 @@ from tubemq_provider.ingest.job import IngestJob
 from tubemq_provider.ingest.validation import parse
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sources.tubemq.source import TubeMQSource
 from tubemq_provider.windows.protocols import Sink, Step
 from tubemq_provider.windows.run.result import WindowResult
@@ -75,6 +78,16 @@ class Listener:
         """Pass it on."""
         del step
         self._at(point)
+
+
+def quarantined(sink: ObjectStoreSink) -> list[dict[str, Any]]:
+    """Records that all windows of `sink` have set aside."""
+    files, root = sink.storage.filesystem()
+    return [
+        row
+        for name in sink.storage.names("quarantine")
+        for row in pq.read_table(f"{root}/{name}", filesystem=files, partitioning=None).to_pylist()
+    ]
 
 
 def conf_for(cluster: SparkCluster) -> dict[str, str]:

@@ -21,7 +21,7 @@ import pytest
 from devkit.spark import ConnectServer, SparkCluster
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from tests.provider.spark import test_rocketmq_windows as rocket
-from tests.provider.spark.jobs import Window
+from tests.provider.spark.jobs import Window, quarantined
 from tests.provider.spark.test_session_engine import silent, written
 from tests.provider.spark.test_submit_on_cluster import (
     SPECULATION,
@@ -38,6 +38,7 @@ from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.protocols import Staging
+from tubemq_provider.windows.run.result import WindowResult
 
 pytest.importorskip("pyspark.sql.connect.session")
 
@@ -57,9 +58,9 @@ class Lab:
         self.server = server
         self.remote = server.remote
 
-    def ran_a_task_twice(self) -> bool:
-        """Whether a second try of a task was started."""
-        return TWICE.search((self.server.folder / "log").read_text("utf-8", "replace")) is not None
+    def tasks_run_twice(self) -> int:
+        """How many second tries of tasks the server has started."""
+        return len(TWICE.findall((self.server.folder / "log").read_text("utf-8", "replace")))
 
     def written_down(self, secret: str) -> list[Path]:
         """Files of the cluster that have `secret`."""
@@ -116,31 +117,62 @@ def test_a_task_runs_twice_an_executor_is_killed_and_every_record_is_written_onc
 ) -> None:
     world.produce(2_000, size=2_000)
     through = window("s3://lake/by-connect")
-    killing: list[threading.Thread] = []
-    killed: list[int] = []
-
-    def kill() -> None:
-        until(lab.ran_a_task_twice)
-        killed.extend(lab.cluster.executors()[:1])
-        os.kill(killed[0], signal.SIGKILL)
-        world.mq.broker(1).resume_reading()
-
-    def at(point: str) -> None:
-        if point == "session started":
-            world.mq.broker(1).stop_reading()  # fetches answer 503: its tasks fall behind
-        if point == "frame loaded":
-            killing.append(threading.Thread(target=kill, daemon=True))
-            killing[0].start()
-
-    result = through.run(at)
-    killing[0].join(DEADLINE_S)
-
-    assert killed
+    result = run_over_a_killed_executor(through, lab)
     assert result.total == 2_000
     assert bodies(through) == through.expected()
     until(lambda: not leftovers(through, result.window_id or ""))  # a worker may live for a moment
     assert not lab.written_down(SECRET)
     assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ  # or sessions of others would change
+
+
+def run_over_a_killed_executor(through: Window, lab: Lab) -> WindowResult:
+    """One try, in which an executor dies while a task of broker 1 runs twice."""
+    broker = through.world.mq.broker(1)
+    before = lab.tasks_run_twice()
+    killed: list[int] = []
+
+    def kill() -> None:
+        until(lambda: lab.tasks_run_twice() > before)
+        killed.extend(lab.cluster.executors()[:1])
+        os.kill(killed[0], signal.SIGKILL)
+        broker.resume_reading()
+
+    killing = threading.Thread(target=kill, daemon=True)
+
+    def at(point: str) -> None:
+        if point == "session started":
+            broker.stop_reading()  # fetches answer 503: its tasks fall behind
+        if point == "frame loaded":
+            killing.start()
+
+    result = through.run(at)
+    killing.join(DEADLINE_S)
+    assert killed
+    return result
+
+
+def test_bad_records_behind_a_query_are_set_aside_once_though_a_task_ran_twice(
+    window: Callable[..., Window], world: World, lab: Lab
+) -> None:
+    world.produce_objects(400, bad=7)
+    through = window(
+        "s3://lake/by-connect-aside",
+        decode={"format": "json", "schema": "id bigint, name string"},
+        sql="SELECT * FROM records WHERE id % 2 = 0",
+        corrupt_records="quarantine",
+    )
+    result = run_over_a_killed_executor(through, lab)
+    sink = through.sink()
+    assert isinstance(sink, ObjectStoreSink)
+    kept = [json.loads(row["data"])["name"] for row in quarantined(sink)]
+    assert sorted(kept) == sorted(f"n{number}" for number in range(0, 400, 7))
+    assert result.corrupt == len(kept)
+    found = read_windows(sink).to_table()["id"].to_pylist()
+    assert sorted(found) == [number for number in range(0, 400, 2) if number % 7]
+    until(lambda: not leftovers(through, result.window_id or ""))
+    aside = set(sink.storage.names("quarantine"))
+    sink.tidy(result.window_id or "")
+    assert set(sink.storage.names("quarantine")) == aside
 
 
 def test_what_sql_makes_goes_into_a_delta_table(

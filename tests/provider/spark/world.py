@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass, field
 
@@ -37,22 +38,34 @@ class World:
 
     def produce(self, count: int, topic: str = TOPIC, size: int = 20) -> None:
         """Send `count` records, round robin over partitions, and make them stable."""
+        before = sum(map(len, self.bodies.values()))
+        records = [
+            Record(
+                b"%06d" % number + random.Random(number).randbytes(size),
+                {"n": str(number % 3)},
+                ("alpha", "beta")[number % 2],
+                "202611210815",
+            )
+            for number in range(before, before + count)
+        ]
+        self._send(topic, records)
+
+    def produce_objects(self, count: int, bad: int) -> None:
+        """Send `count` JSON objects, every `bad`th with an id that is none, as `produce` does."""
+        values = [
+            {"id": number if number % bad else "x", "name": f"n{number}"} for number in range(count)
+        ]
+        self._send(TOPIC, [Record(json.dumps(value).encode()) for value in values])
+
+    def _send(self, topic: str, records: list[Record]) -> None:
         with Producer(self.settings) as producer:
             partitions = sorted(producer.partitions(topic))
-            before = sum(map(len, self.bodies.values()))
-            records = [
-                Record(
-                    b"%06d" % number + random.Random(number).randbytes(size),
-                    {"n": str(number % 3)},
-                    ("alpha", "beta")[number % 2],
-                    "202611210815",
-                    partitions[number % len(partitions)],
-                )
-                for number in range(before, before + count)
+            placed = [
+                record._replace(partition=partitions[number % len(partitions)])
+                for number, record in enumerate(records)
             ]
-            for record, receipt in zip(
-                records, producer.send_many(topic, records, in_flight=32), strict=True
-            ):
+            sent = producer.send_many(topic, placed, in_flight=32)
+            for record, receipt in zip(records, sent, strict=True):
                 found = self.bodies.setdefault(receipt.partition, [])
                 found.append((receipt.offset, record.body))
         for broker_id in self.mq.broker_ids:
