@@ -112,6 +112,65 @@ def test_a_module_that_speaks_a_protocol_says_where_it_is_written_down(path: Pat
     assert re.search(cited, path.read_text())
 
 
+WORDS_OF_CHARTERS = {
+    "_",
+    "_bytes",
+    "_ms",
+    "add_files",
+    "arrow",
+    "broker_heartbeats_if_due",
+    "columns",
+    "devkit",
+    "dry_run",
+    "fast",
+    "has_more",
+    "history",
+    "master_heartbeat_if_due",
+    "message_time",
+    "next",
+    "partition",
+    "partition_by",
+    "pyspark_",
+    "read_windows",
+    "rename",
+    "repr",
+    "retry_policy",
+    "samples",
+    "space",
+    "tubemq",
+    "tubemq_client",
+    "with",
+    "yield",
+}
+"""Words that charters show as code and that are neither modules nor in the module itself."""
+
+
+def names_in(path: Path) -> set[str]:
+    """Words of a module's code; of a room, what its modules define."""
+    source = path.read_text("utf-8").split('"""', 2)[-1]
+    lines = (line for line in source.splitlines() if not re.match(r"\s*(from|import) ", line))
+    names = set(re.findall(r"\w+", "\n".join(lines)))
+    if path.name == "__init__.py":
+        for module in path.parent.glob("*.py"):
+            names |= set(re.findall(r"(?:def|class) (\w+)", module.read_text("utf-8")))
+    return names
+
+
+def named_but_not_there(path: Path) -> set[str]:
+    charter = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    package = ROOT / path.relative_to(ROOT).parts[0]
+    rooms = (path.parent, path.parent.parent, package)
+    there = {found.stem for room in rooms for found in room.iterdir()} | WORDS_OF_CHARTERS
+    named = set(re.findall(r"(?<!`)`([a-z_][a-z0-9_]*)`(?!`)", charter))
+    return named - there - names_in(path)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_charters_name_what_is_there(package: str) -> None:
+    strays = {relative(path): named_but_not_there(path) for path in python_files(package)}
+    assert {name: words for name, words in strays.items() if words} == {}
+
+
 def test_modules_stay_within_their_size() -> None:
     long = {relative(path): line_count(path) for path in ALL_CODE}
 

@@ -1,4 +1,4 @@
-"""A client for Apache InLong TubeMQ: exact range reads, producing, client-balanced consuming.
+"""A client for Apache InLong TubeMQ: exact range reads, producing, consuming in groups.
 
 Importing the package is light (no asyncio, pydantic, httpx, pyarrow); the public names below are
 loaded when first used. `sync` holds the blocking shell, whose classes are also here, and `aio` the

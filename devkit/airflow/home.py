@@ -1,7 +1,7 @@
 """Directories and environment of one disposable Airflow.
 
 All configuration goes through `AIRFLOW__SECTION__KEY` variables, so that no `airflow.cfg` has to
-be written or kept in step with Airflow's defaults. Starts nothing; `airflow_stack` does.
+be written or kept in step with Airflow's defaults. Starts nothing; `stack` does.
 """
 
 from __future__ import annotations

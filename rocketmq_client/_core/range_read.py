@@ -3,8 +3,8 @@
 In a queue of an ordinary topic every offset is exactly one record, so the reader demands density
 from the offset it asked for, and uses nothing that a broker says about where to go on: while
 retention removes files, genuine brokers answer with records far ahead, with positions far behind,
-or with "nothing" in mid-queue (`docs/rocketmq-protocol/exact-ranges.md` has the table that `_judge`
-follows).
+or with "nothing" in mid-queue (`docs/rocketmq-protocol/exact-ranges.md` has the table that
+`_judge_hole` and `_judge_refusal` follow).
 
 Since offsets are dense, the pulls of a range are known beforehand: some are always on their way,
 taken in order, and what a short answer left out is asked for first. Any break starts over at the

@@ -5,7 +5,7 @@ Conversations run side by side, in threads or tasks; each moves one partition an
 only between two effects. A fetch that fails leaves its partition waiting for as long as the code
 asks (`flow_control.reply_delay_ms`); one that says the partition is lost hands it to `on_lost`. A
 broker that does not answer is left alone (`breaker`), and the receiving call does not wait for it
-(`attempts`).
+(`slow_fetches`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
 from tubemq_client._core import journal
-from tubemq_client._core.attempts import LOOK_MS, Attempt, Attempts, impatient
 from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable, Use
 from tubemq_client._core.batch import DecodePolicies, MessageBatch, RawBatch
 from tubemq_client._core.breaker import Breaker
@@ -24,6 +23,7 @@ from tubemq_client._core.effects import Await, Now, Reach, Sleep, WallNow
 from tubemq_client._core.fencing import ClientEpochs, may_be_served_late, renew
 from tubemq_client._core.fetch_stats import FetchStats
 from tubemq_client._core.flow_control import Fetched, FlowControl, reply_delay_ms
+from tubemq_client._core.slow_fetches import LOOK_MS, Attempt, Attempts, impatient
 from tubemq_client._wire.fetching import whole
 from tubemq_client._wire.native import payload_bytes
 from tubemq_client.model import ConsumerSettings, Delivery

@@ -1,7 +1,9 @@
-"""Registering, and what else is worth trying again: how often, how far apart, and when not to.
+"""Registering is tried again: how often, how far apart, and when not to.
 
-One loop for producers, members of groups and readers alike. What a person must mend is raised at
-once, unless a change of masters that is under way may be to blame for it.
+Which errors deserve another try is said by their classes (`errors`); reads are repeated by
+`range_read` and `balance_fetch`, sends by `sending`. Here is the one loop in which producers,
+members of groups and readers register. What a person must mend is raised at once, unless a change
+of masters that is under way may be to blame for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Which partition a record goes to, and which brokers and partitions are left out for a while.
 
-The breaker refuses nothing: if all is left out, all of it is tried again, because a refused send
-costs less than a producer that stands still. Pure state; time (monotonic ms) is an argument. What
-counts as a failure is decided in `publishing`; the periods are options of `model.ProducerSettings`.
+Its circuit breaker (that of members of groups is in `breaker`) refuses nothing: if all is left out,
+all of it is tried again, because a refused send costs less than a producer that stands still. Pure
+state; time (monotonic ms) is an argument. What counts as a failure is decided in `sending`; the
+periods are options of `model.ProducerSettings`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A record as a user gives it, and the same record on its way to a broker.
 
-Values only; what happens to them is decided in `publishing`, where they are sent, and in `routing`,
+Values only; what happens to them is decided in `sending`, where they are sent, and in `routing`,
 where they are given a partition.
 """
 

@@ -2,7 +2,8 @@
 
 It is optional and gives what the Python code gives, so nothing outside this room needs to know
 which is at work. It takes sound replies apart; whatever is odd about one it leaves to Python and
-protobuf, which know all policies and have the words for errors.
+protobuf, which know all policies and have the words for errors. Its tests hold it against Python's
+decoder, beside that one's (`tests/client/core/test_decoders.py`).
 
 The environment decides: `TUBEMQ_NATIVE=0` turns it off, with `TUBEMQ_NATIVE=1` its absence is an
 error.

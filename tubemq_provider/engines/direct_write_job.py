@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.footers import fact_from_json
 from tubemq_provider.files.objects import is_remote
-from tubemq_provider.files.parquet import fact_from_json
 from tubemq_provider.files.writer import with_pieces
 from tubemq_provider.spark.direct_write_tasks import (
     OPTION,

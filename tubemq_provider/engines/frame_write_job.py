@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubemq_provider.engines.direct_write_job import place_of, secrets_of, settle
+from tubemq_provider.files.footers import data_names, fact_from_json
 from tubemq_provider.files.locations import LocalLocation
 from tubemq_provider.files.objects import is_remote
-from tubemq_provider.files.parquet import data_names, fact_from_json
 from tubemq_provider.spark.frame_write_tasks import (
     COMMITS,
     ReportedRead,

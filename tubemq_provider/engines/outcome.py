@@ -14,7 +14,7 @@ from typing import Any
 
 from tubemq_client.errors import ConfigError, TubeMQError, class_at
 from tubemq_client.model import Anchor
-from tubemq_provider.files.parquet import fact_from_json, fact_to_json
+from tubemq_provider.files.footers import fact_from_json, fact_to_json
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.protocols import Document, IngestCounts

@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tubemq_provider.files.footers import data_names
 from tubemq_provider.files.locations import LocalLocation, location_of
 from tubemq_provider.files.objects import is_remote
-from tubemq_provider.files.parquet import data_names
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.protocols import Staging

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tubemq_provider.files.footers import fact_of
 from tubemq_provider.files.locations import Location, give_up
-from tubemq_provider.files.parquet import fact_of
 from tubemq_provider.windows.facts import FileFact
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from uuid import uuid4
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import ensure_directory, ensure_root
+from tubemq_provider.files.footers import data_names, inspect
 from tubemq_provider.files.locations import LocalLocation, Location, Stored, location_of
 from tubemq_provider.files.objects import is_remote
-from tubemq_provider.files.parquet import data_names, inspect
 from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX
 from tubemq_provider.windows.canonical import sha256_hex
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged

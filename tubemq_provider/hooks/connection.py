@@ -1,7 +1,7 @@
 """An Airflow connection of type `tubemq`, validated.
 
 One model holds every field of the form, so that the manifest, the hook and error messages cannot
-drift apart. Opens nothing; the hook does.
+drift apart. Opens nothing: `tubemq` and `aio` ask Airflow for the connection and open clients.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from rocketmq_client.config import ClientConfig
 from rocketmq_client.sync import Admin, Metadata, Producer, RangeReader
 from tubemq_client.config import validated
 from tubemq_provider.hooks.connection import extra_options, host_list, misplaced
-from tubemq_provider.hooks.retry_policy import Whereabouts
+from tubemq_provider.hooks.failures import Whereabouts
 from tubemq_provider.hooks.sharing import Connected
 from tubemq_provider.sources.rocketmq.reading import reader_group
 from tubemq_provider.sources.rocketmq.source import RocketMQSource

@@ -239,7 +239,7 @@ class TubeMQHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Try names, masters, user, administration and brokers, in this order; what was tried and
         what came of it is said. A cluster without authentication accepts any user."""
-        from tubemq_provider.hooks.connection_test import tested
+        from tubemq_provider.hooks.connection_check import tested
 
         try:
             return tested(self.config)

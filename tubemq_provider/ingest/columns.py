@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError, MissingExtraError
 from tubemq_provider.files.columns import columns_of
-from tubemq_provider.files.parquet import schema_in_file
+from tubemq_provider.files.footers import schema_in_file
 from tubemq_provider.rows.spec import DecodeSpec
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """What all ingest operators share: one window of a topic into a sink, exactly once.
 
 Turns arguments and a task's context into a window run and runs it: what a window is, what is
-retried and what wins is decided there. Nothing happens in `__init__` but checking literals and
-naming assets, since Airflow parses Dag files all the time. `ingest` has the operators.
+retried and what wins is decided in `windows.run`. Nothing happens in `__init__` but checking
+literals and naming assets, since Airflow parses Dag files all the time. `ingest` has the operators.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from tubemq_provider._airflow import (
     has_asset_state,
     needs_asset_state,
 )
-from tubemq_provider.arguments import check_literals, is_mapped, is_template, near_names, parse
 from tubemq_provider.assets import declared, offsets_asset, sink_asset
+from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.lineage import window_lineage
 from tubemq_provider.hooks.metrics import count_window
-from tubemq_provider.hooks.retry_policy import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import (
     IngestArguments,
@@ -60,6 +59,7 @@ from tubemq_provider.operators.announce import announce, bounded
 from tubemq_provider.operators.deferring import Attendance
 from tubemq_provider.operators.intervals import refuse_interval, run_interval
 from tubemq_provider.operators.job import SourceHook, open_job
+from tubemq_provider.task_arguments import check_literals, is_mapped, is_template, near_names, parse
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,16 @@ from pydantic import Field
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.model import Partition
 from tubemq_provider._airflow import AirflowFailException
-from tubemq_provider.arguments import (
+from tubemq_provider.assets import declared, offsets_asset
+from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
+from tubemq_provider.hooks.metrics import gauge_group
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.ingest.arguments import InitialPosition
+from tubemq_provider.links import TubeMQOffsetsLink, TubeMQTopicLink
+from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets
+from tubemq_provider.offsets.registry import StoreName, TaskStore, store_for
+from tubemq_provider.sources.tubemq.space import SPACE
+from tubemq_provider.task_arguments import (
     ClusterAlias,
     TaskArguments,
     check_literals,
@@ -25,15 +34,6 @@ from tubemq_provider.arguments import (
     offsets_for_topic,
     parse,
 )
-from tubemq_provider.assets import declared, offsets_asset
-from tubemq_provider.hooks.metrics import gauge_group
-from tubemq_provider.hooks.retry_policy import Whereabouts, fatal_errors_fail_the_task
-from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.ingest.arguments import InitialPosition
-from tubemq_provider.links import TubeMQOffsetsLink, TubeMQTopicLink
-from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets
-from tubemq_provider.offsets.registry import StoreName, TaskStore, store_for
-from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.cursor import newer_position
 from tubemq_provider.windows.lag import lag_between
 from tubemq_provider.windows.planning.retention import away_of

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tubemq_client.errors import ConfigError
 from tubemq_provider._airflow import AirflowSkipException
 from tubemq_provider.assets import sink_asset, without
-from tubemq_provider.hooks.retry_policy import fatal_errors_fail_the_task
+from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.operators.consume import TAKEN, TubeMQWindowOperator
 from tubemq_provider.windows.plan import WindowPlan

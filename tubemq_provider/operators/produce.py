@@ -19,12 +19,18 @@ from tubemq_client.config import TopicName
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import ProducerSettings
 from tubemq_provider._airflow import determine_kwargs, needs_asset_state
-from tubemq_provider.arguments import ClusterAlias, TaskArguments, check_literals, from_json, parse
 from tubemq_provider.assets import declared, topic_asset
-from tubemq_provider.hooks.retry_policy import Whereabouts, fatal_errors_fail_the_task
+from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.operators.outgoing import Outgoing, of_file, of_values
 from tubemq_provider.sources.tubemq.space import SPACE
+from tubemq_provider.task_arguments import (
+    ClusterAlias,
+    TaskArguments,
+    check_literals,
+    from_json,
+    parse,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tubemq_provider.hooks.retry_policy import Whereabouts
+from tubemq_provider.hooks.failures import Whereabouts
 from tubemq_provider.hooks.rocketmq import RocketMQHook, whereabouts
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 

@@ -15,7 +15,11 @@ from airflow.sdk import BaseOperator
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.errors import ConfigError
 from tubemq_provider._airflow import needs_asset_state
-from tubemq_provider.arguments import (
+from tubemq_provider.assets import declared, offsets_asset
+from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.asset_state import AssetTimeline
+from tubemq_provider.task_arguments import (
     ClusterAlias,
     TaskArguments,
     check_literals,
@@ -23,10 +27,6 @@ from tubemq_provider.arguments import (
     parse,
     require_inlet,
 )
-from tubemq_provider.assets import declared, offsets_asset
-from tubemq_provider.hooks.retry_policy import Whereabouts, fatal_errors_fail_the_task
-from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.offsets.asset_state import AssetTimeline
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.time_resolvers.samples import instant_of
 from tubemq_provider.windows.time_resolvers.timeline import record_sample

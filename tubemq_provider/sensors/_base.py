@@ -16,7 +16,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from tubemq_client import errors
 from tubemq_provider._airflow import AirflowFailException, AirflowSensorTimeout, conf
-from tubemq_provider.hooks.retry_policy import (
+from tubemq_provider.hooks.failures import (
     Whereabouts,
     explained,
     fatal_errors_fail_the_task,

@@ -15,12 +15,12 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from pydantic import AwareDatetime, Field
 
 from tubemq_client.config import GroupName, TopicName
-from tubemq_provider.arguments import TaskArguments, check_literals, is_template, parse
-from tubemq_provider.hooks.retry_policy import fatal_errors_fail_the_task
+from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sinks.factory import needless_connection, spec_problems
 from tubemq_provider.sinks.read import published_windows
+from tubemq_provider.task_arguments import TaskArguments, check_literals, is_template, parse
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.coverage import Coverage, Interval, coverage, pieces_of
 

@@ -14,7 +14,14 @@ from pydantic import Field
 
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.model import Partition
-from tubemq_provider.arguments import (
+from tubemq_provider.assets import declared, offsets_asset
+from tubemq_provider.hooks.failures import Whereabouts
+from tubemq_provider.hooks.metrics import gauge_group
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.asset_state import AssetProgress
+from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
+from tubemq_provider.sources.tubemq.space import SPACE
+from tubemq_provider.task_arguments import (
     ClusterAlias,
     TaskArguments,
     check_literals,
@@ -22,13 +29,6 @@ from tubemq_provider.arguments import (
     parse,
     require_inlet,
 )
-from tubemq_provider.assets import declared, offsets_asset
-from tubemq_provider.hooks.metrics import gauge_group
-from tubemq_provider.hooks.retry_policy import Whereabouts
-from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.offsets.asset_state import AssetProgress
-from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
-from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.lag import lag_between, regressed
 
 if TYPE_CHECKING:

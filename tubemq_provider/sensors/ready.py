@@ -12,7 +12,11 @@ from airflow.sdk import PokeReturnValue
 
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.model import Partition
-from tubemq_provider.arguments import (
+from tubemq_provider.hooks.failures import Whereabouts
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
+from tubemq_provider.sources.tubemq.space import SPACE
+from tubemq_provider.task_arguments import (
     GivenOffsets,
     PartitionKeys,
     TaskArguments,
@@ -20,10 +24,6 @@ from tubemq_provider.arguments import (
     offsets_for_topic,
     parse,
 )
-from tubemq_provider.hooks.retry_policy import Whereabouts
-from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
-from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.lag import lag_between
 
 if TYPE_CHECKING:

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from airflow.sdk import PokeReturnValue
 from pydantic import BeforeValidator, Field
 
-from tubemq_provider.arguments import (
+from tubemq_provider.hooks.failures import Whereabouts
+from tubemq_provider.hooks.rocketmq import RocketMQHook, whereabouts
+from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
+from tubemq_provider.sources.rocketmq.space import SPACE
+from tubemq_provider.task_arguments import (
     GivenOffsets,
     TaskArguments,
     check_literals,
     offsets_for_topic,
     parse,
 )
-from tubemq_provider.hooks.retry_policy import Whereabouts
-from tubemq_provider.hooks.rocketmq import RocketMQHook, whereabouts
-from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
-from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.triggers.rocketmq import RocketMQOffsetTrigger
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.lag import lag_between

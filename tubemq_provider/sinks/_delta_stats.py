@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_provider.files.parquet import arrow_schema_of
+from tubemq_provider.files.footers import arrow_schema_of
 from tubemq_provider.windows.facts import FileFact
 
 if TYPE_CHECKING:

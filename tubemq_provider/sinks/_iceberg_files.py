@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tubemq_provider.files.parquet import arrow_schema_of
+from tubemq_provider.files.footers import arrow_schema_of
 from tubemq_provider.sinks._iceberg_spec import partition_of
 from tubemq_provider.windows.facts import FileFact, LeafFact
 

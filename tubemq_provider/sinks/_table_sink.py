@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.footers import arrow_schema_of
 from tubemq_provider.files.locations import Location, location_of
-from tubemq_provider.files.parquet import arrow_schema_of
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, verified_files
+from tubemq_provider.sinks._marker_document import marker_document, read_marker
 from tubemq_provider.sinks._marker_store import MarkerStore
-from tubemq_provider.sinks._markers import marker_document, read_marker
 from tubemq_provider.sinks._storage import Storage, StorageBook
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged, WindowError
 from tubemq_provider.windows.facts import FileFact

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_provider.files.parquet import arrow_schema_of
+from tubemq_provider.files.footers import arrow_schema_of
 from tubemq_provider.windows.facts import FileFact, LeafFact
 
 if TYPE_CHECKING:

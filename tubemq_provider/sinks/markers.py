@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tubemq_provider.sinks._markers import marker_document, read_marker
+from tubemq_provider.sinks._marker_document import marker_document, read_marker
 from tubemq_provider.sinks._storage import StorageBook
 from tubemq_provider.sinks._storage_for import storage_for
 from tubemq_provider.windows.plan import WindowPlan

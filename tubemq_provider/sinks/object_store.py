@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from tubemq_provider.files.parquet import count_rows
+from tubemq_provider.files.footers import count_rows
 from tubemq_provider.files.staging import (
     FinalArea,
     StagingArea,
@@ -35,7 +35,7 @@ from tubemq_provider.files.staging import (
     checked_verify,
     verified_files,
 )
-from tubemq_provider.sinks._markers import marker_document, read_marker
+from tubemq_provider.sinks._marker_document import marker_document, read_marker
 from tubemq_provider.sinks._storage import Storage, StorageBook
 from tubemq_provider.sinks._storage_for import storage_for
 from tubemq_provider.windows.errors import (

@@ -36,10 +36,10 @@ from tubemq_provider.files.durable import (
     read_document,
     replace_document,
 )
+from tubemq_provider.files.footers import count_rows
 from tubemq_provider.files.mounts import refuse_object_mounts
-from tubemq_provider.files.parquet import count_rows
 from tubemq_provider.files.staging import StagingArea, Verify, checked_verify, verified_files
-from tubemq_provider.sinks._markers import marker_document, read_marker
+from tubemq_provider.sinks._marker_document import marker_document, read_marker
 from tubemq_provider.sinks._storage import LocalStorage, StorageBook
 from tubemq_provider.windows.errors import CountMismatch, DocumentError, SinkDamaged
 from tubemq_provider.windows.partitioning import PartitionBy

@@ -22,7 +22,7 @@ from uuid import uuid4
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.staging import StagingArea, verified_files
 from tubemq_provider.sinks._database_address import overruling
-from tubemq_provider.sinks._markers import marker_document, read_marker
+from tubemq_provider.sinks._marker_document import marker_document, read_marker
 from tubemq_provider.sinks._sql_address import normal_address, parse_address
 from tubemq_provider.sinks._sql_errors import plain_errors
 from tubemq_provider.sinks._storage import as_document

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from tubemq_provider.files.footers import fact_to_json
 from tubemq_provider.files.locations import Location, location_at
-from tubemq_provider.files.parquet import fact_to_json
 from tubemq_provider.files.partitioned import PartitionedWriter, staged_writer
 from tubemq_provider.files.quarantine import QuarantineFile
 from tubemq_provider.files.writer import ROW_GROUP_BYTES, FilePiece, StagedWriter
@@ -75,7 +75,7 @@ class TaskCommit(FilePiece):
     `corrupt`, `gaps` (JSON, `[[start, end], …]`), `quarantined` (a file of corrupt records), `last`
     (JSON, the anchor of the last record) and `read` (records, where rows are decoded from them)
     stand in the last piece of each split; `file`, what is known of the file
-    (`files.parquet.fact_to_json`), in the last piece of each file.
+    (`files.footers.fact_to_json`), in the last piece of each file.
     """
 
     corrupt: int = 0

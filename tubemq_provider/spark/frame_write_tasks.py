@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
+from tubemq_provider.files.footers import fact_to_json
 from tubemq_provider.files.locations import location_at
-from tubemq_provider.files.parquet import fact_to_json
 from tubemq_provider.files.partitioned import staged_writer
 from tubemq_provider.files.writer import with_pieces
 from tubemq_provider.spark.attempts import AsidePlace, attempt_name
@@ -40,7 +40,7 @@ OPTION: Final = "order"
 
 COMMITS: Final = "files.json"
 """What was written, in the place of the reports: of each file its fact as
-`files.parquet.fact_to_json` makes it, and its rows by partition key."""
+`files.footers.fact_to_json` makes it, and its rows by partition key."""
 
 
 @dataclass(frozen=True, slots=True)

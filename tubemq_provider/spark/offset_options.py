@@ -1,8 +1,8 @@
 """Reads options that say where a read begins and ends: a word, a time, or JSON by topic and key.
 
-Pure text work: nothing here asks a broker what a word or a time means, that is `planning`. Problems
-are returned as sentences that name the option, so that all of a user's mistakes can be shown at
-once. Numbers are those of Spark's Kafka source where TubeMQ has none of its own (-2, -1).
+Pure text work: nothing here asks a broker what a word or a time means, that is `range_planner`.
+Problems are returned as sentences that name the option, so that all of a user's mistakes can be
+shown at once. Numbers are those of Spark's Kafka source where TubeMQ has none of its own (-2, -1).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 `parse_options` turns what Spark hands over (strings under case-insensitive names) into a frozen
 `ReadOptions`, or raises one `ConfigError` that lists every problem. It contacts nobody: what a
-topic or an offset word means at the broker is `planning`'s work. No option ever takes a secret,
-because options show in query plans. This module runs on the driver and on executors and must not
-import pyspark, pyarrow or pydantic.
+topic or an offset word means at the broker is `range_planner`'s work. No option ever takes a
+secret, because options show in query plans. This module runs on the driver and on executors and
+must not import pyspark, pyarrow or pydantic.
 """
 
 from __future__ import annotations

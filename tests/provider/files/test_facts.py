@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tubemq_client.model import OffsetRange, Partition
-from tubemq_provider.files.locations import LocalLocation
-from tubemq_provider.files.parquet import (
+from tubemq_provider.files.footers import (
     arrow_schema_of,
     fact_from_json,
     fact_of,
     fact_to_json,
     inspect,
 )
+from tubemq_provider.files.locations import LocalLocation
 from tubemq_provider.files.writer import StagedWriter, with_pieces
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.windows.facts import FileFact, LeafFact

@@ -8,11 +8,11 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
 from tubemq_client import errors
-from tubemq_provider.arguments import near_names
-from tubemq_provider.hooks.retry_policy import Whereabouts, explained, fatal_errors_fail_the_task
+from tubemq_provider.hooks.failures import Whereabouts, explained, fatal_errors_fail_the_task
 from tubemq_provider.hooks.rocketmq import whereabouts
 from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 from tubemq_provider.sensors.lag import TubeMQLagSensor
+from tubemq_provider.task_arguments import near_names
 from tubemq_provider.windows.errors import NoInitialPosition
 
 pytestmark = pytest.mark.airflow

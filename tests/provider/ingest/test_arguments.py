@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.arguments import check_literals, is_template, offsets_for_topic, parse
 from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.task_arguments import check_literals, is_template, offsets_for_topic, parse
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 

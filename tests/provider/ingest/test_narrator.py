@@ -14,7 +14,7 @@ from tests.kit.lakes import TOPIC
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError, ConnectError, ProtocolViolation
-from tubemq_provider.hooks.retry_policy import Whereabouts, explained, fatal_errors_fail_the_task
+from tubemq_provider.hooks.failures import Whereabouts, explained, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.narrate import NarratedEngine, Narrator
 from tubemq_provider.sinks.parquet import ParquetSink

@@ -18,7 +18,6 @@ from tests.provider.sinks.object_server import object_server
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
-from tubemq_provider.arguments import parse
 from tubemq_provider.engines.applications import Application
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import IngestArguments
@@ -29,6 +28,7 @@ from tubemq_provider.operators.consume import TubeMQConsumeOperator
 from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.read import published_windows, read_windows
+from tubemq_provider.task_arguments import parse
 from tubemq_provider.triggers.applications import TubeMQApplicationTrigger
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.protocols import Suspended

@@ -19,7 +19,6 @@ from tests.provider.offsets.accessors import Event, Inlet, State
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
-from tubemq_provider.arguments import parse
 from tubemq_provider.assets import offsets_asset, sink_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import IngestArguments
@@ -28,6 +27,7 @@ from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.operators.job import open_job
 from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.task_arguments import parse
 from tubemq_provider.windows.errors import NoInitialPosition, WindowError, WindowNotReady
 from tubemq_provider.windows.run.result import WindowResult
 

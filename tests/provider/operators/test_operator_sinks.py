@@ -17,7 +17,6 @@ from tests.provider.sinks.postgres import postgres_server, socket_of
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
-from tubemq_provider.arguments import parse
 from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import IngestArguments
@@ -25,6 +24,7 @@ from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.operators.job import open_job
 from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.task_arguments import parse
 from tubemq_provider.windows.errors import IdentityMismatch, OtherScopeFound
 from tubemq_provider.windows.protocols import Step
 from tubemq_provider.windows.run.result import WindowResult

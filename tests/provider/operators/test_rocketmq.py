@@ -23,7 +23,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.assets import offsets_asset, sink_asset
 from tubemq_provider.engines.applications import Application
 from tubemq_provider.engines.auto import AutoEngine
-from tubemq_provider.hooks.retry_policy import explained
+from tubemq_provider.hooks.failures import explained
 from tubemq_provider.hooks.rocketmq import RocketMQHook, whereabouts
 from tubemq_provider.operators.rocketmq import RocketMQIngestOperator
 from tubemq_provider.sensors.rocketmq import RocketMQLagSensor, RocketMQPartitionReadySensor

@@ -25,7 +25,6 @@ from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.errors import ConfigError
 from tubemq_client.testing.clock import ManualClock
-from tubemq_provider.arguments import parse
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import IngestArguments
@@ -37,6 +36,7 @@ from tubemq_provider.operators.job import open_job
 from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.task_arguments import parse
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.boundary_book import ScopeBook

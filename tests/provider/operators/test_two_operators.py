@@ -13,7 +13,6 @@ from tests.provider.contexts import fake_context
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
-from tubemq_provider.arguments import parse
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.values import History, IngestPolicies, MessageTime, Spark, Timeline
@@ -22,6 +21,7 @@ from tubemq_provider.operators.ingest import (
     TubeMQSparkIngestOperator,
     TubeMQWindowIngestOperator,
 )
+from tubemq_provider.task_arguments import parse
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from tests.provider.sinks.windows import ignore, plan_of
+from tubemq_provider.files.footers import fact_from_json, fact_to_json
 from tubemq_provider.files.locations import location_of
-from tubemq_provider.files.parquet import fact_from_json, fact_to_json
 from tubemq_provider.files.partitioned import staged_writer
 from tubemq_provider.files.writer import with_pieces
 from tubemq_provider.windows.protocols import IngestCounts, Sink

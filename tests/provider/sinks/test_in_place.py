@@ -38,8 +38,8 @@ from tests.provider.sinks.suite import rows_of, written_by
 from tests.provider.sinks.windows import COUNTS, ignore, plan_of, publish, stage, told
 from tests.provider.windows.fake_reader import KEYS, TOPIC, ends_of, expected, open_fake
 from tubemq_provider.engines.inline import InlineEngine
+from tubemq_provider.files.footers import fact_from_json, fact_to_json, inspect
 from tubemq_provider.files.locations import LocalLocation, location_of
-from tubemq_provider.files.parquet import fact_from_json, fact_to_json, inspect
 from tubemq_provider.files.staging import StagingArea
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks._delta_stats import stats_of

@@ -18,8 +18,8 @@ from tests.provider.sinks.openers import iceberg_catalog
 from tests.provider.sinks.partitioned import ROWS, SCHEMA, write
 from tests.provider.sinks.windows import COUNTS, ignore, plan_of
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.footers import schema_in_file
 from tubemq_provider.files.locations import location_of
-from tubemq_provider.files.parquet import schema_in_file
 from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.iceberg import IcebergSink
 from tubemq_provider.windows.protocols import IngestCounts, Publication, Staging

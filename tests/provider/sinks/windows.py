@@ -19,8 +19,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tubemq_provider.files.footers import inspect
 from tubemq_provider.files.locations import location_of
-from tubemq_provider.files.parquet import inspect
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import IngestCounts, Publication, Sink, Staging

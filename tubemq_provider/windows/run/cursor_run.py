@@ -1,7 +1,7 @@
 """The next window of a group, by one run at a time: `WindowRun` from the cursor on.
 
 The position is the higher of cursor and newest commit event, and goes on along the sink's markers.
-Runs that overlap by mistake cost work and no records; `claimed` is for those that overlap by
+Runs that overlap by mistake cost work and no records; `claimed_run` is for those that overlap by
 intention. This module must not import airflow, pyspark or pyarrow.
 """
 

@@ -2,9 +2,9 @@
 
 `WindowRun` takes a window from position to commit event over an `OffsetStore`, a `Sink` and an
 `Engine`, its only ways out. What differs between windows that stand alone, those after a cursor and
-those that are claimed is in `standalone`, `cursor` and `claimed`. A run may be killed at any moment
-and repeated, by another try, in another process, beside other runs of the same group: every record
-is in the sink once.
+those that are claimed is in `standalone_run`, `cursor_run` and `claimed_run`. A run may be killed
+at any moment and repeated, by another try, in another process, beside other runs of the same group:
+every record is in the sink once.
 
 Truth, in this order: the sink's *marker* says whether a window is written; the *commit event*
 whether it was accepted; the *plan* which offsets it is; the *cursor* caches the rest.

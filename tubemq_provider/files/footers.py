@@ -1,10 +1,10 @@
-"""What Parquet files hold, told without reading the records.
+"""What finished Parquet files hold, told by their footers without reading a record.
 
 Row counts come from footers. The partition of the rows comes from the footer's statistics where a
 row group has one partition, else from the `partition` column alone, or from a ``partition=…``
 directory that Spark made. A writer makes the `FileFact` of its file from the footer that it has
 just written, so that not even the footer is read again. This module must not write or remove
-anything.
+anything: `data_file` writes.
 """
 
 from __future__ import annotations
