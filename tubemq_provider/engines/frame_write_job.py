@@ -31,6 +31,7 @@ from tubemq_provider.spark.task_metrics import ReportPlace, SplitReport, last_re
 from tubemq_provider.windows.errors import CountMismatch
 from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.protocols import IngestCounts
+from tubemq_provider.windows.verify import check_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
@@ -53,6 +54,10 @@ __all__ = [
 ]
 
 _REPORTS = "_reads"
+_NOT_WHOLE = (
+    "A query that ends before it has read all records does this (LIMIT, tail, sample of a few): "
+    "a window is read whole, so say which rows it keeps by a condition"
+)
 
 
 @contextmanager
@@ -148,7 +153,8 @@ def added_up(
     files: Sequence[FileFact] | None,
 ) -> IngestCounts:
     """By partition: what was read or, behind a transform, the `rows` that were written. Raises
-    `CountMismatch` where that is not what Spark has `handed` over."""
+    `CountMismatch` where that is not what Spark has `handed` over, or the transform has not read
+    all of the window."""
     read: Counter[str] = Counter()
     consumed: Counter[str] = Counter()
     gaps: dict[str, list[list[int]]] = {}
@@ -164,7 +170,7 @@ def added_up(
             f"window {plan.window_id}: Spark wrote {handed} rows, but the partitions of the "
             f"plan account for {dict(records)}; a transform must keep 'partition' as it is"
         )
-    return IngestCounts(
+    counts = IngestCounts(
         records={key: records[key] for key in plan.ranges},
         bytes=sum(report.bytes for report in reports),
         gaps={key: sorted(lost) for key, lost in gaps.items() if lost},
@@ -175,6 +181,11 @@ def added_up(
         quarantined=tuple(sorted(report.aside for report in reports if report.aside)),
         read={key: consumed[key] for key in plan.ranges},
     )
+    try:
+        check_counts(plan, counts)
+    except CountMismatch as error:
+        raise error if rows is None else CountMismatch(f"{error}\n{_NOT_WHOLE}") from None
+    return counts
 
 
 def rows_in(directory: str) -> Counter[str]:

@@ -35,7 +35,12 @@ from tubemq_provider.engines.frame_write_job import (
 )
 from tubemq_provider.engines.relay import local_twin
 from tubemq_provider.engines.sampling import first_bodies
-from tubemq_provider.engines.spark_runtime import SparkRuntime, TaskObserver, temporary_conf
+from tubemq_provider.engines.spark_runtime import (
+    SparkRuntime,
+    TaskObserver,
+    temporary_conf,
+    whole_reads,
+)
 from tubemq_provider.engines.transforms import Transform, transform_of
 from tubemq_provider.rows.inference import NOTHING, settle
 from tubemq_provider.rows.spec import DecodeSpec
@@ -307,7 +312,11 @@ class SparkEngine:
         aside: str | None = None,
     ) -> Iterator[DataFrame]:
         """What is to be written; jobs of the body belong to the window."""
-        with self._reading(plan) as options, self._job(spark, plan):
+        with (
+            self._reading(plan) as options,
+            self._job(spark, plan),
+            temporary_conf(spark, whole_reads(spark)),
+        ):
             frame = loaded(
                 spark, self._kind, options, place, storage_file, aside=aside, runtime=self._runtime
             )

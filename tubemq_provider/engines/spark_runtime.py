@@ -34,6 +34,7 @@ __all__ = [
     "session_conf",
     "spark_submit",
     "temporary_conf",
+    "whole_reads",
 ]
 
 TaskObserver = Callable[[int, int], None]
@@ -209,6 +210,28 @@ def temporary_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[Non
     finally:
         for key, former in before.items():
             spark.conf.unset(key) if former is None else spark.conf.set(key, former)
+
+
+_SKIPPING = {
+    "spark.sql.optimizer.excludedRules": (
+        "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation",
+        "org.apache.spark.sql.catalyst.optimizer.PruneFilters",
+    ),
+    "spark.sql.adaptive.optimizer.excludedRules": (
+        "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation",
+    ),
+}
+"""Rules by which Spark leaves out a read whose rows a query turns out not to need."""
+
+
+def whole_reads(spark: SparkSession) -> dict[str, str]:
+    """Settings under which a join with an empty table, or a condition that is never true, reads the
+    other side all the same: each record of a window is looked at, whatever becomes of it."""
+    found = {}
+    for key, rules in _SKIPPING.items():
+        known = [name.strip() for name in (spark.conf.get(key, None) or "").split(",")]
+        found[key] = ",".join(dict.fromkeys(filter(None, [*known, *rules])))
+    return found
 
 
 @contextmanager

@@ -96,6 +96,41 @@ def test_a_transform_that_leaves_nothing_writes_no_file(
     assert sum((counts.read or {}).values()) == 8
 
 
+NEEDS_NO_RECORD = {
+    "a join with an empty table": "SELECT r.partition FROM records r JOIN nobody USING (offset)",
+    "an empty list": "SELECT partition FROM records WHERE offset IN (SELECT offset FROM nobody)",
+    "a condition that is never true": "SELECT partition FROM records WHERE 1 = 0",
+}
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("query", NEEDS_NO_RECORD.values(), ids=NEEDS_NO_RECORD)
+def test_a_query_that_needs_no_record_reads_them_all_and_writes_none(
+    spark: SparkSession, world: World, stagings: tuple[Staging, Staging], query: str
+) -> None:
+    spark.createDataFrame([], "offset bigint").repartition(2).createOrReplaceTempView("nobody")
+    world.produce(40)
+    plan = world.plan(world.whole())
+    engine = SessionEngine(world.settings, transform=sql_transform(query))
+    counts = engine.ingest(plan, stagings[0], silent)
+    check_counts(plan, counts)
+    assert (counts.total, sum((counts.read or {}).values())) == (0, 40)
+    assert spark.conf.get("spark.sql.optimizer.excludedRules", None) is None
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+def test_a_query_that_does_not_read_all_is_told_what_to_write_instead(
+    spark: SparkSession, world: World, stagings: tuple[Staging, Staging]
+) -> None:
+    world.produce(8_000, size=4_000)  # more than fits between a task and its worker
+    plan = world.plan(world.whole())
+    engine = SessionEngine(world.settings, transform=lambda frame: frame.limit(1))
+    with pytest.raises(CountMismatch, match="by a condition"):
+        engine.ingest(plan, stagings[0], silent)
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(120)
 def test_a_transform_that_reads_the_window_twice_counts_it_once(
