@@ -46,6 +46,9 @@ _LOG: Final = "driver.log"
 _OLD_LOG: Final = "driver.log.1"
 _LOG_BYTES: Final = 16 * 1024 * 1024
 _STOP_S: Final = 2.0
+_STOP_ELSEWHERE_S: Final = 15.0
+"""For a process that ends a driver in a cluster before itself: manager and store may be slow."""
+
 _TAIL_BYTES: Final = 64 * 1024
 _FORGOTTEN_S: Final = 7 * 24 * 3600
 """Folders of applications that ended and that nobody has asked for since are removed."""
@@ -110,6 +113,15 @@ class Application:
     @process.setter
     def process(self, pid: int) -> None:
         self._put(_PROCESS, {"pid": pid, "among": _process_space()})
+
+    def forget_process(self) -> None:
+        """Another will be started: until its number is known, there is only the word to end it."""
+        (self.folder / _PROCESS).unlink(missing_ok=True)
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether the driver is in a cluster, and the process here stands for it."""
+        return "cluster" in (self.order or {})
 
     @property
     def log(self) -> Path:
@@ -198,13 +210,14 @@ class Application:
         """The process and what it has started, unless it ends by itself meanwhile."""
         if not (pid := self.process):
             return
+        patience_s = _STOP_ELSEWHERE_S if self.in_cluster else _STOP_S
         for number in (signal.SIGTERM, signal.SIGKILL):
             # A process that has the lock is the one that was started: no other can bear its number.
             if not self.running:
                 return
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, number)
-            self.until_over(_STOP_S)
+            self.until_over(patience_s)
 
     def until_over(self, patience_s: float) -> bool:
         """Whether it has ended, within so many seconds."""

@@ -38,6 +38,8 @@ _CLOSED: Final = "SESSION_CLOSED"
 _MODE: Final = {"SPARK_CONNECT_MODE_ENABLED": "1"}
 """What makes `pyspark.sql.functions`, which transforms use, those of Spark Connect."""
 _OLDEST: Final = (4, 1)
+_OPTIONS: Final = r"(?:use_ssl|user_id|user_agent|session_id|grpc_\w+)="
+"""Parameters of an address that open nothing."""
 
 
 class ConnectEngine(SparkEngine):
@@ -50,7 +52,8 @@ class ConnectEngine(SparkEngine):
     are those of `SessionEngine`; ``direct_write="off"`` is not had.
 
     Delivery: as `SessionEngine`. What an earlier try of the same plan left running on the server is
-    interrupted before this one reads. Secrets (of the source, of the sink's storage) go to the
+    interrupted before this one reads, unless it was another task's (`belong_to`).
+    Secrets (of the source, of the sink's storage) go to the
     server over the session's channel: without ``use_ssl=true`` they can be read on the way.
     """
 
@@ -72,15 +75,21 @@ class ConnectEngine(SparkEngine):
             )
         kind = shape.get("kind", FIRST_SOURCE)
         shipped = kind if ship_package else None
-        super().__init__(settings, ConnectRuntime(remote, token, conf or {}, shipped), **shape)
+        self._sessions = ConnectRuntime(remote, token, conf or {}, shipped)
+        super().__init__(settings, self._sessions, **shape)
+
+    def belong_to(self, task: str) -> None:
+        """See `OwnedEngine`."""
+        self._sessions.owner = task
 
 
 class ConnectRuntime:
     """Sessions on the server at `remote`; see `SparkRuntime`. `shipped` is the kind of source whose
     package goes along, if one does.
 
-    Each session has an id that the plan and the number of the try tell. So a try finds what the try
-    before it left on the server, and ends that. A session that has ended stays closed.
+    Each session has an id that the plan, its `owner` and the number of the try tell. So a try finds
+    what the try before it left on the server, and ends that; another task that reads the same
+    window at the same time has another owner. A session that has ended stays closed.
     """
 
     def __init__(
@@ -91,6 +100,7 @@ class ConnectRuntime:
         self._token = token
         self._conf = dict(conf)
         self._shipped = shipped
+        self.owner = ""
         self._open: tuple[str, SparkSession] | None = None
         self._stack = ExitStack()
 
@@ -171,7 +181,7 @@ class ConnectRuntime:
             builder = DefaultChannelBuilder(self._remote)
         except ValueError as error:
             raise self._problem(_said(error)) from None
-        digest = hashlib.sha256(f"{plan_hash}/{number}".encode()).digest()
+        digest = hashlib.sha256(f"{plan_hash}/{self.owner}/{number}".encode()).digest()
         builder.set("session_id", str(UUID(bytes=digest[:16], version=4)))
         if self._token is not None:
             builder.set("token", self._token)
@@ -233,14 +243,15 @@ class ConnectRuntime:
 
 
 def _hidden(text: str) -> str:
-    """`text` without the token of an address in it."""
-    return re.sub(r"(?<=[;/]token=)[^;'\s]*", "***", text)
+    """`text` without what parameters of an address say that are no options of the connection:
+    others are sent as headers, which may let somebody in."""
+    return re.sub(rf"(?<=[;/])(?!{_OPTIONS})([\w.-]+)=[^;'\s]*", r"\1=***", text)
 
 
 def _said(error: Exception) -> str:
     """The first line of what went wrong, without the frame that gRPC puts around it."""
     found = re.search(r'details = "([^"]*)"', str(error))
-    return found[1] if found is not None else str(error).splitlines()[0]
+    return found[1] if found is not None else (str(error).splitlines() or [repr(error)])[0]
 
 
 def close_session(spark: SparkSession) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from tubemq_client.errors import ConfigError
 from tubemq_provider.files.locations import document_in, keep_document, location_at
 from tubemq_provider.windows.protocols import Document
 
@@ -23,12 +24,13 @@ SECRETS_NAME: Final = "tubemq-secrets"
 
 _TOLD: Final = "told.json"
 _RESULT: Final = "result.json"
+_WORKS: Final = "works.json"
 _STOP: Final = "stop.json"
 
 
 class Exchange:
     """The place `url`, which `options` open. Documents are whole or not there; reading one that is
-    not there gives None, other troubles of a store raise `OSError`."""
+    not there gives None, other troubles of a store raise `OSError`, also where it refuses."""
 
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
         self._location = location_at(url, options)
@@ -51,6 +53,15 @@ class Exchange:
         """Whether the driver is to end."""
         return self._get(_STOP) is not None
 
+    def begin(self) -> None:
+        """The driver's: a document that goes when the place is tidied, and does not come back."""
+        self._put(_WORKS, {})
+
+    @property
+    def tidied(self) -> bool:
+        """Whether what `begin` has left is gone: the window is published, or was given up."""
+        return self._get(_WORKS) is None
+
     def tell(self, document: Document) -> None:
         """The driver's: replace what is told."""
         self._put(_TOLD, document)
@@ -68,12 +79,17 @@ class Exchange:
             found: Document = document_in(self._location, name)
         except FileNotFoundError:
             return None
+        except ConfigError as error:  # the store refuses, for an expired token say
+            raise OSError(str(error)) from error
         except ValueError as error:  # size and bytes are two requests
             raise OSError(f"{name} was replaced while it was read") from error
         return found
 
     def _put(self, name: str, document: Document) -> None:
-        keep_document(self._location, name, document)
+        try:
+            keep_document(self._location, name, document)
+        except ConfigError as error:
+            raise OSError(str(error)) from error
 
 
 class ClusterOrder:
@@ -83,17 +99,22 @@ class ClusterOrder:
     def __init__(self, folder: Path, options: Mapping[str, str]) -> None:
         self.order: Document = json.loads((folder / ORDER_NAME).read_text(encoding="utf-8"))
         self._exchange = Exchange(self.order["cluster"]["exchange"], options)
+        self._begun = False
 
     @property
     def asked_to_stop(self) -> bool:
-        """Whether the driver is to end; not where the store gives no answer just now."""
+        """Whether the driver is to end, also when the place was tidied; not where the store gives
+        no answer just now."""
         try:
-            return self._exchange.asked_to_stop
+            return self._exchange.asked_to_stop or (self._begun and self._exchange.tidied)
         except OSError:
             return False
 
     def tell(self, document: Mapping[str, Any]) -> None:
         """See `Exchange.tell`."""
+        if not self._begun:
+            self._exchange.begin()
+            self._begun = True
         self._exchange.tell(dict(document))
 
     def finish(self, document: Mapping[str, Any]) -> None:

@@ -35,7 +35,9 @@ from tubemq_provider.engines.exchange import Exchange
 from tubemq_provider.engines.outcome import counts_from, error_from
 from tubemq_provider.engines.spark_runtime import launch_environment, session_conf, spark_submit
 from tubemq_provider.engines.submit_main import secrets_text, session_engine
+from tubemq_provider.engines.supervisor import end_driver
 from tubemq_provider.engines.yarn import Yarn
+from tubemq_provider.files.locations import location_of
 from tubemq_provider.files.objects import is_remote
 from tubemq_provider.spark.credentials_file import secret_file
 from tubemq_provider.windows.errors import WindowError
@@ -101,6 +103,7 @@ class SubmitEngine:
         self._found: Application | None = None
         self._application: Application | None = None
         self._was_done = False
+        self._staging: Staging | None = None
         self._placed = False
         self._suspends = False
         self._expected: str | None = None
@@ -136,8 +139,7 @@ class SubmitEngine:
                 self._found, found = application, earlier
                 self._was_done = application.result is not None and not expected
             else:
-                _send_word(application, staging)
-                application.end()
+                _end(application, staging)
                 application.remove()
                 application.release()
         if self._expected and found is None:
@@ -170,7 +172,7 @@ class SubmitEngine:
         """End applications of a published window and drop their folders; see `AbandoningEngine`."""
         for application in Applications(self._work_dir).of_window(window_id):
             if application.claim():
-                application.end()
+                _end(application)
                 application.until_over(_END_S)
                 application.remove()
                 application.release()
@@ -181,6 +183,7 @@ class SubmitEngine:
         Blocks until the application is over, or may be left alone (`Suspended`). Raises what it
         failed with, `WindowError` if it ended without a result, and after `cancel`.
         """
+        self._staging = staging
         self._stop_if_cancelled(plan)
         if next(plan.reads(), None) is None:
             return IngestCounts(records=dict.fromkeys(plan.ranges, 0), pieces={})
@@ -297,6 +300,7 @@ class SubmitEngine:
         """Start the process, which holds the application's lock from its first moment on."""
         environment = {**os.environ, **launch_environment(settings)}
         lock = application.lock()
+        application.forget_process()  # its number may be another's by now
         try:
             with application.open_log() as output:
                 self._child = subprocess.Popen(
@@ -385,7 +389,7 @@ class SubmitEngine:
         if not self._cancelled.is_set():
             return
         if self._application is not None:
-            self._application.end()
+            _end(self._application, self._staging)
             if self._child is not None:
                 self._child.poll()
         raise WindowError(f"ingest of window {plan.window_id} was cancelled")
@@ -434,27 +438,47 @@ def _worth(application: Application, staging: Staging) -> bool:
     running, result, told = application.running, application.result, application.told
     # One that has told nothing has not read its secrets, which have died with the task.
     if result is not None:
-        return "counts" in result
+        return "counts" in result and _is_there(counts_from(result["counts"]), staging)
     return bool(told) and (running or _is_alone(application))
+
+
+def _is_there(counts: IngestCounts, staging: Staging) -> bool:
+    """Whether all that was written lies where it was: a task that died while it published has moved
+    some of it."""
+    if counts.files is None:
+        return True
+    names = {*(fact.path for fact in counts.files), *counts.quarantined}
+    return names <= location_of(staging).stored().keys()
 
 
 def _is_alone(application: Application) -> bool:
     """Whether its driver is in a cluster, and nothing stands for it on this machine."""
-    clustered = "cluster" in (application.order or {})
-    return clustered and not application.running and application.result is None
+    return application.in_cluster and not application.running and application.result is None
 
 
-def _send_word(application: Application, staging: Staging) -> None:
-    """Have the driver end that is in a cluster without anything here that would tell it."""
-    if _is_alone(application):
-        cluster = (application.order or {})["cluster"]
-        with suppress(OSError):
-            Exchange(cluster["exchange"], staging.options).ask_to_stop()
+def _end(application: Application, staging: Staging | None = None) -> None:
+    """End what runs for it, here and in a cluster. Whatever stands here for a driver ends that as
+    well, but may have gone, or get no answer; so it is told from here too, where `staging` says
+    what opens the store."""
+    order = application.order or {}
+    application.end()
+    if "cluster" not in order or application.result is not None:
+        return
+    cluster, exchange, yarn = order["cluster"], None, None
+    if staging is not None:
+        exchange = Exchange(cluster["exchange"], staging.options)
+    with suppress(ConfigError):
+        yarn = Yarn.of(cluster.get("hadoop", {}), os.environ)
+    end_driver(exchange, yarn, cluster["tag"])
 
 
 def _lost(application: Application, plan: WindowPlan) -> str:
+    what, then = "spark-submit ended", "a retry reads the window again"
+    if application.in_cluster:
+        what = "what stood here for the driver in the cluster ended"
+        then = "a retry on this machine goes on with that driver"
     return (
-        f"window {plan.window_id}: spark-submit ended without a result, so nothing of it is "
-        f"published; a retry reads the window again. Its log is {application.log}, and ends:\n"
+        f"window {plan.window_id}: {what} without a result, so nothing of it is "
+        f"published; {then}. Its log is {application.log}, and ends:\n"
         f"{application.log_tail()}"
     )

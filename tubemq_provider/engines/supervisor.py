@@ -23,11 +23,11 @@ from tubemq_provider.engines.applications import Application
 from tubemq_provider.engines.exchange import Exchange
 from tubemq_provider.engines.outcome import error_document
 from tubemq_provider.engines.submit_main import secrets_from
-from tubemq_provider.engines.yarn import Yarn, YarnApplication
+from tubemq_provider.engines.yarn import Yarn
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
 
-__all__ = ["Supervisor", "main"]
+__all__ = ["Supervisor", "end_driver", "main"]
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Supervisor:
     def _is_over(self) -> bool:
         self._application.bound_log()
         if self.terminated or self._application.asked_to_stop:
-            self._end()
+            end_driver(self._exchange, self._yarn, self._tag)
             return True
         # In this order: a driver writes its result before it ends.
         gone = self._is_gone()
@@ -111,15 +111,6 @@ class Supervisor:
         self._unknown = 0 if found else self._unknown + 1
         return found.over if found else self._unknown >= (_PATIENCE if self._child is None else 1)
 
-    def _end(self) -> None:
-        """By word and by the manager: either is enough."""
-        with suppress(OSError):
-            self._exchange.ask_to_stop()
-        found: YarnApplication | None = self._yarn.find(self._tag)
-        if found is not None and not found.over:
-            agreed = self._yarn.kill(found.id)
-            log.info("%s is %s", found.id, "killed" if agreed else "asked to end")
-
     def _lost(self) -> dict[str, Any]:
         order = self._application.order or {}
         plan = WindowPlan.from_document(order["plan"])
@@ -130,6 +121,17 @@ class Supervisor:
             f"and ends:\n{self._application.log_tail()}"
         )
         return {"v": 1, "hash": plan.hash, "error": error_document(WindowError(text))}
+
+
+def end_driver(exchange: Exchange | None, yarn: Yarn | None, tag: str) -> None:
+    """Have the driver with `tag` ended, by word and by its manager: either is enough."""
+    if exchange is not None:
+        with suppress(OSError):
+            exchange.ask_to_stop()
+    found = None if yarn is None else yarn.find(tag)
+    if yarn is not None and found is not None and not found.over:
+        agreed = yarn.kill(found.id)
+        log.info("%s is %s", found.id, "killed" if agreed else "asked to end")
 
 
 def main(

@@ -49,8 +49,7 @@ def sql_transform(query: str) -> Transform:
         spark, name = frame.sparkSession, f"{VIEW}_{uuid4().hex}"
         frame.createTempView(name)
         try:
-            bound = f"WITH {VIEW} AS (TABLE {name})"
-            return spark.sql(_with(bound, query))
+            return spark.sql(_bound(query, name))
         finally:
             # A server of Spark Connect looks the name up later, and drops it with the session.
             if "connect" not in type(spark).__module__.split("."):
@@ -59,9 +58,6 @@ def sql_transform(query: str) -> Transform:
     return run
 
 
-def _with(bound: str, query: str) -> str:
-    """`query` with one more common table expression in front of its own."""
-    text = query.strip().rstrip(";")
-    if text[:4].upper() == "WITH" and text[4:5].isspace():
-        return f"{bound}, {text[4:].lstrip()}"
-    return f"{bound} {text}"
+def _bound(query: str, view: str) -> str:
+    """`query`, whatever it begins with, where `records` is `view`."""
+    return f"WITH {VIEW} AS (TABLE {view}) (\n{query.strip().rstrip(';')}\n)"

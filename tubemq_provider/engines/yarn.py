@@ -9,6 +9,7 @@ answer, as one behind Kerberos, is no error: it is None, and what does not need 
 from __future__ import annotations
 
 import getpass
+import http.client
 import json
 import logging
 import os
@@ -101,7 +102,7 @@ class Yarn:
             try:
                 with urllib.request.urlopen(request, timeout=_ANSWER_S) as reply:  # noqa: S310
                     found = json.load(reply)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 log.info("%s gives no answer: %s", address, error)
                 continue
             if isinstance(found, dict):

@@ -31,7 +31,7 @@ from tubemq_provider.windows.planning.standalone_planner import (
     TimePlanner,
 )
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.protocols import SuspendingEngine
+from tubemq_provider.windows.protocols import OwnedEngine, SuspendingEngine
 from tubemq_provider.windows.run.epochs import stored_epoch
 from tubemq_provider.windows.run.kinds import window_run
 
@@ -153,6 +153,8 @@ class IngestJob:
     ) -> WindowRun:
         if self._cancelled.is_set():
             raise WindowError("the task was killed before it began")
+        if isinstance(self._engine, OwnedEngine):
+            self._engine.belong_to(store.writer)
         return window_run(
             self._planner(self._scope(store), serialised=serialised),
             store,

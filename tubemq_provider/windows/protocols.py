@@ -32,6 +32,7 @@ __all__ = [
     "IngestCounts",
     "Marker",
     "OffsetStore",
+    "OwnedEngine",
     "PlacedSink",
     "Progress",
     "Publication",
@@ -413,6 +414,15 @@ class SuspendingEngine(ResumingEngine, Protocol):
         """This run goes on where `Suspended` ended an earlier one of the task: with just that work
         and its outcome, also if that is an error. It is not begun anew unless it cannot be found
         here, and never suspended again."""
+
+
+@runtime_checkable
+class OwnedEngine(Engine, Protocol):
+    """An engine that ends what an earlier try of the same task has left elsewhere, and leaves alone
+    what another task does there for the same window."""
+
+    def belong_to(self, task: str) -> None:
+        """Work for `task`, the `OffsetStore.writer` that all its tries have in common."""
 
 
 @runtime_checkable

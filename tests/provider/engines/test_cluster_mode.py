@@ -4,13 +4,17 @@ the manager is asked; against a manager and a `spark-submit` of the tests'."""
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -18,9 +22,11 @@ import pytest
 from tubemq_client.config import ClientConfig
 from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.applications import Application, Applications
-from tubemq_provider.engines.exchange import Exchange
+from tubemq_provider.engines.cluster_mode import supervising
+from tubemq_provider.engines.exchange import ORDER_NAME, ClusterOrder, Exchange
 from tubemq_provider.engines.outcome import error_from
 from tubemq_provider.engines.submit import SubmitEngine
+from tubemq_provider.engines.submit_main import secrets_text
 from tubemq_provider.engines.supervisor import Supervisor
 from tubemq_provider.engines.yarn import Yarn, YarnApplication
 from tubemq_provider.windows.errors import WindowError
@@ -214,6 +220,87 @@ def test_a_lost_spark_submit_is_no_lost_application(
     assert application.result == {"v": 1, "hash": PLAN.hash}
 
 
+def test_a_driver_whose_place_was_tidied_ends_whatever_it_has_told_since(tmp_path: Path) -> None:
+    place = tmp_path / "exchange"
+    place.mkdir()
+    order = {"cluster": {"exchange": str(place), "tag": TAG}}
+    (tmp_path / ORDER_NAME).write_text(json.dumps(order))
+    driver = ClusterOrder(tmp_path, {})
+    assert not driver.asked_to_stop  # it has not begun
+    driver.tell({"points": ["application"]})
+    assert not driver.asked_to_stop
+    for path in place.iterdir():
+        path.unlink()
+    driver.tell({"points": ["application", "session started"]})
+    assert driver.asked_to_stop
+
+
+def test_a_manager_that_dies_in_mid_answer_is_one_that_gives_none() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{")
+
+        thread = Thread(target=answer, daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert Yarn((address,)).find(TAG) is None
+        thread.join(10)
+
+
+def test_a_store_that_refuses_keeps_nobody_from_asking_the_manager(
+    application: Application, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ConfigError("the token has expired", subject="s3://lake")
+
+    manager.states[TAG] = "RUNNING"
+    monkeypatch.setattr("tubemq_provider.engines.exchange.keep_document", refuse)
+    ended = supervisor(application, manager)
+    ended.terminated = True
+    ended.run()
+    assert manager.states[TAG] == "KILLED"
+
+
+def test_a_kill_waits_for_a_manager_that_is_slow(
+    application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(Manager):
+        """Answers after the time in which other processes have ended."""
+
+        def answer(self, method: str, path: str, body: bytes) -> dict[str, object] | None:
+            if len(self.asked) < 1:  # the supervisor's first look
+                self.asked.append("")
+                looked.set()
+                time.sleep(3)
+            return super().answer(method, path, body)
+
+    looked = Event()
+    secrets = tmp_path / "secrets"
+    secrets.write_text(secrets_text(None, {}))
+    with served(Slow({TAG: "RUNNING"})) as manager:
+        address = manager.address.removeprefix("http://")
+        on = {"spark.hadoop.yarn.resourcemanager.webapp.address": address}
+        order = application.order or {}
+        order["cluster"]["hadoop"] = on
+        application.order_file.write_text(json.dumps(order))
+        for name, value in configured(tmp_path / "hadoop").items():
+            monkeypatch.setenv(name, value)
+        lock = application.lock()
+        command = supervising(application.folder, str(secrets), [])
+        with subprocess.Popen(command, pass_fds=(lock,), start_new_session=True) as process:
+            os.close(lock)
+            application.process = process.pid
+            assert looked.wait(30)
+            application.end()
+            assert process.wait(30) == 0
+    assert exchange_of(application).asked_to_stop
+    assert manager.states[TAG] == "KILLED"
+
+
 @pytest.mark.parametrize("by_signal", [True, False])
 def test_one_that_is_to_end_is_ended_by_word_and_by_its_manager(
     application: Application, manager: Manager, by_signal: bool
@@ -275,4 +362,24 @@ def test_a_driver_that_nothing_here_stands_for_is_told_when_it_is_of_no_use(
     engine = SubmitEngine(settings, master="yarn", conf=ON_YARN, work_dir=tmp_path / "work")
     assert engine.place(PLAN, staging) == staging
     assert exchange.asked_to_stop
+    assert not list((tmp_path / "work").iterdir())
+
+
+@pytest.mark.spark
+def test_what_runs_in_a_cluster_for_a_window_that_others_have_published_is_ended(
+    application: Application, manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager.states[TAG] = "RUNNING"
+    for name, value in configured(tmp_path / "hadoop").items():
+        monkeypatch.setenv(name, value)
+    address = manager.address.removeprefix("http://")
+    order = application.order or {}
+    order["cluster"]["hadoop"] = {"spark.hadoop.yarn.resourcemanager.webapp.address": address}
+    application.order_file.write_text(json.dumps(order))
+    application.release()
+
+    settings = ClientConfig.parse({"masters": "127.0.0.1:1"}).settings()
+    engine = SubmitEngine(settings, master="yarn", conf=ON_YARN, work_dir=tmp_path / "work")
+    engine.end_abandoned(PLAN.window_id)  # nothing stands for it on this machine
+    assert manager.states[TAG] == "KILLED"
     assert not list((tmp_path / "work").iterdir())

@@ -7,6 +7,7 @@ import pytest
 from tests.provider.spark.test_session_engine import silent
 from tubemq_client import ClientSettings
 from tubemq_client.errors import ConfigError
+from tubemq_provider.engines import connect
 from tubemq_provider.engines.connect import ConnectEngine, close_session
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import Staging
@@ -24,6 +25,7 @@ PLAN = WindowPlan.explicit(WindowScope("local", "orders", "etl", "/lake"), {"1:0
         ("sc:///;token=hush", "Hostname is missing"),
         ("sc://c1/;token=hush;colour", "key-value pair"),
         ("sc://c1:99999/;token=hush", "out of range"),
+        ("sc://c1:99999/;user_id=me;authorization=Bearer%20hush;x-api-key=hush", "user_id=me"),
     ],
 )
 def test_a_wrong_address_is_told_without_its_token(
@@ -44,6 +46,10 @@ def test_a_session_whose_server_is_gone_is_closed_soon(monkeypatch: pytest.Monke
     session = SparkSession(connection="sc://127.0.0.1:1")
     close_session(session)
     assert session.is_stopped
+
+
+def test_an_error_without_words_hides_no_other() -> None:
+    assert connect._said(EOFError()) == "EOFError()"
 
 
 def test_spark_s_own_writer_is_refused() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -155,6 +156,44 @@ def test_the_next_try_takes_up_what_runs_and_what_is_done_but_not_published(
 
     assert not folders(work)
     assert engine(work).place(PLAN, later(staging, "fourth")).attempt == "fourth"
+
+
+@pytest.mark.parametrize("gone", ["part-0.parquet", "_corrupt/x"])
+def test_what_a_task_that_died_while_it_published_has_moved_is_read_anew(
+    work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    monkeypatch.setenv("FAKE_SUBMIT", "good")
+    first = engine(work)
+    first.ingest(PLAN, staging, silent)
+    first.leave(OSError)
+    (application,) = folders(work)
+    fact = FileFact("part-0.parquet", 2, 99)
+    counts = IngestCounts({"1:0": 1, "1:1": 1}, files=(fact,), quarantined=("_corrupt/x",))
+    application.finish({"v": 1, "hash": PLAN.hash, "counts": counts_document(counts)})
+    (Path(staging.path) / "_corrupt").mkdir()
+    for name in ("part-0.parquet", "_corrupt/x"):
+        (Path(staging.path) / name).touch()
+
+    second = engine(work)
+    assert second.place(PLAN, later(staging)) == staging
+    second.leave(OSError)  # nothing was taken from it
+    (Path(staging.path) / gone).unlink()
+    assert engine(work).place(PLAN, later(staging)) == later(staging)
+    assert not folders(work)
+
+
+def test_a_number_that_is_another_process_s_by_now_is_forgotten_before_the_next_start(
+    work: Path, staging: Staging
+) -> None:
+    application = Applications(work).make(PLAN.window_id, {})
+    application.process = 4_194_304  # whoever bears it
+    mine = engine(work)
+    held = application.folder / "process.json"
+    look = "import os, sys; sys.exit(os.path.exists('{0}') and '4194304' in open('{0}').read())"
+    mine._spawn(application, [sys.executable, "-c", look.format(held)], {"spark.master": "local"})
+    assert mine._child is not None
+    assert mine._child.wait(30) == 0
+    assert application.process == mine._child.pid
 
 
 @pytest.mark.parametrize(

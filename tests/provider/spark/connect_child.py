@@ -1,4 +1,4 @@
-"""A window through Spark Connect in a process of its own, which is killed: ``python
+"""A window through Spark Connect in a process of its own, which may be killed: ``python
 connect_child.py``.
 
 What to do comes as JSON on standard input; points of the way are printed.
@@ -17,11 +17,12 @@ from tubemq_provider.windows.plan import WindowPlan
 
 
 def main(order: dict[str, Any]) -> None:
-    """Begin the window, and wait for what does not come."""
+    """Read the window, or wait for what does not come."""
     settings = ClientConfig.parse({"masters": order["masters"]}).settings()
     plan = WindowPlan.from_document(order["plan"])
     staging = sink_for(order["sink"], storage_options=order["storage"]).begin(plan, "killed")
     engine = ConnectEngine(settings, remote=order["remote"], ship_package=True)
+    engine.belong_to(order.get("task", ""))
     engine.ingest(plan, staging, lambda point: print(point, flush=True))
 
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partialmethod
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.errors import WindowError
-from tubemq_provider.windows.protocols import Staging
+from tubemq_provider.windows.protocols import OwnedEngine, Staging
 from tubemq_provider.windows.run.result import WindowResult
 
 pytest.importorskip("pyspark.sql.connect.session")
@@ -199,7 +199,8 @@ def test_what_a_killed_task_left_on_the_server_is_interrupted_by_its_next_try(
     plan = world.plan(world.whole())
     world.mq.broker(1).stop_reading()  # fetches answer 503, so tasks of the first try wait
     order = {"masters": world.masters, "plan": plan.to_document(), "sink": url, "storage": lake}
-    kill_in_its_job({**order, "remote": lab.remote}, sink)
+    with begun_in_its_job({**order, "remote": lab.remote}, sink):
+        pass  # and killed
     assert any(sink.storage.names("data"))  # of the other broker
 
     def at(point: str) -> None:
@@ -223,8 +224,12 @@ def test_what_a_killed_task_left_on_the_server_is_interrupted_by_its_next_try(
     assert sorted(values) == world.expected(world.whole())
 
 
-def kill_in_its_job(order: dict[str, Any], sink: ObjectStoreSink) -> None:
-    """Begin the window in a process of its own, and kill that when a task has written a file."""
+@contextmanager
+def begun_in_its_job(
+    order: dict[str, Any], sink: ObjectStoreSink
+) -> Iterator[subprocess.Popen[str]]:
+    """A process of its own that has begun the window, when a task has written a file; killed in the
+    end."""
     command = [sys.executable, str(CHILD)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as child:
         try:
@@ -236,8 +241,39 @@ def kill_in_its_job(order: dict[str, Any], sink: ObjectStoreSink) -> None:
                 assert child.poll() is None
                 assert time.monotonic() < deadline
                 threading.Event().wait(0.05)
+            yield child
         finally:
             child.kill()
+
+
+def test_two_tasks_that_read_one_window_at_once_both_come_to_their_end(
+    world: World, lab: Lab, lake: dict[str, str]
+) -> None:
+    world.produce(600)
+    url = "s3://lake/by-two-tasks"
+    sink = sink_for(url, storage_options=lake)
+    assert isinstance(sink, ObjectStoreSink)
+    plan = world.plan(world.whole())
+    world.mq.broker(1).stop_reading()
+    order = {"masters": world.masters, "plan": plan.to_document(), "sink": url, "storage": lake}
+    order |= {"remote": lab.remote, "task": "orders|another run|ingest|-1"}
+    engine = ConnectEngine(world.settings, remote=lab.remote, ship_package=True)
+    assert isinstance(engine, OwnedEngine)
+    engine.belong_to("orders|this run|ingest|-1")
+
+    def at(point: str) -> None:
+        if point == "frame loaded":
+            world.mq.broker(1).resume_reading()
+
+    with begun_in_its_job(order, sink) as other:
+        mine = sink.begin(plan, "mine")
+        try:
+            counts = engine.ingest(plan, mine, at)
+        finally:
+            engine.stop()
+        assert other.wait(DEADLINE_S) == 0
+    assert counts.total == 600
+    assert sink.publish(mine, plan, counts, silent).won
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 1.0], ids=["before-its-job", "in-its-job"])

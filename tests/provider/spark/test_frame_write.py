@@ -96,6 +96,29 @@ def test_a_transform_that_leaves_nothing_writes_no_file(
     assert sum((counts.read or {}).values()) == 8
 
 
+BEGINNINGS = {
+    "a comment": "-- of the window\nSELECT partition, value FROM records;",
+    "a table of its own": "/* two */ WITH r AS (SELECT * FROM records) SELECT partition FROM r",
+    "FROM": "FROM records SELECT partition ORDER BY partition -- all of them",
+    "RECURSIVE": (
+        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 3) "
+        "SELECT partition FROM records WHERE 3 IN (SELECT n FROM t)"
+    ),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("query", BEGINNINGS.values(), ids=BEGINNINGS)
+def test_a_query_may_begin_as_it_likes(
+    spark: SparkSession, world: World, stagings: tuple[Staging, Staging], query: str
+) -> None:
+    world.produce(8)
+    plan = world.plan(world.whole())
+    engine = SessionEngine(world.settings, transform=sql_transform(query))
+    assert engine.ingest(plan, stagings[0], silent).total == 8
+
+
 NEEDS_NO_RECORD = {
     "a join with an empty table": "SELECT r.partition FROM records r JOIN nobody USING (offset)",
     "an empty list": "SELECT partition FROM records WHERE offset IN (SELECT offset FROM nobody)",
