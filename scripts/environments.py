@@ -1,7 +1,7 @@
 """Environments of their own for other releases of what this project runs on, in `build/`.
 
-Made with uv once, and kept until they are removed. The project is installed in place, so they play
-what stands in the tree. Used by `spark_matrix` and `airflow_matrix`.
+Made with uv once, and kept until they are to hold something else. The project is installed in
+place, so they play what stands in the tree. Used by `spark_matrix` and `airflow_matrix`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def environment(
     """The Python of `build/<name>`, with the project and its `extras`, and `packages`."""
     folder = ROOT / "build" / name
     python = folder / "bin" / "python"
-    if (folder / ".complete").exists():
+    made_of = "\n".join([extras, *packages, *constraints])
+    complete = folder / ".complete"
+    if complete.exists() and complete.read_text() == made_of:
         return python
     uv = str(Path(sys.executable).with_name("uv"))
     limits = folder.with_suffix(f"{folder.suffix}.txt")
@@ -41,5 +43,5 @@ def environment(
     install = [uv, "pip", "install", "--quiet", "--python", str(python)]
     install += ["--constraint", str(limits), *packages]
     subprocess.run([*install, "--editable", f"{ROOT}[{extras}]"], check=True)
-    (folder / ".complete").touch()
+    complete.write_text(made_of)
     return python

@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 from scripts.environments import ROOT, environment, locked
 
 RELEASES = ("4.1", "4.2", "4.3")
-EXTRAS = "admin,cli,arrow,avro,embedded,fast,lake,spark"
+EXTRAS = "admin,cli,arrow,avro,embedded,fast,lake,spark,connect"
 TOOLS = (
     "pytest",
     "pytest-timeout",

@@ -12,7 +12,7 @@ from tubemq_provider.engines.connect import ConnectEngine, close_session
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import Staging
 
-pytest.importorskip("pyspark.sql.connect.session")
+pytest.importorskip("pyspark.sql.connect.session", exc_type=ImportError)
 
 PLAN = WindowPlan.explicit(WindowScope("local", "orders", "etl", "/lake"), {"1:0": (0, 28)})
 

@@ -40,7 +40,7 @@ from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.protocols import OwnedEngine, Staging
 from tubemq_provider.windows.run.result import WindowResult
 
-pytest.importorskip("pyspark.sql.connect.session")
+pytest.importorskip("pyspark.sql.connect.session", exc_type=ImportError)
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
