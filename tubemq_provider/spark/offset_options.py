@@ -28,6 +28,7 @@ __all__ = [
     "parse_instant",
     "parse_instants",
     "reversed_bounds",
+    "unique_keys",
 ]
 
 EARLIEST = "earliest"
@@ -118,7 +119,9 @@ def reversed_bounds(start: Bounds, end: Bounds) -> list[str]:
     ]
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON (an ``object_pairs_hook``). Raises `ValueError` for a name given twice, of
+    which JSON would keep the last."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -148,7 +151,7 @@ def _by_partition(
     read: Callable[[str, str, Any, Report], Bound | None],
 ) -> Mapping[Partition, Bound]:
     try:
-        document = json.loads(text, object_pairs_hook=_unique)
+        document = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         report(f"{option}: not valid JSON ({error}); write {example}")
         return {}

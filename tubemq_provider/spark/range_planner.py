@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from threading import Event
@@ -111,23 +111,44 @@ class Reach:
     brokers: Mapping[int, BrokerNode]
 
 
-def stream_reach(options: ReadOptions, settings: ClientSettings) -> Reach:
-    """What a stream may read now. Partitions that were named and are no more are left out."""
-    return _retried(options, lambda: _reach(options, settings))
+def stream_reach(
+    options: ReadOptions, settings: ClientSettings, needed: Collection[Partition] | None
+) -> Reach:
+    """What a stream may read now. Partitions that were named and are no more are left out, and so
+    are those that are not `needed` (None: all are) while their brokers do not answer. Raises
+    `errors.ConnectError` for others of such brokers."""
+    return _retried(options, lambda: _reach(options, settings, needed))
 
 
-def _reach(options: ReadOptions, settings: ClientSettings) -> Reach:
+def _reach(
+    options: ReadOptions, settings: ClientSettings, needed: Collection[Partition] | None
+) -> Reach:
     from tubemq_client.sync import Metadata
 
     ends: dict[Partition, KnownEnds] = {}
+    away: dict[Partition, str] = {}
     brokers: dict[int, BrokerNode] = {}
     with Metadata(settings) as metadata:
         for topic, known in look_up_topics(metadata, options.topics, options.group).items():
             wanted = options.partitions
-            chosen = [p for p in known.partitions if wanted is None or p in wanted]
+            asked = {p: r for p, r in known.partitions.items() if wanted is None or p in wanted}
             brokers.update(known.brokers)
-            if chosen:
-                ends |= metadata.ends(topic, options.group, chosen, stable=True, metadata=known)
+            if asked:
+                part = replace(known, partitions=asked)
+                try:
+                    told = metadata.reachable_ends(topic, options.group, stable=True, metadata=part)
+                except errors.TubeMQError as error:  # no broker of the topic has answered
+                    if error.fatal:
+                        raise
+                    away |= dict.fromkeys(asked, str(error))
+                else:
+                    ends |= told
+                    away.update(told.away)
+    missing = {p: why for p, why in away.items() if needed is None or p in needed}
+    if missing:
+        raise errors.ConnectError(f"brokers do not answer:{_listed(missing)}")
+    if away:
+        _LOG.warning("brokers of partitions that are not read yet do not answer:%s", _listed(away))
     return Reach(ends, brokers)
 
 
@@ -239,7 +260,9 @@ def _look_up(
     needs_latest = any(bound == LATEST or isinstance(bound, int) for bound in bounds)
     latest = ends(stable=False) if needs_latest else stable
     here = tuple(partition for partition in partitions if partition not in away)
-    return Ends(stable, latest, _places(options, here, stable, topics), away)
+    # A read up to what is in memory finds its times there too.
+    reach = {p: latest[p] if bound_of(options.end, p) == LATEST else stable[p] for p in here}
+    return Ends(stable, latest, _places(options, here, reach, topics), away)
 
 
 def _reached(
@@ -249,10 +272,7 @@ def _reached(
     read without them would lack their records, and nobody would see it."""
     if not ends.away:
         return partitions
-    lines = "".join(
-        f"\n  - partition {place.key} of topic {place.topic!r}: {reason}"
-        for place, reason in sorted(ends.away.items())
-    )
+    lines = _listed(ends.away)
     if not options.skip_unreachable:
         raise errors.ConnectError(
             f"brokers do not answer:{lines}\nread again when they are back, name the partitions to "
@@ -260,6 +280,13 @@ def _reached(
         )
     _LOG.warning("the read is without partitions whose brokers do not answer:%s", lines)
     return tuple(partition for partition in partitions if partition not in ends.away)
+
+
+def _listed(away: Mapping[Partition, str]) -> str:
+    return "".join(
+        f"\n  - partition {place.key} of topic {place.topic!r}: {reason}"
+        for place, reason in sorted(away.items())
+    )
 
 
 def _places(
@@ -280,9 +307,10 @@ def _places(
 
 def _start(bound: Bound, partition: Partition, ends: Ends, end: int) -> int:
     if isinstance(bound, At):
-        found = ends.places[partition, bound].offset
-        # No record is as late: the read of this partition is empty.
-        return max(end, ends.stable[partition].min_offset) if found is None else found
+        place = ends.places[partition, bound]
+        if place.offset is None or place.late:  # the read of this partition is empty
+            return max(end, ends.stable[partition].min_offset)
+        return place.offset
     if bound in (LATEST, STABLE):  # of streams, which read what is stable only
         return ends.stable[partition].max_offset
     return ends.stable[partition].min_offset if bound == EARLIEST else int(bound)
@@ -310,7 +338,7 @@ def _time_problem(
     if not isinstance(first, At):
         return None
     place = ends.places[partition, first]
-    if place.offset is None and options.late_start == "error":
+    if (place.offset is None or place.late) and options.late_start == "error":
         return (
             f"startingTimestamp: {where} has no record at {first.ms} or later; set "
             "startingOffsetsByTimestampStrategy=latest to read nothing of it"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -27,9 +27,12 @@ from tubemq_provider.spark.range_planner import PlannedRead, plan_start, stream_
 from tubemq_provider.spark.reading import SplitPartition
 from tubemq_provider.spark.stream_offsets import (
     advance,
+    begin_of,
+    left_out,
     offsets_document,
     ranges_between,
     read_document,
+    vanished,
 )
 
 if TYPE_CHECKING:
@@ -74,17 +77,22 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next batch: stable ends, within the limit."""
+        """The end of the next batch: stable ends, within the limit. That of the first batch says
+        where the stream began: Spark keeps ends only, and a first batch that is tried again must
+        not begin where the options would say now."""
+        begun = read_document(start)
         found = advance(
-            read_document(start),
-            self._look(),
+            begun,
+            self._look(begun),
             limit=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
             cap=self._cap,
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
         for warning in found.warnings:
             log.warning("tubemq stream goes on: %s", warning)
-        return offsets_document(found.offsets)
+        if found.offsets == begun:
+            return start  # in every byte, or Spark would see something new
+        return offsets_document(found.offsets, begin=begun if start == self._begin else None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The stable ends that were seen last, from which Spark's progress tells the lag."""
@@ -92,16 +100,25 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all that the query reads."""
-        self._cap = {partition: ends.max_offset for partition, ends in self._look().items()}
+        self._cap = {partition: ends.max_offset for partition, ends in self._look(None).items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The splits of one micro-batch."""
-        ranges = ranges_between(read_document(start), read_document(end))
-        if not ranges:
-            return []
-        if not self._brokers:
-            self._look()
-        return self._batch(ranges, self._brokers).partitions()
+        ranges = ranges_between(begin_of(end, start), read_document(end))
+        if not all(range_.partition in self._seen for range_ in ranges):  # of an earlier process
+            ranges = self._still_there(ranges)
+        return self._batch(ranges, self._brokers).partitions() if ranges else []
+
+    def _still_there(self, ranges: tuple[OffsetRange, ...]) -> tuple[OffsetRange, ...]:
+        """Those whose partitions the topics still have. Raises `DataLoss` for others, unless they
+        may be missing."""
+        ends = self._look([range_.partition for range_ in ranges])
+        gone = [vanished(r.partition, r.start) for r in ranges if r.partition not in ends]
+        if gone and self._options.fail_on_data_loss:
+            raise gone[0]
+        for loss in gone:
+            log.warning("tubemq stream goes on: %s", left_out(loss))
+        return tuple(range_ for range_ in ranges if range_.partition in ends)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one split, in a task."""
@@ -118,8 +135,10 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planned = PlannedRead((), seed, ranges, brokers, self._settings)
         return TubeMQBatchReader(self._options, planned, self._schema)
 
-    def _look(self) -> Mapping[Partition, Ends]:
-        found = stream_reach(self._options, self._settings)
+    def _look(self, needed: Collection[Partition] | None) -> Mapping[Partition, Ends]:
+        """What is there now. Brokers of partitions that are `needed` (None: of all) must answer;
+        others are looked at by a later batch."""
+        found = stream_reach(self._options, self._settings, needed)
         self._seen = {partition: ends.max_offset for partition, ends in found.ends.items()}
         self._brokers = dict(found.brokers)
         return found.ends

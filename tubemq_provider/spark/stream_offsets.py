@@ -17,19 +17,41 @@ from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.spaces import Ends
 
-__all__ = ["Advance", "advance", "offsets_document", "ranges_between", "read_document"]
+__all__ = [
+    "Advance",
+    "advance",
+    "begin_of",
+    "left_out",
+    "offsets_document",
+    "ranges_between",
+    "read_document",
+    "vanished",
+]
 
 _VERSION: Final = 1
 
 Offsets = Mapping[Partition, int]
 
 
-def offsets_document(offsets: Offsets) -> dict[str, Any]:
-    """What Spark keeps: ``{"v": 1, "offsets": {"orders": {"1:0": 2800}}}``."""
+def offsets_document(offsets: Offsets, *, begin: Offsets | None = None) -> dict[str, Any]:
+    """What Spark keeps: ``{"v": 1, "offsets": {"orders": {"1:0": 2800}}}``; at the end of a first
+    batch also where that has its `begin`, under that name."""
+    found: dict[str, Any] = {"offsets": _by_topic(offsets), "v": _VERSION}
+    return found if begin is None else {"begin": _by_topic(begin), **found}
+
+
+def _by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
     topics: dict[str, dict[str, int]] = {}
     for partition in sorted(offsets, key=lambda p: (p.topic, p)):
         topics.setdefault(partition.topic, {})[partition.key] = offsets[partition]
-    return {"offsets": topics, "v": _VERSION}
+    return topics
+
+
+def begin_of(end: Mapping[str, Any], start: Mapping[str, Any]) -> dict[Partition, int]:
+    """Where the batch up to `end` begins: where that says so, else at `start`. Checkpoints of
+    earlier releases say it nowhere."""
+    begin = end.get("begin")
+    return read_document(start if begin is None else {"offsets": begin, "v": end.get("v")})
 
 
 def read_document(document: Mapping[str, Any]) -> dict[Partition, int]:
@@ -93,7 +115,7 @@ def advance(
         elif fail_on_data_loss:
             raise problem
         else:
-            warnings.append(str(problem))
+            warnings.append(left_out(problem))
             reach[partition] = at
     found = reach if limit is None else _shared(start, reach, limit)
     for partition, there in ends.items():
@@ -102,18 +124,28 @@ def advance(
     return Advance(found, tuple(warnings))
 
 
+def vanished(partition: Partition, at: int) -> DataLoss:
+    """A partition is gone that the stream reads from `at`."""
+    return DataLoss(
+        f"partition {partition.key} of topic {partition.topic!r} is gone, and the stream stands at "
+        f"{at}; begin with a new checkpoint, or set failOnDataLoss=false to go on without it",
+        start=at,
+        available=at,
+    )
+
+
+def left_out(problem: Exception) -> str:
+    """What is passed over, where that may be: the fact without the advice."""
+    return str(problem).partition(";")[0]
+
+
 def _problem(
     partition: Partition, at: int, ends: Mapping[Partition, Ends]
 ) -> DataLoss | LogTruncated | None:
     where = f"partition {partition.key} of topic {partition.topic!r}"
     there = ends.get(partition)
     if there is None:
-        return DataLoss(
-            f"{where} is gone, and the stream stands at {at}; begin with a new checkpoint, or set "
-            "failOnDataLoss=false to go on without it",
-            start=at,
-            available=at,
-        )
+        return vanished(partition, at)
     if there.max_offset < at:
         return LogTruncated(
             f"{where} ends at {there.max_offset}, and the stream stands at {at}: its broker lost "

@@ -29,7 +29,9 @@ __all__ = ["Place", "find_places", "open_reads"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an instant lies in one partition. `offset` None: no record is as late as that.
+    """Where an instant lies in one partition. `offset` None: no record is as late as that, and the
+    last one tells a time; with `late`, none is as late as that, and behind `offset` are records
+    that tell none.
 
     `cut` says that retention may have taken records of the instant or later; `untimed`, that the
     partition has records and none of them tells a time.
@@ -37,6 +39,7 @@ class Place:
 
     offset: int | None
     cut: bool = False
+    late: bool = False
     untimed: bool = False
 
 
@@ -89,6 +92,9 @@ def _place(ends: Ends, instant: datetime, read: ReadRange) -> Place:
     offset = crossing(SPACE, ends, passed)
     if offset == ends.max_offset:
         return Place(None)
+    rest = SPACE.range(ends.partition, offset, ends.max_offset)
+    if first_in(read, rest, _time) is None:
+        return Place(offset, late=True)
     return Place(offset, cut=offset == ends.min_offset > 0)
 
 

@@ -11,11 +11,12 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
 from tubemq_client.model import Partition
 from tubemq_provider.sources.tubemq.space import SPACE
+from tubemq_provider.spark.offset_options import unique_keys
 
 if TYPE_CHECKING:
     from tubemq_client import TopicMetadata
@@ -95,8 +96,8 @@ def _assigned(values: OptionParser) -> TopicChoice:
     if values.text("partitions") is not None:
         values.problems.append("partitions: cannot be combined with 'assign', which names them")
     try:
-        document = json.loads(values.value("assign"))
-        lists = {topic: list(keys) for topic, keys in document.items()}
+        document = json.loads(values.value("assign"), object_pairs_hook=unique_keys)
+        lists = {topic: _listed(keys) for topic, keys in document.items()}
         found = [SPACE.partition(topic, str(key)) for topic in lists for key in lists[topic]]
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         values.problems.append(f"assign: {error}; write {example}")
@@ -104,6 +105,12 @@ def _assigned(values: OptionParser) -> TopicChoice:
     if not found or not all(lists.values()):
         values.problems.append(f"assign: names no partition; write {example}")
     return TopicChoice(tuple(lists), partitions=tuple(sorted(set(found))))
+
+
+def _listed(keys: Any) -> list[Any]:
+    if not isinstance(keys, list):
+        raise TypeError("partitions of a topic are a list")
+    return keys
 
 
 def _by_pattern(values: OptionParser) -> TopicChoice:

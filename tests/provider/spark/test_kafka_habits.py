@@ -10,7 +10,7 @@ import pytest
 
 from tests.provider.spark.world import World
 from tubemq_client import Partition, Producer, Record
-from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.errors import ConfigError, UnknownTopic
 
 pytest.importorskip("pyspark")
@@ -123,6 +123,50 @@ def test_a_partition_without_a_record_as_late_is_named(three: World) -> None:
     assert "startingOffsetsByTimestampStrategy=latest" in str(caught.value)
     late = {"startingOffsetsByTimestampStrategy": "latest"}
     assert numbers(three, startingTimestamp=ms(10), **late) == []
+
+
+def test_the_same_where_another_partition_has_the_end_of_their_store() -> None:
+    topics = [TopicSpec("demo", stores=1, partitions=2)]
+    with EmbeddedTubeMQ(brokers=1, topics=topics, http=False) as mq:
+        world = World(mq)
+        short, long = (Partition.from_key("demo", key) for key in ("1:0", "1:1"))
+        minutes = [(short, number) for number in range(5)] + [
+            (long, number) for number in range(20)
+        ]
+        records = [
+            Record(
+                b"%s %d" % (place.key.encode(), number),
+                msg_time=f"{NOON + timedelta(minutes=number):%Y%m%d%H%M}",
+                partition=place,
+            )
+            for place, number in minutes
+        ]
+        with Producer(world.settings) as producer:
+            list(producer.send_many("demo", [*records, Record(b"untimed", partition=short)]))
+        mq.broker(1).flush()
+        with pytest.raises(ConfigError, match="partition 1:0 of topic 'demo' has no record at"):
+            read({**world.options, "startingTimestamp": ms(10)})
+        late = {"startingOffsetsByTimestampStrategy": "latest", "startingTimestamp": ms(10)}
+        found = bodies(read({**world.options, **late}))
+        assert sorted(found) == sorted(b"1:1 %d" % number for number in range(10, 20))
+        # What ends at a time and what begins there are all there is, each record once.
+        before = bodies(read({**world.options, "endingTimestamp": ms(3)}))
+        after = bodies(read({**world.options, "startingTimestamp": ms(3)}))
+        assert sorted(before + after) == sorted([r.body for r in records] + [b"untimed"])
+
+
+def test_times_are_found_in_memory_too_where_a_read_ends_there() -> None:
+    by_hand = Switches(flush_interval_ms=None, unflushed_records=None)
+    topics = [TopicSpec("demo", partitions=1)]
+    with EmbeddedTubeMQ(brokers=1, topics=topics, http=False, switches=by_hand) as mq:
+        world = World(mq)
+        world.produce(5)
+        with Producer(world.settings) as producer:
+            producer.send("demo", b"late", msg_time=f"{NOON + timedelta(minutes=50):%Y%m%d%H%M}")
+        given = {**world.options, "startingTimestamp": ms(40)}
+        with pytest.raises(ConfigError, match="no record at"):
+            read(given)
+        assert bodies(read({**given, "endingOffsets": "latest"})) == [b"late"]
 
 
 def test_a_time_that_retention_may_have_cut_is_an_error_unless_told_otherwise() -> None:

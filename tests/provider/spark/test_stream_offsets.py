@@ -12,6 +12,7 @@ from tubemq_client.errors import DataLoss, LogTruncated
 from tubemq_client.model import Partition, PartitionEnds
 from tubemq_provider.spark.stream_offsets import (
     advance,
+    begin_of,
     offsets_document,
     ranges_between,
     read_document,
@@ -84,6 +85,16 @@ def test_what_is_there_at_the_start_is_all_that_such_a_query_reads() -> None:
     assert late.offsets == {partition: 112}
 
 
+def test_the_end_of_a_first_batch_says_where_the_batch_began() -> None:
+    first, second = PARTITIONS[:2]
+    end = offsets_document({first: 280, second: 28}, begin={first: 56})
+    assert read_document(end) == {first: 280, second: 28}
+    anew = offsets_document({first: 140, second: 0})  # what the options would say by now
+    assert begin_of(json.loads(json.dumps(end)), anew) == {first: 56}
+    older = offsets_document({first: 280, second: 28})
+    assert begin_of(older, anew) == {first: 140, second: 0}
+
+
 def test_a_partition_that_vanished_or_shrank_is_loss_unless_it_may_be() -> None:
     kept, gone = PARTITIONS[0], PARTITIONS[1]
     start = {kept: 280, gone: 280}
@@ -93,4 +104,6 @@ def test_a_partition_that_vanished_or_shrank_is_loss_unless_it_may_be() -> None:
         advance(start, ends({kept: 280, gone: 28}))
     found = advance(start, ends({kept: 308}), fail_on_data_loss=False)
     assert found.offsets == {kept: 308, gone: 280}
-    assert len(found.warnings) == 1
+    (warning,) = found.warnings
+    assert "is gone" in warning
+    assert "failOnDataLoss" not in warning

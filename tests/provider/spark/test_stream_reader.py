@@ -1,0 +1,102 @@
+"""A stream's reader, asked what Spark asks it: over restarts, and over brokers that are away."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from tests.provider.spark.world import GROUP, TOPIC, World
+from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
+from tubemq_client.errors import ConnectError, DataLoss
+
+pytest.importorskip("pyspark.sql.streaming.datasource")
+pytest.importorskip("pyarrow")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from tubemq_provider.spark.options import parse_options
+from tubemq_provider.spark.stream import TubeMQStreamReader
+
+pytestmark = pytest.mark.timeout(60)
+
+SCHEMA = StructType([StructField("partition", StringType()), StructField("value", BinaryType())])
+
+
+def reader(world: World, **given: str) -> TubeMQStreamReader:
+    """As Spark makes one in each run of a query."""
+    options = {"masters": world.masters, "group": GROUP, "planRetries": "0", **given}
+    if "subscribePattern" not in given:
+        options["topic"] = TOPIC
+    parsed = parse_options({"startingOffsets": "earliest", **options}, streaming=True)
+    return TubeMQStreamReader(parsed, parsed.settings(), SCHEMA)
+
+
+def kept(document: dict[str, Any]) -> dict[str, Any]:
+    """The document as it comes out of a checkpoint."""
+    return dict(json.loads(json.dumps(document)))
+
+
+def ranges(made: TubeMQStreamReader, start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
+    splits = [item.split.range for item in made.partitions(kept(start), kept(end))]  # type: ignore[attr-defined]
+    return {range_.partition.key: (range_.start, range_.end) for range_ in splits}
+
+
+def test_a_first_batch_that_is_tried_again_begins_where_it_began(world: World) -> None:
+    world.produce(40)
+    before = reader(world)
+    begin = before.initialOffset()
+    end = before.latestOffset(begin, ReadAllAvailable())
+    planned = ranges(before, begin, end)
+    assert planned == world.whole()
+
+    after = reader(world, startingOffsets="latest")  # which Spark ignores where there is a plan
+    assert after.initialOffset() != begin
+    assert ranges(after, after.initialOffset(), end) == planned
+    assert after.latestOffset(kept(end), ReadAllAvailable()) == end  # nothing new: no batch
+
+
+def test_what_retention_takes_before_a_first_batch_is_tried_again_is_told(world: World) -> None:
+    world.produce(40)
+    before = reader(world)
+    begin = before.initialOffset()
+    end = before.latestOffset(begin, ReadAllAvailable())
+    world.mq.broker(1).expire_to(TOPIC, 28 * 10)
+    after = reader(world)
+    first, *_ = after.partitions(kept(after.initialOffset()), kept(end))
+    with pytest.raises(DataLoss):
+        list(after.read(first))
+
+
+def test_a_partition_that_is_gone_under_a_planned_batch_is_loss_unless_it_may_be(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.produce(40)
+    start = {"v": 1, "offsets": {TOPIC: {"1:0": 0, "1:7": 0, "9:0": 0}}}
+    end = {"v": 1, "offsets": {TOPIC: {"1:0": 140, "1:7": 140, "9:0": 140}}}
+    with pytest.raises(DataLoss, match="partition 1:7 of topic 'demo' is gone"):
+        reader(world).partitions(start, end)
+    caplog.set_level(logging.WARNING, logger="tubemq_provider")
+    assert ranges(reader(world, failOnDataLoss="false"), start, end) == {"1:0": (0, 140)}
+    assert "partition 9:0 of topic 'demo' is gone" in caplog.text
+    assert "set failOnDataLoss" not in caplog.text
+
+
+def test_a_broker_that_is_away_holds_up_only_what_is_read_from_it() -> None:
+    topics = [TopicSpec(TOPIC, partitions=1)]
+    with EmbeddedTubeMQ(brokers=2, topics=topics) as mq:
+        world = World(mq)
+        world.produce(40)
+        mq.broker(2).stop()
+        stream = reader(world)
+        held = {"v": 1, "offsets": {TOPIC: {"1:0": 0}}}
+        found = stream.latestOffset(held, ReadAllAvailable())
+        assert set(found["offsets"][TOPIC]) == {"1:0"}  # 2:0 is taken up by a later batch
+        held["offsets"][TOPIC]["2:0"] = 0  # type: ignore[index]
+        with pytest.raises(ConnectError, match="partition 2:0 of topic 'demo'"):
+            stream.latestOffset(held, ReadAllAvailable())
+        with pytest.raises(ConnectError, match="partition 2:0"):
+            stream.prepareForTriggerAvailableNow()  # all that is there now
