@@ -9,12 +9,14 @@ of each other must agree. This module must not judge a plan, or publish anything
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tubemq_provider.engines.direct_write_job import place_of, secrets_of, settle
 from tubemq_provider.files.footers import data_names, fact_from_json
@@ -54,6 +56,7 @@ __all__ = [
 ]
 
 _REPORTS = "_reads"
+_TOLD_S: Final = 120.0
 _NOT_WHOLE = (
     "A query that ends before it has read all records does this (LIMIT, tail, sample of a few): "
     "a window is read whole, so say which rows it keeps by a condition"
@@ -112,7 +115,7 @@ def write_rows(
         replace(fact_from_json(fact), partitions=partitions)
         for fact, partitions in reports.get(COMMITS)
     ]
-    return files, int(handed.get["rows"])
+    return files, _handed(handed)
 
 
 def accept_rows(staging: Staging, counts: IngestCounts) -> None:
@@ -125,7 +128,7 @@ def write_by_spark(frame: DataFrame, directory: str) -> int:
     was handed."""
     counted, handed = _counted(frame, Path(directory).name)
     counted.write.mode("append").parquet(_on_local_files(directory))
-    return int(handed.get["rows"])
+    return _handed(handed)
 
 
 def _counted(frame: DataFrame, name: str) -> tuple[DataFrame, Observation]:
@@ -135,6 +138,27 @@ def _counted(frame: DataFrame, name: str) -> tuple[DataFrame, Observation]:
 
     handed = Observation(f"tubemq-{name}")
     return frame.observe(handed, sf.count(sf.lit(1)).alias("rows")), handed
+
+
+def _handed(observed: Observation) -> int:
+    """The rows that Spark has counted. It tells them by an event, and a driver that is overrun
+    drops events: then this one would never come."""
+    told: Future[int] = Future()
+
+    def ask() -> None:
+        try:
+            told.set_result(int(observed.get["rows"]))
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            told.set_exception(error)
+
+    threading.Thread(target=ask, name="tubemq-rows", daemon=True).start()
+    try:
+        return told.result(_TOLD_S)
+    except TimeoutError:
+        raise CountMismatch(
+            f"Spark has not said within {_TOLD_S:.0f} s how many rows it has handed over; nothing "
+            f"is published, a retry writes the window again"
+        ) from None
 
 
 def _on_local_files(path: str) -> str:

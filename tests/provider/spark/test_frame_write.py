@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -22,6 +23,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
+from tubemq_provider.engines import frame_write_job
 from tubemq_provider.engines.frame_write_job import reports_of
 from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.spark_runtime import temporary_conf
@@ -175,6 +177,22 @@ def test_a_transform_that_reads_the_window_twice_counts_it_once(
 
 def rows_in_any_order(staging: Staging) -> list[bytes]:
     return sorted(pq.read_table(staging.path)["value"].to_pylist())
+
+
+def test_a_count_that_spark_never_tells_is_not_waited_for_without_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Dropped:
+        """Its event was lost."""
+
+        @property
+        def get(self) -> dict[str, int]:
+            threading.Event().wait(30)
+            return {}
+
+    monkeypatch.setattr(frame_write_job, "_TOLD_S", 0.05)
+    with pytest.raises(CountMismatch, match="a retry writes the window again"):
+        frame_write_job._handed(Dropped())  # type: ignore[arg-type]
 
 
 def test_rows_of_any_partition_are_counted_by_file(tmp_path: Path) -> None:
