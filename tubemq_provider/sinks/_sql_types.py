@@ -4,7 +4,7 @@ Strings become TEXT, integers BIGINT, floats DOUBLE PRECISION, booleans BOOLEAN,
 decimals NUMERIC, binary BYTEA or BLOB, maps, structs and lists JSON (JSONB in PostgreSQL).
 Timestamps become TIMESTAMP; with a zone TIMESTAMP WITH TIME ZONE, in UTC, and where a database has
 no such type, as SQLite, UTC without saying so. Other types are refused. This module opens no
-connection and decides nothing about windows.
+connection and decides nothing about windows; values are the matter of `_sql_values`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sqlalchemy.dialects.postgresql import JSONB  # noqa: TID253
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sinks._sql_columns import keeps, longest_text, shown
-from tubemq_provider.sinks._sql_values import conversion, text_of_at_most
+from tubemq_provider.sinks._sql_values import conversion, json_form, text_of_at_most
 
 if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
@@ -53,6 +53,8 @@ _TYPES: Final[list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], 
 
 def sql_type(name: str, kind: pa.DataType) -> TypeEngine[Any]:
     """The database type of a column. Raises `ConfigError` for types that have none."""
+    if pt.is_nested(kind):
+        json_form(name, kind)  # refuses what is in it
     for fits, make in _TYPES:
         if fits(kind):
             found: TypeEngine[Any] = make(kind)
