@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RowWriter", "sql_type"]
 
+_WINDOW_ID: Final = "window_id"
 _BATCH_ROWS: Final = 2_000
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 
@@ -72,12 +73,13 @@ class RowWriter:
         self, name: str, schema_name: str | None, schema: pa.Schema, dialect: sa.Dialect
     ) -> None:
         sqlite = dialect.name == "sqlite"
+        _refuse_taken_names(schema, sqlite=sqlite)
         if sqlite:
             _refuse_exact_numbers(schema)
         self.table = sa.Table(
             name,
             sa.MetaData(schema=schema_name),
-            sa.Column("window_id", sa.String(255), nullable=False, index=True),
+            sa.Column(_WINDOW_ID, sa.String(255), nullable=False, index=True),
             *(sa.Column(field.name, sql_type(field.name, field.type)) for field in schema),
         )
         self._convert = {
@@ -118,7 +120,7 @@ class RowWriter:
             for batch in _small_batches(file):
                 rows = batch.to_pylist()
                 for row in rows:
-                    row["window_id"] = window_id
+                    row[_WINDOW_ID] = window_id
                     for name, convert in self._convert.items():
                         if row[name] is not None:
                             row[name] = convert(row[name])
@@ -163,6 +165,18 @@ def _has_nul(value: object) -> bool:
     if isinstance(value, dict):
         return any(map(_has_nul, (*value.keys(), *value.values())))
     return isinstance(value, list) and any(map(_has_nul, value))
+
+
+def _refuse_taken_names(schema: pa.Schema, *, sqlite: bool) -> None:
+    """SQLite takes names that differ in case for one."""
+    problems, taken = [], {_WINDOW_ID: "the column in which the sink keeps the window's id"}
+    for name in schema.names:
+        key = name.lower() if sqlite else name
+        if key in taken:
+            problems.append(f"column {name!r} has the name of {taken[key]}; rename it")
+        taken.setdefault(key, f"column {name!r}")
+    if problems:
+        raise ConfigError(problems, subject="staged files")
 
 
 def _refuse_exact_numbers(schema: pa.Schema) -> None:

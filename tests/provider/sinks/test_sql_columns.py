@@ -209,3 +209,22 @@ def test_nan_is_not_made_null_by_sqlite(tmp_path: Path, kind: pa.DataType) -> No
     assert sink.marker(plan_of(sink).window_id) is None
     publish_value(sink, kind, 0.5)
     assert run(url, "SELECT v FROM made WHERE v IS NOT NULL") == [(0.5,)]
+
+
+def test_a_column_of_the_sinks_own_name_is_refused_before_a_window_is_read(
+    postgres: str, tmp_path: Path
+) -> None:
+    """Decoded bodies may have any names; `window_id` is the one that the sink fills."""
+
+    def with_names(*names: str) -> pa.Schema:
+        return pa.schema([(name, pa.string()) for name in ("partition", *names)])
+
+    for url in (postgres, f"sqlite:///{tmp_path}/lake.db"):
+        sink = jdbc(url, "named", tmp_path / "staging")
+        with pytest.raises(ConfigError, match="'window_id' has the name of the column in which"):
+            sink.check_columns(with_names("window_id"))
+    # SQLite, which is the last, takes no names that differ in case only.
+    for names in (("Window_Id",), ("note", "Note")):
+        with pytest.raises(ConfigError, match=f"{names[-1]!r} has the name of .*; rename it"):
+            sink.check_columns(with_names(*names))
+    jdbc(postgres, "named", tmp_path / "staging").check_columns(with_names("Window_Id"))
