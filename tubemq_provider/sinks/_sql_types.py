@@ -4,13 +4,12 @@ Strings become TEXT, integers BIGINT, floats DOUBLE PRECISION, booleans BOOLEAN,
 decimals NUMERIC, binary BYTEA or BLOB, maps, structs and lists JSON (JSONB in PostgreSQL).
 Timestamps become TIMESTAMP; with a zone TIMESTAMP WITH TIME ZONE, in UTC, and where a database has
 no such type, as SQLite, UTC without saying so. Other types are refused. This module opens no
-connection and decides nothing about windows.
+connection and decides nothing about windows; values are the matter of `_sql_values`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,15 +20,17 @@ import sqlalchemy as sa  # noqa: TID253
 from sqlalchemy.dialects.postgresql import JSONB  # noqa: TID253
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.sinks._sql_columns import keeps, longest_text, shown
+from tubemq_provider.sinks._sql_values import conversion, json_form, text_of_at_most
 
 if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
 __all__ = ["RowWriter", "sql_type"]
 
+_WINDOW_ID: Final = "window_id"
 _BATCH_ROWS: Final = 2_000
 _BATCH_BYTES: Final = 8 * 1024 * 1024
-_MICROSECONDS: Final = 6
 
 _TYPES: Final[list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], Any]]]] = [
     (lambda t: pt.is_string(t) or pt.is_large_string(t), lambda _: sa.Text()),
@@ -53,6 +54,8 @@ _TYPES: Final[list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], 
 
 def sql_type(name: str, kind: pa.DataType) -> TypeEngine[Any]:
     """The database type of a column. Raises `ConfigError` for types that have none."""
+    if pt.is_nested(kind):
+        json_form(name, kind)  # refuses what is in it
     for fits, make in _TYPES:
         if fits(kind):
             found: TypeEngine[Any] = make(kind)
@@ -69,35 +72,41 @@ class RowWriter:
     def __init__(
         self, name: str, schema_name: str | None, schema: pa.Schema, dialect: sa.Dialect
     ) -> None:
-        if dialect.name == "sqlite":
+        sqlite = dialect.name == "sqlite"
+        _refuse_taken_names(schema, sqlite=sqlite)
+        if sqlite:
             _refuse_exact_numbers(schema)
         self.table = sa.Table(
             name,
             sa.MetaData(schema=schema_name),
-            sa.Column("window_id", sa.String(255), nullable=False, index=True),
+            sa.Column(_WINDOW_ID, sa.String(255), nullable=False, index=True),
             *(sa.Column(field.name, sql_type(field.name, field.type)) for field in schema),
         )
         self._convert = {
             field.name: convert
             for field in schema
-            if (convert := _conversion(field.type)) is not None
+            if (convert := conversion(field.name, field.type, sqlite=sqlite)) is not None
         }
 
     def check(self, engine: sa.Engine) -> None:
         """Whether the table that is there has all columns, and keeps their values as they are.
-        Raises `ConfigError`."""
+        Raises `ConfigError`. What only values decide is judged when they are written."""
         known = sa.inspect(engine).get_columns(self.table.name, schema=self.table.schema)
         kinds = {column["name"]: column["type"] for column in known}
+        dialect = engine.dialect
         problems = []
         for column in self.table.columns:
             found = kinds.get(column.name)
             if found is None:
                 problems.append(f"it has no column {column.name!r}")
-            elif _changes(column.type, found, sqlite=engine.dialect.name == "sqlite"):
+            elif not keeps(column.type, found, dialect):
                 problems.append(
-                    f"its column {column.name!r} is {found}, which would change values of "
-                    f"{column.type}; alter it to that, or cast it in a transform"
+                    f"its column {column.name!r} is {shown(found, dialect)}, which does not keep "
+                    f"every value of {shown(column.type, dialect)} as it is; alter it to that, or "
+                    f"cast it in a transform"
                 )
+            elif isinstance(column.type, sa.Text) and (most := longest_text(found, dialect)):
+                self._convert[column.name] = text_of_at_most(column.name, most)
         if problems:
             raise ConfigError(problems, subject=f"table {self.table.fullname}")
 
@@ -111,7 +120,7 @@ class RowWriter:
             for batch in _small_batches(file):
                 rows = batch.to_pylist()
                 for row in rows:
-                    row["window_id"] = window_id
+                    row[_WINDOW_ID] = window_id
                     for name, convert in self._convert.items():
                         if row[name] is not None:
                             row[name] = convert(row[name])
@@ -150,37 +159,6 @@ def _small_batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
                 yield batch.slice(start, rows)
 
 
-def _changes(wanted: TypeEngine[Any], found: TypeEngine[Any], *, sqlite: bool) -> bool:
-    """Whether a column of type `found` takes values of `wanted` and keeps others, without an error:
-    rounded, cut to a day, padded, or as a number what was text. SQLite keeps what it is given,
-    except that it makes numbers of texts, and its REAL has eight bytes."""
-    if isinstance(wanted, sa.Text):
-        padded = isinstance(found, sa.CHAR) and not sqlite
-        return padded or isinstance(found, sa.Integer | sa.Numeric)
-    if isinstance(wanted, sa.BigInteger):
-        return _is_float(found)
-    return not sqlite and _loses_digits(wanted, found)
-
-
-def _loses_digits(wanted: TypeEngine[Any], found: TypeEngine[Any]) -> bool:
-    scale = getattr(found, "scale", None)
-    if isinstance(wanted, sa.DateTime):
-        precision = getattr(found, "precision", None)
-        return isinstance(found, sa.Date) or (precision is not None and precision < _MICROSECONDS)
-    if isinstance(wanted, sa.Double):
-        fixed = isinstance(found, sa.Numeric) and not _is_float(found) and scale is not None
-        return fixed or isinstance(found, sa.REAL | sa.Integer)
-    if isinstance(wanted, sa.Numeric):
-        digits = wanted.scale or 0
-        short = not _is_float(found) and scale is not None and scale < digits
-        return short or _is_float(found) or (isinstance(found, sa.Integer) and digits > 0)
-    return False
-
-
-def _is_float(found: TypeEngine[Any]) -> bool:
-    return isinstance(found, sa.Float | sa.REAL)
-
-
 def _has_nul(value: object) -> bool:
     if isinstance(value, str):
         return "\0" in value
@@ -189,12 +167,16 @@ def _has_nul(value: object) -> bool:
     return isinstance(value, list) and any(map(_has_nul, value))
 
 
-def _conversion(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    if pt.is_map(kind):
-        return dict
-    if pt.is_timestamp(kind) and kind.tz is not None:
-        return lambda instant: instant.astimezone(UTC)
-    return None
+def _refuse_taken_names(schema: pa.Schema, *, sqlite: bool) -> None:
+    """SQLite takes names that differ in case for one."""
+    problems, taken = [], {_WINDOW_ID: "the column in which the sink keeps the window's id"}
+    for name in schema.names:
+        key = name.lower() if sqlite else name
+        if key in taken:
+            problems.append(f"column {name!r} has the name of {taken[key]}; rename it")
+        taken.setdefault(key, f"column {name!r}")
+    if problems:
+        raise ConfigError(problems, subject="staged files")
 
 
 def _refuse_exact_numbers(schema: pa.Schema) -> None:

@@ -60,7 +60,7 @@ def shown(error: BaseException) -> str:
     [
         ("jsonb", 'CONSTRAINT short CHECK (length("attributes"::text) < 9)', "constraint short"),
         ("jsonb", 'CONSTRAINT same UNIQUE ("attributes")', "SQLSTATE 23505"),
-        ("integer", "", "SQLSTATE 42804"),
+        ("jsonb GENERATED ALWAYS AS ('{}') STORED", "", "SQLSTATE 428C9"),
         ("jsonb NOT NULL", "", "column attributes"),
     ],
 )
