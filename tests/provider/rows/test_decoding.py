@@ -18,6 +18,7 @@ from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.tdmsg import TDMsgBuilder
 from tubemq_provider.rows.decoding import BadRecord, Rejects, RowDecoder
 from tubemq_provider.rows.from_json import infer_schema
+from tubemq_provider.rows.plain import decoded_rows
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.windows.errors import CountMismatch
@@ -278,6 +279,71 @@ def test_an_avro_value_that_its_column_cannot_hold_is_bad_by_itself() -> None:
     assert [row["price"] for row in rows] == [Decimal("1.25"), Decimal("-99.99")]
     assert [entry.position for entry in bad] == [0, 2, 3]
     assert "precision" in bad[1].reason
+
+
+def avro_record(**types: Any) -> str:
+    """The JSON of a record `shop.Order` with these fields."""
+    fields = [{"name": name, "type": type_} for name, type_ in types.items()]
+    return json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": fields})
+
+
+def avro_bodies(schema: str, *data: dict[str, Any]) -> list[bytes]:
+    fastavro = pytest.importorskip("fastavro")
+    parsed, bodies = fastavro.parse_schema(json.loads(schema)), []
+    for datum in data:
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, parsed, datum)
+        bodies.append(stream.getvalue())
+    return bodies
+
+
+def test_one_simple_name_in_two_avro_namespaces_is_two_types() -> None:
+    def item(name: str, type_: Any, **more: str) -> dict[str, Any]:
+        return {
+            "type": "record", "name": "Item", "fields": [{"name": name, "type": type_}], **more
+        }  # fmt: skip
+
+    schema = avro_record(
+        first=item("p", "int"),
+        second=item("q", ["null", "int"], namespace="other"),
+        third="Item",
+        fourth={"type": "array", "items": "other.Item"},
+    )
+    datum = {"first": {"p": 1}, "second": {"q": 2}, "third": {"p": 3}, "fourth": [{"q": 4}]}
+    rows, bad = decode({"format": "avro", "schema": schema}, avro_bodies(schema, datum))
+    assert bad == []
+    assert rows == [{"offset": 0, **datum}]
+
+
+def test_an_avro_decimal_that_is_fixed_can_be_used_again_by_its_name() -> None:
+    price = {
+        "type": "fixed", "name": "Price", "size": 8,
+        "logicalType": "decimal", "precision": 10, "scale": 2,
+    }  # fmt: skip
+    schema = avro_record(price=price, discount=["null", "Price"])
+    datum = {"price": Decimal("12.50"), "discount": Decimal("0.75")}
+    rows, bad = decode({"format": "avro", "schema": schema}, avro_bodies(schema, datum))
+    assert (rows, bad) == ([{"offset": 0, **datum}], [])
+
+
+@pytest.mark.parametrize("precision", [{"precision": 39}, {}])
+def test_an_avro_decimal_that_no_column_holds_is_named(precision: dict[str, int]) -> None:
+    schema = avro_record(a={"type": "bytes", "logicalType": "decimal", **precision})
+    with pytest.raises(
+        ConfigError, match=r"decimal with precision (39|None) has no column; 1 to 38"
+    ):
+        RowDecoder(DecodeSpec.parse({"format": "avro", "schema": schema}), RECORDS)
+
+
+def test_a_value_that_no_column_holds_makes_the_record_bad_and_is_not_lost() -> None:
+    schema = pa.schema([("s", pa.struct([("p", pa.int32())]))])
+    values: list[dict[str, Any]] = [{"s": {"p": 1}}, {"s": {"q": 2}}, {"s": None, "t": 3}]
+    found = decoded_rows(values, [0, 1, 2], [], schema)
+    assert found.rows.to_pylist() == [{"s": {"p": 1}}]
+    assert [(one.index, one.reason) for one in found.bad] == [
+        (1, "no column holds 'q', only p do"),
+        (2, "no column holds 't', only s do"),
+    ]
 
 
 def descriptors() -> str:
