@@ -7,7 +7,7 @@ bodies.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.bulk import Bad, Decoded, joined, parse_halving
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CsvBodies"]
 
+_MARKS: Final = rb"^(?:\xef\xbb\xbf)+"
+"""Arrow drops a byte order mark at the beginning of what it reads, which is many bodies."""
+
 
 class CsvBodies:
     """Bodies that have the columns of `schema` in its order. Times may carry a zone; without one
-    they are UTC. A trailing line break is not part of the row."""
+    they are UTC. A byte order mark and a trailing line break are not part of the row."""
 
     def __init__(self, schema: pa.Schema, spec: DecodeSpec) -> None:
         import pyarrow as pa
@@ -46,7 +49,8 @@ class CsvBodies:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        bodies = pc.replace_substring_regex(records.column("value"), rb"\r?\n$", b"")
+        bodies = pc.replace_substring_regex(records.column("value"), _MARKS, b"")
+        bodies = pc.replace_substring_regex(bodies, rb"\r?\n$", b"")
         broken = pc.match_substring_regex(bodies, rb"[\r\n]")
         blank = pc.equal(pc.binary_length(bodies), 0)
         odd = pc.or_(broken, blank).to_pylist()

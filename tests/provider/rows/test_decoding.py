@@ -152,7 +152,19 @@ PIECES = st.sampled_from(
             b" ",
             b"}",
         ),
-        *(b"{", b",", b"a,b", b'"a', b'1,"b"', b"1,x", b"2", b"\r", b"\xff", b'{"s":{"x":[null]}}'),
+        *(
+            b"\xef\xbb\xbf",
+            b"{",
+            b",",
+            b"a,b",
+            b'"a',
+            b'1,"b"',
+            b"1,x",
+            b"2",
+            b"\r",
+            b"\xff",
+            b'{"s":{"x":[null]}}',
+        ),
     ]
 )
 INNER = st.one_of(st.none(), st.integers(-5, 5), st.text(max_size=2))
@@ -222,6 +234,29 @@ def test_delimited_text_is_typed_with_and_without_zones() -> None:
     assert [row["at"] for row in rows] == [at, at, None, None, None]
     assert [row["n"] for row in rows] == ["a", "b", "x|y\nz", "open", "last"]
     assert [entry.position for entry in bad] == [3, 4, 5]
+
+
+MARK = "\ufeff".encode()
+
+
+@pytest.mark.parametrize("marks", [MARK, MARK * 2])
+def test_byte_order_marks_of_delimited_text_are_dropped_from_every_body(marks: bytes) -> None:
+    spec = {"format": "csv", "schema": "name string, id int"}
+    inside = "\ufeff"
+    bodies = [
+        marks + b"x,1",
+        marks + b'"x",1\n',
+        b"x,1",
+        marks,
+        marks + b'"x\ny",2',
+        b"x" + MARK + b",3",
+    ]
+    rows, bad = decode(spec, bodies)
+    wanted = ["x", "x", "x", "x\ny", f"x{inside}"]
+    assert [row["name"] for row in rows] == wanted
+    assert [(entry.position, entry.reason) for entry in bad] == [(3, "the body is empty")]
+    alone = [decode(spec, [body])[0] for body in bodies]
+    assert [found[0]["name"] for found in alone if found] == wanted
 
 
 AVRO = {
