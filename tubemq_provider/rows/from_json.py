@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.bulk import Bad, Decoded, joined, parse_halving
+from tubemq_provider.rows.json_types import sayable
 from tubemq_provider.rows.spec import SUBJECT
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class JsonBodies:
 
 def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
     """The schema that Arrow finds for objects; bad bodies count for nothing, nor do fields that
-    were always null."""
+    never had a value. Raises `ConfigError` for fields that no column can hold."""
     import pyarrow as pa
 
     sound, _, _ = _sorted_out(bodies)
@@ -77,7 +78,7 @@ def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
             if end - start > 1:
                 middle = (start + end) // 2
                 waiting += [(middle, end), (start, middle)]
-    return pa.schema([_spark_like(item) for item in found if not pa.types.is_null(item.type)])
+    return sayable(found, sound)
 
 
 def _read(bodies: pa.BinaryArray, schema: pa.Schema | None, unknown: str) -> pa.Table:
@@ -143,24 +144,3 @@ def _read_as(item: pa.Field) -> pa.Field:
     import pyarrow as pa
 
     return item.with_type(pa.string()) if pa.types.is_date(item.type) else item
-
-
-def _spark_like(item: pa.Field) -> pa.Field:
-    import pyarrow as pa
-
-    return pa.field(item.name, _widened(item.type))
-
-
-def _widened(type_: pa.DataType) -> pa.DataType:
-    """An inferred type that schemas can say: times are UTC microseconds, unknown is a string."""
-    import pyarrow as pa
-
-    if pa.types.is_timestamp(type_):
-        return pa.timestamp("us", tz="UTC")
-    if pa.types.is_null(type_) or pa.types.is_time(type_):
-        return pa.string()
-    if pa.types.is_list(type_):
-        return pa.list_(_widened(type_.value_type))
-    if pa.types.is_struct(type_):
-        return pa.struct([_spark_like(item) for item in type_])
-    return type_

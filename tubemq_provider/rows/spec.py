@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tubemq_client.errors import ConfigError
 
-__all__ = ["FORMATS", "SUBJECT", "DecodeSpec"]
+__all__ = ["FORMATS", "SUBJECT", "DecodeSpec", "schema_of"]
 
 SUBJECT: Final = "decode"
 
@@ -209,6 +209,25 @@ def _with_files(spec: DecodeSpec) -> DecodeSpec:
         if spec.format == "protobuf":
             text = base64.b64encode(data).decode("ascii")
             return replace(spec, descriptor=text, schema_file=None)
-        return replace(spec, schema=data.decode("utf-8").strip(), schema_file=None)
+        text = data.decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"schema_file: {path}: {error}", subject=SUBJECT) from error
+    if spec.format != "avro":
+        schema_of(path, text)
+    return replace(spec, schema=text, schema_file=None)
+
+
+def schema_of(path: Path, text: str) -> str:
+    """`text`, which the file at `path` holds, if it is a schema. Raises `ConfigError` that names
+    the file."""
+    from tubemq_provider.rows.ddl import parse_ddl
+
+    try:
+        parse_ddl(text)
+    except ConfigError as error:
+        raise ConfigError(
+            [f"schema_file: {path}: {problem}" for problem in error.problems], subject=SUBJECT
+        ) from error
+    except ImportError:
+        return text  # without pyarrow: where rows are made, that says what to install
+    return text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -14,50 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.provider.rows.decoded import batch, decode
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.tdmsg import TDMsgBuilder
-from tubemq_provider.rows.decoding import BadRecord, Rejects, RowDecoder
+from tubemq_provider.rows.decoding import Rejects, RowDecoder
 from tubemq_provider.rows.from_json import infer_schema
-from tubemq_provider.rows.plain import decoded_rows
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.windows.errors import CountMismatch
 
 pa = pytest.importorskip("pyarrow")
-
-
-def batch(bodies: list[bytes], schema: Any) -> Any:
-    """Records 0, 1, … of partition 1:0 with these bodies."""
-    count = len(bodies)
-    columns = {
-        "topic": ["demo"] * count,
-        "partition": ["1:0"] * count,
-        "offset": [28 * i for i in range(count)],
-        "batch_offset": [0] * count,
-        "message_id": list(range(100, 100 + count)),
-        "msg_time": [None] * count,
-        "stream_id": ["s"] * count,
-        "attributes": [[("n", str(i))] for i in range(count)],
-        "value": bodies,
-    }
-    return pa.RecordBatch.from_pydict(columns, RECORDS.arrow_schema()).select(schema.names)
-
-
-def decode(spec: Any, bodies: list[bytes]) -> tuple[list[dict[str, Any]], list[BadRecord]]:
-    """Rows with their offset and decoded columns, and what was set aside."""
-    bad: list[BadRecord] = []
-    parsed = DecodeSpec.parse(spec)
-    decoder = RowDecoder(parsed, RECORDS)
-    rejects = Rejects("quarantine", bad.append)
-    rows = decoder.rows(batch(bodies, decoder.read_schema), rejects)
-    assert rows.schema == decoder.schema
-    rows.validate(full=True)
-    assert rejects.count == len(bad)
-    left_out = (
-        set(RECORDS.names) - {"offset"} - ({"value"} if "value" in rows.schema.names else set())
-    )
-    names = [name for name in rows.schema.names if name not in left_out]
-    return rows.select(names).to_pylist(), bad
 
 
 JSON = {
@@ -202,183 +167,6 @@ def test_a_body_decodes_alike_alone_and_among_others(
     for entry in bad:
         no_rows, alone_bad = decode(spec, [bodies[entry.position]])
         assert (no_rows, len(alone_bad)) == ([], 1)
-
-
-def test_delimited_text_is_typed_with_and_without_zones() -> None:
-    spec = {
-        "format": "csv", "schema": "id int, p decimal(10,2), at timestamp, n string",
-        "delimiter": "|", "null_values": ["", "-"],
-    }  # fmt: skip
-    rows, bad = decode(
-        spec,
-        [
-            b"1|2.50|2026-11-21 08:15:00|a",
-            b"2|-|2026-11-21T08:15:00Z|b\n",
-            b'3||-|"x|y\nz"',
-            b"4|1",
-            b"",
-            b"five|1|-|c",
-            b'6|1|-|"open',
-            b"7|1|-|last",
-        ],
-    )
-    at = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
-    assert [row["id"] for row in rows] == [1, 2, 3, 6, 7]
-    assert [row["p"] for row in rows] == [
-        Decimal("2.50"),
-        None,
-        None,
-        Decimal("1.00"),
-        Decimal("1.00"),
-    ]
-    assert [row["at"] for row in rows] == [at, at, None, None, None]
-    assert [row["n"] for row in rows] == ["a", "b", "x|y\nz", "open", "last"]
-    assert [entry.position for entry in bad] == [3, 4, 5]
-
-
-MARK = "\ufeff".encode()
-
-
-@pytest.mark.parametrize("marks", [MARK, MARK * 2])
-def test_byte_order_marks_of_delimited_text_are_dropped_from_every_body(marks: bytes) -> None:
-    spec = {"format": "csv", "schema": "name string, id int"}
-    inside = "\ufeff"
-    bodies = [
-        marks + b"x,1",
-        marks + b'"x",1\n',
-        b"x,1",
-        marks,
-        marks + b'"x\ny",2',
-        b"x" + MARK + b",3",
-    ]
-    rows, bad = decode(spec, bodies)
-    wanted = ["x", "x", "x", "x\ny", f"x{inside}"]
-    assert [row["name"] for row in rows] == wanted
-    assert [(entry.position, entry.reason) for entry in bad] == [(3, "the body is empty")]
-    alone = [decode(spec, [body])[0] for body in bodies]
-    assert [found[0]["name"] for found in alone if found] == wanted
-
-
-AVRO = {
-    "type": "record",
-    "name": "Order",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "note", "type": ["null", "string"]},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {"name": "tags", "type": {"type": "map", "values": "int"}},
-        {"name": "key", "type": {"type": "string", "logicalType": "uuid"}},
-        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
-    ],
-}
-
-
-def test_avro_data_are_decoded_behind_a_registry_header() -> None:
-    fastavro = pytest.importorskip("fastavro")
-    at = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
-    key = "12345678-1234-5678-1234-567812345678"
-    datum = {"id": 5, "note": None, "at": at, "tags": {"a": 1}, "key": key, "kind": "B"}
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(AVRO), datum)
-    sound = b"\0\0\0\0\1" + stream.getvalue()
-    spec = {"format": "avro", "schema": json.dumps(AVRO), "skip_bytes": 5}
-    rows, bad = decode(spec, [sound, sound + b"x", sound[:-3], b"", sound])
-    assert rows[0] == {"offset": 0, **datum, "tags": [("a", 1)]}
-    assert [row["offset"] for row in rows] == [0, 112]
-    assert [entry.position for entry in bad] == [1, 2, 3]
-    assert "1 bytes are left" in bad[0].reason
-
-
-def test_an_avro_value_that_its_column_cannot_hold_is_bad_by_itself() -> None:
-    fastavro = pytest.importorskip("fastavro")
-    decimal: dict[str, Any] = {
-        "type": "bytes",
-        "logicalType": "decimal",
-        "precision": 4,
-        "scale": 2,
-    }
-    fields = [{"name": "id", "type": "int"}, {"name": "price", "type": decimal}]
-    wider = {**decimal, "precision": 30}
-    wide = [{"name": "id", "type": "long"}, {"name": "price", "type": wider}]
-    values = [(1, "1.25"), (2, "123456.25"), (2**40, "1.25"), (4, "-99.99")]
-    bodies = [b""]
-    for number, price in values:
-        stream = io.BytesIO()
-        schema = {"type": "record", "name": "Order", "fields": wide}
-        datum = {"id": number, "price": Decimal(price)}
-        fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), datum)
-        bodies.append(stream.getvalue())
-    document = {"type": "record", "name": "Order", "fields": fields}
-    rows, bad = decode({"format": "avro", "schema": json.dumps(document)}, bodies)
-    assert [(row["offset"], row["id"]) for row in rows] == [(28, 1), (112, 4)]
-    assert [row["price"] for row in rows] == [Decimal("1.25"), Decimal("-99.99")]
-    assert [entry.position for entry in bad] == [0, 2, 3]
-    assert "precision" in bad[1].reason
-
-
-def avro_record(**types: Any) -> str:
-    """The JSON of a record `shop.Order` with these fields."""
-    fields = [{"name": name, "type": type_} for name, type_ in types.items()]
-    return json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": fields})
-
-
-def avro_bodies(schema: str, *data: dict[str, Any]) -> list[bytes]:
-    fastavro = pytest.importorskip("fastavro")
-    parsed, bodies = fastavro.parse_schema(json.loads(schema)), []
-    for datum in data:
-        stream = io.BytesIO()
-        fastavro.schemaless_writer(stream, parsed, datum)
-        bodies.append(stream.getvalue())
-    return bodies
-
-
-def test_one_simple_name_in_two_avro_namespaces_is_two_types() -> None:
-    def item(name: str, type_: Any, **more: str) -> dict[str, Any]:
-        return {
-            "type": "record", "name": "Item", "fields": [{"name": name, "type": type_}], **more
-        }  # fmt: skip
-
-    schema = avro_record(
-        first=item("p", "int"),
-        second=item("q", ["null", "int"], namespace="other"),
-        third="Item",
-        fourth={"type": "array", "items": "other.Item"},
-    )
-    datum = {"first": {"p": 1}, "second": {"q": 2}, "third": {"p": 3}, "fourth": [{"q": 4}]}
-    rows, bad = decode({"format": "avro", "schema": schema}, avro_bodies(schema, datum))
-    assert bad == []
-    assert rows == [{"offset": 0, **datum}]
-
-
-def test_an_avro_decimal_that_is_fixed_can_be_used_again_by_its_name() -> None:
-    price = {
-        "type": "fixed", "name": "Price", "size": 8,
-        "logicalType": "decimal", "precision": 10, "scale": 2,
-    }  # fmt: skip
-    schema = avro_record(price=price, discount=["null", "Price"])
-    datum = {"price": Decimal("12.50"), "discount": Decimal("0.75")}
-    rows, bad = decode({"format": "avro", "schema": schema}, avro_bodies(schema, datum))
-    assert (rows, bad) == ([{"offset": 0, **datum}], [])
-
-
-@pytest.mark.parametrize("precision", [{"precision": 39}, {}])
-def test_an_avro_decimal_that_no_column_holds_is_named(precision: dict[str, int]) -> None:
-    schema = avro_record(a={"type": "bytes", "logicalType": "decimal", **precision})
-    with pytest.raises(
-        ConfigError, match=r"decimal with precision (39|None) has no column; 1 to 38"
-    ):
-        RowDecoder(DecodeSpec.parse({"format": "avro", "schema": schema}), RECORDS)
-
-
-def test_a_value_that_no_column_holds_makes_the_record_bad_and_is_not_lost() -> None:
-    schema = pa.schema([("s", pa.struct([("p", pa.int32())]))])
-    values: list[dict[str, Any]] = [{"s": {"p": 1}}, {"s": {"q": 2}}, {"s": None, "t": 3}]
-    found = decoded_rows(values, [0, 1, 2], [], schema)
-    assert found.rows.to_pylist() == [{"s": {"p": 1}}]
-    assert [(one.index, one.reason) for one in found.bad] == [
-        (1, "no column holds 'q', only p do"),
-        (2, "no column holds 't', only s do"),
-    ]
 
 
 def descriptors() -> str:
