@@ -152,7 +152,15 @@ def _problems(document: Mapping[str, Any]) -> list[str]:
     for name in ("delimiter", "quote"):
         if name in document and len(str(document[name]).encode()) != 1:
             problems.append(f"{name}: {document[name]!r} is not one ASCII character")
+    for name in ("columns", "null_values"):
+        if name in document and not _is_texts(document[name]):
+            problems.append(f"{name}: {document[name]!r} is not a list of texts, like ['a', 'b']")
     return [*problems, *_problems_of_then(document.get("then"))]
+
+
+def _is_texts(value: Any) -> bool:
+    """A text alone is none: it would be taken letter by letter."""
+    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
 
 
 def _problems_of_then(given: str | Mapping[str, Any] | None) -> list[str]:
