@@ -44,7 +44,7 @@ class JsonBodies:
                 "keys as a struct, or use a function",
                 subject=SUBJECT,
             )
-        self._read_as = pa.schema([_read_as(item) for item in schema])
+        self._read_as = pa.schema([item.with_type(_read_as(item.type)) for item in schema])
         self._unknown = "error" if unknown_fields == "fail" else "ignore"
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
@@ -56,9 +56,12 @@ class JsonBodies:
     def _parse(self, bodies: pa.BinaryArray) -> pa.RecordBatch:
         import pyarrow as pa
 
-        table = _read(bodies, self._read_as, self._unknown)
-        rows = table.select(self.schema.names).cast(self.schema).combine_chunks().to_batches()
-        return rows[0] if rows else pa.RecordBatch.from_pylist([], self.schema)
+        table = _read(bodies, self._read_as, self._unknown).select(self.schema.names)
+        rows = table.combine_chunks().to_batches()
+        if not rows:
+            return pa.RecordBatch.from_pylist([], self.schema)
+        columns = [_with_dates(rows[0].column(item.name), item.type) for item in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
@@ -139,8 +142,34 @@ def _place(bad: Bad) -> int:
     return bad.index
 
 
-def _read_as(item: pa.Field) -> pa.Field:
-    """Dates are read as the text they are, and cast."""
+def _read_as(type_: pa.DataType) -> pa.DataType:
+    """Dates are read as the text they are, and cast: Arrow takes numbers for days."""
     import pyarrow as pa
 
-    return item.with_type(pa.string()) if pa.types.is_date(item.type) else item
+    if pa.types.is_date(type_):
+        return pa.string()
+    if pa.types.is_list(type_):
+        return pa.list_(_read_as(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([item.with_type(_read_as(item.type)) for item in type_])
+    return type_
+
+
+def _with_dates(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The column with the type of the schema. Arrow's own cast also parses what lies under a null,
+    which is no date."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column.type.equals(type_):
+        return column
+    if pa.types.is_list(type_):
+        lengths = pc.fill_null(pc.list_value_length(column), 0)
+        offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+        cells = _with_dates(column.flatten(), type_.value_type)
+        return pa.ListArray.from_arrays(offsets, cells, type_, mask=column.is_null())
+    if pa.types.is_struct(type_):
+        children = zip(column.flatten(), type_, strict=True)
+        cells = [_with_dates(child, item.type) for child, item in children]
+        return pa.StructArray.from_arrays(cells, fields=list(type_), mask=column.is_null())
+    return column.cast(type_)

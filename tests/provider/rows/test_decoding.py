@@ -97,6 +97,33 @@ def test_decimals_keep_every_digit_in_every_layout(space: str, encoding: str) ->
     assert (rows[0]["a"], rows[0]["b"]) == (Decimal("12345678901234567890.12"), "ü}x")
 
 
+def test_dates_are_texts_at_every_depth() -> None:
+    spec = {
+        "format": "json",
+        "schema": "d date, l array<date>, s struct<d: date, l: array<struct<d: date, n: int>>>",
+    }
+    day = date(2024, 1, 31)
+    bodies = [
+        b'{"d": "2024-01-31", "l": ["2024-01-31", null], "s": {"d": "2024-01-31"}}',
+        b'{"s": {"l": [{"d": "2024-01-31", "n": 1}, null, {"n": 2}]}}',
+        b'{"l": [], "s": null}',
+        *(b'{"d": 19000}', b'{"l": [19000]}', b'{"s": {"d": 19000}}'),
+        *(b'{"l": ["2024-02-31"]}', b'{"s": {"l": [{"d": ""}]}}'),
+        b'{"l": null}',
+    ]
+    rows, bad = decode(spec, bodies)
+    assert rows == [
+        {"offset": 0, "d": day, "l": [day, None], "s": {"d": day, "l": None}},
+        {
+            "offset": 28, "d": None, "l": None,
+            "s": {"d": None, "l": [{"d": day, "n": 1}, None, {"d": None, "n": 2}]},
+        },
+        {"offset": 56, "d": None, "l": [], "s": None},
+        {"offset": 224, "d": None, "l": None, "s": None},
+    ]  # fmt: skip
+    assert [entry.position for entry in bad] == [3, 4, 5, 6, 7]
+
+
 def test_unknown_fields_fail_on_request() -> None:
     rows, bad = decode({**JSON, "unknown_fields": "fail"}, [b'{"id": 1}', b'{"idd": 1}'])
     assert (len(rows), len(bad)) == (1, 1)
