@@ -97,6 +97,35 @@ def test_decimals_keep_every_digit_in_every_layout(space: str, encoding: str) ->
     assert (rows[0]["a"], rows[0]["b"]) == (Decimal("12345678901234567890.12"), "ü}x")
 
 
+@pytest.mark.parametrize("space", ["", " ", "\n"])
+@pytest.mark.parametrize("word", ["NaN", "Inf", "Infinity", "-Inf", "-Infinity", "-NaN"])
+def test_words_for_no_number_are_bad_in_every_layout(space: str, word: str) -> None:
+    spec = {"format": "json", "schema": "a double, b array<float>, c string"}
+    bodies = [
+        f'{{"a":{space}{word}}}',
+        f'{{"a":{space}{word}{space}, "c": "x"}}',
+        f'{{"b":{space}[1,{space}{word}]}}',
+        f'{{"other":{space}{word}}}',
+        f'{{"c":{space}"{word}, NaN, {{"}}',
+        '{"a": 1.5}',
+    ]
+    rows, bad = decode(spec, [body.encode() for body in bodies])
+    assert [(row["a"], row["c"]) for row in rows] == [(None, f"{word}, NaN, {{"), (1.5, None)]
+    assert [entry.position for entry in bad] == [0, 1, 2, 3]
+
+
+def test_a_number_that_is_too_big_for_its_column_is_bad() -> None:
+    schema = "f float, d double, s struct<f: array<float>>"
+    bodies = [
+        *(b'{"f": 1e300}', b'{"f": -1e39}', b'{"d": 1e400}', b'{"s": {"f": [1, 1e39]}}'),
+        *(b'{"f": 0.5, "d": 1e300, "s": {"f": [1e38]}}', b'{"f": null, "s": null}'),
+    ]
+    rows, bad = decode({"format": "json", "schema": schema}, bodies)
+    assert [(row["f"], row["d"]) for row in rows] == [(0.5, 1e300), (None, None)]
+    assert [entry.position for entry in bad] == [0, 1, 2, 3]
+    assert bad[0].reason == "a number is too big to be stored in a float; make it a double"
+
+
 def test_dates_are_texts_at_every_depth() -> None:
     spec = {
         "format": "json",
