@@ -352,13 +352,48 @@ def test_without_a_policy_a_bad_record_fails_the_read_with_its_place() -> None:
 
 def test_columns_and_a_prefix_settle_names_that_clash() -> None:
     spec = {"format": "json", "schema": "topic string, value string"}
-    with pytest.raises(ConfigError, match="columns: topic are decoded too"):
+    with pytest.raises(ConfigError, match="columns: 'topic' is decoded too; leave it"):
         RowDecoder(DecodeSpec.parse(spec), RECORDS)
     kept = RowDecoder(DecodeSpec.parse({**spec, "columns": ["partition", "offset"]}), RECORDS)
     assert kept.schema.names == ["partition", "offset", "topic", "value"]
     prefixed = RowDecoder(DecodeSpec.parse({**spec, "columns": ["topic"], "prefix": "j_"}), RECORDS)
     assert prefixed.schema.names == ["topic", "j_topic", "j_value"]
     assert prefixed.ddl == "`topic` string, `j_topic` string, `j_value` string"
+
+
+def one_record(*names: str) -> str:
+    fields = [{"name": name, "type": "int"} for name in names]
+    return json.dumps({"type": "record", "name": "R", "fields": fields})
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (
+            {"format": "json", "schema": "id int, Partition string"},
+            "columns: 'partition' is decoded too, as 'Partition'; leave it out of 'columns'",
+        ),
+        ({**CSV, "columns": ["offset", "offset"]}, "columns: 'offset' is named twice"),
+        ({"format": "avro", "schema": one_record("id", "ID")}, "'id' and 'ID' are both decoded"),
+        ({"format": "csv", "schema": "id int", "prefix": "msg_", "columns": ["offset"]}, None),
+        ({"format": "csv", "schema": "time int", "prefix": "Msg_"}, "as 'Msg_time'"),
+        (
+            {"format": "tdmsg", "then": {"format": "csv", "schema": "Packed_Index int"}},
+            "then: column 'Packed_Index' has the name of one of packs",
+        ),
+        ({"format": "tdmsg", "columns": ["partition", "value"]}, "'value' is decoded too; leave"),
+    ],
+)
+def test_names_that_a_table_cannot_tell_apart_are_refused(
+    spec: dict[str, Any], sentence: str | None
+) -> None:
+    parsed = DecodeSpec.parse(spec)
+    if sentence is None:
+        assert RowDecoder(parsed, RECORDS).schema.names == ["offset", "msg_id"]
+        return
+    with pytest.raises(ConfigError) as caught:
+        RowDecoder(parsed, RECORDS)
+    assert sentence in str(caught.value)
 
 
 def test_an_empty_batch_has_the_schema_too() -> None:
