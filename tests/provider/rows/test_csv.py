@@ -63,3 +63,30 @@ def test_byte_order_marks_of_delimited_text_are_dropped_from_every_body(marks: b
     assert [(entry.position, entry.reason) for entry in bad] == [(3, "the body is empty")]
     alone = [decode(spec, [body])[0] for body in bodies]
     assert [found[0]["name"] for found in alone if found] == wanted
+
+
+def test_each_time_of_a_row_may_have_a_zone_or_none() -> None:
+    spec = {"format": "csv", "schema": "a timestamp, b timestamp, c timestamp_ntz, n string"}
+    zoned, plain = "2026-11-21T08:15:00+02:00", "2026-11-21 06:15:00"
+    bodies = [
+        *(f"{zoned},{plain},{plain},x", f"{plain},{zoned},{plain},x", f"{plain},{plain},,x"),
+        *(f"{zoned},{zoned},{plain},x", f",{zoned},{plain},x", f"{zoned},,{plain},x"),
+        *(f"{zoned},{plain},{zoned},x", f"{zoned},soon,{plain},x"),
+        f'{zoned},{plain},{plain},"y\n"',
+    ]
+    rows, bad = decode(spec, [body.encode() for body in bodies])
+    at = datetime(2026, 11, 21, 6, 15, tzinfo=UTC)
+    without = at.replace(tzinfo=None)
+    assert [(row["a"], row["b"], row["c"], row["n"]) for row in rows] == [
+        (at, at, without, "x"),
+        (at, at, without, "x"),
+        (at, at, None, "x"),
+        (at, at, without, "x"),
+        (None, at, without, "x"),
+        (at, None, without, "x"),
+        (at, at, without, "y\n"),
+    ]
+    assert [entry.position for entry in bad] == [6, 7]
+    assert "soon" in bad[1].reason
+    for body in bodies[:6]:
+        assert len(decode(spec, [body.encode()])[0]) == 1
