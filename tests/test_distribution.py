@@ -134,6 +134,22 @@ def test_readme_explains_every_extra(project: dict[str, Any]) -> None:
     assert [name for name in extras if f"| `{name}` |" not in readme] == []
 
 
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("protobuf", "6.31"), ("pydantic", "2.9"), ("pyarrow", "15")],
+)
+def test_the_oldest_version_that_works_is_declared_and_told(
+    project: dict[str, Any], name: str, least: str
+) -> None:
+    """protobuf has `FieldDescriptor.is_repeated`, which typed rows ask for, since 6.31."""
+    arrow = project["project"]["optional-dependencies"]["arrow"]
+    declared = [*project["project"]["dependencies"], *arrow]
+    (found,) = [one for one in declared if requirement_name(one) == name]
+
+    assert found.split(",")[0] == f"{name}>={least}"
+    assert f"| {name} | {least} or newer" in (ROOT / "README.md").read_text()
+
+
 def test_every_dependency_has_its_reason(project: dict[str, Any]) -> None:
     record = (ROOT / "docs/adr/0002-one-distribution-three-packages.md").read_text()
     declared = [

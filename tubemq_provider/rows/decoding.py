@@ -7,7 +7,7 @@ the policy of `Rejects`. This module must not read or write anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -77,13 +77,7 @@ class RowDecoder:
         self._body = _body_decoder(spec)
         self._kept = _kept(spec, records)
         decoded = [item.with_name(spec.prefix + item.name) for item in self._body.schema]
-        clashes = sorted({item.name for item in decoded} & set(self._kept))
-        if clashes:
-            raise ConfigError(
-                f"columns: {', '.join(clashes)} are decoded too; leave them out of 'columns', or "
-                "give decoded ones a 'prefix'",
-                subject=SUBJECT,
-            )
+        _check_names(self._kept, [item.name for item in decoded])
         self.schema = pa.schema([*records.arrow_schema(self._kept), *decoded])
         self._place = records.place
         needed = {*self._kept, "partition", *self._place, "value"}
@@ -122,6 +116,30 @@ def _kept(spec: DecodeSpec, records: ColumnSet) -> tuple[str, ...]:
             f"columns: {unknown[0]!r} is none of {', '.join(records.names)}", subject=SUBJECT
         )
     return spec.columns
+
+
+def _check_names(kept: Sequence[str], decoded: Sequence[str]) -> None:
+    """Tables tell names apart without their case."""
+    problems = [
+        f"columns: {name!r} is named twice" for name in sorted(set(kept)) if kept.count(name) > 1
+    ]
+    known: dict[str, str] = {}
+    for name in decoded:
+        if first := known.get(name.lower()):
+            problems.append(
+                f"schema: {first!r} and {name!r} are both decoded, and one name to a table; rename "
+                "one, or decode with a function"
+            )
+        known[name.lower()] = name
+    for name in kept:
+        if other := known.get(name.lower()):
+            how = "" if other == name else f", as {other!r}"
+            problems.append(
+                f"columns: {name!r} is decoded too{how}; leave it out of 'columns', or give "
+                "decoded ones a 'prefix'"
+            )
+    if problems:
+        raise ConfigError(problems, subject=SUBJECT)
 
 
 def _account(count: int, decoded: Decoded) -> None:

@@ -41,7 +41,7 @@ class AvroBodies:
             raise ConfigError(f"schema: unknown type {error}", subject=SUBJECT) from error
         self._skip = spec.skip_bytes
         self._read = fastavro.schemaless_reader
-        self.schema = _Types().record_schema(document)
+        self.schema = _Types().record_schema(self._parsed)
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
@@ -77,10 +77,13 @@ _SIMPLE: Final = {
     "enum": "string",
     "fixed": "binary",
 }
+_MOST_DIGITS: Final = 38
+"""Of a decimal, in Spark as in Parquet."""
 
 
 class _Types:
-    """Arrow types of an Avro schema; names defined before can be used again."""
+    """Arrow types of a schema that fastavro has parsed, in which every name is a full one: the same
+    simple name in two namespaces is two types. Names defined before can be used again."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
@@ -97,6 +100,8 @@ class _Types:
             return self._union(avro)
         if isinstance(avro, str):
             return self._by_name(avro)
+        if avro["type"] in ("record", "enum", "fixed"):
+            return self._named_type(avro["type"], avro)
         if "logicalType" in avro:
             return self._logical(avro)
         return self._nested(avro["type"], avro)
@@ -108,21 +113,19 @@ class _Types:
             return pa.list_(self._type(avro["items"]))
         if kind == "map":
             return pa.map_(pa.string(), self._type(avro["values"]))
-        if kind not in ("record", "enum", "fixed"):
-            return self._type(kind)
-        return self._named_type(kind, avro)
+        return self._type(kind)
 
     def _named_type(self, kind: str, avro: Mapping[str, Any]) -> pa.DataType:
         import pyarrow as pa
 
         self._named[avro["name"]] = None  # a type within itself has no end
-        if kind == "record":
+        if "logicalType" in avro:
+            made = self._logical(avro)
+        elif kind == "record":
             made = pa.struct([(f["name"], self._type(f["type"])) for f in avro["fields"]])
         else:
             made = pa.type_for_alias(_SIMPLE[kind])
         self._named[avro["name"]] = made
-        if "namespace" in avro:
-            self._named[f"{avro['namespace']}.{avro['name']}"] = made
         return made
 
     def _union(self, avro: list[Any]) -> pa.DataType:
@@ -139,7 +142,7 @@ class _Types:
 
         if name in _SIMPLE:
             return pa.type_for_alias(_SIMPLE[name])
-        known = self._named.get(name) or self._named.get(name.rpartition(".")[2])
+        known = self._named.get(name)
         if known is None:
             raise ConfigError(f"schema: type {name!r} has no column", subject=SUBJECT)
         return known
@@ -149,7 +152,7 @@ class _Types:
 
         logical = avro["logicalType"]
         if logical == "decimal":
-            return pa.decimal128(avro["precision"], avro.get("scale", 0))
+            return _decimal(avro)
         known = {
             "date": pa.date32(),
             "timestamp-millis": pa.timestamp("us", tz="UTC"),
@@ -161,3 +164,15 @@ class _Types:
         if logical not in known:
             raise ConfigError(f"schema: logical type {logical!r} has no column", subject=SUBJECT)
         return known[logical]
+
+
+def _decimal(avro: Mapping[str, Any]) -> pa.DataType:
+    import pyarrow as pa
+
+    precision, scale = avro.get("precision"), avro.get("scale", 0)
+    if precision is None or precision > _MOST_DIGITS:
+        raise ConfigError(
+            f"schema: a decimal with precision {precision} has no column; 1 to {_MOST_DIGITS} have",
+            subject=SUBJECT,
+        )
+    return pa.decimal128(precision, scale)

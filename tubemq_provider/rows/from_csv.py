@@ -7,7 +7,8 @@ bodies.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.bulk import Bad, Decoded, joined, parse_halving
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CsvBodies"]
 
+_MARKS: Final = rb"^(?:\xef\xbb\xbf)+"
+"""Arrow drops a byte order mark at the beginning of what it reads, which is many bodies."""
+
 
 class CsvBodies:
     """Bodies that have the columns of `schema` in its order. Times may carry a zone; without one
-    they are UTC. A trailing line break is not part of the row."""
+    they are UTC. A byte order mark and a trailing line break are not part of the row."""
 
     def __init__(self, schema: pa.Schema, spec: DecodeSpec) -> None:
         import pyarrow as pa
@@ -35,18 +39,15 @@ class CsvBodies:
                 f"schema: column {nested[0]!r} is nested, which delimited text cannot fill",
                 subject=SUBJECT,
             )
-        self._types = {item.name: item.type for item in schema}
-        self._without_zone = {
-            name: pa.timestamp("us") if pa.types.is_timestamp(type_) else type_
-            for name, type_ in self._types.items()
-        }
+        self._readings = _readings(schema)
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        bodies = pc.replace_substring_regex(records.column("value"), rb"\r?\n$", b"")
+        bodies = pc.replace_substring_regex(records.column("value"), _MARKS, b"")
+        bodies = pc.replace_substring_regex(bodies, rb"\r?\n$", b"")
         broken = pc.match_substring_regex(bodies, rb"[\r\n]")
         blank = pc.equal(pc.binary_length(bodies), 0)
         odd = pc.or_(broken, blank).to_pylist()
@@ -68,14 +69,20 @@ class CsvBodies:
         import pyarrow as pa
 
         data = joined(bodies)
-        try:
-            table = self._read(data, self._without_zone)
-        except pa.ArrowInvalid:
-            if self._types == self._without_zone:
-                raise
-            table = self._read(data, self._types)
-        rows = table.cast(self.schema).combine_chunks().to_batches()
-        return rows[0] if rows else pa.RecordBatch.from_pylist([], self.schema)
+        *others, last = self._readings
+        for types in others:
+            with suppress(pa.ArrowInvalid):
+                return self._rows(self._read(data, types))
+        return self._rows(self._read(data, last))
+
+    def _rows(self, table: pa.Table) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        rows = table.combine_chunks().to_batches()
+        if not rows:
+            return pa.RecordBatch.from_pylist([], self.schema)
+        columns = [_typed(rows[0].column(item.name), item.type) for item in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _read(self, data: pa.Buffer, types: dict[str, pa.DataType]) -> pa.Table:
         import pyarrow as pa
@@ -99,6 +106,38 @@ class CsvBodies:
                 quoted_strings_can_be_null=False,
             ),
         )
+
+
+def _readings(schema: pa.Schema) -> list[dict[str, pa.DataType]]:
+    """Types to read columns with, to be tried in turn: Arrow wants a zone of all times in a column,
+    or of none. With several columns of instants some may have it and some not, so that they are
+    read as texts at last."""
+    import pyarrow as pa
+
+    given = {item.name: item.type for item in schema}
+    instants = [
+        item.name
+        for item in schema
+        if pa.types.is_timestamp(item.type) and item.type.tz is not None
+    ]
+    readings = [given]
+    if instants:
+        readings.insert(0, given | dict.fromkeys(instants, pa.timestamp("us")))
+    if len(instants) > 1:
+        readings.append(given | dict.fromkeys(instants, pa.string()))
+    return readings
+
+
+def _typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The column with its type; times without a zone are UTC."""
+    import pyarrow as pa
+
+    if pa.types.is_string(column.type) and pa.types.is_timestamp(type_):
+        try:
+            return column.cast(type_)
+        except pa.ArrowInvalid:
+            column = column.cast(pa.timestamp("us"))
+    return column.cast(type_)
 
 
 def _merged(parts: list[Decoded], bad: list[Bad]) -> Decoded:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_client.errors import UnreadableTDMsg
+from tubemq_client.errors import ConfigError, UnreadableTDMsg
 from tubemq_client.tdmsg import parse_tdmsg
 from tubemq_provider.rows.bulk import Bad, Decoded
+from tubemq_provider.rows.spec import SUBJECT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,13 +29,19 @@ _OURS: Final = ("packed_index", "packed_time", "packed_attributes")
 class PackedBodies:
     """`packed_index` counts the records of a pack from 0, `packed_time` is when it was packed (null
     in version 0), `packed_attributes` are the record's. `then` decodes the records, None gives them
-    as ``value``."""
+    as ``value``. Raises `ConfigError` if `then` has columns of these names."""
 
     def __init__(self, then: BodyDecoder | None) -> None:
         import pyarrow as pa
 
         self._then = then
         rest = [pa.field("value", pa.binary())] if then is None else list(then.schema)
+        if clashes := [item.name for item in rest if item.name.lower() in _OURS]:
+            raise ConfigError(
+                f"then: column {clashes[0]!r} has the name of one of packs ({', '.join(_OURS)}); "
+                "rename it, or decode with a function",
+                subject=SUBJECT,
+            )
         self.schema = pa.schema(
             [
                 ("packed_index", pa.int32()),

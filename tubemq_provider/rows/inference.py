@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.rows.ddl import ddl_of
-from tubemq_provider.rows.spec import SUBJECT, DecodeSpec
+from tubemq_provider.rows.ddl import ddl_of, parse_ddl
+from tubemq_provider.rows.spec import SUBJECT, DecodeSpec, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,25 +30,38 @@ NOTHING: Final = "nothing string"
 
 def settle(spec: DecodeSpec, sample: Callable[[], pa.BinaryArray]) -> DecodeSpec:
     """`spec` with a schema: its own, that of its file, or that of the `sample`, which is then kept
-    in the file. Raises `ConfigError` if the sample has no object with a field."""
+    in the file if it can be read again. Raises `ConfigError` that names the file if the sample has
+    no object with a field, or fields that no column can hold, and if the file holds no schema."""
     if spec.format != "json" or spec.schema is not None:
         return spec
     path = Path(spec.schema_file or "")
     if not path.exists():
-        from tubemq_provider.rows.from_json import infer_schema
-
         bodies = sample()
         if not len(bodies):
             return replace(spec, schema=NOTHING)
-        found = infer_schema(bodies)
-        if not len(found):
-            raise ConfigError(
-                f"schema: none of the first {len(bodies)} records is a JSON object with a field "
-                "that has a value; write the schema",
-                subject=SUBJECT,
-            )
-        _keep(path, ddl_of(found))
-    return replace(spec, schema=path.read_text(encoding="utf-8").strip())
+        _keep(path, _found(path, bodies))
+    return replace(spec, schema=schema_of(path, path.read_text(encoding="utf-8").strip()))
+
+
+def _found(path: Path, bodies: pa.BinaryArray) -> str:
+    """A schema that `parse_ddl` reads: what is kept cannot be mended by another try."""
+    from tubemq_provider.rows.from_json import infer_schema
+
+    nothing = "schema: none of them is a JSON object with a field that has a value"
+    try:
+        text = ddl_of(infer_schema(bodies))
+        problems = [] if text else [nothing]
+        if text:
+            parse_ddl(text)
+    except ConfigError as error:
+        problems = error.problems
+    if problems:
+        raise ConfigError(
+            [f"{problem} (the first {len(bodies)} records)" for problem in problems]
+            + [f"schema_file: {path} cannot be made from them; write the schema into it"],
+            subject=SUBJECT,
+        )
+    return text
 
 
 def _keep(path: Path, text: str) -> None:

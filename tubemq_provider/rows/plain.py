@@ -28,9 +28,12 @@ def decoded_rows(
 
 
 def _rows(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """A row for each mapping; missing keys are null."""
+    """A row for each mapping; missing keys are null, others than the columns' are refused."""
     import pyarrow as pa
 
+    names = frozenset(schema.names)
+    for value in values:
+        _check_keys(value, names)
     columns = []
     for item in schema:
         cells = [value.get(item.name) for value in values]
@@ -56,5 +59,15 @@ def _turned(value: Any, type_: pa.DataType) -> Any:
     if pt.is_list(type_):
         return [_turned(item, type_.value_type) for item in value]
     if pt.is_struct(type_):
+        _check_keys(value, frozenset(item.name for item in type_))
         return {item.name: _turned(value.get(item.name), item.type) for item in type_}
     return str(value) if isinstance(value, UUID) else value
+
+
+def _check_keys(value: Mapping[str, Any], names: frozenset[str]) -> None:
+    """A value without a column would be lost without a word."""
+    import pyarrow as pa
+
+    if not value.keys() <= names:
+        unknown = sorted(value.keys() - names)
+        raise pa.ArrowInvalid(f"no column holds {unknown[0]!r}, only {', '.join(sorted(names))} do")

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tubemq_client.errors import ConfigError
 
-__all__ = ["FORMATS", "SUBJECT", "DecodeSpec"]
+__all__ = ["FORMATS", "SUBJECT", "DecodeSpec", "schema_of"]
 
 SUBJECT: Final = "decode"
 
@@ -152,7 +152,15 @@ def _problems(document: Mapping[str, Any]) -> list[str]:
     for name in ("delimiter", "quote"):
         if name in document and len(str(document[name]).encode()) != 1:
             problems.append(f"{name}: {document[name]!r} is not one ASCII character")
+    for name in ("columns", "null_values"):
+        if name in document and not _is_texts(document[name]):
+            problems.append(f"{name}: {document[name]!r} is not a list of texts, like ['a', 'b']")
     return [*problems, *_problems_of_then(document.get("then"))]
+
+
+def _is_texts(value: Any) -> bool:
+    """A text alone is none: it would be taken letter by letter."""
+    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
 
 
 def _problems_of_then(given: str | Mapping[str, Any] | None) -> list[str]:
@@ -209,6 +217,25 @@ def _with_files(spec: DecodeSpec) -> DecodeSpec:
         if spec.format == "protobuf":
             text = base64.b64encode(data).decode("ascii")
             return replace(spec, descriptor=text, schema_file=None)
-        return replace(spec, schema=data.decode("utf-8").strip(), schema_file=None)
+        text = data.decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"schema_file: {path}: {error}", subject=SUBJECT) from error
+    if spec.format != "avro":
+        schema_of(path, text)
+    return replace(spec, schema=text, schema_file=None)
+
+
+def schema_of(path: Path, text: str) -> str:
+    """`text`, which the file at `path` holds, if it is a schema. Raises `ConfigError` that names
+    the file."""
+    from tubemq_provider.rows.ddl import parse_ddl
+
+    try:
+        parse_ddl(text)
+    except ConfigError as error:
+        raise ConfigError(
+            [f"schema_file: {path}: {problem}" for problem in error.problems], subject=SUBJECT
+        ) from error
+    except ImportError:
+        return text  # without pyarrow: where rows are made, that says what to install
+    return text

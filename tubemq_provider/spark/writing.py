@@ -145,31 +145,45 @@ def _send(order: WriteOrder, batches: Iterable[pa.RecordBatch]) -> Sent:
 
 
 def _by_topic(batch: pa.RecordBatch, topic: str | None) -> dict[str, list[Record]]:
-    """The rows as records, in their order."""
-    from tubemq_client import Record
-
+    """The rows as records, in their order. Raises `ConfigError` that names a row that is none."""
     found: dict[str, list[Record]] = {}
     columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
     for row in range(batch.num_rows):
         cell = {name: cells[row] for name, cells in columns.items()}
-        to, value = cell.get("topic") or topic, cell["value"]
-        if to is None or value is None:
+        to = cell.get("topic") or topic
+        if to is None or cell["value"] is None:
             missing = "topic" if to is None else "value"
-            raise ConfigError(
-                f"row {row} of a batch has no {missing}; filter such rows out before the write",
-                subject='write to format("tubemq")',
-            )
-        key = cell.get("partition")
-        record = Record(
-            _bytes(value),
-            dict(cell.get("attributes") or ()) or None,
-            cell.get("stream_id"),
-            _minute(cell.get("msg_time")),
-            None if key is None else SPACE.partition(to, key),
-            cell.get("key"),
-        )
-        found.setdefault(to, []).append(record)
+            raise _refused(row, f"has no {missing}")
+        found.setdefault(to, []).append(_record(row, to, cell))
     return found
+
+
+def _record(row: int, topic: str, cell: Mapping[str, Any]) -> Record:
+    from tubemq_client import Record
+
+    attributes = dict(cell.get("attributes") or ())
+    if nulls := [key for key, value in attributes.items() if value is None]:
+        raise _refused(row, f"has null for {nulls[0]!r} in 'attributes'")
+    key = cell.get("partition")
+    try:
+        partition = None if key is None else SPACE.partition(topic, key)
+    except ValueError as error:
+        raise _refused(row, f"has partition {key!r}, which is none ({error})") from error
+    return Record(
+        _bytes(cell["value"]),
+        attributes or None,
+        cell.get("stream_id"),
+        _minute(cell.get("msg_time")),
+        partition,
+        cell.get("key"),
+    )
+
+
+def _refused(row: int, why: str) -> ConfigError:
+    return ConfigError(
+        f"row {row} of a batch {why}; filter such rows out before the write",
+        subject='write to format("tubemq")',
+    )
 
 
 def _check_partitions(producer: Producer, topic: str, records: list[Record]) -> None:
@@ -191,7 +205,7 @@ def _minute(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     instant = value if value.tzinfo is None else value.astimezone(UTC)
-    return f"{instant:%Y%m%d%H%M}"
+    return f"{instant.year:04}{instant:%m%d%H%M}"  # %Y has no leading zeros on Linux
 
 
 def _tell(messages: Iterable[Any], what: str = "", *, aborted: bool = False) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -14,49 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.provider.rows.decoded import batch, decode
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.tdmsg import TDMsgBuilder
-from tubemq_provider.rows.decoding import BadRecord, Rejects, RowDecoder
+from tubemq_provider.rows.decoding import Rejects, RowDecoder
 from tubemq_provider.rows.from_json import infer_schema
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.windows.errors import CountMismatch
 
 pa = pytest.importorskip("pyarrow")
-
-
-def batch(bodies: list[bytes], schema: Any) -> Any:
-    """Records 0, 1, … of partition 1:0 with these bodies."""
-    count = len(bodies)
-    columns = {
-        "topic": ["demo"] * count,
-        "partition": ["1:0"] * count,
-        "offset": [28 * i for i in range(count)],
-        "batch_offset": [0] * count,
-        "message_id": list(range(100, 100 + count)),
-        "msg_time": [None] * count,
-        "stream_id": ["s"] * count,
-        "attributes": [[("n", str(i))] for i in range(count)],
-        "value": bodies,
-    }
-    return pa.RecordBatch.from_pydict(columns, RECORDS.arrow_schema()).select(schema.names)
-
-
-def decode(spec: Any, bodies: list[bytes]) -> tuple[list[dict[str, Any]], list[BadRecord]]:
-    """Rows with their offset and decoded columns, and what was set aside."""
-    bad: list[BadRecord] = []
-    parsed = DecodeSpec.parse(spec)
-    decoder = RowDecoder(parsed, RECORDS)
-    rejects = Rejects("quarantine", bad.append)
-    rows = decoder.rows(batch(bodies, decoder.read_schema), rejects)
-    assert rows.schema == decoder.schema
-    rows.validate(full=True)
-    assert rejects.count == len(bad)
-    left_out = (
-        set(RECORDS.names) - {"offset"} - ({"value"} if "value" in rows.schema.names else set())
-    )
-    names = [name for name in rows.schema.names if name not in left_out]
-    return rows.select(names).to_pylist(), bad
 
 
 JSON = {
@@ -131,6 +97,62 @@ def test_decimals_keep_every_digit_in_every_layout(space: str, encoding: str) ->
     assert (rows[0]["a"], rows[0]["b"]) == (Decimal("12345678901234567890.12"), "ü}x")
 
 
+@pytest.mark.parametrize("space", ["", " ", "\n"])
+@pytest.mark.parametrize("word", ["NaN", "Inf", "Infinity", "-Inf", "-Infinity", "-NaN"])
+def test_words_for_no_number_are_bad_in_every_layout(space: str, word: str) -> None:
+    spec = {"format": "json", "schema": "a double, b array<float>, c string"}
+    bodies = [
+        f'{{"a":{space}{word}}}',
+        f'{{"a":{space}{word}{space}, "c": "x"}}',
+        f'{{"b":{space}[1,{space}{word}]}}',
+        f'{{"other":{space}{word}}}',
+        f'{{"c":{space}"{word}, NaN, {{"}}',
+        '{"a": 1.5}',
+    ]
+    rows, bad = decode(spec, [body.encode() for body in bodies])
+    assert [(row["a"], row["c"]) for row in rows] == [(None, f"{word}, NaN, {{"), (1.5, None)]
+    assert [entry.position for entry in bad] == [0, 1, 2, 3]
+
+
+def test_a_number_that_is_too_big_for_its_column_is_bad() -> None:
+    schema = "f float, d double, s struct<f: array<float>>"
+    bodies = [
+        *(b'{"f": 1e300}', b'{"f": -1e39}', b'{"d": 1e400}', b'{"s": {"f": [1, 1e39]}}'),
+        *(b'{"f": 0.5, "d": 1e300, "s": {"f": [1e38]}}', b'{"f": null, "s": null}'),
+    ]
+    rows, bad = decode({"format": "json", "schema": schema}, bodies)
+    assert [(row["f"], row["d"]) for row in rows] == [(0.5, 1e300), (None, None)]
+    assert [entry.position for entry in bad] == [0, 1, 2, 3]
+    assert bad[0].reason == "a number is too big to be stored in a float; make it a double"
+
+
+def test_dates_are_texts_at_every_depth() -> None:
+    spec = {
+        "format": "json",
+        "schema": "d date, l array<date>, s struct<d: date, l: array<struct<d: date, n: int>>>",
+    }
+    day = date(2024, 1, 31)
+    bodies = [
+        b'{"d": "2024-01-31", "l": ["2024-01-31", null], "s": {"d": "2024-01-31"}}',
+        b'{"s": {"l": [{"d": "2024-01-31", "n": 1}, null, {"n": 2}]}}',
+        b'{"l": [], "s": null}',
+        *(b'{"d": 19000}', b'{"l": [19000]}', b'{"s": {"d": 19000}}'),
+        *(b'{"l": ["2024-02-31"]}', b'{"s": {"l": [{"d": ""}]}}'),
+        b'{"l": null}',
+    ]
+    rows, bad = decode(spec, bodies)
+    assert rows == [
+        {"offset": 0, "d": day, "l": [day, None], "s": {"d": day, "l": None}},
+        {
+            "offset": 28, "d": None, "l": None,
+            "s": {"d": None, "l": [{"d": day, "n": 1}, None, {"d": None, "n": 2}]},
+        },
+        {"offset": 56, "d": None, "l": [], "s": None},
+        {"offset": 224, "d": None, "l": None, "s": None},
+    ]  # fmt: skip
+    assert [entry.position for entry in bad] == [3, 4, 5, 6, 7]
+
+
 def test_unknown_fields_fail_on_request() -> None:
     rows, bad = decode({**JSON, "unknown_fields": "fail"}, [b'{"id": 1}', b'{"idd": 1}'])
     assert (len(rows), len(bad)) == (1, 1)
@@ -151,7 +173,19 @@ PIECES = st.sampled_from(
             b" ",
             b"}",
         ),
-        *(b"{", b",", b"a,b", b'"a', b'1,"b"', b"1,x", b"2", b"\r", b"\xff", b'{"s":{"x":[null]}}'),
+        *(
+            b"\xef\xbb\xbf",
+            b"{",
+            b",",
+            b"a,b",
+            b'"a',
+            b'1,"b"',
+            b"1,x",
+            b"2",
+            b"\r",
+            b"\xff",
+            b'{"s":{"x":[null]}}',
+        ),
     ]
 )
 INNER = st.one_of(st.none(), st.integers(-5, 5), st.text(max_size=2))
@@ -189,95 +223,6 @@ def test_a_body_decodes_alike_alone_and_among_others(
     for entry in bad:
         no_rows, alone_bad = decode(spec, [bodies[entry.position]])
         assert (no_rows, len(alone_bad)) == ([], 1)
-
-
-def test_delimited_text_is_typed_with_and_without_zones() -> None:
-    spec = {
-        "format": "csv", "schema": "id int, p decimal(10,2), at timestamp, n string",
-        "delimiter": "|", "null_values": ["", "-"],
-    }  # fmt: skip
-    rows, bad = decode(
-        spec,
-        [
-            b"1|2.50|2026-11-21 08:15:00|a",
-            b"2|-|2026-11-21T08:15:00Z|b\n",
-            b'3||-|"x|y\nz"',
-            b"4|1",
-            b"",
-            b"five|1|-|c",
-            b'6|1|-|"open',
-            b"7|1|-|last",
-        ],
-    )
-    at = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
-    assert [row["id"] for row in rows] == [1, 2, 3, 6, 7]
-    assert [row["p"] for row in rows] == [
-        Decimal("2.50"),
-        None,
-        None,
-        Decimal("1.00"),
-        Decimal("1.00"),
-    ]
-    assert [row["at"] for row in rows] == [at, at, None, None, None]
-    assert [row["n"] for row in rows] == ["a", "b", "x|y\nz", "open", "last"]
-    assert [entry.position for entry in bad] == [3, 4, 5]
-
-
-AVRO = {
-    "type": "record",
-    "name": "Order",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "note", "type": ["null", "string"]},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {"name": "tags", "type": {"type": "map", "values": "int"}},
-        {"name": "key", "type": {"type": "string", "logicalType": "uuid"}},
-        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
-    ],
-}
-
-
-def test_avro_data_are_decoded_behind_a_registry_header() -> None:
-    fastavro = pytest.importorskip("fastavro")
-    at = datetime(2026, 11, 21, 8, 15, tzinfo=UTC)
-    key = "12345678-1234-5678-1234-567812345678"
-    datum = {"id": 5, "note": None, "at": at, "tags": {"a": 1}, "key": key, "kind": "B"}
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(AVRO), datum)
-    sound = b"\0\0\0\0\1" + stream.getvalue()
-    spec = {"format": "avro", "schema": json.dumps(AVRO), "skip_bytes": 5}
-    rows, bad = decode(spec, [sound, sound + b"x", sound[:-3], b"", sound])
-    assert rows[0] == {"offset": 0, **datum, "tags": [("a", 1)]}
-    assert [row["offset"] for row in rows] == [0, 112]
-    assert [entry.position for entry in bad] == [1, 2, 3]
-    assert "1 bytes are left" in bad[0].reason
-
-
-def test_an_avro_value_that_its_column_cannot_hold_is_bad_by_itself() -> None:
-    fastavro = pytest.importorskip("fastavro")
-    decimal: dict[str, Any] = {
-        "type": "bytes",
-        "logicalType": "decimal",
-        "precision": 4,
-        "scale": 2,
-    }
-    fields = [{"name": "id", "type": "int"}, {"name": "price", "type": decimal}]
-    wider = {**decimal, "precision": 30}
-    wide = [{"name": "id", "type": "long"}, {"name": "price", "type": wider}]
-    values = [(1, "1.25"), (2, "123456.25"), (2**40, "1.25"), (4, "-99.99")]
-    bodies = [b""]
-    for number, price in values:
-        stream = io.BytesIO()
-        schema = {"type": "record", "name": "Order", "fields": wide}
-        datum = {"id": number, "price": Decimal(price)}
-        fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), datum)
-        bodies.append(stream.getvalue())
-    document = {"type": "record", "name": "Order", "fields": fields}
-    rows, bad = decode({"format": "avro", "schema": json.dumps(document)}, bodies)
-    assert [(row["offset"], row["id"]) for row in rows] == [(28, 1), (112, 4)]
-    assert [row["price"] for row in rows] == [Decimal("1.25"), Decimal("-99.99")]
-    assert [entry.position for entry in bad] == [0, 2, 3]
-    assert "precision" in bad[1].reason
 
 
 def descriptors() -> str:
@@ -407,13 +352,48 @@ def test_without_a_policy_a_bad_record_fails_the_read_with_its_place() -> None:
 
 def test_columns_and_a_prefix_settle_names_that_clash() -> None:
     spec = {"format": "json", "schema": "topic string, value string"}
-    with pytest.raises(ConfigError, match="columns: topic are decoded too"):
+    with pytest.raises(ConfigError, match="columns: 'topic' is decoded too; leave it"):
         RowDecoder(DecodeSpec.parse(spec), RECORDS)
     kept = RowDecoder(DecodeSpec.parse({**spec, "columns": ["partition", "offset"]}), RECORDS)
     assert kept.schema.names == ["partition", "offset", "topic", "value"]
     prefixed = RowDecoder(DecodeSpec.parse({**spec, "columns": ["topic"], "prefix": "j_"}), RECORDS)
     assert prefixed.schema.names == ["topic", "j_topic", "j_value"]
     assert prefixed.ddl == "`topic` string, `j_topic` string, `j_value` string"
+
+
+def one_record(*names: str) -> str:
+    fields = [{"name": name, "type": "int"} for name in names]
+    return json.dumps({"type": "record", "name": "R", "fields": fields})
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (
+            {"format": "json", "schema": "id int, Partition string"},
+            "columns: 'partition' is decoded too, as 'Partition'; leave it out of 'columns'",
+        ),
+        ({**CSV, "columns": ["offset", "offset"]}, "columns: 'offset' is named twice"),
+        ({"format": "avro", "schema": one_record("id", "ID")}, "'id' and 'ID' are both decoded"),
+        ({"format": "csv", "schema": "id int", "prefix": "msg_", "columns": ["offset"]}, None),
+        ({"format": "csv", "schema": "time int", "prefix": "Msg_"}, "as 'Msg_time'"),
+        (
+            {"format": "tdmsg", "then": {"format": "csv", "schema": "Packed_Index int"}},
+            "then: column 'Packed_Index' has the name of one of packs",
+        ),
+        ({"format": "tdmsg", "columns": ["partition", "value"]}, "'value' is decoded too; leave"),
+    ],
+)
+def test_names_that_a_table_cannot_tell_apart_are_refused(
+    spec: dict[str, Any], sentence: str | None
+) -> None:
+    parsed = DecodeSpec.parse(spec)
+    if sentence is None:
+        assert RowDecoder(parsed, RECORDS).schema.names == ["offset", "msg_id"]
+        return
+    with pytest.raises(ConfigError) as caught:
+        RowDecoder(parsed, RECORDS)
+    assert sentence in str(caught.value)
 
 
 def test_an_empty_batch_has_the_schema_too() -> None:
@@ -432,6 +412,14 @@ def test_an_empty_batch_has_the_schema_too() -> None:
         ),
         ({"format": "protobuf"}, "message: is needed"),
         ({"format": "csv", "schema": "a int", "delimiter": "||"}, "is not one ASCII character"),
+        ({**CSV, "null_values": "NULL"}, "null_values: 'NULL' is not a list of texts"),
+        ({**CSV, "null_values": [0]}, "null_values: [0] is not a list of texts"),
+        ({**CSV, "columns": "partition"}, "columns: 'partition' is not a list of texts"),
+        ({**CSV, "columns": None}, "columns: None is not a list of texts"),
+        (
+            {"format": "tdmsg", "then": {**CSV, "null_values": "NULL"}},
+            "null_values: 'NULL' is not a list of texts",
+        ),
         ("{oops", "not valid JSON"),
         ({"format": "avro", "schema_file": "/nowhere"}, "schema_file: /nowhere"),
         ({"format": "tdmsg", "then": "tdmsg"}, "packed bodies do not hold packed bodies"),
