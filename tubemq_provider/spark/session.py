@@ -38,7 +38,7 @@ _ROOMS = {
 """Rooms that reading, planning and writing files in tasks import; modules of a package's top that
 need none of the others come along."""
 _LEFT_OUT = (
-    *("arguments.py", "assets.py", "decorators.py", "get_provider_info.py", "links.py"),
+    *("assets.py", "decorators.py", "get_provider_info.py", "links.py", "task_arguments.py"),
     *("notifications.py", "plugins.py"),
     *("windows/planning/", "windows/run/", "windows/time_resolvers/", "windows/time/"),
     *("sources/registry.py", "sources/topic.py", "sources/tubemq/source.py"),
