@@ -39,7 +39,8 @@ def stats_of(file: FileFact) -> str:
         high = {name: bounds[1] for name, bounds in found.items()}
         stats |= {"minValues": low, "maxValues": high} if found else {}
         stats["nullCount"] = nulls
-    return json.dumps(stats)
+    # Unescaped: deltalake joins two escapes of a character beyond U+FFFF to another character.
+    return json.dumps(stats, ensure_ascii=False)
 
 
 def _all_bounds(file: FileFact, names: Iterable[str]) -> dict[str, tuple[Any, Any]]:

@@ -131,6 +131,16 @@ def test_a_filter_on_a_partition_column_loses_nothing(open_sink: OpenSink, colum
     assert filtered(sink, "id", 7) == {7}
 
 
+def test_a_filter_on_another_column_loses_nothing(open_sink: OpenSink) -> None:
+    """Each window has one text, which is the least and the largest of its file. All columns are
+    such that Delta's files have bounds of them."""
+    schema = pa.schema([SCHEMA.field(name) for name in ("partition", "country", "id")])
+    for seq, text in enumerate(TEXTS[:-1], 1):
+        write(open_sink(), seq, [{"partition": "1:0", "country": text, "id": seq}], schema)
+    for seq, text in enumerate(TEXTS[:-1], 1):
+        assert filtered(open_sink(), "country", text) == {seq}, text
+
+
 def test_delta_readers_that_prune_by_sql_see_all_rows(tmp_path: Path) -> None:
     sink = DeltaSink(tmp_path / "table", partition_by=["country", "day(at)"])
     write(sink, 1, ROWS)
@@ -259,11 +269,25 @@ def test_an_empty_first_window_leaves_the_partitions_to_the_next(open_sink: Open
     write(sink, 1, [])
     write(open_sink(partition_by=by), 2, ROWS)
     write(open_sink(partition_by=by), 3, [{**row, "id": row["id"] + 100} for row in ROWS])
-    assert len(rows_of(table_of(sink))) == 2 * len(ROWS)
+    expected = [*ROWS, *({**row, "id": row["id"] + 100} for row in ROWS)]
+    assert rows_of(table_of(sink)) == expected
     if isinstance(sink, DeltaSink):
         assert DeltaTable(sink.storage.url).metadata().partition_columns == ["country", "at_day"]
     for seq in (1, 2, 3):
         assert open_sink(partition_by=by).marker(plan_of(sink, seq).window_id) is not None
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_new_column_leaves_partitions_as_they_are(open_sink: OpenSink) -> None:
+    """The commit that adds a column says what the files of its window share."""
+    by = ["country"]
+    write(open_sink(partition_by=by), 1, ROWS)
+    schema = SCHEMA.append(pa.field("𠮷", pa.int64()))
+    rows = [{**row, "id": row["id"] + 100, "𠮷": row["id"]} for row in ROWS]
+    write(open_sink(partition_by=by, schema_evolution="add_columns"), 2, rows, schema)
+    table = table_of(open_sink(partition_by=by))
+    assert rows_of(table)[len(ROWS) :] == [{**row, "id": row["id"] + 100} for row in ROWS]
+    assert table["𠮷"].null_count == len(ROWS)
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
