@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ __all__ = [
     "fact_of",
     "fact_to_json",
     "inspect",
+    "leaves_of",
     "schema_in_file",
 ]
 
@@ -81,7 +82,7 @@ def fact_of(
         partitions=partitions,
         tag=stored.tag,
         schema=schema.serialize().to_pybytes(),
-        leaves=dict(zip(names, leaves, strict=True)) if groups else {},
+        leaves=_by_path(names, leaves) if groups else {},
         nulls=dict(nulls or {}),
         splits=tuple(_start_of(group.column(0)) for group in groups),
     )
@@ -92,6 +93,36 @@ def arrow_schema_of(fact: FileFact) -> pa.Schema:
     import pyarrow as pa
 
     return pa.ipc.read_schema(pa.py_buffer(fact.schema))
+
+
+def leaves_of(fact: FileFact) -> Iterator[tuple[pa.Field, pa.DataType, str, LeafFact]]:
+    """The leaves of a file with the column that each is in, its own type and its path. Footers have
+    them in the order of the schema, which is what tells a column ``a.b`` from the part ``b`` of a
+    column ``a``. None if the file does not tell all."""
+    if not fact.schema:
+        return
+    found = [(field, kind) for field in arrow_schema_of(fact) for kind in _leaf_types(field.type)]
+    if len(found) != len(fact.leaves):
+        return
+    for (field, kind), (path, leaf) in zip(found, fact.leaves.items(), strict=True):
+        yield field, kind, path, leaf
+
+
+def _leaf_types(kind: Any) -> Iterator[pa.DataType]:
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from _leaf_types(kind.storage_type)
+    elif pa.types.is_dictionary(kind):
+        yield from _leaf_types(kind.value_type)
+    elif pa.types.is_map(kind):
+        yield from _leaf_types(kind.key_type)
+        yield from _leaf_types(kind.item_type)
+    elif pa.types.is_nested(kind):
+        for index in range(kind.num_fields):
+            yield from _leaf_types(kind.field(index).type)
+    else:
+        yield kind
 
 
 def schema_in_file(schema: pa.Schema) -> pa.Schema | None:
@@ -106,6 +137,13 @@ def schema_in_file(schema: pa.Schema) -> pa.Schema | None:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
     return pq.read_schema(pa.BufferReader(file.getvalue())).remove_metadata()
+
+
+def _by_path(names: list[str], leaves: list[LeafFact]) -> dict[str, LeafFact]:
+    """Without those whose path another has too: the part ``b`` of a column ``a`` beside a column
+    ``a.b``."""
+    times = Counter(names)
+    return {name: leaf for name, leaf in zip(names, leaves, strict=True) if times[name] == 1}
 
 
 def _leaf(chunks: list[Any]) -> LeafFact:
