@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.durable import ensure_root, fsync_path, missing_root
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
+from tubemq_provider.sinks._column_names import case_problems
 from tubemq_provider.sinks._delta_log import (
     Shape,
     commit_of,
@@ -165,6 +166,8 @@ class DeltaSink(TableSink):
 
     def _prepare(self, staged: StagedWindow | None) -> None:
         table = self._table()
+        if staged is not None:
+            self._refuse_alike(table, staged.schema)
         if table is None:
             self._create(stub_schema() if staged is None else staged.schema)
             table = self._table()
@@ -180,6 +183,7 @@ class DeltaSink(TableSink):
         `ConfigError` if not."""
         self._change, staged = None, self._staged
         if staged is not None:
+            self._refuse_alike(table, staged.schema)
             now = shape_of(table)
             shape = self._wanted(table, now, staged.schema)
             if problems := misfits(table, shape, staged, self._by):
@@ -190,10 +194,16 @@ class DeltaSink(TableSink):
     def check_columns(self, columns: pa.Schema) -> None:
         """See `SchemaSink`. A table that has no columns yet takes all."""
         table = self._table()
+        self._refuse_alike(table, columns)
         if table is None or is_stub([field.name for field in table.schema().fields]):
             return
         shape = self._wanted(table, shape_of(table), columns)
         if problems := column_misfits(table, shape, columns, self._by):
+            raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
+
+    def _refuse_alike(self, table: DeltaTable | None, schema: pa.Schema) -> None:
+        there = () if table is None else [field.name for field in table.schema().fields]
+        if problems := case_problems(schema, there):
             raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
 
     def _wanted(self, table: DeltaTable, now: Shape, schema: pa.Schema) -> Shape:
@@ -290,8 +300,14 @@ class DeltaSink(TableSink):
     def _commit_change(self, table: DeltaTable, shape: Shape, window: TableWindow) -> None:
         """The commit with new columns. It gets the next number of the log, or is refused: whatever
         another commit did since the table was loaded, it is looked at first."""
+        from deltalake.exceptions import DeltaError
+
         document = canonical_json(window.document)
-        data = commit_of(table, shape, window.files, _transactions(window), document)
+        try:
+            data = commit_of(table, shape, window.files, _transactions(window), document)
+        except DeltaError as exc:
+            # Nothing was sent, and what the try brought can be withdrawn.
+            raise ConfigError(str(exc), subject=f"Delta table {self._storage.url}") from exc
         try:
             done = self._storage.create_file(log_name(table.version() + 1), data)
         except Exception as exc:
