@@ -26,7 +26,6 @@ from tubemq_provider.windows.facts import FileFact, LeafFact
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from pyarrow import fs
 
 __all__ = [
     "arrow_schema_of",
@@ -241,21 +240,24 @@ def _restored(bound: Any) -> Any:
 # -- counting -------------------------------------------------------------------------------------
 
 
-def count_rows(
-    filesystem: fs.FileSystem, root: str, names: Iterable[str], window: str
-) -> dict[str, int]:
-    """Rows by partition in the files `names` below `root`, from footers, or else the `partition`
+def count_rows(location: Location, names: Iterable[str], window: str) -> dict[str, int]:
+    """Rows by partition in the files `names` in `location`, from footers, or else the `partition`
     column. Raises `SinkDamaged` if a file of the window `window` is missing or no Parquet."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     counted: Counter[str] = Counter()
     for name in names:
+        where = f"window {window}: {location.url}/{name}"
         try:
-            with pq.ParquetFile(filesystem.open_input_file(f"{root}/{name}")) as file:
+            source = location.open(name)
+        except FileNotFoundError as exc:
+            raise SinkDamaged(f"{where} cannot be read: it is missing") from exc
+        try:
+            with source, pq.ParquetFile(source) as file:
                 counted.update(_partitions(file, PurePosixPath(name)) or {})
         except (OSError, pa.ArrowInvalid) as exc:
-            raise SinkDamaged(f"window {window}: {root}/{name} cannot be read: {exc}") from exc
+            raise SinkDamaged(f"{where} cannot be read: {exc}") from exc
     return dict(counted)
 
 

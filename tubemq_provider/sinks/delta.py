@@ -24,6 +24,7 @@ from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.durable import ensure_root, fsync_path, missing_root
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
 from tubemq_provider.sinks._column_names import case_problems
+from tubemq_provider.sinks._delta_errors import gist, stores_told
 from tubemq_provider.sinks._delta_log import (
     Shape,
     commit_of,
@@ -160,10 +161,12 @@ class DeltaSink(TableSink):
             return None
         return self._handle
 
+    @stores_told
     def _table_id(self) -> str | None:
         table = self._table()
         return None if table is None else str(table.metadata().id)
 
+    @stores_told
     def _prepare(self, staged: StagedWindow | None) -> None:
         table = self._table()
         if staged is not None:
@@ -191,6 +194,7 @@ class DeltaSink(TableSink):
             self._change = None if shape == now else shape
         self._judged = rules_of(table)
 
+    @stores_told
     def check_columns(self, columns: pa.Schema) -> None:
         """See `SchemaSink`. A table that has no columns yet takes all."""
         table = self._table()
@@ -249,6 +253,7 @@ class DeltaSink(TableSink):
     def _apart(self) -> tuple[str, ...]:
         return () if self._by is None else self._by.names
 
+    @stores_told
     def _confirmed(self, plan: WindowPlan) -> str | None:
         table = self._table()
         found = None if table is None else _token_in(table, plan)
@@ -256,6 +261,7 @@ class DeltaSink(TableSink):
             self._force_to_disk(table.version())
         return found
 
+    @stores_told
     def _commit(self, window: TableWindow) -> None:
         from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -281,10 +287,10 @@ class DeltaSink(TableSink):
                 commit_properties=_properties(window),
             )
         except CommitFailedError as exc:
-            raise CommitRefused(f"{self._storage.url}: {exc}") from exc
+            raise CommitRefused(f"{self._storage.url}: {gist(exc)}") from None
         except (DeltaError, OSError) as exc:
             # Hooks that run after the commit raise the same classes.
-            raise CommitUnclear(f"{self._storage.url}: {type(exc).__name__}: {exc}") from exc
+            raise CommitUnclear(f"{self._storage.url}: {gist(exc)}") from None
 
     def _judged_anew(self, table: DeltaTable) -> bool:
         """Where columns may be added, another window may have added some: what has changed is

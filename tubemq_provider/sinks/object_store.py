@@ -28,6 +28,7 @@ from typing import Final
 from uuid import uuid4
 
 from tubemq_provider.files.footers import count_rows
+from tubemq_provider.files.locations import location_at
 from tubemq_provider.files.staging import (
     FinalArea,
     StagingArea,
@@ -94,6 +95,7 @@ class ObjectStoreSink:
         max_partitions: int | None = None,
     ) -> None:
         self.storage: Storage = storage_for(url, storage_options or {})
+        self._location = location_at(self.storage.url, storage_options or {})
         self.identity = identity or f"object_store:{self.storage.url}"
         self._verify = checked_verify(verify)
         self._by = PartitionBy.of(partition_by, "folders", max_partitions)
@@ -120,8 +122,7 @@ class ObjectStoreSink:
 
     def recount(self, marker: Marker) -> Mapping[str, int]:
         """See `RecountingSink`: the files that the manifest lists, by their footers."""
-        filesystem, root = self.storage.filesystem()
-        return count_rows(filesystem, root, marker.files, marker.plan.window_id)
+        return count_rows(self._location, marker.files, marker.plan.window_id)
 
     def window_ids(self) -> Iterable[str]:
         """One listing of the manifests."""

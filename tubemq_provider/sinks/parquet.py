@@ -37,6 +37,7 @@ from tubemq_provider.files.durable import (
     replace_document,
 )
 from tubemq_provider.files.footers import count_rows
+from tubemq_provider.files.locations import LocalLocation
 from tubemq_provider.files.mounts import refuse_object_mounts
 from tubemq_provider.files.staging import StagingArea, Verify, checked_verify, verified_files
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
@@ -143,11 +144,8 @@ class ParquetSink:
 
     def recount(self, marker: Marker) -> Mapping[str, int]:
         """See `RecountingSink`: the files that the marker lists, by their footers."""
-        import pyarrow.fs
-
-        place = self._place(marker.plan.window_id)
-        local = pyarrow.fs.LocalFileSystem()
-        return count_rows(local, str(place), marker.files, marker.plan.window_id)
+        place = LocalLocation(self._place(marker.plan.window_id))
+        return count_rows(place, marker.files, marker.plan.window_id)
 
     def window_ids(self) -> Iterable[str]:
         """Ids of the windows under the root."""

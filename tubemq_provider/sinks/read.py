@@ -11,6 +11,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.files.objects import refusals_told
 from tubemq_provider.files.partitioned import NULL_FOLDER
 from tubemq_provider.sinks._storage import LocalStorage, Storage, scheme_of
 from tubemq_provider.sinks.object_store import ObjectStoreSink
@@ -72,7 +73,8 @@ def read_windows(
     factory = ds.FileSystemDatasetFactory(filesystem, paths, ds.ParquetFileFormat(), options)
     try:
         # By default only the first file is looked at, and columns of later ones are not read.
-        schema = factory.inspect(promote_options="permissive", fragments=None)
+        with refusals_told(storage.url):
+            schema = factory.inspect(promote_options="permissive", fragments=None)
     except (pa.ArrowTypeError, pa.ArrowInvalid) as exc:
         raise ConfigError(
             f"windows differ in the type of a column: {exc}; read windows of one kind by their ids "
