@@ -447,6 +447,22 @@ def test_words_are_judged_where_they_are_said(by: list[str], said: str) -> None:
         PartitionBy.of(by, "folders")
 
 
+@pytest.mark.parametrize(("by", "called"), [("_type", "_type"), ("day(.at)", ".at_day")])
+@pytest.mark.parametrize("kind", ["parquet", "objects"])
+def test_folders_that_readers_skip_are_refused(open_sink: OpenSink, by: str, called: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{called} would be the name of a folder.*rename"):
+        open_sink(partition_by=[by])
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_tables_are_apart_by_columns_of_any_name(open_sink: OpenSink) -> None:
+    schema = pa.schema([("partition", pa.string()), ("_type", pa.string()), ("id", pa.int64())])
+    write(
+        open_sink(partition_by=["_type"]), 1, [{"partition": "1:0", "_type": "x", "id": 1}], schema
+    )
+    assert table_of(open_sink(partition_by=["_type"]))["_type"].to_pylist() == ["x"]
+
+
 def test_a_folder_is_called_as_spark_calls_it() -> None:
     assert folder_of("a", "x/y=ü 1%") == "a=x%2Fy%3Dü 1%25"
     assert folder_of("a", None) == "a=__HIVE_DEFAULT_PARTITION__"
