@@ -1,8 +1,9 @@
-"""Whether columns that a table would get can be told from its others by every reader of it.
+"""Whether columns that a table or a directory would get can be told from others by every reader.
 
 Delta, Spark, Hive and most engines of SQL know no case in names, and Iceberg, which goes by paths,
 knows no column ``a.b`` from the part ``b`` of a column ``a``. This module judges names and knows no
-table format. Columns that the table has under just that name are its own affair.
+table format. Columns that a table has under just that name are its own affair. Readers of windows
+in directories see the window's folder as a column.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from tubemq_client.errors import ConfigError
+from tubemq_provider.windows.facts import FileFact
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["case_problems", "path_problems"]
+__all__ = ["case_problems", "path_problems", "refuse_folder_column", "refuse_folder_columns"]
 
 _WAY_OUT: Final = "in decode or transform"
+_FOLDER: Final = "window_id"
 
 
 def case_problems(files: pa.Schema, table: Iterable[str] = ()) -> list[str]:
@@ -51,6 +56,24 @@ def path_problems(files: pa.Schema, table: Iterable[str], paths: Iterable[str] =
                     f"stands for a part of a column; rename it {_WAY_OUT}"
                 )
     return problems
+
+
+def refuse_folder_columns(files: Iterable[FileFact]) -> None:
+    """`refuse_folder_column` of all columns of a window's files, and of folders inside it. A driver
+    that only publishes needs no pyarrow for it."""
+    for file in files:
+        refuse_folder_column([*file.nulls, *file.leaves, *(name for name, _, _ in file.keys)])
+
+
+def refuse_folder_column(names: Iterable[str]) -> None:
+    """Raises `ConfigError` for a column that is called as the folders of windows are."""
+    for name in names:
+        if name.lower() == _FOLDER:
+            raise ConfigError(
+                f"column {name!r} has the name of the folders of windows ({_FOLDER}=…/), which "
+                f"readers see as a column and take for it; rename it {_WAY_OUT}",
+                subject="sink",
+            )
 
 
 def _new(files: pa.Schema, table: Iterable[str]) -> list[pa.Field]:

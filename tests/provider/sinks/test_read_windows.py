@@ -14,7 +14,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
-from tubemq_provider.windows.protocols import Sink
+from tubemq_provider.windows.protocols import SchemaSink, Sink
 
 
 @pytest.fixture(params=["parquet", "object_store"])
@@ -52,3 +52,15 @@ def test_a_column_that_became_something_else_is_an_error_with_the_way_out(sink: 
     assert "window_ids=" in str(refused.value)
     assert read_windows(sink, [numbers]).to_table()["n"].to_pylist() == [1, 2, 3]
     assert read_windows(sink, [words]).to_table()["n"].to_pylist() == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("name", ["window_id", "Window_ID"])
+def test_a_column_that_is_called_as_windows_are_is_refused(sink: Sink, name: str) -> None:
+    """Readers would show the window's id in its place."""
+    assert isinstance(sink, SchemaSink)
+    with pytest.raises(ConfigError, match=f"column '{name}' has the name of the folders.*rename"):
+        sink.check_columns(pa.schema([("partition", pa.string()), (name, pa.int64())]))
+    with pytest.raises(ConfigError, match=f"column '{name}' has the name of the folders.*rename"):
+        publish(sink, 1, **{name: [1, 2, 3]})
+    first = publish(sink, 1, n=[1, 2, 3])
+    assert {*read_windows(sink).to_table()["window_id"].to_pylist()} == {first}
