@@ -240,13 +240,18 @@ def _restored(bound: Any) -> Any:
 # -- counting -------------------------------------------------------------------------------------
 
 
-def count_rows(location: Location, names: Iterable[str], window: str) -> dict[str, int]:
+def count_rows(
+    location: Location, names: Iterable[str], window: str, said: Mapping[str, int]
+) -> Mapping[str, int]:
     """Rows by partition in the files `names` in `location`, from footers, or else the `partition`
-    column. Raises `SinkDamaged` if a file of the window `window` is missing or no Parquet."""
+    column. Where a file has neither that column nor a folder for it, the rows of all are compared
+    with those of `said`, which then hold. Raises `SinkDamaged` if they differ, or a file of the
+    window `window` is missing or no Parquet."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     counted: Counter[str] = Counter()
+    total, all_say = 0, True
     for name in names:
         where = f"window {window}: {location.url}/{name}"
         try:
@@ -255,10 +260,21 @@ def count_rows(location: Location, names: Iterable[str], window: str) -> dict[st
             raise SinkDamaged(f"{where} cannot be read: it is missing") from exc
         try:
             with source, pq.ParquetFile(source) as file:
-                counted.update(_partitions(file, PurePosixPath(name)) or {})
+                found = _partitions(file, PurePosixPath(name))
+                total += file.metadata.num_rows
         except (OSError, pa.ArrowInvalid) as exc:
             raise SinkDamaged(f"{where} cannot be read: {exc}") from exc
-    return dict(counted)
+        counted.update(found or {})
+        all_say = all_say and found is not None
+    if all_say:
+        return counted
+    if total != sum(said.values()):
+        raise SinkDamaged(
+            f"window {window} ({location.url}) is no longer what was published: {total} rows in "
+            f"the sink, {sum(said.values())} were published; restore it, or have it written again "
+            f"(on_clear='rewrite' where the sink can)"
+        )
+    return said
 
 
 def _partitions(file: pq.ParquetFile, relative: PurePosixPath) -> dict[str, int] | None:

@@ -126,7 +126,8 @@ class ObjectStoreSink:
 
     def recount(self, marker: Marker) -> Mapping[str, int]:
         """See `RecountingSink`: the files that the manifest lists, by their footers."""
-        return count_rows(self._location, marker.files, marker.plan.window_id)
+        window, said = marker.plan.window_id, marker.counts.records
+        return count_rows(self._location, marker.files, window, said)
 
     def window_ids(self) -> Iterable[str]:
         """One listing of the manifests."""

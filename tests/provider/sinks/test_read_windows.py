@@ -14,7 +14,9 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
-from tubemq_provider.windows.protocols import SchemaSink, Sink
+from tubemq_provider.windows.errors import SinkDamaged
+from tubemq_provider.windows.protocols import RecountingSink, SchemaSink, Sink
+from tubemq_provider.windows.verify import check_marker
 
 
 @pytest.fixture(params=["parquet", "object_store"])
@@ -64,3 +66,21 @@ def test_a_column_that_is_called_as_windows_are_is_refused(sink: Sink, name: str
         publish(sink, 1, **{name: [1, 2, 3]})
     first = publish(sink, 1, n=[1, 2, 3])
     assert {*read_windows(sink).to_table()["window_id"].to_pylist()} == {first}
+
+
+def test_a_window_without_partitions_in_its_files_is_counted_as_a_whole(sink: Sink) -> None:
+    """Engines of others may write no column `partition`; the marker has the counts all the same."""
+    plan = plan_of(sink)
+    staging = sink.begin(plan, "a")
+    file = Path(staging.path) / "part-0.parquet"
+    pq.write_table(pa.table({"n": [1, 2, 3]}), file)
+    assert sink.publish(staging, plan, COUNTS, ignore).won
+    marker = sink.marker(plan.window_id)
+    assert marker is not None
+    assert isinstance(sink, RecountingSink)
+    check_marker(marker, sink.recount(marker))
+    root = sink.root if isinstance(sink, ParquetSink) else Path(sink.storage.url)  # type: ignore[attr-defined]
+    (published,) = root.rglob("*.parquet")
+    pq.write_table(pa.table({"n": [1, 2]}), published)
+    with pytest.raises(SinkDamaged, match="2 rows in the sink, 3 were published"):
+        sink.recount(marker)
