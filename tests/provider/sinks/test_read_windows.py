@@ -56,6 +56,25 @@ def test_a_column_that_became_something_else_is_an_error_with_the_way_out(sink: 
     assert read_windows(sink, [words]).to_table()["n"].to_pylist() == ["one", "two", "three"]
 
 
+def test_integers_may_become_real_numbers_that_have_them(sink: Sink) -> None:
+    publish(sink, 1, n=pa.array([1, -(2**53), 2**53], pa.int64()))
+    publish(sink, 2, n=pa.array([0.5, None, 2.0]))
+    found = read_windows(sink).to_table()["n"].drop_null().to_pylist()
+    assert sorted(found) == [-(2.0**53), 0.5, 1.0, 2.0, 2.0**53]
+
+
+@pytest.mark.parametrize("large", [2**53 + 1, -(2**53) - 1])
+def test_integers_that_real_numbers_have_not_are_an_error_before_reading(
+    sink: Sink, large: int
+) -> None:
+    whole = publish(sink, 1, n=pa.array([1, 2, large], pa.int64()))
+    publish(sink, 2, n=[0.5, 1.5, 2.5])
+    with pytest.raises(ConfigError, match=r"n is int64 .*has not all of them.*window_ids=") as no:
+        read_windows(sink)
+    assert whole in str(no.value)
+    assert read_windows(sink, [whole]).to_table()["n"].to_pylist() == [1, 2, large]
+
+
 @pytest.mark.parametrize("name", ["window_id", "Window_ID"])
 def test_a_column_that_is_called_as_windows_are_is_refused(sink: Sink, name: str) -> None:
     """Readers would show the window's id in its place."""
