@@ -35,6 +35,7 @@ __all__ = [
     "fact_of",
     "fact_to_json",
     "inspect",
+    "leaf_paths",
     "leaves_of",
     "schema_in_file",
 ]
@@ -128,14 +129,26 @@ def schema_in_file(schema: pa.Schema) -> pa.Schema | None:
     """How files of rows with `schema` say their columns: Parquet has no seconds, for one. None for
     columns that no file can have."""
     import pyarrow as pa
+
+    try:
+        return _empty_footer(schema).schema.to_arrow_schema().remove_metadata()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+def leaf_paths(schema: pa.Schema) -> list[str]:
+    """The Parquet paths of columns and of their parts."""
+    footer = _empty_footer(schema)
+    return [footer.schema.column(at).path for at in range(footer.num_columns)]
+
+
+def _empty_footer(schema: pa.Schema) -> pq.FileMetaData:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     file = pa.BufferOutputStream()
-    try:
-        pq.ParquetWriter(file, schema).close()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return None
-    return pq.read_schema(pa.BufferReader(file.getvalue())).remove_metadata()
+    pq.ParquetWriter(file, schema).close()
+    return pq.read_metadata(pa.BufferReader(file.getvalue()))
 
 
 def _by_path(names: list[str], leaves: list[LeafFact]) -> dict[str, LeafFact]:

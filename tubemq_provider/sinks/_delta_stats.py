@@ -40,7 +40,7 @@ def stats_of(file: FileFact) -> str:
     counted = {name: file.null_count(name) for name in columns}
     stats: dict[str, Any] = {"numRecords": file.rows}
     if nulls := {name: count for name, count in counted.items() if count is not None}:
-        found = _all_bounds(columns)
+        found = _all_bounds(columns, nulls)
         low = {name: bounds[0] for name, bounds in found.items()}
         high = {name: bounds[1] for name, bounds in found.items()}
         stats |= {"minValues": low, "maxValues": high} if found else {}
@@ -50,13 +50,13 @@ def stats_of(file: FileFact) -> str:
 
 
 def _all_bounds(
-    columns: Mapping[str, tuple[pa.DataType, LeafFact]],
+    columns: Mapping[str, tuple[pa.DataType, LeafFact]], nulls: Mapping[str, int]
 ) -> dict[str, tuple[Any, Any]]:
     """By column; none at all if some column with values has none that are sure. Delta has none for
     bytes."""
     found: dict[str, tuple[Any, Any]] = {}
     for name, (kind, leaf) in columns.items():
-        if leaf.nulls == leaf.values or _is_bytes(kind):
+        if nulls.get(name, leaf.nulls) == leaf.values or _is_bytes(kind):
             continue
         bounds = None if leaf.low is None else _bounds(kind, leaf.low, leaf.high)
         if bounds is None:

@@ -131,35 +131,6 @@ def test_a_filter_on_a_partition_column_loses_nothing(open_sink: OpenSink, colum
     assert filtered(sink, "id", 7) == {7}
 
 
-def test_a_filter_on_another_column_loses_nothing(open_sink: OpenSink) -> None:
-    """Each window has one text, which is the least and the largest of its file. All columns are
-    such that Delta's files have bounds of them."""
-    schema = pa.schema([SCHEMA.field(name) for name in ("partition", "country", "id")])
-    for seq, text in enumerate(TEXTS[:-1], 1):
-        write(open_sink(), seq, [{"partition": "1:0", "country": text, "id": seq}], schema)
-    for seq, text in enumerate(TEXTS[:-1], 1):
-        assert filtered(open_sink(), "country", text) == {seq}, text
-
-
-@pytest.mark.parametrize("beside", [False, True])
-@pytest.mark.parametrize("kind", ["parquet", "objects", "delta"])
-def test_a_filter_on_a_column_with_a_dot_loses_nothing(open_sink: OpenSink, beside: bool) -> None:
-    """Alone, and beside a column whose part has the same path in files."""
-    schema = pa.schema([("partition", pa.string()), ("a.b", pa.int64()), ("id", pa.int64())])
-    row: dict[str, Any] = {"partition": "1:0", "a.b": 3, "id": 1}
-    if beside:
-        schema = schema.append(pa.field("a", pa.struct([("b", pa.int64())])))
-        row |= {"a": {"b": 4}}
-    write(open_sink(), 1, [row], schema)
-    dataset = (
-        DeltaTable(sink.storage.url).to_pyarrow_dataset()
-        if isinstance(sink := open_sink(), DeltaSink)
-        else read_windows(sink)
-    )
-    assert dataset.to_table(filter=pc.field("a.b") == 3)["id"].to_pylist() == [1]
-    assert dataset.to_table(filter=pc.field("id") == 1)["a.b"].to_pylist() == [3]
-
-
 def test_delta_readers_that_prune_by_sql_see_all_rows(tmp_path: Path) -> None:
     sink = DeltaSink(tmp_path / "table", partition_by=["country", "day(at)"])
     write(sink, 1, ROWS)
