@@ -263,7 +263,7 @@ class DeltaSink(TableSink):
 
     @stores_told
     def _commit(self, window: TableWindow) -> None:
-        from deltalake.exceptions import CommitFailedError, DeltaError
+        from deltalake.exceptions import CommitFailedError
 
         table = self._table()
         if table is None:
@@ -279,17 +279,14 @@ class DeltaSink(TableSink):
         if self._change is not None and window.files:
             self._commit_change(table, self._change, window)
             return
+        added = [_add_action(file) for file in window.files]
+        said, schema = _properties(window), table.schema()
         try:
-            table.create_write_transaction(
-                [_add_action(file) for file in window.files],
-                "append",
-                table.schema(),
-                commit_properties=_properties(window),
-            )
+            table.create_write_transaction(added, "append", schema, commit_properties=said)
         except CommitFailedError as exc:
             raise CommitRefused(f"{self._storage.url}: {gist(exc)}") from None
-        except (DeltaError, OSError) as exc:
-            # Hooks that run after the commit raise the same classes.
+        except Exception as exc:  # noqa: BLE001 (told by its kind, and a retry looks first)
+            # Hooks that run after the commit raise what the commit raises.
             raise CommitUnclear(f"{self._storage.url}: {gist(exc)}") from None
 
     def _judged_anew(self, table: DeltaTable) -> bool:
