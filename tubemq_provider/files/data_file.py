@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tubemq_provider.files.footers import fact_of
+from tubemq_provider.files.footers import fact_of, leaf_paths
 from tubemq_provider.files.locations import Location, give_up
 from tubemq_provider.windows.facts import FileFact
 
@@ -52,9 +52,7 @@ class DataFile:
             use_dictionary=True
             if columns is None
             else columns.repeating(names) + _flat(schema, columns),
-            write_statistics=True
-            if columns is None
-            else columns.ranged(names) + _flat(schema, columns),
+            write_statistics=_ranged(schema, columns),
             metadata_collector=self._footers,
         )
 
@@ -89,3 +87,18 @@ def _flat(schema: pa.Schema, known: ColumnSet) -> list[str]:
     import pyarrow.types as pt
 
     return [f.name for f in schema if f.name not in known.names and not pt.is_nested(f.type)]
+
+
+def _ranged(schema: pa.Schema, known: ColumnSet | None) -> list[str] | bool:
+    """Paths that statistics are written for. Not floating-point numbers: bounds say nothing of NaN,
+    and pyarrow takes a column whose least value is its largest for one without any, so that filters
+    find no NaN."""
+    import pyarrow.types as pt
+
+    real = {field.name for field in schema if pt.is_floating(field.type)}
+    if known is not None:
+        flat = [name for name in _flat(schema, known) if name not in real]
+        return known.ranged(schema.names) + flat
+    if not real:
+        return True
+    return [path for path in leaf_paths(schema) if path not in real]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,6 @@ from tubemq_provider.windows.facts import FileFact, LeafFact
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from pyarrow import fs
 
 __all__ = [
     "arrow_schema_of",
@@ -36,6 +35,8 @@ __all__ = [
     "fact_of",
     "fact_to_json",
     "inspect",
+    "leaf_paths",
+    "leaves_of",
     "schema_in_file",
 ]
 
@@ -81,7 +82,7 @@ def fact_of(
         partitions=partitions,
         tag=stored.tag,
         schema=schema.serialize().to_pybytes(),
-        leaves=dict(zip(names, leaves, strict=True)) if groups else {},
+        leaves=_by_path(names, leaves) if groups else {},
         nulls=dict(nulls or {}),
         splits=tuple(_start_of(group.column(0)) for group in groups),
     )
@@ -94,18 +95,67 @@ def arrow_schema_of(fact: FileFact) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(fact.schema))
 
 
+def leaves_of(fact: FileFact) -> Iterator[tuple[pa.Field, pa.DataType, str, LeafFact]]:
+    """The leaves of a file with the column that each is in, its own type and its path. Footers have
+    them in the order of the schema, which is what tells a column ``a.b`` from the part ``b`` of a
+    column ``a``. None if the file does not tell all."""
+    if not fact.schema:
+        return
+    found = [(field, kind) for field in arrow_schema_of(fact) for kind in _leaf_types(field.type)]
+    if len(found) != len(fact.leaves):
+        return
+    for (field, kind), (path, leaf) in zip(found, fact.leaves.items(), strict=True):
+        yield field, kind, path, leaf
+
+
+def _leaf_types(kind: Any) -> Iterator[pa.DataType]:
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from _leaf_types(kind.storage_type)
+    elif pa.types.is_dictionary(kind):
+        yield from _leaf_types(kind.value_type)
+    elif pa.types.is_map(kind):
+        yield from _leaf_types(kind.key_type)
+        yield from _leaf_types(kind.item_type)
+    elif pa.types.is_nested(kind):
+        for index in range(kind.num_fields):
+            yield from _leaf_types(kind.field(index).type)
+    else:
+        yield kind
+
+
 def schema_in_file(schema: pa.Schema) -> pa.Schema | None:
     """How files of rows with `schema` say their columns: Parquet has no seconds, for one. None for
     columns that no file can have."""
     import pyarrow as pa
+
+    try:
+        return _empty_footer(schema).schema.to_arrow_schema().remove_metadata()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+def leaf_paths(schema: pa.Schema) -> list[str]:
+    """The Parquet paths of columns and of their parts."""
+    footer = _empty_footer(schema)
+    return [footer.schema.column(at).path for at in range(footer.num_columns)]
+
+
+def _empty_footer(schema: pa.Schema) -> pq.FileMetaData:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     file = pa.BufferOutputStream()
-    try:
-        pq.ParquetWriter(file, schema).close()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return None
-    return pq.read_schema(pa.BufferReader(file.getvalue())).remove_metadata()
+    pq.ParquetWriter(file, schema).close()
+    return pq.read_metadata(pa.BufferReader(file.getvalue()))
+
+
+def _by_path(names: list[str], leaves: list[LeafFact]) -> dict[str, LeafFact]:
+    """Without those whose path another has too: the part ``b`` of a column ``a`` beside a column
+    ``a.b``."""
+    times = Counter(names)
+    return {name: leaf for name, leaf in zip(names, leaves, strict=True) if times[name] == 1}
 
 
 def _leaf(chunks: list[Any]) -> LeafFact:
@@ -204,21 +254,40 @@ def _restored(bound: Any) -> Any:
 
 
 def count_rows(
-    filesystem: fs.FileSystem, root: str, names: Iterable[str], window: str
-) -> dict[str, int]:
-    """Rows by partition in the files `names` below `root`, from footers, or else the `partition`
-    column. Raises `SinkDamaged` if a file of the window `window` is missing or no Parquet."""
+    location: Location, names: Iterable[str], window: str, said: Mapping[str, int]
+) -> Mapping[str, int]:
+    """Rows by partition in the files `names` in `location`, from footers, or else the `partition`
+    column. Where a file has neither that column nor a folder for it, the rows of all are compared
+    with those of `said`, which then hold. Raises `SinkDamaged` if they differ, or a file of the
+    window `window` is missing or no Parquet."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     counted: Counter[str] = Counter()
+    total, all_say = 0, True
     for name in names:
+        where = f"window {window}: {location.url}/{name}"
         try:
-            with pq.ParquetFile(filesystem.open_input_file(f"{root}/{name}")) as file:
-                counted.update(_partitions(file, PurePosixPath(name)) or {})
+            source = location.open(name)
+        except FileNotFoundError as exc:
+            raise SinkDamaged(f"{where} cannot be read: it is missing") from exc
+        try:
+            with source, pq.ParquetFile(source) as file:
+                found = _partitions(file, PurePosixPath(name))
+                total += file.metadata.num_rows
         except (OSError, pa.ArrowInvalid) as exc:
-            raise SinkDamaged(f"window {window}: {root}/{name} cannot be read: {exc}") from exc
-    return dict(counted)
+            raise SinkDamaged(f"{where} cannot be read: {exc}") from exc
+        counted.update(found or {})
+        all_say = all_say and found is not None
+    if all_say:
+        return counted
+    if total != sum(said.values()):
+        raise SinkDamaged(
+            f"window {window} ({location.url}) is no longer what was published: {total} rows in "
+            f"the sink, {sum(said.values())} were published; restore it, or have it written again "
+            f"(on_clear='rewrite' where the sink can)"
+        )
+    return said
 
 
 def _partitions(file: pq.ParquetFile, relative: PurePosixPath) -> dict[str, int] | None:

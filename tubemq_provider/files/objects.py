@@ -2,11 +2,13 @@
 
 Through obstore, on drivers and executors alike, so that options mean the same everywhere. Options
 may hold secrets: nothing here repeats them, and errors of a store, which can quote keys and signed
-requests, are told by their kind alone. This module knows neither windows nor files.
+requests, are told by their kind and the code of the reply. This module knows neither windows nor
+files.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -16,12 +18,24 @@ from tubemq_client.errors import ConfigError, require_extra
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["SCHEMES", "is_remote", "open_store", "refusals_told", "split_options"]
+__all__ = [
+    "SCHEMES",
+    "answer_in",
+    "is_refusal",
+    "is_remote",
+    "open_store",
+    "refusal",
+    "refusals_told",
+    "split_options",
+]
 
 SCHEMES: Final = ("s3", "gs", "az")
 """Schemes of URLs that are object stores."""
 
 _CLIENT_OPTIONS: Final = ("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout")
+_STATUS: Final = re.compile(r"status code\W+([45]\d\d\b(?: [A-Z][A-Za-z-]*)*)")
+_CODE: Final = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
+_NO_ANSWER: Final = re.compile(r"HTTP error: ([a-z ]{1,64})")
 _FLAGS: Final = ("allow_http", "allow_invalid_certificates")
 
 
@@ -62,16 +76,39 @@ def split_options(options: Mapping[str, str]) -> tuple[Any, Any]:
 def refusals_told(url: str) -> Iterator[None]:
     """Turns what the store at `url` raises in the body into an error of ours: a refusal into
     `ConfigError`, which no retry cures, and the rest into `OSError`. `FileNotFoundError` stays."""
-    from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
-
+    try:
+        from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+    except ImportError:  # A local path, and no store to answer.
+        yield
+        return
     try:
         yield
-    except (PermissionDeniedError, UnauthenticatedError) as exc:
-        raise ConfigError(
-            f"{url}: the store refuses this process ({type(exc).__name__}); give storage_options "
-            f"(in a Dag, the sink's connection) that may write there, which travel to executors, "
-            f"or give drivers and executors an identity of their own",
-            subject="storage",
-        ) from None
     except BaseError as exc:
-        raise OSError(f"{url}: {type(exc).__name__} of the object store") from None
+        kind, answer = type(exc).__name__, answer_in(str(exc))
+        # A listing that is refused raises what all other errors raise.
+        if isinstance(exc, PermissionDeniedError | UnauthenticatedError) or is_refusal(answer):
+            raise refusal(url, kind) from None
+        said = f" ({answer})" if answer else ""
+        raise OSError(f"{url}: {kind} of the object store{said}") from None
+
+
+def is_refusal(answer: str) -> bool:
+    """Whether `answer_in` found that the store wants other credentials."""
+    return answer.startswith(("401 ", "403 "))
+
+
+def answer_in(text: str) -> str:
+    """What a store's error says that is no secret: status and code of its reply, or that there was
+    none. Empty if it says neither."""
+    found = (_STATUS.search(text), _CODE.search(text), _NO_ANSWER.search(text))
+    return ", ".join(match[1].strip() for match in found if match is not None)
+
+
+def refusal(url: str, kind: str) -> ConfigError:
+    """What is said of a store at `url` that wants other credentials."""
+    return ConfigError(
+        f"{url}: the store refuses this process ({kind}); give storage_options "
+        f"(in a Dag, the sink's connection) that may write there, which travel to executors, "
+        f"or give drivers and executors an identity of their own",
+        subject="storage",
+    )

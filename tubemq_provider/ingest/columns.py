@@ -19,6 +19,7 @@ from tubemq_provider.rows.spec import DecodeSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tubemq_provider.files.columns import ColumnSet
     from tubemq_provider.ingest.arguments import IngestArguments
 
 __all__ = ["expected_columns"]
@@ -33,7 +34,7 @@ def expected_columns(arguments: IngestArguments, source: str) -> pa.Schema | Non
         return None  # Spark's own writer has types of its own.
     records = columns_of(source)
     if arguments.decode is None:
-        return schema_in_file(records.arrow_schema(records.names))
+        return _of_records(records)
     spec = DecodeSpec.parse(arguments.decode)
     if spec.format == "json" and spec.schema is None:
         kept = Path(spec.schema_file or "")
@@ -47,3 +48,10 @@ def expected_columns(arguments: IngestArguments, source: str) -> pa.Schema | Non
     except (ConfigError, MissingExtraError):
         # Decoded elsewhere, with modules and packages of that place; if not, the engine says so.
         return None
+
+
+def _of_records(records: ColumnSet) -> pa.Schema | None:
+    try:
+        return schema_in_file(records.arrow_schema(records.names))
+    except MissingExtraError:
+        return None  # A driver that only publishes what others write needs no pyarrow.

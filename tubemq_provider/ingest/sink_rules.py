@@ -44,7 +44,9 @@ def sink_problems(spec: str, given: OfSink) -> list[str]:
         )
     problems += [
         f"partition_by: {problem}"
-        for problem in partition_problems(given.partition_by, given.max_partitions)
+        for problem in partition_problems(
+            given.partition_by, given.max_partitions, folders=word in _FILES
+        )
     ]
     if given.partition_by and word not in (*_FILES, *_TABLES):
         problems.append(f"partition_by has no effect with {word}, which keeps no files of a window")

@@ -120,7 +120,8 @@ def commit_of(
         }
         for file in files
     ]
-    return "".join(f"{json.dumps(action)}\n" for action in actions).encode()
+    # Unescaped: deltalake joins two escapes of a character beyond U+FFFF to another character.
+    return "".join(f"{json.dumps(action, ensure_ascii=False)}\n" for action in actions).encode()
 
 
 def _protocol(table: DeltaTable, shape: Shape) -> list[dict[str, Any]]:

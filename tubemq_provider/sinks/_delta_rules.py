@@ -234,7 +234,7 @@ def _nulls(file: FileFact, name: str, location: Location) -> int:
     import pyarrow.parquet as pq
 
     with location.open(file.path) as source, pq.ParquetFile(source) as opened:
-        return sum(b.column(0).null_count for b in opened.iter_batches(columns=[name]))
+        return sum(b.column(name).null_count for b in opened.iter_batches(columns=[name]))
 
 
 def _delta_fields(schema: pa.Schema) -> list[Any]:

@@ -7,12 +7,12 @@ Delta's words for statistics and no tables.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_provider.files.footers import arrow_schema_of
-from tubemq_provider.windows.facts import FileFact
+from tubemq_provider.files.footers import leaves_of
+from tubemq_provider.windows.facts import FileFact, LeafFact
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,46 +30,45 @@ def stats_of(file: FileFact) -> str:
 
     A file has bounds of all columns that can have them, or none: `deltalake` gives a reader no row
     of a file for a filter on a column without bounds, if another column has some."""
-    names = [name for name in file.leaves if "." not in name]
-    counted = {name: file.null_count(name) for name in names}
+    import pyarrow as pa
+
+    columns = {
+        field.name: (field.type, leaf)
+        for field, _, _, leaf in leaves_of(file)
+        if not pa.types.is_nested(field.type)
+    }
+    counted = {name: file.null_count(name) for name in columns}
     stats: dict[str, Any] = {"numRecords": file.rows}
     if nulls := {name: count for name, count in counted.items() if count is not None}:
-        found = _all_bounds(file, names)
+        found = _all_bounds(columns, nulls)
         low = {name: bounds[0] for name, bounds in found.items()}
         high = {name: bounds[1] for name, bounds in found.items()}
         stats |= {"minValues": low, "maxValues": high} if found else {}
         stats["nullCount"] = nulls
-    return json.dumps(stats)
+    # Unescaped: deltalake joins two escapes of a character beyond U+FFFF to another character.
+    return json.dumps(stats, ensure_ascii=False)
 
 
-def _all_bounds(file: FileFact, names: Iterable[str]) -> dict[str, tuple[Any, Any]]:
+def _all_bounds(
+    columns: Mapping[str, tuple[pa.DataType, LeafFact]], nulls: Mapping[str, int]
+) -> dict[str, tuple[Any, Any]]:
     """By column; none at all if some column with values has none that are sure. Delta has none for
     bytes."""
-    types = _types(file)
     found: dict[str, tuple[Any, Any]] = {}
-    for name in names:
-        leaf, kind = file.leaves[name], types.get(name)
-        if leaf.nulls == leaf.values or _is_bytes(kind):
+    for name, (kind, leaf) in columns.items():
+        if nulls.get(name, leaf.nulls) == leaf.values or _is_bytes(kind):
             continue
-        bounds = None if kind is None or leaf.low is None else _bounds(kind, leaf.low, leaf.high)
+        bounds = None if leaf.low is None else _bounds(kind, leaf.low, leaf.high)
         if bounds is None:
             return {}
         found[name] = bounds
     return found
 
 
-def _is_bytes(kind: pa.DataType | None) -> bool:
+def _is_bytes(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
-    return kind is not None and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-def _types(file: FileFact) -> dict[str, pa.DataType]:
-    """The types of the columns, if the file tells of any."""
-    if not file.schema:
-        return {}
-    schema = arrow_schema_of(file)
-    return dict(zip(schema.names, schema.types, strict=True))
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _bounds(kind: pa.DataType, low: Any, high: Any) -> tuple[Any, Any] | None:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tubemq_provider.sinks._column_names import case_problems, path_problems
 from tubemq_provider.sinks._evolution import Evolution
 from tubemq_provider.sinks._iceberg_spec import spec_of
 from tubemq_provider.windows.facts import FileFact
@@ -22,7 +23,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table
 
-__all__ = ["StagedColumns", "column_misfits", "columns_of", "misfits", "missing_columns"]
+__all__ = [
+    "StagedColumns",
+    "alike_problems",
+    "column_misfits",
+    "columns_of",
+    "misfits",
+    "missing_columns",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,19 @@ def columns_of(schema: pa.Schema | None, files: Sequence[FileFact]) -> StagedCol
     for file in files:
         told &= {path for path, leaf in file.leaves.items() if leaf.told}
     return StagedColumns(frozenset(schema.names), frozenset(told))
+
+
+def alike_problems(table: Table | None, schema: pa.Schema) -> list[str]:
+    """Columns of files that the table, or one made of them, could not tell from others."""
+    if table is None:
+        return [*case_problems(schema), *path_problems(schema, ())]
+    there, paths = _names_in(table), table.schema().column_names
+    return [*case_problems(schema, there), *path_problems(schema, there, paths)]
+
+
+def _names_in(table: Table) -> list[str]:
+    """Its columns; pyiceberg's `column_names` has their parts too."""
+    return [field.name for field in table.schema().fields]
 
 
 def misfits(table: Table, columns: StagedColumns, by: PartitionBy | None) -> list[str]:
@@ -69,7 +90,7 @@ def _type_problems(table: Table, schema: pa.Schema) -> Iterator[str]:
     import pyarrow as pa
     from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible
 
-    known = {*table.schema().column_names}
+    known = {*_names_in(table)}
     shared = pa.schema([field for field in schema if field.name in known])
     try:
         _check_pyarrow_schema_compatible(
@@ -81,7 +102,7 @@ def _type_problems(table: Table, schema: pa.Schema) -> Iterator[str]:
 
 def missing_columns(table: Table, schema: pa.Schema) -> list[str]:
     """Columns of files that the table has not, with the way out."""
-    known = {*table.schema().column_names}
+    known = {*_names_in(table)}
     return [
         f"it has no column {name!r}; say schema_evolution='add_columns' to have new columns added, "
         f"or add it to the table"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError, require_extra
-from tubemq_provider.files.objects import SCHEMES, open_store, split_options
+from tubemq_provider.files.objects import SCHEMES, open_store, refusals_told, split_options
 from tubemq_provider.sinks._storage import as_document, scheme_of
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
@@ -37,7 +37,8 @@ class ObjectStorage:
 
     `storage_options` are obstore's (``endpoint``, ``region``, ``access_key_id``,
     ``secret_access_key``, ``allow_http`` …; keys in any case, ``aws_…`` too); what is not given
-    comes from the environment. They never appear in `url`, `repr` or errors of ours.
+    comes from the environment. They never appear in `url`, `repr` or errors: those of the store,
+    which can quote them, are told by their kind (`files.objects.refusals_told`).
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, str]) -> None:
@@ -68,8 +69,10 @@ class ObjectStorage:
         """See `Storage.read`."""
         import obstore
 
+        store = self._store
         try:
-            data = obstore.get(self._store, name).bytes()
+            with refusals_told(self._url):
+                data = obstore.get(store, name).bytes()
         except FileNotFoundError:
             return None
         return as_document(name, bytes(data))
@@ -89,22 +92,28 @@ class ObjectStorage:
         import obstore
         from obstore.exceptions import PreconditionError
 
-        found = obstore.get(self._store, name)
-        if as_document(name, bytes(found.bytes())) != old:
+        store = self._store
+        with refusals_told(self._url):
+            found = obstore.get(store, name)
+            data = bytes(found.bytes())
+        if as_document(name, data) != old:
             return False
         self._prove_swaps()
         data = json.dumps(new, indent=1).encode()
-        try:
-            obstore.put(self._store, name, data, mode=_still(found.meta))
-        except PreconditionError:
-            return False
+        with refusals_told(self._url):
+            try:
+                obstore.put(store, name, data, mode=_still(found.meta))
+            except PreconditionError:
+                return False
         return True
 
     def put_file(self, source: Path, name: str) -> None:
         """Uploads, in parts if the file is large."""
         import obstore
 
-        obstore.put(self._store, name, source)
+        store = self._store
+        with refusals_told(self._url):
+            obstore.put(store, name, source)
 
     def settle(self, names: Iterable[str]) -> None:
         """Nothing to do: an object that is there is there to stay."""
@@ -113,23 +122,29 @@ class ObjectStorage:
         """The store copies it, then removes the first."""
         import obstore
 
-        obstore.rename(self._store, source, name)
+        store = self._store
+        with refusals_told(self._url):
+            obstore.rename(store, source, name)
 
     def names(self, prefix: str) -> Iterable[str]:
         """See `Storage.names`."""
         import obstore
 
-        for page in obstore.list(self._store, prefix=prefix):
-            for found in page:
-                yield found["path"]
+        store = self._store
+        with refusals_told(self._url):
+            for page in obstore.list(store, prefix=prefix):
+                for found in page:
+                    yield found["path"]
 
     def remove(self, names: Iterable[str]) -> None:
         """See `Storage.remove`."""
         import obstore
 
+        store = self._store
         for name in names:
             try:
-                obstore.delete(self._store, name)
+                with refusals_told(self._url):
+                    obstore.delete(store, name)
             except FileNotFoundError:
                 continue
 
@@ -155,16 +170,19 @@ class ObjectStorage:
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
+        store = self._store
         for pause in (*_PAUSES_S, None):
-            try:
-                obstore.put(self._store, name, data, mode="create")
-            except AlreadyExistsError:
-                # S3 also refuses while another request for the object is under way, which may
-                # fail or remove it (409 ConditionalRequestConflict), and wants to be asked again.
-                if self._is_there(name):
-                    return False
-            else:
-                return True
+            with refusals_told(self._url):
+                try:
+                    obstore.put(store, name, data, mode="create")
+                except AlreadyExistsError:
+                    # S3 also refuses while another request for the object is under way, which may
+                    # fail or remove it (409 ConditionalRequestConflict), and wants to be asked
+                    # again.
+                    if self._is_there(name):
+                        return False
+                else:
+                    return True
             if pause is not None:
                 threading.Event().wait(pause)
         raise StoreConflict(
@@ -176,7 +194,8 @@ class ObjectStorage:
         import obstore
 
         try:
-            obstore.head(self._store, name)
+            with refusals_told(self._url):
+                obstore.head(self._store, name)
         except FileNotFoundError:
             return False
         return True
@@ -190,12 +209,13 @@ class ObjectStorage:
             return
         self._prove()
         probe = b"Kept to check that the store honours conditional writes.\n"
-        try:
-            # Tag and version of another object: never those of the probe.
-            obstore.put(self._store, _PROBE, probe, mode={"e_tag": '"0"', "version": "1"})
-        except PreconditionError:
-            self._proven_swaps = True
-            return
+        with refusals_told(self._url):
+            try:
+                # Tag and version of another object: never those of the probe.
+                obstore.put(self._store, _PROBE, probe, mode={"e_tag": '"0"', "version": "1"})
+            except PreconditionError:
+                self._proven_swaps = True
+                return
         raise ConfigError(
             f"{self._url}: the store replaces an object although it is not the one that was read "
             f"(If-Match, or its generation); windows cannot be rewritten in one step there",

@@ -8,9 +8,9 @@ knows files' facts and no table format.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from tubemq_provider.files.footers import arrow_schema_of
+from tubemq_provider.files.footers import leaves_of
 from tubemq_provider.windows.facts import FileFact, LeafFact
 
 if TYPE_CHECKING:
@@ -43,31 +43,8 @@ def unsigned_problems(files: Sequence[FileFact], bits_of: Callable[[int], int]) 
 
 
 def _unsigned(file: FileFact) -> Iterator[tuple[str, pa.DataType, LeafFact]]:
-    """Unsigned leaves of a file: footers have leaves in the order of the schema."""
     import pyarrow as pa
 
-    if not file.schema:
-        return
-    kinds = [kind for field in arrow_schema_of(file) for kind in _leaves(field.type)]
-    if len(kinds) != len(file.leaves):
-        return
-    for kind, (path, leaf) in zip(kinds, file.leaves.items(), strict=True):
+    for _, kind, path, leaf in leaves_of(file):
         if pa.types.is_unsigned_integer(kind):
             yield path, kind, leaf
-
-
-def _leaves(kind: Any) -> Iterator[pa.DataType]:
-    import pyarrow as pa
-
-    if isinstance(kind, pa.BaseExtensionType):
-        yield from _leaves(kind.storage_type)
-    elif pa.types.is_dictionary(kind):
-        yield from _leaves(kind.value_type)
-    elif pa.types.is_map(kind):
-        yield from _leaves(kind.key_type)
-        yield from _leaves(kind.item_type)
-    elif pa.types.is_nested(kind):
-        for index in range(kind.num_fields):
-            yield from _leaves(kind.field(index).type)
-    else:
-        yield kind

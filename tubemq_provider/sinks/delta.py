@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.durable import ensure_root, fsync_path, missing_root
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
+from tubemq_provider.sinks._column_names import case_problems
+from tubemq_provider.sinks._delta_errors import gist, stores_told
 from tubemq_provider.sinks._delta_log import (
     Shape,
     commit_of,
@@ -159,12 +161,16 @@ class DeltaSink(TableSink):
             return None
         return self._handle
 
+    @stores_told
     def _table_id(self) -> str | None:
         table = self._table()
         return None if table is None else str(table.metadata().id)
 
+    @stores_told
     def _prepare(self, staged: StagedWindow | None) -> None:
         table = self._table()
+        if staged is not None:
+            self._refuse_alike(table, staged.schema)
         if table is None:
             self._create(stub_schema() if staged is None else staged.schema)
             table = self._table()
@@ -180,6 +186,7 @@ class DeltaSink(TableSink):
         `ConfigError` if not."""
         self._change, staged = None, self._staged
         if staged is not None:
+            self._refuse_alike(table, staged.schema)
             now = shape_of(table)
             shape = self._wanted(table, now, staged.schema)
             if problems := misfits(table, shape, staged, self._by):
@@ -187,13 +194,20 @@ class DeltaSink(TableSink):
             self._change = None if shape == now else shape
         self._judged = rules_of(table)
 
+    @stores_told
     def check_columns(self, columns: pa.Schema) -> None:
         """See `SchemaSink`. A table that has no columns yet takes all."""
         table = self._table()
+        self._refuse_alike(table, columns)
         if table is None or is_stub([field.name for field in table.schema().fields]):
             return
         shape = self._wanted(table, shape_of(table), columns)
         if problems := column_misfits(table, shape, columns, self._by):
+            raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
+
+    def _refuse_alike(self, table: DeltaTable | None, schema: pa.Schema) -> None:
+        there = () if table is None else [field.name for field in table.schema().fields]
+        if problems := case_problems(schema, there):
             raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
 
     def _wanted(self, table: DeltaTable, now: Shape, schema: pa.Schema) -> Shape:
@@ -239,6 +253,7 @@ class DeltaSink(TableSink):
     def _apart(self) -> tuple[str, ...]:
         return () if self._by is None else self._by.names
 
+    @stores_told
     def _confirmed(self, plan: WindowPlan) -> str | None:
         table = self._table()
         found = None if table is None else _token_in(table, plan)
@@ -246,8 +261,9 @@ class DeltaSink(TableSink):
             self._force_to_disk(table.version())
         return found
 
+    @stores_told
     def _commit(self, window: TableWindow) -> None:
-        from deltalake.exceptions import CommitFailedError, DeltaError
+        from deltalake.exceptions import CommitFailedError
 
         table = self._table()
         if table is None:
@@ -263,18 +279,15 @@ class DeltaSink(TableSink):
         if self._change is not None and window.files:
             self._commit_change(table, self._change, window)
             return
+        added = [_add_action(file) for file in window.files]
+        said, schema = _properties(window), table.schema()
         try:
-            table.create_write_transaction(
-                [_add_action(file) for file in window.files],
-                "append",
-                table.schema(),
-                commit_properties=_properties(window),
-            )
+            table.create_write_transaction(added, "append", schema, commit_properties=said)
         except CommitFailedError as exc:
-            raise CommitRefused(f"{self._storage.url}: {exc}") from exc
-        except (DeltaError, OSError) as exc:
-            # Hooks that run after the commit raise the same classes.
-            raise CommitUnclear(f"{self._storage.url}: {type(exc).__name__}: {exc}") from exc
+            raise CommitRefused(f"{self._storage.url}: {gist(exc)}") from None
+        except Exception as exc:  # noqa: BLE001 (told by its kind, and a retry looks first)
+            # Hooks that run after the commit raise what the commit raises.
+            raise CommitUnclear(f"{self._storage.url}: {gist(exc)}") from None
 
     def _judged_anew(self, table: DeltaTable) -> bool:
         """Where columns may be added, another window may have added some: what has changed is
@@ -290,8 +303,14 @@ class DeltaSink(TableSink):
     def _commit_change(self, table: DeltaTable, shape: Shape, window: TableWindow) -> None:
         """The commit with new columns. It gets the next number of the log, or is refused: whatever
         another commit did since the table was loaded, it is looked at first."""
+        from deltalake.exceptions import DeltaError
+
         document = canonical_json(window.document)
-        data = commit_of(table, shape, window.files, _transactions(window), document)
+        try:
+            data = commit_of(table, shape, window.files, _transactions(window), document)
+        except DeltaError as exc:
+            # Nothing was sent, and what the try brought can be withdrawn.
+            raise ConfigError(str(exc), subject=f"Delta table {self._storage.url}") from exc
         try:
             done = self._storage.create_file(log_name(table.version() + 1), data)
         except Exception as exc:

@@ -30,6 +30,7 @@ from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checke
 from tubemq_provider.sinks._evolution import Evolution, checked_evolution
 from tubemq_provider.sinks._iceberg_files import data_file_of
 from tubemq_provider.sinks._iceberg_rules import (
+    alike_problems,
     column_misfits,
     columns_of,
     misfits,
@@ -192,6 +193,8 @@ class IcebergSink(TableSink):
 
     def _prepare(self, staged: StagedWindow | None) -> None:
         table = self._table()
+        if staged is not None:
+            self._refuse_alike(table, staged.schema)
         if table is None:
             self._create(stub_schema() if staged is None else staged.schema)
             table = self._existing_table()
@@ -278,9 +281,14 @@ class IcebergSink(TableSink):
     def check_columns(self, columns: pa.Schema) -> None:
         """See `SchemaSink`. A table that has no columns yet takes all."""
         table = self._table()
+        self._refuse_alike(table, columns)
         if table is None or is_stub(table.schema().column_names):
             return
         if problems := column_misfits(table, columns, self._by, self._evolution):
+            raise ConfigError(problems, subject=f"Iceberg table {self._identifier}")
+
+    def _refuse_alike(self, table: Table | None, schema: pa.Schema) -> None:
+        if problems := alike_problems(table, schema):
             raise ConfigError(problems, subject=f"Iceberg table {self._identifier}")
 
     def _misfits(self, table: Table, window: TableWindow) -> list[str]:
@@ -288,14 +296,15 @@ class IcebergSink(TableSink):
             return []
         problems = misfits(table, self._columns, self._by)
         problems += unsigned_problems(window.files, lambda bits: max(bits, 32))
-        if self._evolution == "refuse" and self._schema is not None:
-            problems += missing_columns(table, self._schema)
+        if self._schema is not None:
+            problems += alike_problems(table, self._schema)
+            problems += missing_columns(table, self._schema) if self._evolution == "refuse" else []
         return problems
 
     def _add_columns(self, change: Transaction) -> None:
         """Columns that the table has not, in the same commit; the catalog refuses it if others have
         changed the columns since."""
-        known = {*change.table_metadata.schema().column_names}
+        known = {field.name for field in change.table_metadata.schema().fields}
         given = [] if self._schema is None else list(self._schema)
         if more := [field for field in given if field.name not in known]:
             with change.update_schema() as update:

@@ -24,10 +24,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from tubemq_provider.files.footers import count_rows
+from tubemq_provider.files.locations import location_at
 from tubemq_provider.files.staging import (
     FinalArea,
     StagingArea,
@@ -35,6 +36,7 @@ from tubemq_provider.files.staging import (
     checked_verify,
     verified_files,
 )
+from tubemq_provider.sinks._column_names import refuse_folder_column, refuse_folder_columns
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
 from tubemq_provider.sinks._storage import Storage, StorageBook
 from tubemq_provider.sinks._storage_for import storage_for
@@ -55,6 +57,9 @@ from tubemq_provider.windows.protocols import (
     Publication,
     Staging,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["ObjectStoreSink"]
 
@@ -94,6 +99,7 @@ class ObjectStoreSink:
         max_partitions: int | None = None,
     ) -> None:
         self.storage: Storage = storage_for(url, storage_options or {})
+        self._location = location_at(self.storage.url, storage_options or {})
         self.identity = identity or f"object_store:{self.storage.url}"
         self._verify = checked_verify(verify)
         self._by = PartitionBy.of(partition_by, "folders", max_partitions)
@@ -120,8 +126,8 @@ class ObjectStoreSink:
 
     def recount(self, marker: Marker) -> Mapping[str, int]:
         """See `RecountingSink`: the files that the manifest lists, by their footers."""
-        filesystem, root = self.storage.filesystem()
-        return count_rows(filesystem, root, marker.files, marker.plan.window_id)
+        window, said = marker.plan.window_id, marker.counts.records
+        return count_rows(self._location, marker.files, window, said)
 
     def window_ids(self) -> Iterable[str]:
         """One listing of the manifests."""
@@ -142,6 +148,10 @@ class ObjectStoreSink:
                 _manifest_name(window_id), published, {**published, _REPLACING: token}
             )
         return self._final.begin(plan, attempt, _data_of(window_id), token)
+
+    def check_columns(self, columns: pa.Schema) -> None:
+        """See `SchemaSink`. Any columns but one that is called as the folders of windows are."""
+        refuse_folder_column(columns.names)
 
     def publish(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
@@ -236,6 +246,7 @@ class ObjectStoreSink:
         staged, aside = verified_files(
             staging, plan, counts, keeps_corrupt=True, verify=self._verify
         )
+        refuse_folder_columns(staged)
         progress("files verified")
         prefix = f"{_data_of(plan.window_id)}/{token}"
         files = [replace(file, path=f"{prefix}/{file.path}") for file in staged]

@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import (
@@ -37,8 +37,10 @@ from tubemq_provider.files.durable import (
     replace_document,
 )
 from tubemq_provider.files.footers import count_rows
+from tubemq_provider.files.locations import LocalLocation
 from tubemq_provider.files.mounts import refuse_object_mounts
 from tubemq_provider.files.staging import StagingArea, Verify, checked_verify, verified_files
+from tubemq_provider.sinks._column_names import refuse_folder_column, refuse_folder_columns
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
 from tubemq_provider.sinks._storage import LocalStorage, StorageBook
 from tubemq_provider.windows.errors import CountMismatch, DocumentError, SinkDamaged
@@ -53,6 +55,9 @@ from tubemq_provider.windows.protocols import (
     Publication,
     Staging,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["MARKER_NAME", "ParquetSink", "local_root"]
 
@@ -143,11 +148,9 @@ class ParquetSink:
 
     def recount(self, marker: Marker) -> Mapping[str, int]:
         """See `RecountingSink`: the files that the marker lists, by their footers."""
-        import pyarrow.fs
-
-        place = self._place(marker.plan.window_id)
-        local = pyarrow.fs.LocalFileSystem()
-        return count_rows(local, str(place), marker.files, marker.plan.window_id)
+        place = LocalLocation(self._place(marker.plan.window_id))
+        window, said = marker.plan.window_id, marker.counts.records
+        return count_rows(place, marker.files, window, said)
 
     def window_ids(self) -> Iterable[str]:
         """Ids of the windows under the root."""
@@ -167,6 +170,10 @@ class ParquetSink:
             refuse_object_mounts(self.root)
             self._judged = True
         return replace(self._staging.begin(plan, attempt), partition_by=self._by)
+
+    def check_columns(self, columns: pa.Schema) -> None:
+        """See `SchemaSink`. Any columns but one that is called as the folders of windows are."""
+        refuse_folder_column(columns.names)
 
     def publish(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
@@ -205,6 +212,7 @@ class ParquetSink:
     ) -> None:
         """Bring a staging directory into its final state, on disk."""
         files, _ = verified_files(staging, plan, counts, keeps_corrupt=True, verify=self._verify)
+        refuse_folder_columns(files)
         progress("files verified")
         directory = Path(staging.path)
         replace_document(directory / MARKER_NAME, marker_document(plan, counts, files))

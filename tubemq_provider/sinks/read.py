@@ -7,10 +7,12 @@ lost) are not read. Tables of other sinks have readers of their own. This module
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from os import PathLike, fspath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.files.objects import refusals_told
 from tubemq_provider.files.partitioned import NULL_FOLDER
 from tubemq_provider.sinks._storage import LocalStorage, Storage, scheme_of
 from tubemq_provider.sinks.object_store import ObjectStoreSink
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 __all__ = ["published_windows", "read_windows"]
+
+_EXACT: Final = {16: 2**11, 32: 2**24, 64: 2**53}
+"""By bits: up to here a floating-point number has every integer."""
 
 Source = str | PathLike[str] | Sink
 """A sink of files, or its root: a path, or a URL of an object store."""
@@ -50,7 +55,7 @@ def read_windows(
 
     Columns that a sink keeps in the names of folders (`partition_by`) are among them, in their own
     types. Raises `ConfigError` for a window that is not published, and for a column whose types in
-    two windows have none in common.
+    two windows have none in common that has all of their values.
     """
     try:
         import pyarrow as pa
@@ -70,16 +75,55 @@ def read_windows(
     )
     paths = [f"{root}/{name}" for name in files]
     factory = ds.FileSystemDatasetFactory(filesystem, paths, ds.ParquetFileFormat(), options)
+    with refusals_told(storage.url):
+        return _finished(factory)
+
+
+def _finished(factory: ds.DatasetFactory) -> ds.Dataset:
+    """With all columns. By default pyarrow looks at the first file only, and does not read columns
+    of later ones."""
+    import pyarrow as pa
+
+    with suppress(pa.ArrowTypeError, pa.ArrowInvalid):
+        return factory.finish(factory.inspect(promote_options="default", fragments=None))
     try:
-        # By default only the first file is looked at, and columns of later ones are not read.
         schema = factory.inspect(promote_options="permissive", fragments=None)
     except (pa.ArrowTypeError, pa.ArrowInvalid) as exc:
-        raise ConfigError(
-            f"windows differ in the type of a column: {exc}; read windows of one kind by their ids "
-            f"(window_ids=…), and cast them",
-            subject="windows",
-        ) from exc
-    return factory.finish(schema)
+        raise _differ(str(exc)) from exc
+    dataset = factory.finish(schema)
+    _refuse_rounding(dataset)
+    return dataset
+
+
+def _refuse_rounding(dataset: ds.Dataset) -> None:
+    """Integers that became floating-point numbers are read as such, and pyarrow stops in the middle
+    of reading at one that they do not have. Judged by what footers tell. Raises `ConfigError`."""
+    import pyarrow.types as pt
+
+    exact = {
+        field.name: _EXACT[field.type.bit_width]
+        for field in dataset.schema
+        if pt.is_floating(field.type)
+    }
+    for fragment in dataset.get_fragments() if exact else ():
+        held = fragment.physical_schema
+        names = {n for n in exact if n in held.names and pt.is_integer(held.field(n).type)}
+        for group in fragment.row_groups if names else ():
+            told = {n: found for n, found in (group.statistics or {}).items() if n in names}
+            for name, found in told.items():
+                largest = max(-found["min"], found["max"])
+                if largest > exact[name]:
+                    kinds = f"{held.field(name).type} (up to ±{largest}) in {fragment.path}"
+                    other = f"{dataset.schema.field(name).type} in others"
+                    raise _differ(f"{name} is {kinds}, and {other}, which has not all of them")
+
+
+def _differ(how: str) -> ConfigError:
+    return ConfigError(
+        f"windows differ in the type of a column: {how}; read windows of one kind by their ids "
+        f"(window_ids=…), and cast them",
+        subject="windows",
+    )
 
 
 def _folders(markers: Iterable[Marker], files: Iterable[str]) -> pa.Schema:
@@ -92,11 +136,8 @@ def _folders(markers: Iterable[Marker], files: Iterable[str]) -> pa.Schema:
     for marker in markers:
         for name, kind in marker.partition_columns:
             if found.setdefault(name, kind) != kind:
-                raise ConfigError(
-                    f"windows differ in the type of a column: {name} is {found[name]}, and {kind} "
-                    f"in window {marker.plan.window_id}; read windows of one kind by their ids "
-                    f"(window_ids=…), and cast them",
-                    subject="windows",
+                raise _differ(
+                    f"{name} is {found[name]}, and {kind} in window {marker.plan.window_id}"
                 )
     return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in found.items()])
 

@@ -71,7 +71,7 @@ class PartitionBy:
     ) -> PartitionBy | None:
         """What a user says; None if it is nothing. Raises `ConfigError` with every problem."""
         texts = [given] if isinstance(given, str) else list(given)
-        if problems := partition_problems(texts, limit):
+        if problems := partition_problems(texts, limit, folders=layout == "folders"):
             raise ConfigError(problems, subject="partition_by")
         if not texts:
             return None
@@ -104,8 +104,11 @@ class PartitionBy:
         return cls(fields, found["layout"], found["limit"])
 
 
-def partition_problems(given: Iterable[str], limit: int | None = None) -> list[str]:
-    """What is wrong with `partition_by` and `max_partitions`, as far as words tell."""
+def partition_problems(
+    given: Iterable[str], limit: int | None = None, *, folders: bool = False
+) -> list[str]:
+    """What is wrong with `partition_by` and `max_partitions`, as far as words tell. `folders`: they
+    are called by the names of the partitions."""
     problems, names = [], []
     for text in given:
         try:
@@ -114,6 +117,12 @@ def partition_problems(given: Iterable[str], limit: int | None = None) -> list[s
             problems += exc.problems
     if twice := sorted({name for name in names if names.count(name) > 1}):
         problems.append(f"{', '.join(twice)} is named twice")
+    problems += [
+        f"{name} would be the name of a folder, and readers (Spark, pyarrow) skip folders whose "
+        f"names begin with _ or a dot; rename the column in decode or transform"
+        for name in names
+        if folders and name.startswith(("_", "."))
+    ]
     if limit is not None and limit < 1:
         problems.append(f"max_partitions {limit} is not >= 1")
     if limit is not None and not names and not problems:

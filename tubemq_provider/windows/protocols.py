@@ -325,7 +325,7 @@ class PlacedSink(Protocol):
 
 @runtime_checkable
 class SchemaSink(Protocol):
-    """A sink that has columns of its own, into which not all records fit."""
+    """A sink into which not all columns fit: it has some of its own, or names mean something."""
 
     def check_columns(self, columns: Any) -> None:
         """Raise `ConfigError` if files with `columns`, a `pyarrow.Schema` as they say it, could not

@@ -58,6 +58,7 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ({"mode": "time", "starting_offsets": {"1:0": 0}}, "ending_offsets is needed"),
         ({"engine": "inline", "spark_conf": {"a": "b"}}, "spark_conf has no effect"),
         ({"partition_by": ["week(at)"]}, "neither a column nor day"),
+        ({"partition_by": ["_type"]}, "_type would be the name of a folder"),
         ({"partition_by": ["a"], "max_partitions": 0}, "max_partitions"),
         ({"max_partitions": 5}, "max_partitions has no effect without partition_by"),
         ({"partition_by": ["a"], "direct_write": "off"}, "partition_by needs the direct write"),

@@ -18,7 +18,7 @@ from tubemq_provider.files.partitioned import staged_writer
 from tubemq_provider.files.writer import with_pieces
 from tubemq_provider.windows.protocols import IngestCounts, Sink
 
-TEXTS = ["a/b", "ü ñ", "50%", "x=y", "#1:?*", "a b+c&d", ".._-", "%2F", "'q\"", None]
+TEXTS = ["a/b", "ü ñ𠮷", "50%", "x=y", "#1:?*", "a b+c&d", ".._-", "%2F", "'q\"\U0010ffff", None]
 SCHEMA = pa.schema(
     [
         ("partition", pa.string()),

@@ -259,11 +259,25 @@ def test_an_empty_first_window_leaves_the_partitions_to_the_next(open_sink: Open
     write(sink, 1, [])
     write(open_sink(partition_by=by), 2, ROWS)
     write(open_sink(partition_by=by), 3, [{**row, "id": row["id"] + 100} for row in ROWS])
-    assert len(rows_of(table_of(sink))) == 2 * len(ROWS)
+    expected = [*ROWS, *({**row, "id": row["id"] + 100} for row in ROWS)]
+    assert rows_of(table_of(sink)) == expected
     if isinstance(sink, DeltaSink):
         assert DeltaTable(sink.storage.url).metadata().partition_columns == ["country", "at_day"]
     for seq in (1, 2, 3):
         assert open_sink(partition_by=by).marker(plan_of(sink, seq).window_id) is not None
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_new_column_leaves_partitions_as_they_are(open_sink: OpenSink) -> None:
+    """The commit that adds a column says what the files of its window share."""
+    by = ["country"]
+    write(open_sink(partition_by=by), 1, ROWS)
+    schema = SCHEMA.append(pa.field("𠮷", pa.int64()))
+    rows = [{**row, "id": row["id"] + 100, "𠮷": row["id"]} for row in ROWS]
+    write(open_sink(partition_by=by, schema_evolution="add_columns"), 2, rows, schema)
+    table = table_of(open_sink(partition_by=by))
+    assert rows_of(table)[len(ROWS) :] == [{**row, "id": row["id"] + 100} for row in ROWS]
+    assert table["𠮷"].null_count == len(ROWS)
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -402,6 +416,22 @@ def test_columns_are_judged_before_anything_is_read(
 def test_words_are_judged_where_they_are_said(by: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         PartitionBy.of(by, "folders")
+
+
+@pytest.mark.parametrize(("by", "called"), [("_type", "_type"), ("day(.at)", ".at_day")])
+@pytest.mark.parametrize("kind", ["parquet", "objects"])
+def test_folders_that_readers_skip_are_refused(open_sink: OpenSink, by: str, called: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{called} would be the name of a folder.*rename"):
+        open_sink(partition_by=[by])
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_tables_are_apart_by_columns_of_any_name(open_sink: OpenSink) -> None:
+    schema = pa.schema([("partition", pa.string()), ("_type", pa.string()), ("id", pa.int64())])
+    write(
+        open_sink(partition_by=["_type"]), 1, [{"partition": "1:0", "_type": "x", "id": 1}], schema
+    )
+    assert table_of(open_sink(partition_by=["_type"]))["_type"].to_pylist() == ["x"]
 
 
 def test_a_folder_is_called_as_spark_calls_it() -> None:

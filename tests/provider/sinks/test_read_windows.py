@@ -14,7 +14,9 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
-from tubemq_provider.windows.protocols import Sink
+from tubemq_provider.windows.errors import SinkDamaged
+from tubemq_provider.windows.protocols import RecountingSink, SchemaSink, Sink
+from tubemq_provider.windows.verify import check_marker
 
 
 @pytest.fixture(params=["parquet", "object_store"])
@@ -52,3 +54,52 @@ def test_a_column_that_became_something_else_is_an_error_with_the_way_out(sink: 
     assert "window_ids=" in str(refused.value)
     assert read_windows(sink, [numbers]).to_table()["n"].to_pylist() == [1, 2, 3]
     assert read_windows(sink, [words]).to_table()["n"].to_pylist() == ["one", "two", "three"]
+
+
+def test_integers_may_become_real_numbers_that_have_them(sink: Sink) -> None:
+    publish(sink, 1, n=pa.array([1, -(2**53), 2**53], pa.int64()))
+    publish(sink, 2, n=pa.array([0.5, None, 2.0]))
+    found = read_windows(sink).to_table()["n"].drop_null().to_pylist()
+    assert sorted(found) == [-(2.0**53), 0.5, 1.0, 2.0, 2.0**53]
+
+
+@pytest.mark.parametrize("large", [2**53 + 1, -(2**53) - 1])
+def test_integers_that_real_numbers_have_not_are_an_error_before_reading(
+    sink: Sink, large: int
+) -> None:
+    whole = publish(sink, 1, n=pa.array([1, 2, large], pa.int64()))
+    publish(sink, 2, n=[0.5, 1.5, 2.5])
+    with pytest.raises(ConfigError, match=r"n is int64 .*has not all of them.*window_ids=") as no:
+        read_windows(sink)
+    assert whole in str(no.value)
+    assert read_windows(sink, [whole]).to_table()["n"].to_pylist() == [1, 2, large]
+
+
+@pytest.mark.parametrize("name", ["window_id", "Window_ID"])
+def test_a_column_that_is_called_as_windows_are_is_refused(sink: Sink, name: str) -> None:
+    """Readers would show the window's id in its place."""
+    assert isinstance(sink, SchemaSink)
+    with pytest.raises(ConfigError, match=f"column '{name}' has the name of the folders.*rename"):
+        sink.check_columns(pa.schema([("partition", pa.string()), (name, pa.int64())]))
+    with pytest.raises(ConfigError, match=f"column '{name}' has the name of the folders.*rename"):
+        publish(sink, 1, **{name: [1, 2, 3]})
+    first = publish(sink, 1, n=[1, 2, 3])
+    assert {*read_windows(sink).to_table()["window_id"].to_pylist()} == {first}
+
+
+def test_a_window_without_partitions_in_its_files_is_counted_as_a_whole(sink: Sink) -> None:
+    """Engines of others may write no column `partition`; the marker has the counts all the same."""
+    plan = plan_of(sink)
+    staging = sink.begin(plan, "a")
+    file = Path(staging.path) / "part-0.parquet"
+    pq.write_table(pa.table({"n": [1, 2, 3]}), file)
+    assert sink.publish(staging, plan, COUNTS, ignore).won
+    marker = sink.marker(plan.window_id)
+    assert marker is not None
+    assert isinstance(sink, RecountingSink)
+    check_marker(marker, sink.recount(marker))
+    root = sink.root if isinstance(sink, ParquetSink) else Path(sink.storage.url)  # type: ignore[attr-defined]
+    (published,) = root.rglob("*.parquet")
+    pq.write_table(pa.table({"n": [1, 2]}), published)
+    with pytest.raises(SinkDamaged, match="2 rows in the sink, 3 were published"):
+        sink.recount(marker)

@@ -250,6 +250,87 @@ def test_of_many_tries_of_one_window_one_wins(open_sink: OpenSink, options: dict
     assert table_of(open_sink(), options).num_rows == 6
 
 
+ALIKE = {
+    "a window": (
+        {**OLD, "Id": [4, 5, 6]},
+        "'Id' of the files differs from the table's column 'id'",
+    ),
+    "records": ({**OLD, "Partition": [4, 5, 6]}, "'Partition' .* from the table's column 'part"),
+    "twice": ({**OLD, "no": [1, 2, 3], "NO": [4, 5, 6]}, "'NO' of .* differs from column 'no'"),
+    "inside": ({**OLD, "more": [{"x": 1, "X": 2}] * 3}, "parts 'X', 'x' of column 'more'"),
+}
+
+
+@pytest.mark.parametrize("what", ALIKE)
+@pytest.mark.parametrize("evolution", ["refuse", "add_columns"])
+def test_columns_that_differ_in_case_alone_are_refused_before_anything_is_read(
+    open_sink: OpenSink, options: dict[str, str], what: str, evolution: str
+) -> None:
+    columns, said = ALIKE[what]
+    publish(open_sink(), 1, OLD)
+    sink = open_sink(schema_evolution=evolution)
+    with pytest.raises(ConfigError, match=f"{said}.*case alone.*rename"):
+        sink.check_columns(schema_of(columns))
+    before = {*sink.storage.names("windows")}
+    staging = staged(sink, 2, columns)
+    with pytest.raises(ConfigError, match=f"{said}.*case alone.*rename"):
+        sink.publish(staging, plan_of(sink, 2), COUNTS, ignore)
+    sink.discard(staging)
+    assert {*sink.storage.names("windows")} == before
+    assert table_of(open_sink(), options).column_names == ["partition", "id"]
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["no table", "after an empty window"])
+@pytest.mark.parametrize("name", ["ID", "Partition"])
+def test_a_first_window_has_no_columns_that_differ_in_case_alone(
+    open_sink: OpenSink, name: str, empty: bool
+) -> None:
+    sink = open_sink()
+    if empty:
+        plan = plan_of(sink, end=0)
+        nothing = IngestCounts({"1:0": 0, "1:1": 0})
+        assert sink.publish(sink.begin(plan, "a"), plan, nothing, ignore).won
+    with pytest.raises(ConfigError, match=f"'{name}'.*case alone"):
+        open_sink().check_columns(schema_of({**OLD, name: [4, 5, 6]}))
+    with pytest.raises(ConfigError, match=f"'{name}'.*case alone"):
+        publish(open_sink(), 2, {**OLD, name: [4, 5, 6]})
+    assert publish(open_sink(), 2, OLD).won
+
+
+def test_a_column_that_becomes_one_of_two_while_it_is_published_leaves_nothing(
+    open_sink: OpenSink, options: dict[str, str]
+) -> None:
+    publish(open_sink(), 1, OLD)
+    first, second = (open_sink(schema_evolution="add_columns") for _ in range(2))
+
+    def other(point: str) -> None:
+        if point == "marker staged":
+            publish(second, 3, {**OLD, "Note": ["a", "b", "c"]})
+
+    with pytest.raises(ConfigError, match=r"'note' of the files differs from the table's .*'Note'"):
+        publish(first, 2, NEW, other)
+    window = plan_of(first, 2).window_id
+    assert not [*first.storage.names(f"windows/{window}")]
+    assert table_of(open_sink(), options).num_rows == 6
+
+
+def test_iceberg_refuses_a_column_with_the_path_of_a_part(tmp_path: Path) -> None:
+    """Iceberg goes by paths, in which a dot stands for a part."""
+    catalog = iceberg_catalog(tmp_path)
+    dotted = {**OLD, "more.x": pa.array([1, 2, 3], pa.int64())}
+    both = IcebergSink("sales.both", catalog=catalog)
+    with pytest.raises(ConfigError, match=r"the path 'more.x', which is column 'more.x' too"):
+        publish(both, 1, {**dotted, "more": NEW["more"]})
+    publish(IcebergSink("sales.orders", catalog=catalog), 1, NEW)
+    sink = IcebergSink("sales.orders", catalog=catalog, schema_evolution="add_columns")
+    for refused in (
+        lambda: sink.check_columns(schema_of(dotted)),
+        lambda: publish(sink, 2, dotted),
+    ):
+        with pytest.raises(ConfigError, match=r"path 'more.x', which is the table's too.*rename"):
+            refused()
+
+
 def test_a_column_that_delta_must_be_told_of_is_refused(tmp_path: Path) -> None:
     """Readers of the table need not know instants without a zone."""
     publish(DeltaSink(tmp_path / "t"), 1, OLD)

@@ -1,0 +1,56 @@
+"""Errors of delta-rs, told without what an object store answered.
+
+delta-rs hands on a store's whole reply, which can quote keys, tokens and signed requests. What it
+was about to do and the status of the reply are kept; the reply itself, addresses and what comes
+after them are not. This module knows texts of delta-rs and no table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+from tubemq_provider.files.objects import answer_in, is_refusal, refusal
+
+__all__ = ["gist", "stores_told"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
+_REQUEST: Final = "Error performing"
+_REPLY: Final = re.compile(rf":?\s*\W*{_REQUEST}|\n|<|{{")
+"""Where a store's own words may begin: addresses, further lines, XML or JSON."""
+
+
+def gist(exc: Exception) -> str:
+    """An error of delta-rs in a line: its kind, what it was about, what a store answered."""
+    text = _COLOURS.sub("", str(exc))
+    about = _REPLY.split(text, maxsplit=1)[0].strip()
+    answer = answer_in(text)
+    return f"{type(exc).__name__}: {about}" + (f" ({answer})" if answer else "")
+
+
+def stores_told(method: Callable[Concatenate[Any, _P], _T]) -> Callable[Concatenate[Any, _P], _T]:
+    """A method of something placed in a storage that raises `ConfigError` where delta-rs is refused
+    by the store, and `OSError` for its other errors there. All other errors stay."""
+
+    @wraps(method)
+    def telling(self: Any, /, *args: _P.args, **given: _P.kwargs) -> _T:
+        try:
+            return method(self, *args, **given)
+        except Exception as exc:
+            if not _is_of_store(exc):
+                raise
+            answer, url = answer_in(_COLOURS.sub("", str(exc))), self.storage.url
+            if is_refusal(answer):
+                raise refusal(url, answer) from None
+            raise OSError(f"{url}: {gist(exc)}") from None
+
+    return telling
+
+
+def _is_of_store(exc: Exception) -> bool:
+    return _REQUEST in str(exc)
