@@ -87,8 +87,9 @@ class _Ingest:
                     # Dagster lets two runs of an asset overlap unless a pool says otherwise.
                     serialised=self.claims,
                     observer=narrator,
-                    # Who materialises a partition again asks for it; a step's own retry does not.
-                    cleared=arguments.on_clear == "rewrite" and not retry,
+                    # Who materialises a partition again asks for it. So does a step's own retry:
+                    # nothing says how far the try before it came, and reading twice loses nothing.
+                    cleared=arguments.on_clear == "rewrite",
                 )
             except BaseException:
                 job.cancel()
