@@ -7,31 +7,43 @@ ends are left out, and a note says why. Asks brokers only; changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from tubemq_client import errors
+from tubemq_provider.hooks.rocketmq import RocketMQHook
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.metadata_db import Group
 from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["hook_of", "known_ends"]
 
 
-def hook_of(args: Any, cluster: str) -> TubeMQHook:
-    """The hook of ``--conn-id``. Raises `errors.ConfigError` if it is of another cluster."""
-    hook = TubeMQHook(args.conn_id or TubeMQHook.default_conn_name)
+_HOOKS: Final[Mapping[str, type[TubeMQHook | RocketMQHook]]] = {
+    "tubemq": TubeMQHook,
+    "rocketmq": RocketMQHook,
+}
+"""By the kind of source."""
+
+
+def hook_of(args: Any, group: Group) -> TubeMQHook | RocketMQHook:
+    """The hook of ``--conn-id``, by default of the group's kind of source. Raises
+    `errors.ConfigError` if it is of another cluster."""
+    kind = _HOOKS[group.source]
+    conn_id = args.conn_id or kind.default_conn_name
+    cluster, hook = group.parts[0], kind(conn_id)
     if hook.cluster != cluster:
         raise errors.ConfigError(
-            f"connection {hook.tubemq_conn_id!r} is of cluster {hook.cluster!r}, the asset of "
+            f"connection {conn_id!r} is of cluster {hook.cluster!r}, the asset of "
             f"{cluster!r}: name a connection to that cluster with --conn-id",
             subject="connection",
         )
     return hook
 
 
-def known_ends(args: Any, label: str) -> tuple[Mapping[Any, Ends], str]:
+def known_ends(args: Any, group: Group) -> tuple[Mapping[Any, Ends], str]:
     """Stable ends by partition, and a note where they could not be had."""
-    cluster, topic, group = label.split("/", 2)
+    _, topic, name = group.parts
     try:
-        return hook_of(args, cluster).reachable_ends(topic, group, stable=True), ""
+        return hook_of(args, group).reachable_ends(topic, name, stable=True), ""
     except Exception as exc:  # noqa: BLE001 - whatever it is, the rest of the answer stands
         return {}, f"without ends and lag: {exc}"

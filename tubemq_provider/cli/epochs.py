@@ -15,7 +15,6 @@ from tubemq_provider.cli._show import changed, command, confirm
 from tubemq_provider.ingest.upkeep import epoch_document, epochs_of
 from tubemq_provider.offsets.metadata_db import open_group
 from tubemq_provider.windows.policies import EARLIEST, LATEST, STABLE, end_word
-from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 __all__ = ["begin"]
 
@@ -33,7 +32,7 @@ def begin(args: Any) -> None:
             known,
             before=cursor,
             by="airflow tubemq",
-            source=FIRST_SOURCE,
+            source=group.source,
             seen=args.seen,
         )
         wanted = {name: after.get(name) for name in ("epoch", "begin", "seen")}
