@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -58,8 +60,17 @@ def materialize(asset: dg.AssetsDefinition, resource: TubeMQResource) -> dict[st
     return {key: value.value for key, value in event.materialization.metadata.items()}
 
 
-def upkeep(resource: TubeMQResource, sink: Path, *, claims: bool = False, **config: Any) -> None:
-    job = build_tubemq_upkeep_job("upkeep", topic=TOPIC, group="lake", sink=sink, claims=claims)
+def upkeep(
+    resource: TubeMQResource,
+    sink: Path,
+    *,
+    claims: bool = False,
+    of_epoch: str | None = None,
+    **config: Any,
+) -> None:
+    job = build_tubemq_upkeep_job(
+        "upkeep", topic=TOPIC, group="lake", sink=sink, claims=claims, epoch=of_epoch
+    )
     job.execute_in_process(
         resources={"tubemq": resource}, run_config={"ops": {"change": {"config": config}}}
     )
@@ -168,6 +179,38 @@ def test_brokers_are_retired_and_boundaries_taken_back(
         upkeep(resource, lake, unfix="2026-11-21T12:00:00Z")
     with pytest.raises(ConfigError, match="say one of retire, unfix and epoch"):
         upkeep(resource, lake)
+
+
+def test_upkeep_of_an_asset_that_names_its_epoch_changes_that_epoch(
+    resource: TubeMQResource, lake: Path
+) -> None:
+    sink = ParquetSink(lake)
+    assert sink.boundaries is not None
+    second = WindowScope("tubemq", TOPIC, "lake", sink.identity, epoch="2")
+    ScopeBook(sink.boundaries, second).fix(NOON, "r", lambda: Resolved({"1:0": 28}), exact=True)
+
+    upkeep(resource, lake, of_epoch="2", retire=[3])
+    upkeep(resource, lake, of_epoch="2", unfix="2026-11-21T12:00:00Z")
+
+    book = ScopeBook(sink.boundaries, second)
+    assert (book.retired, book.instants()) == ({"3"}, [])
+    assert not ScopeBook(sink.boundaries, replace(second, epoch="")).retired
+
+
+def test_a_life_begins_at_the_offsets_that_an_error_advises(
+    resource: TubeMQResource, lake: Path
+) -> None:
+    materialize(asset(lake, max_records=15), resource)
+    elsewhere = asset(f"{lake}-moved")
+    with pytest.raises(dg.Failure) as caught:
+        materialize(elsewhere, resource)
+    (begin,) = re.findall("--begin '([^']+)'", str(caught.value))
+
+    upkeep(resource, lake, epoch="2", begin=begin)
+
+    assert materialize(elsewhere, resource)["records"] == 5
+    with pytest.raises(ConfigError, match="'latest-ish' is neither earliest or stable nor JSON"):
+        upkeep(resource, lake, epoch="3", begin="latest-ish")
 
 
 def test_an_asset_of_another_cluster_is_refused(resource: TubeMQResource, lake: Path) -> None:
