@@ -169,7 +169,7 @@ def build_tubemq_asset(
     rest = {key: value for key, value in options.items() if not is_argument(key)}
     given["max_entries"] = max_entries
     given = {key: value for key, value in given.items() if value is not None}
-    arguments = asset_arguments(name, sink, partitions_def, policies, given)
+    arguments = asset_arguments(name, sink, partitions_def, policies, given, claims=claims)
     place = sink_for(
         sink,
         storage_options=storage_options,

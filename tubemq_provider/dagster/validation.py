@@ -14,7 +14,7 @@ from typing import Any, Final
 import dagster as dg
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.arguments import IngestArguments, begins_at_end
 from tubemq_provider.ingest.validation import parse
 from tubemq_provider.ingest.values import IngestPolicies, members
 from tubemq_provider.windows.policies import Policies
@@ -60,9 +60,11 @@ def asset_arguments(
     partitions_def: object,
     policies: Policies | None,
     given: Mapping[str, Any],
+    *,
+    claims: bool = False,
 ) -> IngestArguments:
-    """The arguments of the asset `name`. Raises `ConfigError` with every problem; None is what was
-    not given."""
+    """The arguments of the asset `name`, whose runs claim windows if `claims`. Raises `ConfigError`
+    with every problem; None is what was not given."""
     problems = [f"{word} has no effect: {_OURS[word]}" for word in given if word in _OURS]
     chosen = {word: value for word, value in given.items() if word not in _OURS}
     if policies is not None:
@@ -82,6 +84,11 @@ def asset_arguments(
     if timed and "boundaries" not in chosen:
         chosen.setdefault("resolver", "timeline")
     chosen["mode"] = "time" if timed or explicit else "cursor"
+    if chosen["mode"] == "cursor" and not claims and begins_at_end(chosen):
+        problems.append(
+            "initial_position 'stable' needs claims=True: Dagster lets runs overlap, and two first "
+            "ones would each begin at an end of their own"
+        )
     chosen = {"engine": "inline", "cluster": UNNAMED, **chosen}
     written = isinstance(sink, str | PathLike)
     try:

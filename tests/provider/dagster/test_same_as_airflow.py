@@ -227,6 +227,8 @@ def test_an_asset_of_another_cluster_is_refused(resource: TubeMQResource, lake: 
         ({"policies": Policies(), "gap_policy": "skip"}, "gap_policy: give it in policies"),
         ({"max_entries": 3, "max_records": 3}, "max_entries: max_records says the same"),
         ({"boundaries": {}}, "boundaries need partitions_def"),
+        ({"initial_position": "stable"}, "'stable' needs claims=True"),
+        ({"initial_position": {"1:0": 0, "1:1": "stable"}}, "'stable' needs claims=True"),
         ({"spark_conf": {"a": "b"}}, "spark_conf has no effect with engine='inline'"),
         ({"spark_conn_id": "lab"}, "spark_conn_id has no effect: spark_conf says it"),
         ({"cluster": "a/b"}, "cluster: "),
@@ -237,6 +239,13 @@ def test_what_has_no_effect_is_refused_when_the_asset_is_defined(
 ) -> None:
     with pytest.raises(ConfigError, match=problem):
         asset(lake, **options)
+
+
+def test_a_group_begins_at_the_stable_end_where_runs_claim_windows(
+    resource: TubeMQResource, lake: Path
+) -> None:
+    at_the_end = asset(lake, initial_position="stable", claims=True)
+    assert materialize(at_the_end, resource)["records"] == 0
 
 
 def test_a_sink_of_ones_own_is_taken_as_it_is(resource: TubeMQResource, lake: Path) -> None:
