@@ -7,30 +7,41 @@ ends are left out, and a note says why. Asks brokers only; changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Protocol
 
 from tubemq_client import errors
-from tubemq_provider.hooks.rocketmq import RocketMQHook
-from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.hooks.by_kind import hook_class
 from tubemq_provider.offsets.metadata_db import Group
 from tubemq_provider.windows.spaces import Ends
 
-__all__ = ["hook_of", "known_ends"]
+__all__ = ["LookingHook", "hook_of", "known_ends"]
 
 
-_HOOKS: Final[Mapping[str, type[TubeMQHook | RocketMQHook]]] = {
-    "tubemq": TubeMQHook,
-    "rocketmq": RocketMQHook,
-}
-"""By the kind of source."""
+class LookingHook(Protocol):
+    """What commands ask of a hook, whatever kind of source its connection leads to."""
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's alias."""
+
+    def reachable_ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Any, Ends]:
+        """How far the logs reach of the partitions whose brokers answer."""
+
+    def group_offsets(self, topic: str, group: str) -> Mapping[Any, int | None]:
+        """What brokers keep for `group`, by partition."""
 
 
-def hook_of(args: Any, group: Group) -> TubeMQHook | RocketMQHook:
+def hook_of(args: Any, group: Group) -> LookingHook:
     """The hook of ``--conn-id``, by default of the group's kind of source. Raises
-    `errors.ConfigError` if it is of another cluster."""
-    kind = _HOOKS[group.source]
+    `errors.ConfigError` if it is of another cluster, or the kind has no connections."""
+    kind = hook_class(group.source)
+    if kind is None:
+        raise errors.ConfigError(
+            f"no connection leads to topics of {group.source}", subject="connection"
+        )
     conn_id = args.conn_id or kind.default_conn_name
-    cluster, hook = group.parts[0], kind(conn_id)
+    cluster = group.parts[0]
+    hook: LookingHook = kind(conn_id)
     if hook.cluster != cluster:
         raise errors.ConfigError(
             f"connection {conn_id!r} is of cluster {hook.cluster!r}, the asset of "

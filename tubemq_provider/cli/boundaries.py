@@ -57,7 +57,7 @@ def _opened(args: Any) -> tuple[Sink, WindowScope, ScopeBook]:
     source, _, cluster = named.rpartition(":")
     if not (cluster and topic and group):
         raise errors.ConfigError(
-            f"{args.asset!r} is not <cluster>/<topic>/<group>, or rocketmq:<cluster>/…",
+            f"{args.asset!r} is not <cluster>/<topic>/<group>, as 'offsets list' shows it",
             subject="asset",
         )
     sink = sink_of(args)
@@ -76,8 +76,8 @@ def _brokers(names: Sequence[str], scope: WindowScope) -> list[str]:
         return list(names)
     if wrong := [name for name in names if not name.isdecimal()]:
         raise errors.ConfigError(
-            f"--broker {wrong[0]!r}: brokers of TubeMQ have numbers; those of RocketMQ have names, "
-            f"and its assets begin with 'rocketmq:'",
+            f"--broker {wrong[0]!r}: brokers of TubeMQ have numbers; for a topic of another kind, "
+            f"name its asset with the kind before it, as 'offsets list' shows it",
             subject="broker",
         )
     return [str(int(name)) for name in names]

@@ -24,8 +24,8 @@ _VERBOSE = _arg(("-v", "--verbose"), help="also show what is logged", action="st
 _YES = _arg(("-y", "--yes"), help="change without asking", action="store_true")
 _ASSET = _arg(
     ("asset",),
-    help="the offsets asset: <cluster>/<topic>/<group>, with 'rocketmq:' before it if it is of "
-    "RocketMQ, as 'offsets list' shows it",
+    help="the offsets asset: <cluster>/<topic>/<group>, as 'offsets list' shows it: with its kind "
+    "and a colon before it if that is not TubeMQ",
 )
 _ONE_ASSET = _arg(("--asset",), help="only this offsets asset, as 'offsets list' shows it")
 _CONN = _arg(
@@ -61,7 +61,7 @@ _DROP = _arg(
 )
 _BROKER = _arg(
     ("--broker",),
-    help="id of a broker, of RocketMQ its name; may be repeated",
+    help="id of a broker, or its name where it has one; may be repeated",
     action="append",
     required=True,
 )
@@ -170,7 +170,7 @@ def get_tubemq_commands() -> list[GroupCommand]:
     return [
         GroupCommand(
             name="tubemq",
-            help="Progress and windows of Apache InLong TubeMQ and RocketMQ",
+            help="Progress and windows of Apache InLong TubeMQ",
             subcommands=(
                 GroupCommand("offsets", "Progress of groups", _OFFSETS_COMMANDS),
                 GroupCommand("windows", "Windows that were written", _WINDOW_COMMANDS),

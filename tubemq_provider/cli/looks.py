@@ -5,7 +5,6 @@ Both only look: no plan is stored, no position moved, no record read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from tubemq_client import errors
@@ -70,7 +69,7 @@ def _at_brokers(args: Any, group: Group) -> dict[str, int]:
     """What the brokers keep for the group, if their administration answers."""
     _, topic, name = group.parts
     try:
-        found: Mapping[Any, int | None] = hook_of(args, group).group_offsets(topic, name)
+        found = hook_of(args, group).group_offsets(topic, name)
     except errors.TubeMQError:
         return {}
     return {place.key: offset for place, offset in found.items() if offset is not None}
