@@ -150,6 +150,7 @@ def build_tubemq_asset(
     :param max_entries: another name for `max_records`.
     :param claims: runs of a cursor asset may overlap: each claims a window of its own in the
         directory of progress, which must be on a file system with locks that all hosts share.
+        Assets of time or of explicit offsets take it too where such an asset has their group.
     :param storage_options: credentials and options of an object store.
     :param catalog_properties: properties of an Iceberg catalog.
     :param max_retries: how often a window that is not ready (its end not on disk yet, or not

@@ -219,6 +219,21 @@ def test_an_asset_of_another_cluster_is_refused(resource: TubeMQResource, lake: 
     assert materialize(asset(lake, cluster="tubemq"), resource)["records"] == 20
 
 
+def test_assets_of_explicit_offsets_beside_a_cursor_with_claims_take_claims_too(
+    resource: TubeMQResource, lake: Path
+) -> None:
+    """They follow the life that was begun there."""
+    materialize(asset(lake, claims=True), resource)
+    upkeep(resource, lake, claims=True, epoch="2")
+    chosen = {"starting_offsets": {"1:0": 28}, "ending_offsets": {"1:0": 84}}
+    explicit = asset(
+        f"{lake}-repair", claims=True, initial_position=None, on_other_scope="start_anew", **chosen
+    )
+    (window,) = materialize(explicit, resource)["windows"]
+    (marker,) = published_windows(f"{lake}-repair")
+    assert (window["window_id"], marker.plan.epoch) == (marker.plan.window_id, "2")
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -232,6 +247,23 @@ def test_an_asset_of_another_cluster_is_refused(resource: TubeMQResource, lake: 
         ({"spark_conf": {"a": "b"}}, "spark_conf has no effect with engine='inline'"),
         ({"spark_conn_id": "lab"}, "spark_conn_id has no effect: spark_conf says it"),
         ({"cluster": "a/b"}, "cluster: "),
+        (
+            {
+                "initial_position": None,
+                "starting_offsets": {"1:0": 0},
+                "ending_offsets": {"1:0": 28},
+                "new_partition_position": "stable",
+            },
+            "new_partition_position has no effect",
+        ),
+        (
+            {
+                "initial_position": None,
+                "resolver": "store_time",
+                "partitions_def": dg.HourlyPartitionsDefinition("2026-11-21-08:00"),
+            },
+            "'store_time' is no way to time of tubemq",
+        ),
     ],
 )
 def test_what_has_no_effect_is_refused_when_the_asset_is_defined(
