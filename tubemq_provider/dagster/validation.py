@@ -72,18 +72,7 @@ def asset_arguments(
         problems += [f"{word}: give it in policies, or without them" for word in named]
         chosen |= {word: getattr(policies, word).value for word in _POLICIES}
     problems += _settle_cap(chosen)
-    timed = partitions_def is not None
-    explicit = "starting_offsets" in chosen or "ending_offsets" in chosen
-    if timed and not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
-        problems.append("partitions_def must be partitions of time (hourly, daily, …)")
-    if timed and explicit:
-        problems.append("starting_offsets and ending_offsets have no effect with partitions_def")
-    if "boundaries" in chosen and not timed:
-        problems.append("boundaries need partitions_def")
-        del chosen["boundaries"]
-    if timed and "boundaries" not in chosen:
-        chosen.setdefault("resolver", "timeline")
-    chosen["mode"] = "time" if timed or explicit else "cursor"
+    problems += _settle_mode(chosen, partitions_def)
     if chosen["mode"] == "cursor" and not claims and begins_at_end(chosen):
         problems.append(
             "initial_position 'stable' needs claims=True: Dagster lets runs overlap, and two first "
@@ -101,6 +90,25 @@ def asset_arguments(
     if problems:
         raise ConfigError(problems, subject=f"asset {name!r}")
     return found
+
+
+def _settle_mode(chosen: dict[str, Any], partitions_def: object) -> list[str]:
+    """Windows of a cursor, of time or of explicit offsets, as is told by what is given; problems of
+    what does not go together."""
+    problems = []
+    timed = partitions_def is not None
+    explicit = "starting_offsets" in chosen or "ending_offsets" in chosen
+    if timed and not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
+        problems.append("partitions_def must be partitions of time (hourly, daily, …)")
+    if timed and explicit:
+        problems.append("starting_offsets and ending_offsets have no effect with partitions_def")
+    if "boundaries" in chosen and not timed:
+        problems.append("boundaries need partitions_def")
+        del chosen["boundaries"]
+    if timed and "boundaries" not in chosen:
+        chosen.setdefault("resolver", "timeline")
+    chosen["mode"] = "time" if timed or explicit else "cursor"
+    return problems
 
 
 def _settle_cap(chosen: dict[str, Any]) -> list[str]:
