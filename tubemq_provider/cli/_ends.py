@@ -7,31 +7,54 @@ ends are left out, and a note says why. Asks brokers only; changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from tubemq_client import errors
-from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.hooks.by_kind import hook_class
+from tubemq_provider.offsets.metadata_db import Group
 from tubemq_provider.windows.spaces import Ends
 
-__all__ = ["hook_of", "known_ends"]
+__all__ = ["LookingHook", "hook_of", "known_ends"]
 
 
-def hook_of(args: Any, cluster: str) -> TubeMQHook:
-    """The hook of ``--conn-id``. Raises `errors.ConfigError` if it is of another cluster."""
-    hook = TubeMQHook(args.conn_id or TubeMQHook.default_conn_name)
+class LookingHook(Protocol):
+    """What commands ask of a hook, whatever kind of source its connection leads to."""
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's alias."""
+
+    def reachable_ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Any, Ends]:
+        """How far the logs reach of the partitions whose brokers answer."""
+
+    def group_offsets(self, topic: str, group: str) -> Mapping[Any, int | None]:
+        """What brokers keep for `group`, by partition."""
+
+
+def hook_of(args: Any, group: Group) -> LookingHook:
+    """The hook of ``--conn-id``, by default of the group's kind of source. Raises
+    `errors.ConfigError` if it is of another cluster, or the kind has no connections."""
+    kind = hook_class(group.source)
+    if kind is None:
+        raise errors.ConfigError(
+            f"no connection leads to topics of {group.source}", subject="connection"
+        )
+    conn_id = args.conn_id or kind.default_conn_name
+    cluster = group.parts[0]
+    hook: LookingHook = kind(conn_id)
     if hook.cluster != cluster:
         raise errors.ConfigError(
-            f"connection {hook.tubemq_conn_id!r} is of cluster {hook.cluster!r}, the asset of "
+            f"connection {conn_id!r} is of cluster {hook.cluster!r}, the asset of "
             f"{cluster!r}: name a connection to that cluster with --conn-id",
             subject="connection",
         )
     return hook
 
 
-def known_ends(args: Any, label: str) -> tuple[Mapping[Any, Ends], str]:
+def known_ends(args: Any, group: Group) -> tuple[Mapping[Any, Ends], str]:
     """Stable ends by partition, and a note where they could not be had."""
-    cluster, topic, group = label.split("/", 2)
+    _, topic, name = group.parts
     try:
-        return hook_of(args, cluster).reachable_ends(topic, group, stable=True), ""
+        return hook_of(args, group).reachable_ends(topic, name, stable=True), ""
     except Exception as exc:  # noqa: BLE001 - whatever it is, the rest of the answer stands
         return {}, f"without ends and lag: {exc}"

@@ -6,6 +6,7 @@ Airflow's database is not asked. Each change is shown and asked for first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tubemq_client import errors
@@ -16,6 +17,7 @@ from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.protocols import Sink
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 __all__ = ["retire", "unfix"]
 
@@ -24,12 +26,13 @@ __all__ = ["retire", "unfix"]
 def retire(args: Any) -> None:
     """Give brokers up: windows of time no longer wait for them. Safe while tasks run."""
     _, scope, book = _opened(args)
+    gone = _brokers(args.broker, scope)
     before = broker_names(book.retired)
-    after = broker_names([*book.retired, *args.broker])
+    after = broker_names([*book.retired, *gone])
     print(f"{scope.topic}, group {scope.group}: {len(book.instants())} boundaries fixed")
     changed(args, {"retired": before}, {"retired": after})
     confirm(args)
-    for broker in args.broker:
+    for broker in gone:
         book.retire(broker)
 
 
@@ -49,14 +52,32 @@ def unfix(args: Any) -> None:
 
 def _opened(args: Any) -> tuple[Sink, WindowScope, ScopeBook]:
     """The sink, the scope that the group has in it, and its boundaries."""
-    cluster, _, rest = args.asset.removeprefix("tubemq:").partition("/")
+    named, _, rest = args.asset.partition("/")
     topic, _, group = rest.partition("/")
-    if not group:
+    source, _, cluster = named.rpartition(":")
+    if not (cluster and topic and group):
         raise errors.ConfigError(
-            f"{args.asset!r} is not <cluster>/<topic>/<group>", subject="asset"
+            f"{args.asset!r} is not <cluster>/<topic>/<group>, as 'offsets list' shows it",
+            subject="asset",
         )
     sink = sink_of(args)
     if sink is None:
         raise errors.ConfigError("name the sink with --sink", subject="sink")
-    scope = WindowScope(cluster, topic, group, sink.identity, tuple(args.filter or ()), args.epoch)
+    kind = space_of(source or FIRST_SOURCE).source
+    filters = tuple(args.filter or ())
+    scope = WindowScope(cluster, topic, group, sink.identity, filters, args.epoch, kind)
     return sink, scope, book_of(sink, scope)
+
+
+def _brokers(names: Sequence[str], scope: WindowScope) -> list[str]:
+    """Brokers as keys of partitions have them. Raises `errors.ConfigError` for names where brokers
+    have numbers: retiring such a one would have no effect."""
+    if scope.source != FIRST_SOURCE:
+        return list(names)
+    if wrong := [name for name in names if not name.isdecimal()]:
+        raise errors.ConfigError(
+            f"--broker {wrong[0]!r}: brokers of TubeMQ have numbers; for a topic of another kind, "
+            f"name its asset with the kind before it, as 'offsets list' shows it",
+            subject="broker",
+        )
+    return [str(int(name)) for name in names]

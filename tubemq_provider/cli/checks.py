@@ -22,15 +22,14 @@ from tubemq_provider.cli._show import command, people, say
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.metadata_db import groups, has_ledger, open_group, state_backend
-from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.cursor import newer_position
 from tubemq_provider.windows.lag import lag_between
 from tubemq_provider.windows.planning.retention import away_of
 from tubemq_provider.windows.protocols import Sink
+from tubemq_provider.windows.spaces import space_of
 
 if TYPE_CHECKING:
-    from tubemq_client import Partition
-    from tubemq_provider.windows.spaces import Ends
+    from tubemq_provider.windows.spaces import Ends, OffsetSpace
 
 __all__ = ["check", "lag"]
 
@@ -68,18 +67,18 @@ def _watch(args: Any) -> None:
 def _look(args: Any) -> int:
     """One look; the lag."""
     with open_group(args.asset) as group:
-        cluster, topic, name = group.parts
+        _, topic, name = group.parts
         _, cursor = group.cursor()
         event = group.newest_position()
     newest = newer_position(cursor, event) or {}
+    space = space_of(group.source)
     positions = {
-        SPACE.partition(topic, key): int(offset) for key, offset in newest.get("next", {}).items()
+        space.partition(topic, key): int(offset) for key, offset in newest.get("next", {}).items()
     }
-    hook = hook_of(args, cluster)
-    ends = hook.reachable_ends(topic, name, stable=True)
+    ends = hook_of(args, group).reachable_ends(topic, name, stable=True)
     delayed = away_of(ends)
-    found = lag_between(ends, positions, SPACE)
-    rows = _lags(ends, positions, [SPACE.partition(topic, key) for key in delayed])
+    found = lag_between(ends, positions, space)
+    rows = _lags(ends, positions, [space.partition(topic, key) for key in delayed], space)
     told = {"asset": args.asset, "lag": found.total, "partitions": rows, "delayed": delayed}
     say(args, rows, told)
     if people(args):
@@ -91,11 +90,14 @@ def _look(args: Any) -> int:
 
 
 def _lags(
-    ends: Mapping[Partition, Ends], positions: Mapping[Partition, int], delayed: list[Partition]
+    ends: Mapping[Any, Ends],
+    positions: Mapping[Any, int],
+    delayed: list[Any],
+    space: OffsetSpace,
 ) -> list[Mapping[str, object]]:
     """A row for each partition, those that are delayed last."""
     here = [
-        (place, end.max_offset, lag_between({place: end}, positions, SPACE).total)
+        (place, end.max_offset, lag_between({place: end}, positions, space).total)
         for place, end in sorted(ends.items())
     ]
     away = [(place, "delayed", "unknown") for place in delayed]

@@ -23,10 +23,14 @@ _OUTPUT = _arg(
 _VERBOSE = _arg(("-v", "--verbose"), help="also show what is logged", action="store_true")
 _YES = _arg(("-y", "--yes"), help="change without asking", action="store_true")
 _ASSET = _arg(
-    ("asset",), help="the offsets asset: <cluster>/<topic>/<group>, as 'offsets list' shows it"
+    ("asset",),
+    help="the offsets asset: <cluster>/<topic>/<group>, as 'offsets list' shows it: with its kind "
+    "and a colon before it if that is not TubeMQ",
 )
-_ONE_ASSET = _arg(("--asset",), help="only this offsets asset: <cluster>/<topic>/<group>")
-_CONN = _arg(("--conn-id",), help="the connection (default: tubemq_default)")
+_ONE_ASSET = _arg(("--asset",), help="only this offsets asset, as 'offsets list' shows it")
+_CONN = _arg(
+    ("--conn-id",), help="the connection (default: that of the kind, such as tubemq_default)"
+)
 _SINK = _arg(("--sink",), help="the sink as the operator's path: its markers say what is written")
 _NEEDED_SINK = _arg(("--sink",), help="the sink as the operator's path", required=True)
 _SINK_CONN = _arg(("--sink-conn-id",), help="the connection with the sink's credentials")
@@ -56,11 +60,14 @@ _DROP = _arg(
     action="store_true",
 )
 _BROKER = _arg(
-    ("--broker",), help="id of a broker; may be repeated", action="append", type=int, required=True
+    ("--broker",),
+    help="id of a broker, or its name where it has one; may be repeated",
+    action="append",
+    required=True,
 )
 _INSTANT = _arg(("--instant",), help="the boundary's instant, RFC 3339", required=True)
 _FILTER = _arg(
-    ("--filter",), help="a stream id of the operator's filters; may be repeated", action="append"
+    ("--filter",), help="one of the operator's filters; may be repeated", action="append"
 )
 _EPOCH = _arg(("--epoch",), help="the operator's epoch, if it has one", default="")
 _MAX_RECORDS = _arg(("--max-records",), help="the operator's max_records", type=int)

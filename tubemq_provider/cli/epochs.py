@@ -7,15 +7,11 @@ the sink, under ids of their own. Stop the tasks of the group first.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from tubemq_client import errors
 from tubemq_provider.cli._show import changed, command, confirm
-from tubemq_provider.ingest.upkeep import epoch_document, epochs_of
+from tubemq_provider.ingest.upkeep import beginning, epoch_document, epochs_of
 from tubemq_provider.offsets.metadata_db import open_group
-from tubemq_provider.windows.policies import EARLIEST, LATEST, STABLE, end_word
-from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 __all__ = ["begin"]
 
@@ -29,11 +25,11 @@ def begin(args: Any) -> None:
         after = epoch_document(
             group.parts,
             args.name,
-            _beginning(args.begin),
+            beginning(args.begin),
             known,
             before=cursor,
             by="airflow tubemq",
-            source=FIRST_SOURCE,
+            source=group.source,
             seen=args.seen,
         )
         wanted = {name: after.get(name) for name in ("epoch", "begin", "seen")}
@@ -42,12 +38,3 @@ def begin(args: Any) -> None:
         group.store_cursor(store, after)
         # Samples are ends of logs that are gone: boundaries of the new life must not rest on them.
         group.forget_timeline()
-
-
-def _beginning(text: str) -> object:
-    if text in (EARLIEST, STABLE, LATEST):
-        return end_word(text)
-    try:
-        return json.loads(text)
-    except ValueError as exc:
-        raise errors.ConfigError(f"{text!r} is neither a word nor JSON", subject="begin") from exc

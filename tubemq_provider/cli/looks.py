@@ -11,14 +11,13 @@ from tubemq_client import errors
 from tubemq_provider.cli._ends import hook_of, known_ends
 from tubemq_provider.cli._show import command, people, say
 from tubemq_provider.cli._sinks import sink_of
-from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.offsets.metadata_db import open_group
+from tubemq_provider.offsets.metadata_db import Group, open_group
 from tubemq_provider.sinks.read import published_windows
-from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.cursor import Position, newer_position
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.read_limits import entries_by_log
+from tubemq_provider.windows.spaces import space_of
 
 __all__ = ["diff", "plan"]
 
@@ -28,7 +27,6 @@ def diff(args: Any) -> int:
     """A row for each partition: cursor, newest event, the sink's newest window, the brokers' own
     positions, and the end. Status 1 where cursor, event and sink differ."""
     with open_group(args.asset) as group:
-        label = group.label
         _, cursor = group.cursor()
         event = group.newest_position()
     said: dict[str, dict[str, Any]] = {
@@ -36,14 +34,16 @@ def diff(args: Any) -> int:
         "event": dict((event or {}).get("position", {}).get("next", {})),
     }
     if args.sink is not None:
-        said["sink"] = _ends_in_sink(args, label)
-    ends, note = known_ends(args, label)
+        said["sink"] = _ends_in_sink(args, group)
+    ends, note = known_ends(args, group)
     compared = list(said)
     if ends:
-        said["brokers"] = _at_brokers(args, label)
+        said["brokers"] = _at_brokers(args, group)
         said["end"] = {place.key: found.max_offset for place, found in ends.items()}
     rows = []
-    for key in SPACE.ordered({key for offsets in said.values() for key in offsets}):
+    for key in space_of(group.source).ordered(
+        {key for offsets in said.values() for key in offsets}
+    ):
         values = {name: said[name].get(key, "-") for name in said}
         held = {values[name] for name in compared if said[name]}
         rows.append({"partition": key, **values, "verdict": "ok" if len(held) < 2 else "differs"})
@@ -53,27 +53,26 @@ def diff(args: Any) -> int:
     return int(any(row["verdict"] == "differs" for row in rows))
 
 
-def _ends_in_sink(args: Any, label: str) -> dict[str, int]:
+def _ends_in_sink(args: Any, group: Group) -> dict[str, int]:
     """Where the newest cursor window of the group in the sink ends."""
     sink = sink_of(args)
     plans = [
         marker.plan
         for marker in published_windows(sink or args.sink)
-        if f"{marker.plan.cluster}/{marker.plan.topic}/{marker.plan.group}" == label
-        and marker.plan.seq
+        if marker.plan.scope_in("").asset == group.asset and marker.plan.seq
     ]
     newest = max(plans, key=lambda found: found.seq or 0, default=None)
     return dict(newest.ends) if newest is not None else {}
 
 
-def _at_brokers(args: Any, label: str) -> dict[str, int]:
+def _at_brokers(args: Any, group: Group) -> dict[str, int]:
     """What the brokers keep for the group, if their administration answers."""
-    cluster, topic, group = label.split("/", 2)
+    _, topic, name = group.parts
     try:
-        found = hook_of(args, cluster).group_offsets(topic, group)
+        found = hook_of(args, group).group_offsets(topic, name)
     except errors.TubeMQError:
         return {}
-    return {place.key: offset for place, offset in found.items()}
+    return {place.key: offset for place, offset in found.items() if offset is not None}
 
 
 @command
@@ -89,20 +88,20 @@ def plan(args: Any) -> None:
             f"{args.asset} has no progress yet: its first window begins at initial_position",
             subject="plan",
         )
-    hook: TubeMQHook = hook_of(args, cluster)
+    hook, space = hook_of(args, group), space_of(group.source)
     planner = CursorPlanner(
-        WindowScope(cluster, topic, name, "unknown"),
+        WindowScope(cluster, topic, name, "unknown", source=group.source),
         lambda: hook.reachable_ends(topic, name, stable=True),
         max_records=args.max_records,
     )
     found = planner.plan(Position(int(newest["seq"]), dict(newest["next"])))
     rows = [
-        {"partition": key, "from": start, "to": end, "entries": SPACE.entries(start, end)}
+        {"partition": key, "from": start, "to": end, "entries": space.entries(start, end)}
         for key, (start, end) in (found.ranges if found else {}).items()
         if start < end
     ]
     # Partitions of a store share its log.
-    entries = sum(entries_by_log(SPACE, found.ranges).values()) if found else 0
+    entries = sum(entries_by_log(space, found.ranges).values()) if found else 0
     more = bool(found and found.has_more)
     told = {"window": int(newest["seq"]) + 1, "entries": entries, "has_more": more}
     say(args, rows, {**told, "ranges": rows})

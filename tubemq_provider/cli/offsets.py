@@ -21,7 +21,6 @@ from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets
 from tubemq_provider.overview.ends import with_ends
 from tubemq_provider.overview.standing import Standing, standing_of
 from tubemq_provider.sinks.read import published_windows
-from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.anchors import read_anchors
 from tubemq_provider.windows.cursor import (
     CURSOR_VERSION,
@@ -34,6 +33,7 @@ from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
 from tubemq_provider.windows.protocols import Document, Sink
+from tubemq_provider.windows.spaces import OffsetSpace, space_of
 
 __all__ = ["adopt", "list_groups", "rebuild", "set_position", "show"]
 
@@ -53,10 +53,10 @@ def show(args: Any) -> None:
     with open_group(args.asset) as group:
         now = standing_of(group)
         accepted = sum("window_id" in event for event in group.events())
-    ends, note = known_ends(args, now.label)
-    rows = with_ends(now.next, ends, SPACE)
+    ends, note = known_ends(args, group)
+    rows = with_ends(now.next, ends, space_of(group.source))
     found: dict[str, Any] = {
-        "asset": now.label,
+        "asset": now.asset,
         "store": now.store,
         "cursor": now.cursor,
         "newest_event": now.event,
@@ -78,9 +78,10 @@ def set_position(args: Any) -> None:
     """Set where every partition goes on; the number of the last accepted window stays."""
     with open_group(args.asset) as group:
         store, cursor = group.cursor()
+        space = space_of(group.source)
         if cursor is None:
-            cursor = cursor_of_event(group.newest_position(), group.label, SPACE)
-        offsets = _offsets(args.offsets, cursor.get("next", {}))
+            cursor = cursor_of_event(group.newest_position(), group.asset, space)
+        offsets = _offsets(args.offsets, cursor.get("next", {}), space)
         after = moved(cursor, group.newest_position(), offsets, by=_BY, now=datetime.now(UTC))
         changed(args, cursor["next"], offsets)
         confirm(args)
@@ -126,7 +127,8 @@ def rebuild(args: Any) -> None:
             )
         plans = _plans(sink_of(args), event or cursor)
         claims = [] if args.drop_claims else _claims(cursor)
-        book, about = _rebuilt(event, plans, cursor, claims)
+        space = space_of(group.source)
+        book, about = _rebuilt(event, plans, cursor, claims, space)
         book = book.keeping(claims)
         if (book.pending or book.done) and store != "ledger":
             raise errors.ConfigError(
@@ -142,7 +144,7 @@ def rebuild(args: Any) -> None:
                 f"wrong, set the position by hand",
                 subject="rebuild",
             )
-        after = _document(book, store, about, cursor)
+        after = _document(book, store, about, cursor, space)
         changed(args, _seen(cursor), _seen(after))
         confirm(args)
         group.store_cursor(store, after)
@@ -155,9 +157,9 @@ def _headline(now: Standing) -> str:
     cursor, event = now.cursor, now.event
     if cursor is None:
         seq = event["position"]["seq"] if event else None
-        return f"{now.label}: no cursor; newest event: window {seq}"
+        return f"{now.asset}: no cursor; newest event: window {seq}"
     return (
-        f"{now.label}: window {cursor['seq']}, {now.store}, revision {cursor.get('rev')}, "
+        f"{now.asset}: window {cursor['seq']}, {now.store}, revision {cursor.get('rev')}, "
         f"{cursor.get('updated')} by {cursor.get('by')}"
     )
 
@@ -180,24 +182,24 @@ def _seen(cursor: Document | None) -> object:
 # Making -------------------------------------------------------------------------------------------
 
 
-def _offsets(text: str, known: Iterable[str]) -> dict[str, int]:
+def _offsets(text: str, known: Iterable[str], space: OffsetSpace) -> dict[str, int]:
     """Offsets from the command line, of all `known` partitions. Raises `DocumentError` with every
     problem."""
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as exc:
         raise DocumentError("--offsets", [f"it is not JSON: {exc}"]) from exc
-    return named_offsets(given, known, SPACE, subject="--offsets")
+    return named_offsets(given, known, space, subject="--offsets")
 
 
 def _stamp(cursor: Document) -> Document:
     return stamp(cursor, by=_BY, now=datetime.now(UTC))
 
 
-def _base(about: Mapping[str, Any], position: Position) -> Document:
+def _base(about: Mapping[str, Any], position: Position, space: OffsetSpace) -> Document:
     h = about["h"] if "h" in about else about["position"]["h"]
     names = {name: str(about.get(name, "")) for name in ("cluster", "topic", "group", "epoch")}
-    return {"v": CURSOR_VERSION, **names, **position.to_document(h, SPACE)}
+    return {"v": CURSOR_VERSION, **names, **position.to_document(h, space)}
 
 
 def _plans(sink: Sink | None, about: Document | None) -> list[WindowPlan]:
@@ -226,12 +228,13 @@ def _rebuilt(
     plans: list[WindowPlan],
     cursor: Document | None,
     claims: list[Claim],
+    space: OffsetSpace,
 ) -> tuple[ClaimBook, Mapping[str, Any]]:
     where: Mapping[str, Any] | None = event["position"] if event is not None else None
     if where is None and cursor is not None and "next" in cursor:
         where = cursor  # e.g. of a restored database from before the first event
     if where is not None:
-        last = read_anchors(where.get("last", {}), SPACE)
+        last = read_anchors(where.get("last", {}), space)
         return rebuilt(Position(where["seq"], where["next"], last), plans, claims), event or where
     if not plans:
         raise errors.ConfigError(
@@ -249,10 +252,14 @@ def _rebuilt(
 
 
 def _document(
-    book: ClaimBook, store: str, about: Mapping[str, Any], cursor: Document | None
+    book: ClaimBook,
+    store: str,
+    about: Mapping[str, Any],
+    cursor: Document | None,
+    space: OffsetSpace,
 ) -> Document:
     past = max(past_epochs(cursor or {}), past_epochs(about), key=len)
-    document = {**_base(about, book.position), **_stamp(cursor or {})}
+    document = {**_base(about, book.position, space), **_stamp(cursor or {})}
     document |= {"past": list(past)} if past else {}
     if store == "ledger":
         document |= book.claims_document()

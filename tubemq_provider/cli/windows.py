@@ -40,7 +40,7 @@ def list_windows(args: Any) -> None:
             rows += [
                 {
                     "window": row.window_id,
-                    "group": group.label,
+                    "group": group.asset,
                     "state": f"{row.state} (ledger)",
                     "records": sum((row.outcome or {}).get("records", {}).values()),
                     "hash": row.plan_hash[:12],
@@ -60,10 +60,10 @@ def show(args: Any) -> None:
             with closing(group.events()) as events:
                 event = next((e for e in events if e.get("window_id") == args.window_id), None)
             if event is not None:
-                found |= {"asset": group.label, "event": event}
+                found |= {"asset": group.asset, "event": event}
             for row in group.windows():
                 if row.window_id == args.window_id:
-                    found |= {"asset": group.label, "ledger": row.state, "plan": row.plan}
+                    found |= {"asset": group.asset, "ledger": row.state, "plan": row.plan}
     sink = sink_of(args)
     if sink is not None:
         marker = sink.marker(args.window_id)
@@ -165,7 +165,7 @@ def _named(args: Any) -> Sink:
 
 
 def _chosen(every: list[Group], label: str | None) -> list[Group]:
-    found = [group for group in every if label in (None, group.label, group.name)]
+    found = [group for group in every if label in (None, group.asset, group.name)]
     if label is not None and not found:
         raise errors.ConfigError(f"no offsets asset {label!r}", subject="asset")
     return found
@@ -183,7 +183,7 @@ def _is_of(sink: Sink, written: set[str], window_id: str, event: Accepted) -> bo
 def _of_event(group: Group, window_id: str, event: Accepted) -> dict[str, object]:
     return {
         "window": window_id,
-        "group": group.label,
+        "group": group.asset,
         "state": "accepted",
         "records": event.records,
         "hash": event.hash[:12],
@@ -194,7 +194,7 @@ def _of_marker(marker: Marker) -> dict[str, object]:
     plan = marker.plan
     return {
         "window": plan.window_id,
-        "group": f"{plan.cluster}/{plan.topic}/{plan.group}",
+        "group": plan.scope_in("").asset,
         "state": "written",
         "records": marker.counts.total,
         "hash": plan.hash[:12],

@@ -87,8 +87,9 @@ class _Ingest:
                     # Dagster lets two runs of an asset overlap unless a pool says otherwise.
                     serialised=self.claims,
                     observer=narrator,
-                    # Who materialises a partition again asks for it; a step's own retry does not.
-                    cleared=arguments.on_clear == "rewrite" and not retry,
+                    # Who materialises a partition again asks for it. So does a step's own retry:
+                    # nothing says how far the try before it came, and reading twice loses nothing.
+                    cleared=arguments.on_clear == "rewrite",
                 )
             except BaseException:
                 job.cancel()
@@ -149,6 +150,7 @@ def build_tubemq_asset(
     :param max_entries: another name for `max_records`.
     :param claims: runs of a cursor asset may overlap: each claims a window of its own in the
         directory of progress, which must be on a file system with locks that all hosts share.
+        Assets of time or of explicit offsets take it too where such an asset has their group.
     :param storage_options: credentials and options of an object store.
     :param catalog_properties: properties of an Iceberg catalog.
     :param max_retries: how often a window that is not ready (its end not on disk yet, or not
@@ -168,7 +170,7 @@ def build_tubemq_asset(
     rest = {key: value for key, value in options.items() if not is_argument(key)}
     given["max_entries"] = max_entries
     given = {key: value for key, value in given.items() if value is not None}
-    arguments = asset_arguments(name, sink, partitions_def, policies, given)
+    arguments = asset_arguments(name, sink, partitions_def, policies, given, claims=claims)
     place = sink_for(
         sink,
         storage_options=storage_options,

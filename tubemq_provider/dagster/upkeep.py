@@ -14,6 +14,7 @@ from pydantic import Field
 from tubemq_client.errors import ConfigError
 from tubemq_provider.dagster.resource import SourceResource
 from tubemq_provider.ingest.upkeep import (
+    beginning,
     book_of,
     broker_names,
     check_untouched,
@@ -48,7 +49,11 @@ class _Change(dg.Config):
     epoch: str | None = Field(
         None, description="name of a life to begin, after the topic was made anew"
     )
-    begin: str = Field("earliest", description="where the life begins: earliest or stable")
+    begin: str = Field(
+        "earliest",
+        description="where the life begins: earliest, stable, or offsets of every partition as "
+        "JSON, as errors write them behind --begin",
+    )
     seen: str | None = Field(
         None, description="last window that the failed run knew, as its error says"
     )
@@ -62,11 +67,12 @@ def build_tubemq_upkeep_job(
     sink: str | PathLike[str] | Sink,
     filters: Sequence[str] = (),
     claims: bool = False,
+    epoch: str | None = None,
     resource_key: str = "tubemq",
     **sink_options: Any,
 ) -> dg.JobDefinition:
-    """A job that changes what is kept of `group`; `topic`, `group`, `sink`, `filters` and `claims`
-    are those of its asset, `sink_options` go to `sink_for`.
+    """A job that changes what is kept of `group`; `topic`, `group`, `sink`, `filters`, `claims` and
+    `epoch` (None: the asset names none) are those of its asset, `sink_options` go to `sink_for`.
 
     Configure one of ``retire`` (ids of brokers; ``retire_names`` where brokers have names),
     ``unfix`` (an instant, RFC 3339) and ``epoch`` (a name, with ``begin`` and ``seen``) of its op
@@ -87,7 +93,7 @@ def build_tubemq_upkeep_job(
             group,
             place.identity,
             tuple(filters),
-            stored_epoch(store),
+            stored_epoch(store) if epoch is None else epoch,
             resource.source(topic, group).space.source,
         )
         context.log.info(_changed(config, store, scope, place))
@@ -111,7 +117,7 @@ def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: 
         after = epoch_document(
             names,
             config.epoch,
-            config.begin,
+            beginning(config.begin),
             known,
             before=before,
             by="dagster",
@@ -130,4 +136,5 @@ def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: 
     retired = broker_names(book.retired)
     for broker in gone:
         book.retire(broker)
-    return f"retired were {retired}, are {broker_names([*retired, *gone])}"
+    about = f"epoch {scope.epoch!r}, {len(book.instants())} boundaries fixed"
+    return f"{about}: retired were {retired}, are {broker_names([*retired, *gone])}"

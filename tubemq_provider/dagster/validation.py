@@ -14,7 +14,7 @@ from typing import Any, Final
 import dagster as dg
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.arguments import IngestArguments, begins_at_end
 from tubemq_provider.ingest.validation import parse
 from tubemq_provider.ingest.values import IngestPolicies, members
 from tubemq_provider.windows.policies import Policies
@@ -60,9 +60,11 @@ def asset_arguments(
     partitions_def: object,
     policies: Policies | None,
     given: Mapping[str, Any],
+    *,
+    claims: bool = False,
 ) -> IngestArguments:
-    """The arguments of the asset `name`. Raises `ConfigError` with every problem; None is what was
-    not given."""
+    """The arguments of the asset `name`, whose runs claim windows if `claims`. Raises `ConfigError`
+    with every problem; None is what was not given."""
     problems = [f"{word} has no effect: {_OURS[word]}" for word in given if word in _OURS]
     chosen = {word: value for word, value in given.items() if word not in _OURS}
     if policies is not None:
@@ -70,18 +72,12 @@ def asset_arguments(
         problems += [f"{word}: give it in policies, or without them" for word in named]
         chosen |= {word: getattr(policies, word).value for word in _POLICIES}
     problems += _settle_cap(chosen)
-    timed = partitions_def is not None
-    explicit = "starting_offsets" in chosen or "ending_offsets" in chosen
-    if timed and not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
-        problems.append("partitions_def must be partitions of time (hourly, daily, …)")
-    if timed and explicit:
-        problems.append("starting_offsets and ending_offsets have no effect with partitions_def")
-    if "boundaries" in chosen and not timed:
-        problems.append("boundaries need partitions_def")
-        del chosen["boundaries"]
-    if timed and "boundaries" not in chosen:
-        chosen.setdefault("resolver", "timeline")
-    chosen["mode"] = "time" if timed or explicit else "cursor"
+    problems += _settle_mode(chosen, partitions_def)
+    if chosen["mode"] == "cursor" and not claims and begins_at_end(chosen):
+        problems.append(
+            "initial_position 'stable' needs claims=True: Dagster lets runs overlap, and two first "
+            "ones would each begin at an end of their own"
+        )
     chosen = {"engine": "inline", "cluster": UNNAMED, **chosen}
     written = isinstance(sink, str | PathLike)
     try:
@@ -94,6 +90,25 @@ def asset_arguments(
     if problems:
         raise ConfigError(problems, subject=f"asset {name!r}")
     return found
+
+
+def _settle_mode(chosen: dict[str, Any], partitions_def: object) -> list[str]:
+    """Windows of a cursor, of time or of explicit offsets, as is told by what is given; problems of
+    what does not go together."""
+    problems = []
+    timed = partitions_def is not None
+    explicit = "starting_offsets" in chosen or "ending_offsets" in chosen
+    if timed and not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
+        problems.append("partitions_def must be partitions of time (hourly, daily, …)")
+    if timed and explicit:
+        problems.append("starting_offsets and ending_offsets have no effect with partitions_def")
+    if "boundaries" in chosen and not timed:
+        problems.append("boundaries need partitions_def")
+        del chosen["boundaries"]
+    if timed and "boundaries" not in chosen:
+        chosen.setdefault("resolver", "timeline")
+    chosen["mode"] = "time" if timed or explicit else "cursor"
+    return problems
 
 
 def _settle_cap(chosen: dict[str, Any]) -> list[str]:

@@ -1,9 +1,9 @@
 """Airflow connections turned into clients, sinks and settings of Spark.
 
 The only room that knows what the fields of a connection mean; other rooms get one from Airflow at
-most, and hand it over. `connection` judges the fields, `tubemq`, `aio`, `admin` and `rocketmq` make
-clients of them and close them, `sink_connection` and `spark_connection` are the other kinds. What a
-window is or where progress lives is not theirs to know.
+most, and hand it over. `connection` judges the fields; `aio`, `admin` and the modules named after a
+kind of source make clients of them and close them; `sink_connection` and `spark_connection` are for
+other places. What a window is or where progress lives is not theirs to know.
 """
 
 from tubemq_client.errors import require_extra

@@ -192,6 +192,13 @@ class RocketMQHook(BaseHook):
         with self.source(topic, self._group(None)) as source:
             return source.ends("stable" if stable else "latest")
 
+    def reachable_ends(
+        self, topic: str, group: str | None = None, *, stable: bool = True
+    ) -> Mapping[Queue, QueueEnds]:
+        """`ends`, asked as the reader of `group`."""
+        with self.source(topic, self._group(group)) as source:
+            return source.ends("stable" if stable else "latest")
+
     def observed_ends(self, topic: str) -> Mapping[Queue, QueueEnds]:
         """Stable ends, for a look from outside; it disturbs no group."""
         return self.ends(topic)

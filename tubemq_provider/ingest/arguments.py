@@ -32,7 +32,7 @@ from tubemq_provider.offsets.registry import StoreName
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sinks.parquet import local_root
 from tubemq_provider.windows.policies import end_word, words_in
-from tubemq_provider.windows.spaces import FIRST_SOURCE
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 __all__ = ["IngestArguments", "InitialPosition", "begins_at_end", "place_problems", "says_latest"]
 
@@ -60,6 +60,8 @@ _TIME_ONLY = (
     "starting_offsets",
     "ending_offsets",
 )
+_OF_EVERY_KIND = ("boundaries", "timeline", "explicit")
+"""Ways to time that every kind of source has."""
 _OF_TIME = ("boundaries", "timeline", "history", "message_time", "store_time")
 _OF_RESOLVER = {
     "boundaries": ("boundaries",),
@@ -375,7 +377,15 @@ class IngestArguments(TaskArguments):
             for name, resolvers in _OF_RESOLVER.items()
             if getattr(self, name) is not None and self.by not in resolvers
         ]
+        own = space_of(self.source).resolvers
+        if own is not None and self.by not in (*_OF_EVERY_KIND, *own):
+            problems.append(
+                f"resolver={self.by!r} is no way to time of {self.source}: it has "
+                f"{', '.join((*_OF_EVERY_KIND, *own))}"
+            )
         if self.by == "explicit":
+            if self.new_partition_position != "earliest":
+                problems.append("new_partition_position has no effect with resolver='explicit'")
             missing = [n for n in ("starting_offsets", "ending_offsets") if not getattr(self, n)]
             problems = [f"{name} is needed by resolver='explicit'" for name in missing] + problems
         if self.by == "boundaries" and self.boundaries is None:

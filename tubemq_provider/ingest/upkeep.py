@@ -6,6 +6,7 @@ Asks no cluster. This module must not know how a framework keeps progress.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -23,11 +24,19 @@ from tubemq_provider.windows.plan import (
 )
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.overlaps import interval_of
-from tubemq_provider.windows.policies import EARLIEST, LATEST, STABLE, parse_offsets
+from tubemq_provider.windows.policies import EARLIEST, LATEST, STABLE, end_word, parse_offsets
 from tubemq_provider.windows.protocols import Document, Sink
 from tubemq_provider.windows.spaces import space_of
 
-__all__ = ["Epochs", "book_of", "broker_names", "check_untouched", "epoch_document", "epochs_of"]
+__all__ = [
+    "Epochs",
+    "beginning",
+    "book_of",
+    "broker_names",
+    "check_untouched",
+    "epoch_document",
+    "epochs_of",
+]
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -86,6 +95,19 @@ def epochs_of(cursor: Document | None, event: Document | None) -> Epochs:
         past_epochs(known or {}),
         cursor_window_id(int(last["seq"]), str(last["h"])) if last else "",
     )
+
+
+def beginning(text: str) -> object:
+    """Where an epoch begins, as a person types it: a word, or offsets of every partition as JSON.
+    Raises `ConfigError` for what is neither."""
+    if text in (EARLIEST, STABLE, LATEST):
+        return end_word(text)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise ConfigError(
+            f"{text!r} is neither earliest or stable nor JSON", subject="begin"
+        ) from exc
 
 
 def epoch_document(

@@ -5,6 +5,9 @@ into place, so a kill at any moment leaves the old document or the new one. Layo
 
     cursor.json   win/<window id>.json   tasks/<task>.json   events/<number>.json
 
+`claims.json` beside them is written by `file_claims`; here it is only looked at: windows that were
+claimed there, or published behind a claimed one, lie beyond the position that is told of here.
+
 This module must not import airflow, and knows nothing about what documents mean.
 """
 
@@ -12,14 +15,18 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote
 
+from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import create_document, read_document, replace_document
 from tubemq_provider.windows.canonical import canonical_json
 from tubemq_provider.windows.protocols import Document
 
-__all__ = ["FileOffsetStore"]
+__all__ = ["CLAIMS_FILE", "FileOffsetStore"]
 
+CLAIMS_FILE: Final = "claims.json"
+"""The document of a group whose runs claim windows."""
 _EVENT_DIGITS = 12
 _ATTEMPTS = 1000
 
@@ -41,6 +48,20 @@ class FileOffsetStore:
         return self._task
 
     def load_cursor(self) -> Document | None:
+        """The cursor, or None. Raises `errors.ConfigError` if the group has claimed windows: a run
+        that knows nothing of them would take their records a second time."""
+        book = read_document(self._root / CLAIMS_FILE) or {}
+        windows = sorted({**book.get("pending", {}), **book.get("done", {})})
+        if windows:
+            raise ConfigError(
+                f"{self._root / CLAIMS_FILE} has windows of this group that are claimed or wait "
+                f"for a claimed one ({', '.join(windows)}): let runs with claims=True finish them, "
+                f"or remove the file if all of them are known to be in the sink",
+                subject="claims",
+            )
+        return self._cursor()
+
+    def _cursor(self) -> Document | None:
         return read_document(self._root / "cursor.json")
 
     def store_cursor(self, document: Document) -> None:

@@ -3,7 +3,8 @@
 The cursor of `FileOffsetStore` becomes a document that changes by compare-and-set: under a lock of
 the file system, which a process that dies gives back. The directory must be on a file system whose
 locks all hosts share (a local one, or NFS version 4). Plans and events lie where they always do, so
-a group may go from one store to the other between runs. This module must not import a framework.
+a group may go from one store to the other between runs, once no window is claimed. This module must
+not import a framework.
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ from os import PathLike
 from pathlib import Path
 
 from tubemq_provider.files.durable import ensure_directory, read_document, replace_document
-from tubemq_provider.offsets.file import FileOffsetStore
+from tubemq_provider.offsets.file import CLAIMS_FILE, FileOffsetStore
 from tubemq_provider.windows.canonical import canonical_json
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
 
 __all__ = ["FileClaimStore"]
 
-_CLAIMS = "claims.json"
 _ATTEMPTS = 100
 
 
@@ -68,7 +68,7 @@ class FileClaimStore(FileOffsetStore):
         return self._over(claimant)
 
     def previous_cursor(self) -> Document | None:
-        return super().load_cursor()
+        return self._cursor()
 
     def load_plan(self, window_id: str) -> Document | None:
         self._plans_seen[window_id] = super().load_plan(window_id)
@@ -84,7 +84,7 @@ class FileClaimStore(FileOffsetStore):
         self._plans_seen[window_id] = there
 
     def _read(self) -> Document | None:
-        return read_document(self._directory / _CLAIMS)
+        return read_document(self._directory / CLAIMS_FILE)
 
     def _replace(self, before: Document | None, after: Document) -> bool:
         """Put `after` in the place of `before`; False if something else is there."""
@@ -92,7 +92,7 @@ class FileClaimStore(FileOffsetStore):
         with self._locked():
             if self._read() != before:
                 return False
-            replace_document(self._directory / _CLAIMS, after)
+            replace_document(self._directory / CLAIMS_FILE, after)
             return True
 
     @contextmanager

@@ -103,6 +103,11 @@ class Group:
         return self.name.partition(":")[2]
 
     @property
+    def asset(self) -> str:
+        """The group as commands name it; the first kind of source needs no prefix."""
+        return self.name.removeprefix(_PREFIX)
+
+    @property
     def parts(self) -> tuple[str, str, str]:
         """Cluster, topic and group."""
         cluster, topic, group = self.label.split("/", 2)
@@ -252,8 +257,7 @@ def find_groups(
     """Offsets assets of every kind of source by name, from behind the name `after`: those whose
     name has `containing` in it; those that a task of `dag_id` has as outlet; that of `asset_id`."""
     latest = func.max(AssetModel.id)
-    kinds = or_(*(AssetModel.name.like(f"{source}:%/%/%") for source in SOURCES))
-    found = select(AssetModel.name, latest).where(kinds).group_by(AssetModel.name)
+    found = select(AssetModel.name, latest).where(_of_a_source()).group_by(AssetModel.name)
     if after:
         found = found.where(AssetModel.name > after)
     if containing:
@@ -268,11 +272,16 @@ def find_groups(
         yield Group(name, number, session, readable)
 
 
+def _of_a_source() -> Any:
+    """Whether an asset is named as offsets assets of any kind of source are."""
+    return or_(*(AssetModel.name.like(f"{source}:%/%/%") for source in SOURCES))
+
+
 @contextmanager
 def groups() -> Iterator[list[Group]]:
-    """All offsets assets; what is written inside is committed at the end."""
+    """Offsets assets of every kind of source; what is written inside is committed at the end."""
     with create_session() as session:
-        named = select(AssetModel).where(AssetModel.name.like(f"{_PREFIX}%/%/%"))
+        named = select(AssetModel).where(_of_a_source())
         found = session.scalars(named.order_by(AssetModel.name, AssetModel.id)).all()
         # A name may have had several ids; the last is the one in use.
         by_name = {model.name: model.id for model in found}
@@ -280,13 +289,14 @@ def groups() -> Iterator[list[Group]]:
 
 
 @contextmanager
-def open_group(label: str) -> Iterator[Group]:
-    """One group by its label. Raises `errors.ConfigError` if Airflow has no such asset."""
+def open_group(asset: str) -> Iterator[Group]:
+    """One group as `Group.asset` names it, or by the name of its asset. Raises `errors.ConfigError`
+    if Airflow has no such asset."""
     with groups() as every:
-        found = next((g for g in every if g.label == label.removeprefix(_PREFIX)), None)
+        found = next((group for group in every if asset in (group.asset, group.name)), None)
         if found is None:
-            known = ", ".join(group.label for group in every) or "none"
+            known = ", ".join(group.asset for group in every) or "none"
             raise errors.ConfigError(
-                f"no offsets asset {label!r}; there are: {known}", subject="asset"
+                f"no offsets asset {asset!r}; there are: {known}", subject="asset"
             )
         yield found

@@ -1,6 +1,6 @@
-"""`RocketMQIngestOperator`: one window of a RocketMQ topic into a sink, exactly once.
+"""One window of a RocketMQ topic into a sink, exactly once; and samples of where its queues end.
 
-The ingest operator of the other kind of source with another connection, and nothing else: planning,
+The operators of the other kind of source with another connection, and nothing else: planning,
 retries, stores, sinks and what is told of a window are the same.
 """
 
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from tubemq_provider.hooks.failures import Whereabouts
 from tubemq_provider.hooks.rocketmq import RocketMQHook, whereabouts
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tubemq_provider.operators.job import SourceHook
+    from tubemq_provider.operators.sample import SampledHook
 
-__all__ = ["RocketMQIngestOperator"]
+__all__ = ["RocketMQIngestOperator", "RocketMQSampleEndsOperator"]
 
 
 class RocketMQIngestOperator(TubeMQSparkIngestOperator):
@@ -30,8 +32,8 @@ class RocketMQIngestOperator(TubeMQSparkIngestOperator):
 
     :param rocketmq_conn_id: the connection; also the cluster's alias unless `cluster` says another.
     :param resolver: ``store_time`` (default of a time window without explicit offsets or
-        boundaries): the brokers' own time of storing. ``boundaries``, ``timeline`` and ``explicit``
-        as for the other source.
+        boundaries): the brokers' own time of storing. ``boundaries`` and ``explicit`` as for the
+        other source; ``timeline`` looks in the samples of `RocketMQSampleEndsOperator`.
     :param late_allowance: how long past an instant every broker's clock must be before a boundary
         there is final; two seconds at least.
     :param commit_to_broker: also commit where the group goes on as its offsets at the brokers.
@@ -73,6 +75,38 @@ class RocketMQIngestOperator(TubeMQSparkIngestOperator):
         )
 
     def _hook(self) -> SourceHook:
+        return RocketMQHook(self.rocketmq_conn_id)
+
+    def _whereabouts(self) -> Whereabouts:
+        return whereabouts(self.rocketmq_conn_id, self.topic, self.group)
+
+
+class RocketMQSampleEndsOperator(TubeMQSampleEndsOperator):
+    """Add one sample of `topic`'s ends to the timeline of `group`, for ``resolver="timeline"``.
+
+    As `TubeMQSampleEndsOperator`, on the offsets asset ``rocketmq:<cluster>/<topic>/<group>``. A
+    run records nothing while a broker does not answer. The default of time windows, the brokers'
+    own time of storing, needs no samples.
+
+    :param rocketmq_conn_id: the connection; also the cluster's alias unless `cluster` says another.
+    """
+
+    ui_color = "#f6e3d6"
+    source = "rocketmq"
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        group: str,
+        rocketmq_conn_id: str = RocketMQHook.default_conn_name,
+        cluster: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.rocketmq_conn_id = rocketmq_conn_id
+        super().__init__(topic=topic, group=group, cluster=cluster or rocketmq_conn_id, **kwargs)
+
+    def _hook(self) -> SampledHook:
         return RocketMQHook(self.rocketmq_conn_id)
 
     def _whereabouts(self) -> Whereabouts:

@@ -8,7 +8,7 @@ reads no record and moves no position.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.sdk import BaseOperator
 
@@ -28,15 +28,28 @@ from tubemq_provider.task_arguments import (
     require_inlet,
 )
 from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.spaces import FIRST_SOURCE
 from tubemq_provider.windows.time_resolvers.samples import instant_of
 from tubemq_provider.windows.time_resolvers.timeline import record_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
-__all__ = ["TubeMQSampleEndsOperator"]
+    from tubemq_provider.windows.spaces import Ends
+
+__all__ = ["SampledHook", "TubeMQSampleEndsOperator"]
+
+
+class SampledHook(Protocol):
+    """What a sample asks of a hook, whatever kind of source its connection leads to."""
+
+    def expect_cluster(self, cluster: str) -> None:
+        """Raise `errors.ConfigError` unless the connection's cluster is `cluster`."""
+
+    def reachable_ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Any, Ends]:
+        """How far the logs reach of the partitions whose brokers answer."""
 
 
 class SampleArguments(TaskArguments):
@@ -67,6 +80,8 @@ class TubeMQSampleEndsOperator(BaseOperator):
 
     template_fields: Sequence[str] = ()
     ui_color = "#d6eef2"
+    source: str = FIRST_SOURCE
+    """The kind of source; an operator of another kind says its own."""
 
     def __init__(
         self,
@@ -86,16 +101,15 @@ class TubeMQSampleEndsOperator(BaseOperator):
             static=dict.fromkeys(SampleArguments.model_fields, "it names the offsets asset"),
             task=self,
         )
-        self.offsets_asset = offsets_asset(self.cluster, topic, group)
+        self.offsets_asset = offsets_asset(self.cluster, topic, group, self.source)
         if not is_mapped(self) and not declared(self.offsets_asset, self.inlets):
             self.inlets = [*self.inlets, self.offsets_asset]
 
     def execute(self, context: Context) -> dict[str, Any]:
         """One look-up per store, one read and one write of the asset's state."""
-        about = Whereabouts(self.tubemq_conn_id, self.topic, self.group)
-        with fatal_errors_fail_the_task(self.log, about=about):
+        with fatal_errors_fail_the_task(self.log, about=self._whereabouts()):
             arguments = parse(SampleArguments, self._arguments())
-            hook = TubeMQHook(self.tubemq_conn_id)
+            hook = self._hook()
             hook.expect_cluster(arguments.cluster)
             require_inlet(self, self.offsets_asset)
             store: Any = context.get("asset_state_store")
@@ -106,6 +120,7 @@ class TubeMQSampleEndsOperator(BaseOperator):
                 AssetTimeline(store[self.offsets_asset]),
                 lambda: hook.reachable_ends(arguments.topic, arguments.group, stable=False),
                 lambda: datetime.now(UTC),
+                source=self.source,
             )
         newest = timeline.samples[-1]
         return {
@@ -114,6 +129,12 @@ class TubeMQSampleEndsOperator(BaseOperator):
             "since": rfc3339(instant_of(timeline.samples[0].at_ms)),
             "ends": dict(newest.ends),
         }
+
+    def _hook(self) -> SampledHook:
+        return TubeMQHook(self.tubemq_conn_id)
+
+    def _whereabouts(self) -> Whereabouts:
+        return Whereabouts(self.tubemq_conn_id, self.topic, self.group)
 
     def _arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in SampleArguments.model_fields}

@@ -19,9 +19,10 @@ __all__ = ["Standing", "standing_of"]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One group's progress. `cursor` and `event` are the documents as stored, or None."""
+    """One group's progress: `asset` is the group as commands name it, `cursor` and `event` are the
+    documents as stored, or None."""
 
-    label: str
+    asset: str
     store: str
     cursor: Document | None
     event: Document | None
@@ -39,12 +40,12 @@ class Standing:
 
     def row(self) -> dict[str, object]:
         """The facts in which groups are listed."""
-        cluster, topic, name = self.label.split("/", 2)
+        cluster, topic, name = self.asset.split("/", 2)
         cursor = self.cursor or {}
         where = self.cursor or (self.event or {}).get("position") or {}
         return {
-            "asset": self.label,
-            "cluster": cluster,
+            "asset": self.asset,
+            "cluster": cluster.rpartition(":")[2],
             "topic": topic,
             "group": name,
             "store": self.store if self.cursor else "events" if self.event else "",
@@ -60,4 +61,4 @@ def standing_of(group: Group, *, most: int | None = None) -> Standing:
     """Where `group` stands now: a look at the cursor, and at the newest event with a position, of
     the `most` newest ones (default: of a thousand)."""
     store, cursor = group.cursor()
-    return Standing(group.label, store, cursor, group.newest_position(most=most))
+    return Standing(group.asset, store, cursor, group.newest_position(most=most))

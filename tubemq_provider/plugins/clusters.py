@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from typing import Any
 
 from airflow.configuration import conf
 from airflow.models.connection import Connection
 from sqlalchemy import select
 
-from tubemq_provider.get_provider_info import get_provider_info
+from tubemq_provider.hooks.by_kind import hook_class
 from tubemq_provider.offsets.metadata_db import reading
 from tubemq_provider.plugins.lag import UnknownCluster
 from tubemq_provider.windows.spaces import Ends
@@ -33,19 +32,8 @@ def ends_of(source: str, cluster: str, topic: str) -> Mapping[Any, Ends]:
     return found
 
 
-def _hook_class(source: str) -> type[Any] | None:
-    """The hook of connections of this type, as the provider's manifest names it."""
-    kinds: Any = get_provider_info()["connection-types"]
-    for kind in kinds:
-        if kind["connection-type"] == source:
-            module, _, name = kind["hook-class-name"].rpartition(".")
-            found: type[Any] = getattr(import_module(module), name)
-            return found
-    return None
-
-
 def _hook_to(source: str, cluster: str) -> Any:
-    kind = _hook_class(source)
+    kind = hook_class(source)
     for conn_id in _candidates(source) if kind else ():
         hook = kind(conn_id) if kind else None
         try:

@@ -203,7 +203,7 @@ def _what_differs(document: Mapping[str, Any], scope: WindowScope) -> str:
 def epoch_command(scope: WindowScope, seen: str = "") -> str:
     """The command that lets a group begin anew; it is refused, or begins behind what was published,
     if the group has gone on since window `seen`."""
-    command = f"airflow tubemq offsets epoch {scope.cluster}/{scope.topic}/{scope.group} <name>"
+    command = f"airflow tubemq offsets epoch {scope.asset} <name>"
     return f"{command} --seen {seen}" if seen else command
 
 

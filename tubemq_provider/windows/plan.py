@@ -94,6 +94,12 @@ class WindowScope:
         )[:10]
 
     @property
+    def asset(self) -> str:
+        """The group as commands name it; the first kind of source needs no prefix."""
+        kind = "" if self.source == FIRST_SOURCE else f"{self.source}:"
+        return f"{kind}{self.cluster}/{self.topic}/{self.group}"
+
+    @property
     def space(self) -> OffsetSpace:
         """What offsets and keys of the source mean."""
         return space_of(self.source)

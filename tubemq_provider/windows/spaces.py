@@ -85,6 +85,8 @@ class OffsetSpace:
     - `partition`: the source's value for topic and key; `range` for a partition, start and end.
       Values of partitions are hashable and in order; `partition` raises `ValueError` for no key.
     - `peer_of`: the name of the broker that a key, or a log, is on; by default each is its own.
+    - `resolvers`: ways to time that this kind has besides those of every kind; None: it does not
+      say, and a run will tell.
     """
 
     source: str
@@ -96,6 +98,7 @@ class OffsetSpace:
     partition: Callable[[str, str], Any]
     range: Callable[[Any, int, int], Any]
     peer_of: Callable[[str], str] = str
+    resolvers: tuple[str, ...] | None = None
 
     def entries(self, start: int, end: int) -> int:
         """Entries of a log between two offsets: an upper bound on records."""

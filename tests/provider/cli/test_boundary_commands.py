@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.provider.cli.test_definition import parsed
 from tests.provider.windows.world import ENTRY, TOPIC, Log
 from tubemq_client.errors import ConfigError
 from tubemq_provider.cli import boundaries
@@ -19,6 +21,7 @@ from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.errors import BoundaryConflict, WindowNotReady
 from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.protocols import IngestCounts
@@ -104,10 +107,38 @@ def mapping(**hours: int) -> Boundaries:
 def test_a_broker_that_is_retired_holds_no_window_back(setup: Setup, capsys: Any) -> None:
     with pytest.raises(WindowNotReady, match="offsets retire c1/orders/g1 --sink SINK --broker 2"):
         setup.window(0, Away())
-    setup.ask(boundaries.retire, broker=[2])
+    setup.ask(boundaries.retire, broker=["2"])
     assert setup.window(0, Away()).empty
-    setup.ask(boundaries.retire, broker=[2, 3])
-    assert 'before: {"retired": [2]}' in capsys.readouterr().out
+    setup.ask(boundaries.retire, broker=["2", "03"])
+    said = capsys.readouterr().out
+    assert 'before: {"retired": [2]}' in said
+    assert 'after:  {"retired": [2, 3]}' in said
+    with pytest.raises(ConfigError, match="--broker 'broker-b': brokers of TubeMQ have numbers"):
+        setup.ask(boundaries.retire, broker=["broker-b"])
+
+
+def test_the_command_that_an_error_advises_retires_a_broker_of_rocketmq(tmp_path: Path) -> None:
+    """A group of TubeMQ with the same names keeps its boundaries."""
+    sink = ParquetSink(tmp_path / "lake")
+    assert sink.boundaries is not None
+    scope = WindowScope("c1", TOPIC, "g1", sink.identity, ("paid",), source="rocketmq")
+    both, one = {"broker-a:0": 1, "broker-b:0": 2}, {"broker-a:0": 5}
+    ScopeBook(sink.boundaries, scope).fix(TEN, "t", lambda: Resolved(both), exact=False)
+
+    def at_eleven() -> dict[str, int]:
+        book = ScopeBook(sink.boundaries, scope)  # type: ignore[arg-type]
+        return book.fix(TEN + timedelta(hours=1), "t", lambda: Resolved(one), exact=False)
+
+    with pytest.raises(WindowNotReady) as caught:
+        at_eleven()
+    (typed,) = re.findall(r"'airflow (tubemq offsets retire [^']+)'", str(caught.value))
+    given = parsed(typed.replace("SINK", str(tmp_path / "lake")) + " --yes")
+    assert (given.asset, given.broker) == (f"rocketmq:c1/{TOPIC}/g1", ["broker-b"])
+    inspect.unwrap(boundaries.retire)(given)
+
+    assert at_eleven() == {"broker-a:0": 5, "broker-b:0": 2}
+    other = WindowScope("c1", TOPIC, "g1", sink.identity, ("paid",))
+    assert not ScopeBook(sink.boundaries, other).retired
 
 
 def test_a_wrong_boundary_is_taken_back(setup: Setup) -> None:
@@ -135,6 +166,8 @@ def test_a_boundary_in_use_or_unknown_is_not_taken_back(setup: Setup) -> None:
         setup.ask(boundaries.unfix, instant=hour(0), filter=["a"])
     with pytest.raises(ConfigError, match="<cluster>/<topic>/<group>"):
         setup.ask(boundaries.unfix, instant=hour(0), asset="orders")
+    with pytest.raises(ConfigError, match="no source of kind 'kafka'"):
+        setup.ask(boundaries.unfix, instant=hour(0), asset="kafka:c1/orders/g1")
 
 
 def test_the_commands_are_there() -> None:

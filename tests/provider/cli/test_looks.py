@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from rocketmq_client import Producer
+from rocketmq_client.embedded import EmbeddedRocketMQ
+from tests.kit.servers import embedded_rocketmq
 from tests.provider.sinks.windows import plan_of, publish
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
@@ -23,6 +26,7 @@ from tubemq_provider.offsets.metadata_db import Group
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.protocols import Document
 
+rocketmq = embedded_rocketmq(1, connection={"extra": {"cluster": "test"}})
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 
 ROWS = [{"check": "cluster", "result": "ok"}, {"check": "sink", "result": "failed"}]
@@ -31,8 +35,8 @@ ROWS = [{"check": "cluster", "result": "ok"}, {"check": "sink", "result": "faile
 class Known(Group):
     """A group of asset state, with one event."""
 
-    def __init__(self, cursor: Document | None, event: Document | None) -> None:
-        super().__init__("tubemq:test/orders/lake", 1, None)
+    def __init__(self, cursor: Document | None, event: Document | None, source: str) -> None:
+        super().__init__(f"{source}:test/orders/lake", 1, None)
         self._cursor, self._event = cursor, event
 
     def cursor(self, *, of_ledger: bool = False) -> tuple[str, Document | None]:
@@ -52,8 +56,10 @@ def position(seq: int, end: int) -> Document:
 
 @pytest.fixture
 def know(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    def known(cursor: Document | None, event: Document | None = None) -> None:
-        group = Known(cursor, event)
+    def known(
+        cursor: Document | None, event: Document | None = None, source: str = "tubemq"
+    ) -> None:
+        group = Known(cursor, event, source)
 
         @contextmanager
         def opened(_: str = "") -> Iterator[Any]:
@@ -145,6 +151,28 @@ def test_a_lag_that_is_watched_says_how_fast_it_falls(
     said = capsys.readouterr().out
     assert said.count("lag: 3 index entries") == 2
     assert "+0 entries/s taken" in said
+
+
+def test_a_group_of_rocketmq_is_looked_at_through_its_own_connection(
+    know: Callable[..., None],
+    rocketmq: EmbeddedRocketMQ,
+    tmp_path: Any,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Producer(rocketmq.settings) as producer:
+        for _ in range(5):
+            producer.send("orders", b"x")
+    next_ = {"v": 1, "seq": 1, "next": {"broker-a:0": 2}, "h": "x"}
+    know(next_, {"position": next_}, "rocketmq")
+    ask(offsets.show)
+    (row,) = json.loads(capsys.readouterr().out)["partitions"]
+    assert row == {"partition": "broker-a:0", "next": 2, "end": 5, "lag": 3}
+    ask(checks.lag)
+    assert json.loads(capsys.readouterr().out)["lag"] == 3
+    ask(looks.plan, max_records=2)
+    assert json.loads(capsys.readouterr().out)["entries"] == 2
+    (tmp_path / "lake").mkdir()
+    assert ask(looks.diff, sink=str(tmp_path / "lake")) == 0
 
 
 def test_a_window_is_shown_as_facts_and_ranges(

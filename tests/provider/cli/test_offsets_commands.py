@@ -15,11 +15,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from devkit.airflow.history import add_asset, empty_tables
+from tests.provider.cli.test_definition import parsed
 from tests.provider.offsets.accessors import ASSET, LedgerState
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Anchor
 from tubemq_provider.cli import epochs, offsets
 from tubemq_provider.cli.definition import get_tubemq_commands
+from tubemq_provider.offsets import metadata_db
 from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.offsets.metadata_db import Group
 from tubemq_provider.windows.cursor import Cursor, Position, epoch_command
@@ -37,8 +40,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 class Here(Group):
     """A group whose state and events are the test's."""
 
-    def __init__(self, state: LedgerState, *, ledger: bool) -> None:
-        super().__init__(ASSET, 1, None)
+    def __init__(self, state: LedgerState, *, ledger: bool, name: str = ASSET) -> None:
+        super().__init__(name, 1, None)
         self.state, self.ledger = state, ledger
         self.accepted: list[Document] = []
 
@@ -260,6 +263,71 @@ def test_an_epoch_is_refused_if_the_group_has_gone_on_since_the_error(
         assert cursor is not None
         assert cursor.get("seen") == {"second": f"c-4-{SCOPE.scope_hash}", "third": seen}.get(name)
     assert f'"last_window": "c-4-{SCOPE.scope_hash}"' in capsys.readouterr().out
+
+
+def test_a_group_of_rocketmq_is_moved_and_begins_an_epoch_by_its_queues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/airflow.db")
+    metadata.create_all(engine)
+    here = Here(LedgerState(engine), ledger=False, name="rocketmq:c1/orders/g1")
+
+    @contextmanager
+    def open_group(_: str) -> Iterator[Here]:
+        yield here
+
+    for module in (offsets, epochs):
+        monkeypatch.setattr(module, "open_group", open_group)
+    scope = WindowScope("c1", "orders", "g1", "memory:test", source="rocketmq")
+    here.cursor()
+    book = ClaimBook(Position(2, {"broker-a:0": 280}))
+    here.store_cursor("asset_state", book.to_document(scope, NOW, "task"))
+
+    ask(offsets.set_position, offsets='{"broker-a:0": 5}')
+    _, cursor = here.cursor()
+    assert cursor is not None
+    assert (cursor["seq"], cursor["next"]) == (2, {"broker-a:0": 5})
+    command = epoch_command(scope).replace("<name>", "life-2") + """ --begin '{"broker-a:0": 7}'"""
+    typed = parsed(command.removeprefix("airflow ") + " --yes")
+    inspect.unwrap(epochs.begin)(typed)
+    _, cursor = here.cursor()
+    assert cursor is not None
+    assert (cursor["epoch"], cursor["begin"]) == ("life-2", {"broker-a:0": 7})
+    assert typed.asset == here.asset == here.name
+    with pytest.raises(ConfigError, match="<broker name>:<queue id>"):
+        ask(epochs.begin, name="third", begin='{"1": 56}', seen=None)
+    engine.dispose()
+
+
+def test_a_group_is_found_by_its_kind_of_source_and_never_taken_for_another(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with empty_tables() as session:
+        for name in ("tubemq:c1/orders/g1", "rocketmq:c1/orders/g1", "rocketmq:c1/paid/g1"):
+            add_asset(session, name)
+
+        @contextmanager
+        def create_session() -> Iterator[Any]:
+            yield session
+
+        monkeypatch.setattr(metadata_db, "create_session", create_session)
+        found = {}
+        for asset in ("c1/orders/g1", "tubemq:c1/orders/g1", "rocketmq:c1/orders/g1"):
+            with metadata_db.open_group(asset) as group:
+                found[asset] = group.name
+        assert list(found.values()) == ["tubemq:c1/orders/g1", *list(found)[1:]]
+        with (
+            pytest.raises(ConfigError, match=r"'c1/paid/g1'; there are: .*rocketmq:c1/paid/g1"),
+            metadata_db.open_group("c1/paid/g1"),
+        ):
+            pass
+        ask(offsets.list_groups, output="json")
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["asset"], row["cluster"]) for row in rows] == [
+        ("rocketmq:c1/orders/g1", "c1"),
+        ("rocketmq:c1/paid/g1", "c1"),
+        ("c1/orders/g1", "c1"),
+    ]
 
 
 def test_the_command_that_errors_advise_is_understood_as_it_is_written() -> None:

@@ -150,6 +150,7 @@ def test_a_dead_broker_delays_its_own_partitions_in_the_lag(
     @contextmanager
     def open_group(_: str) -> Iterator[Any]:
         yield SimpleNamespace(
+            source="tubemq",
             parts=("test", "orders", "g1"),
             cursor=lambda: ("asset_state", {"next": {"1:0": 0, "2:0": 28}}),
             newest_position=lambda: None,

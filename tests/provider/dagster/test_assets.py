@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -19,6 +21,7 @@ from tubemq_provider.dagster import (
     build_tubemq_ends_asset,
 )
 from tubemq_provider.sinks.read import published_windows, read_windows
+from tubemq_provider.sources.tubemq.source import TubeMQSource
 
 TOPIC = "orders"
 HOURS = dg.HourlyPartitionsDefinition(start_date="2026-11-21-08:00", end_offset=1)
@@ -141,6 +144,49 @@ def test_an_asset_without_partitions_goes_on_from_the_cursor(
     send(mq, b"b")
     assert materialize(asset, resource)["dagster/partition_row_count"] == 1
     assert stored(lake) == [b"a", b"b"]
+
+
+class FailingOnce(TubeMQResource):
+    """Has trouble that passes: once, as soon as the file `trouble` is there."""
+
+    trouble: str
+
+    def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> TubeMQSource:
+        if Path(self.trouble).exists():
+            Path(self.trouble).unlink()
+            raise OSError("a disk was full for a moment")
+        return super().source(topic, group, filters)
+
+
+def test_a_retry_of_a_rewrite_reads_what_the_first_try_was_asked_to_read(
+    mq: EmbeddedTubeMQ, tmp_path: Path
+) -> None:
+    send(mq, b"a", b"b")
+    trouble, (host, port) = tmp_path / "trouble", mq.master_address
+    resource = FailingOnce(
+        masters=f"{host}:{port}", offsets_dir=str(tmp_path / "offsets"), trouble=str(trouble)
+    )
+    asset = build_tubemq_asset(
+        "orders",
+        topic=TOPIC,
+        group="lake",
+        sink=f"sqlite:///{tmp_path}/lake.db?table=orders",
+        starting_offsets={"1:0": 0},
+        ending_offsets={"1:0": 56},
+        on_clear="rewrite",
+        retry_policy=dg.RetryPolicy(max_retries=1),
+    )
+    materialize(asset, resource)
+    trouble.touch()
+    with sqlite3.connect(tmp_path / "lake.db") as lake:
+        lake.execute("UPDATE orders SET value = 'spoilt'")
+
+    again = materialize(asset, resource)
+
+    assert not trouble.exists()
+    assert (again["records"], again["replayed"]) == (2, False)
+    with sqlite3.connect(tmp_path / "lake.db") as lake:
+        assert sorted(lake.execute("SELECT value FROM orders")) == [(b"a",), (b"b",)]
 
 
 def test_sampled_ends_are_the_clock_of_windows(

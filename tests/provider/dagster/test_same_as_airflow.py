@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -58,8 +60,17 @@ def materialize(asset: dg.AssetsDefinition, resource: TubeMQResource) -> dict[st
     return {key: value.value for key, value in event.materialization.metadata.items()}
 
 
-def upkeep(resource: TubeMQResource, sink: Path, *, claims: bool = False, **config: Any) -> None:
-    job = build_tubemq_upkeep_job("upkeep", topic=TOPIC, group="lake", sink=sink, claims=claims)
+def upkeep(
+    resource: TubeMQResource,
+    sink: Path,
+    *,
+    claims: bool = False,
+    of_epoch: str | None = None,
+    **config: Any,
+) -> None:
+    job = build_tubemq_upkeep_job(
+        "upkeep", topic=TOPIC, group="lake", sink=sink, claims=claims, epoch=of_epoch
+    )
     job.execute_in_process(
         resources={"tubemq": resource}, run_config={"ops": {"change": {"config": config}}}
     )
@@ -170,10 +181,57 @@ def test_brokers_are_retired_and_boundaries_taken_back(
         upkeep(resource, lake)
 
 
+def test_upkeep_of_an_asset_that_names_its_epoch_changes_that_epoch(
+    resource: TubeMQResource, lake: Path
+) -> None:
+    sink = ParquetSink(lake)
+    assert sink.boundaries is not None
+    second = WindowScope("tubemq", TOPIC, "lake", sink.identity, epoch="2")
+    ScopeBook(sink.boundaries, second).fix(NOON, "r", lambda: Resolved({"1:0": 28}), exact=True)
+
+    upkeep(resource, lake, of_epoch="2", retire=[3])
+    upkeep(resource, lake, of_epoch="2", unfix="2026-11-21T12:00:00Z")
+
+    book = ScopeBook(sink.boundaries, second)
+    assert (book.retired, book.instants()) == ({"3"}, [])
+    assert not ScopeBook(sink.boundaries, replace(second, epoch="")).retired
+
+
+def test_a_life_begins_at_the_offsets_that_an_error_advises(
+    resource: TubeMQResource, lake: Path
+) -> None:
+    materialize(asset(lake, max_records=15), resource)
+    elsewhere = asset(f"{lake}-moved")
+    with pytest.raises(dg.Failure) as caught:
+        materialize(elsewhere, resource)
+    (begin,) = re.findall("--begin '([^']+)'", str(caught.value))
+
+    upkeep(resource, lake, epoch="2", begin=begin)
+
+    assert materialize(elsewhere, resource)["records"] == 5
+    with pytest.raises(ConfigError, match="'latest-ish' is neither earliest or stable nor JSON"):
+        upkeep(resource, lake, epoch="3", begin="latest-ish")
+
+
 def test_an_asset_of_another_cluster_is_refused(resource: TubeMQResource, lake: Path) -> None:
     with pytest.raises(dg.Failure, match="the resource is of cluster 'tubemq', asset 'orders' is"):
         materialize(asset(lake, cluster="other"), resource)
     assert materialize(asset(lake, cluster="tubemq"), resource)["records"] == 20
+
+
+def test_assets_of_explicit_offsets_beside_a_cursor_with_claims_take_claims_too(
+    resource: TubeMQResource, lake: Path
+) -> None:
+    """They follow the life that was begun there."""
+    materialize(asset(lake, claims=True), resource)
+    upkeep(resource, lake, claims=True, epoch="2")
+    chosen = {"starting_offsets": {"1:0": 28}, "ending_offsets": {"1:0": 84}}
+    explicit = asset(
+        f"{lake}-repair", claims=True, initial_position=None, on_other_scope="start_anew", **chosen
+    )
+    (window,) = materialize(explicit, resource)["windows"]
+    (marker,) = published_windows(f"{lake}-repair")
+    assert (window["window_id"], marker.plan.epoch) == (marker.plan.window_id, "2")
 
 
 @pytest.mark.parametrize(
@@ -184,9 +242,28 @@ def test_an_asset_of_another_cluster_is_refused(resource: TubeMQResource, lake: 
         ({"policies": Policies(), "gap_policy": "skip"}, "gap_policy: give it in policies"),
         ({"max_entries": 3, "max_records": 3}, "max_entries: max_records says the same"),
         ({"boundaries": {}}, "boundaries need partitions_def"),
+        ({"initial_position": "stable"}, "'stable' needs claims=True"),
+        ({"initial_position": {"1:0": 0, "1:1": "stable"}}, "'stable' needs claims=True"),
         ({"spark_conf": {"a": "b"}}, "spark_conf has no effect with engine='inline'"),
         ({"spark_conn_id": "lab"}, "spark_conn_id has no effect: spark_conf says it"),
         ({"cluster": "a/b"}, "cluster: "),
+        (
+            {
+                "initial_position": None,
+                "starting_offsets": {"1:0": 0},
+                "ending_offsets": {"1:0": 28},
+                "new_partition_position": "stable",
+            },
+            "new_partition_position has no effect",
+        ),
+        (
+            {
+                "initial_position": None,
+                "resolver": "store_time",
+                "partitions_def": dg.HourlyPartitionsDefinition("2026-11-21-08:00"),
+            },
+            "'store_time' is no way to time of tubemq",
+        ),
     ],
 )
 def test_what_has_no_effect_is_refused_when_the_asset_is_defined(
@@ -194,6 +271,13 @@ def test_what_has_no_effect_is_refused_when_the_asset_is_defined(
 ) -> None:
     with pytest.raises(ConfigError, match=problem):
         asset(lake, **options)
+
+
+def test_a_group_begins_at_the_stable_end_where_runs_claim_windows(
+    resource: TubeMQResource, lake: Path
+) -> None:
+    at_the_end = asset(lake, initial_position="stable", claims=True)
+    assert materialize(at_the_end, resource)["records"] == 0
 
 
 def test_a_sink_of_ones_own_is_taken_as_it_is(resource: TubeMQResource, lake: Path) -> None:

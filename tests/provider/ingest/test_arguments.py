@@ -157,6 +157,18 @@ def test_the_resolver_follows_from_what_is_given() -> None:
             "start has no effect with resolver='explicit'",
         ),
         ({**EXPLICIT, "granularity": "PT1H"}, "granularity has no effect"),
+        (
+            {**EXPLICIT, "new_partition_position": "stable"},
+            "new_partition_position has no effect with resolver='explicit'",
+        ),
+        (
+            {"mode": "time", "resolver": "store_time"},
+            "'store_time' is no way to time of tubemq: it has boundaries, timeline, explicit, hist",
+        ),
+        (
+            {"mode": "time", "resolver": "history", "source": "rocketmq"},
+            "'history' is no way to time of rocketmq: it has boundaries, timeline, explicit, store",
+        ),
         ({**EXPLICIT, "ending_offsets": {"1:0": 0}}, "starting_offsets: 1:0: 28 is beyond"),
         ({**EXPLICIT, "ending_offsets": {"1:1": 56}}, "ending_offsets: 1:0 is missing"),
         ({"path": "lake/orders"}, "path: 'lake/orders' is relative"),

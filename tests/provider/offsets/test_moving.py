@@ -13,10 +13,13 @@ import sqlalchemy as sa
 from tests.provider.offsets.accessors import Event, Inlet, LedgerState, State
 from tests.provider.windows.world import World
 from tubemq_client.errors import ConfigError
+from tubemq_provider.offsets.file import FileOffsetStore
+from tubemq_provider.offsets.file_claims import FileClaimStore
 from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.offsets.ledger.task_liveness import task_is_over
 from tubemq_provider.offsets.registry import store_for
 from tubemq_provider.windows.errors import SinkHistoryLost
+from tubemq_provider.windows.protocols import OffsetStore
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 
@@ -29,6 +32,7 @@ class Tasks:
         metadata.create_all(engine)
         self.world = World()
         self.state, self.inlet = LedgerState(engine), Inlet([])
+        self.files = directory / "progress"
         self.over: set[str] = set()
         self.made = 0
 
@@ -38,7 +42,7 @@ class Tasks:
         name, outlet = f"run-{self.made}", Event({})
         steps = window_run(
             self.world.planner(max_records=4),
-            store_for(store, self._context(name, outlet), "a"),
+            self._store(store, name, outlet),
             self.world.sink,
             self.world.engine,
             attempt=name,
@@ -52,6 +56,13 @@ class Tasks:
                 self.over.add(name)
                 result: WindowResult = done.value
                 return result
+
+    def _store(self, store: str, name: str, outlet: Event) -> OffsetStore:
+        if store == "file":
+            return FileOffsetStore(self.files, task=name)
+        if store == "file_claims":
+            return FileClaimStore(self.files, task=name, over=self.over.__contains__)
+        return store_for(store, self._context(name, outlet), "a")
 
     def _context(self, name: str, outlet: Event) -> dict[str, Any]:
         state = lambda _, run: "failed" if run in self.over else "running"  # noqa: E731
@@ -94,6 +105,23 @@ def test_claims_are_not_forgotten_when_the_ledger_is_left(tasks: Tasks) -> None:
     tasks.run("ledger")
     for store in ("asset_state", "events"):
         tasks.run(store)
+    assert world.sink.records() == Counter(world.log.all_records())
+
+
+def test_claims_in_a_directory_are_not_forgotten_when_claims_are_given_up(tasks: Tasks) -> None:
+    world = tasks.world
+    tasks.run("file")
+    world.log.append("1:0", 8)
+    assert tasks.run("file_claims", dies_at="plan claimed") is None
+    tasks.run("file_claims")
+    assert world.sink.marker(world.id(3)) is not None
+    world.log.append("1:0", 2)
+    with pytest.raises(ConfigError, match=rf"{world.id(2)}.*let runs with claims=True finish them"):
+        tasks.run("file")
+    tasks.over.add("run-2")
+    tasks.run("file_claims")
+    for _ in range(2):
+        tasks.run("file")
     assert world.sink.records() == Counter(world.log.all_records())
 
 

@@ -25,7 +25,7 @@ from tubemq_provider.engines.applications import Application
 from tubemq_provider.engines.auto import AutoEngine
 from tubemq_provider.hooks.failures import explained
 from tubemq_provider.hooks.rocketmq import RocketMQHook, whereabouts
-from tubemq_provider.operators.rocketmq import RocketMQIngestOperator
+from tubemq_provider.operators.rocketmq import RocketMQIngestOperator, RocketMQSampleEndsOperator
 from tubemq_provider.sensors.rocketmq import RocketMQLagSensor, RocketMQPartitionReadySensor
 from tubemq_provider.sinks.read import read_windows
 
@@ -86,6 +86,31 @@ def test_a_window_of_time_is_what_brokers_stored_in_it(rocketmq, tmp_path) -> No
     assert run(task, {}, "r1")["total"] == 10
 
 
+def test_a_window_of_time_is_cut_by_samples_of_the_ends(rocketmq, tmp_path) -> None:
+    kept: dict[Any, Any] = {}
+    given = {"topic": "orders", "group": "lake", "cluster": "test"}
+
+    def instant() -> datetime:
+        """A moment between two samples."""
+        sampler = RocketMQSampleEndsOperator(task_id="sample", **given)
+        execute(sampler, fake_context(sampler, kept))
+        time.sleep(0.005)
+        moment = datetime.now(UTC)
+        time.sleep(0.005)
+        found = execute(sampler, fake_context(sampler, kept))
+        assert set(found["ends"]) == {"broker-a:0", "broker-a:1"}
+        return moment
+
+    produce(rocketmq, 3)
+    start = instant()
+    produce(rocketmq, 7)
+    end = instant()
+    produce(rocketmq, 2)
+    task = operator(tmp_path, mode="time", resolver="timeline", start=start, end=end)
+
+    assert run(task, kept, "r1")["total"] == 7
+
+
 def test_a_deferred_window_comes_back_and_is_published_once(
     rocketmq, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +158,12 @@ def test_assets_are_of_their_own_kind(tmp_path) -> None:
 def test_mistakes_show_when_the_dag_is_parsed(tmp_path) -> None:
     with pytest.raises(ConfigError, match="broker name"):
         operator(tmp_path, mode="time", starting_offsets={"1": 0}, ending_offsets={"broker-a:0": 5})
+
+
+@pytest.mark.parametrize("way", ["history", "message_time"])
+def test_ways_to_time_of_the_other_source_are_refused_when_the_dag_is_parsed(way, tmp_path) -> None:
+    with pytest.raises(ConfigError, match=f"resolver='{way}' is no way to time of rocketmq"):
+        operator(tmp_path, mode="time", resolver=way)
 
 
 def test_a_place_of_each_run_is_refused_with_times_of_storing(tmp_path) -> None:

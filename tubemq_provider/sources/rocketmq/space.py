@@ -43,5 +43,6 @@ SPACE: Final = OffsetSpace(
     partition=Queue.from_key,
     range=QueueRange,
     peer_of=lambda key: key.rpartition(":")[0],
+    resolvers=("store_time",),
 )
 """What RocketMQ's offsets and keys mean."""

@@ -39,5 +39,6 @@ SPACE: Final = OffsetSpace(
     partition=Partition.from_key,
     range=OffsetRange,
     peer_of=lambda name: re.split("[:/]", name)[0],
+    resolvers=("history", "message_time"),
 )
 """What TubeMQ's offsets and keys mean."""

@@ -335,8 +335,7 @@ def boundary_command(name: str, scope: WindowScope, options: str) -> str:
     """A command as an operator types it, but for the sink, which has many spellings."""
     more = "".join(f" --filter {item}" for item in scope.filters)
     more += f" --epoch {scope.epoch}" if scope.epoch else ""
-    asset = f"{scope.cluster}/{scope.topic}/{scope.group}"
-    return f"'airflow tubemq offsets {name} {asset} --sink SINK{more} {options}'"
+    return f"'airflow tubemq offsets {name} {scope.asset} --sink SINK{more} {options}'"
 
 
 def brokers_of(names: Iterable[str], space: OffsetSpace) -> str:
