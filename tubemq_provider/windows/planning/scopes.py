@@ -40,13 +40,20 @@ def refuse_other_scopes(sink: Sink, scope: WindowScope, *, cursor: bool) -> Iter
         return
     looks = one_of_each_scope(ids)
     found: list[WindowPlan] = []
+    settled = False
     for window_id in looks:
         marker = sink.marker(window_id)
         yield "marker of other scope read"
-        if marker is not None and marker.plan.scope_hash == scope.scope_hash and not cursor:
+        if marker is None:
+            continue
+        if marker.plan.scope_hash == scope.scope_hash and not cursor:
             return
-        if marker is not None and _may_share_records(marker.plan, scope):
+        settled = settled or _earlier_life(marker.plan, scope)
+        if _may_share_records(marker.plan, scope):
             found.append(marker.plan)
+    if settled:
+        # The group has lived beside the others before: the question was answered then.
+        found = [plan for plan in found if plan.scope_hash == scope.scope_hash]
     if found:
         raise OtherScopeFound(_refusal(sink, scope, found[0]), scope, found[0])
 
@@ -149,11 +156,21 @@ def _scope_in(window_id: str) -> str | None:
 
 
 def _may_share_records(plan: WindowPlan, scope: WindowScope) -> bool:
-    """Another life of the topic has other records, and so have filters with nothing in common."""
-    if (plan.topic, plan.epoch) != (scope.topic, scope.epoch):
+    """Another life of the topic has other records, and so have filters with nothing in common.
+    Epochs are names that one group gives: those of two groups tell nothing of each other."""
+    if plan.topic != scope.topic or (_same_group(plan, scope) and plan.epoch != scope.epoch):
         return False
     apart = plan.filters and scope.filters and not set(plan.filters) & set(scope.filters)
     return not apart
+
+
+def _same_group(plan: WindowPlan, scope: WindowScope) -> bool:
+    return (plan.cluster, plan.topic, plan.group) == (scope.cluster, scope.topic, scope.group)
+
+
+def _earlier_life(plan: WindowPlan, scope: WindowScope) -> bool:
+    """Whether a window is of `scope` but for the epoch."""
+    return _same_group(plan, scope) and plan.epoch != scope.epoch and plan.filters == scope.filters
 
 
 def _refusal(sink: Sink, scope: WindowScope, found: WindowPlan) -> str:
@@ -170,6 +187,8 @@ def _refusal(sink: Sink, scope: WindowScope, found: WindowPlan) -> str:
             f"if the group was renamed, name it group={found.group!r} as before; another group "
             f"takes another sink"
         )
+    if found.epoch != scope.epoch:
+        differences.append(f"epoch {found.epoch!r} (this run: {scope.epoch!r})")
     if found.filters != scope.filters:
         differences.append(f"filters {list(found.filters)} (this run: {list(scope.filters)})")
         hints.append("for other filters take another group, or another sink")
