@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 from functools import cached_property
 from typing import ClassVar
 
+from tubemq_provider.windows.cursor import earlier_life
 from tubemq_provider.windows.plan import WindowKind, WindowPlan
 from tubemq_provider.windows.planning.overlaps import refuse_overlaps
 from tubemq_provider.windows.planning.scopes import refuse_stored
@@ -35,8 +36,12 @@ class StandaloneRun(WindowRun):
     # -- 1 load, 2 plan -----------------------------------------------------------------------
 
     def _load(self) -> Iterator[str]:
-        """Nothing: there is no position."""
-        yield from ()
+        """There is no position; but an epoch may have ended, or have been told where to begin."""
+        cursor = self._store.load_cursor()
+        yield "cursor read"
+        earlier = earlier_life(cursor, self._scope) if cursor is not None else None
+        if earlier is not None:
+            self._planner.begin_life(earlier)
 
     def _plan(self) -> Iterator[str]:
         """As ever, once what is asked for is known not to contradict what is fixed."""
