@@ -18,7 +18,13 @@ from tubemq_provider.windows.errors import OtherScopeFound
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import Sink
 
-__all__ = ["EXPLICIT_LOOKS", "one_of_each_scope", "refuse_other_scopes", "refuse_stored"]
+__all__ = [
+    "EXPLICIT_LOOKS",
+    "one_of_each_scope",
+    "refuse_other_scopes",
+    "refuse_stored",
+    "scope_in",
+]
 
 EXPLICIT_LOOKS: Final = 8
 """Ids of explicit windows do not tell their scope: the markers of at most this many are read."""
@@ -112,7 +118,7 @@ def _refuse_shared(scope: WindowScope, plan: WindowPlan, found: WindowPlan) -> N
 
 
 def _of(window_id: str, scope: WindowScope) -> bool:
-    return _scope_in(window_id) == scope.scope_hash
+    return scope_in(window_id) == scope.scope_hash
 
 
 def _cursor_windows(window_ids: Iterable[str], scope_hash: str) -> dict[int, str]:
@@ -141,7 +147,7 @@ def one_of_each_scope(window_ids: Iterable[str]) -> list[str]:
     by_scope: dict[str, str] = {}
     explicit: list[str] = []
     for window_id in window_ids:
-        scope_hash = _scope_in(window_id)
+        scope_hash = scope_in(window_id)
         if scope_hash is not None:
             by_scope.setdefault(scope_hash, window_id)
         elif window_id.startswith("x-"):
@@ -149,7 +155,7 @@ def one_of_each_scope(window_ids: Iterable[str]) -> list[str]:
     return [*sorted(explicit)[:EXPLICIT_LOOKS], *sorted(by_scope.values())]
 
 
-def _scope_in(window_id: str) -> str | None:
+def scope_in(window_id: str) -> str | None:
     """The scope that the id of a cursor or time window ends with."""
     kind, _, rest = window_id.partition("-")
     return rest.rpartition("-")[2] if kind in {"c", "t"} and "-" in rest else None

@@ -11,12 +11,15 @@ from functools import cached_property
 from typing import ClassVar
 
 from tubemq_provider.windows.cursor import earlier_life
+from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowKind, WindowPlan
 from tubemq_provider.windows.planning.overlaps import refuse_overlaps
-from tubemq_provider.windows.planning.scopes import refuse_stored
+from tubemq_provider.windows.planning.scopes import refuse_stored, scope_in
 from tubemq_provider.windows.planning.standalone_planner import StandalonePlanner
 from tubemq_provider.windows.policies import OnOtherScope
+from tubemq_provider.windows.protocols import PlacedSink
 from tubemq_provider.windows.run._progress import appended_before
+from tubemq_provider.windows.run.epochs import recent_events
 from tubemq_provider.windows.run.steps import WindowRun
 
 __all__ = ["StandaloneRun"]
@@ -42,6 +45,20 @@ class StandaloneRun(WindowRun):
         earlier = earlier_life(cursor, self._scope) if cursor is not None else None
         if earlier is not None:
             self._planner.begin_life(earlier)
+        yield from self._refuse_lost_sink()
+
+    def _refuse_lost_sink(self) -> Iterator[str]:
+        """Windows go where those before them went, and not on the disk below a mount. Asked before
+        planning, which fixes boundaries there. Only events tell that there were windows."""
+        lost = self._sink.missing() if isinstance(self._sink, PlacedSink) else None
+        yield "place looked at"
+        if lost is None:
+            return
+        for event in recent_events(self._store):
+            window_id = str(event.get("window_id", ""))
+            if scope_in(window_id) == self._scope.scope_hash:
+                raise SinkHistoryLost(f"window {window_id} was written before, but {lost}")
+        yield "events read"
 
     def _plan(self) -> Iterator[str]:
         """As ever, once what is asked for is known not to contradict what is fixed."""
