@@ -11,6 +11,7 @@ from typing import Any
 
 from tubemq_provider.cli._show import changed, command, confirm
 from tubemq_provider.ingest.upkeep import beginning, epoch_document, epochs_of
+from tubemq_provider.offsets.commit_events import RECENT
 from tubemq_provider.offsets.metadata_db import open_group
 
 __all__ = ["begin"]
@@ -21,7 +22,7 @@ def begin(args: Any) -> None:
     """Begin an epoch; the group's next run takes its first window."""
     with open_group(args.asset) as group:
         store, cursor = group.cursor()
-        known = epochs_of(cursor, group.newest_position())
+        known = epochs_of(cursor, group.newest_position(), group.events(most=RECENT))
         after = epoch_document(
             group.parts,
             args.name,

@@ -112,7 +112,7 @@ def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: 
         raise ConfigError("say one of retire, unfix and epoch", subject="upkeep")
     if config.epoch:
         before = store.load_cursor()
-        known = epochs_of(before, store.newest_position())
+        known = epochs_of(before, store.newest_position(), store.recent_events())
         names = (scope.cluster, scope.topic, scope.group)
         after = epoch_document(
             names,

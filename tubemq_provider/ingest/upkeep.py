@@ -14,9 +14,16 @@ from typing import NamedTuple
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.cursor import CURSOR_VERSION, epoch_of, newer_position, past_epochs
+from tubemq_provider.windows.cursor import (
+    CURSOR_VERSION,
+    epoch_of,
+    newer_position,
+    past_epochs,
+    present_life,
+)
 from tubemq_provider.windows.errors import BoundaryConflict
 from tubemq_provider.windows.plan import (
+    WindowKind,
     WindowScope,
     cursor_window_id,
     cursor_window_of,
@@ -85,14 +92,23 @@ def check_untouched(sink: Sink, scope: WindowScope, book: ScopeBook, instant: da
         )
 
 
-def epochs_of(cursor: Document | None, event: Document | None) -> Epochs:
-    """The present epoch, and those that have ended, as cursor and newest commit event say."""
+def epochs_of(
+    cursor: Document | None, event: Document | None, recent: Iterable[Document] = ()
+) -> Epochs:
+    """The present epoch, and those that have ended, as the cursor, the newest commit event with a
+    position and the `recent` events say, newest first. Names that windows of time beside the
+    present epoch have count as ended: they would mean two lives."""
+    recent = list(recent)
+    life = present_life(cursor, event, recent)
+    present, past = epoch_of(life), list(past_epochs(life or {}))
+    for told in recent:
+        if told.get("kind") == WindowKind.TIME:
+            past += [*past_epochs(told), epoch_of(told)]
     newest = newer_position(cursor, event)
-    known = cursor if newest is not None and newest is cursor else event
     last = newest if newest and "h" in newest else None
     return Epochs(
-        epoch_of(known),
-        past_epochs(known or {}),
+        present,
+        tuple(name for name in dict.fromkeys(past) if name != present),
         cursor_window_id(int(last["seq"]), str(last["h"])) if last else "",
     )
 

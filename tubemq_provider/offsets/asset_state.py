@@ -18,8 +18,8 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.offsets.chunking import piece_names, read_whole, split
 from tubemq_provider.offsets.commit_events import (
     EVENT_KEY,
-    RECENT,
     OutletEvent,
+    RecentEvents,
     give_event,
     newest_position,
     writer_of,
@@ -29,7 +29,7 @@ from tubemq_provider.windows.cursor import newer_position
 from tubemq_provider.windows.errors import DocumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tubemq_provider.windows.protocols import Document
 
@@ -148,6 +148,7 @@ class AssetProgress:
         self._asset_state = asset_state
         self._documents = DocumentState(asset_state)
         self._inlet_events = inlet_events
+        self._recent = RecentEvents(inlet_events)
 
     @classmethod
     def of_inlet(cls, context: Mapping[str, Any], asset: Any) -> AssetProgress:
@@ -169,9 +170,9 @@ class AssetProgress:
         """
         return newest_position(self._inlet_events)
 
-    def recent_position(self) -> Document | None:
-        """The same, if it is among the newest events: two or three requests."""
-        return newest_position(self._inlet_events, most=RECENT)
+    def recent_events(self) -> Iterable[Document]:
+        """The newest commit events, the newest first: some, in up to three requests."""
+        return self._recent
 
     def position(self) -> dict[str, int]:
         """Next start by partition key, from the newer of cursor and event; empty if neither is.

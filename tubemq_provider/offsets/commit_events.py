@@ -9,7 +9,8 @@ windows need a sink that fixes boundaries. Uses Airflow's accessors by shape onl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, Protocol, Self
 
 from tubemq_provider.windows.canonical import canonical_json
@@ -20,6 +21,7 @@ __all__ = [
     "RECENT",
     "CommitEventStore",
     "OutletEvent",
+    "RecentEvents",
     "commit_event",
     "give_event",
     "is_accepted",
@@ -53,6 +55,7 @@ class CommitEventStore:
 
     def __init__(self, *, inlet_events: Any, outlet_event: OutletEvent, writer: str) -> None:
         self._inlet_events = inlet_events
+        self._recent = RecentEvents(inlet_events)
         self._outlet_event = outlet_event
         self._writer = writer
 
@@ -105,9 +108,9 @@ class CommitEventStore:
         """The newest commit event that has a position, or None."""
         return newest_position(self._inlet_events)
 
-    def recent_position(self) -> Document | None:
-        """The same, if it is among the newest events."""
-        return newest_position(self._inlet_events, most=RECENT)
+    def recent_events(self) -> Iterable[Document]:
+        """The newest commit events, the newest first; some are enough."""
+        return self._recent
 
     def emit(self, document: Document) -> None:
         """Give the commit event; Airflow records it in the transaction of the task's success."""
@@ -131,19 +134,33 @@ def commit_event(extra: Mapping[str, Any] | None) -> Document | None:
     return document if isinstance(document, dict) else None
 
 
-def newest_position(inlet_events: Any, *, most: int | None = None) -> Document | None:
-    """The newest commit event that has a position, or None if no event has one (of about the `most`
-    newest).
+class RecentEvents:
+    """Some of the newest commit events, the newest first: read as far as somebody asks, and then
+    remembered."""
+
+    def __init__(self, inlet_events: Any) -> None:
+        self._unread = islice(_newest_first(inlet_events), RECENT)
+        self._read: list[Document] = []
+
+    def __iter__(self) -> Iterator[Document]:
+        yield from list(self._read)
+        for extra in self._unread:
+            document = commit_event(extra)
+            if document is not None:
+                self._read.append(document)
+                yield document
+
+
+def newest_position(inlet_events: Any) -> Document | None:
+    """The newest commit event that has a position, or None if no event has one.
 
     Normally one request for one event; only a row of events without a position makes it ask for
     more, five times as many each time.
     """
-    for seen, extra in enumerate(_newest_first(inlet_events), 1):
+    for extra in _newest_first(inlet_events):
         document = commit_event(extra)
         if document is not None and document.get("position") is not None:
             return document
-        if seen == most:
-            return None
     return None
 
 

@@ -13,6 +13,7 @@ This module must not import airflow, and knows nothing about what documents mean
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,7 @@ CLAIMS_FILE: Final = "claims.json"
 """The document of a group whose runs claim windows."""
 _EVENT_DIGITS = 12
 _ATTEMPTS = 1000
+_RECENT = 25
 
 
 class FileOffsetStore:
@@ -88,6 +90,11 @@ class FileOffsetStore:
             if event is not None and event.get("position"):
                 return event
         return None
+
+    def recent_events(self) -> Iterable[Document]:
+        """The newest commit events, the newest first; some are enough."""
+        newest = sorted(self._event_numbers(), reverse=True)[:_RECENT]
+        return [event for event in map(read_document, map(self._event, newest)) if event]
 
     def emit(self, document: Document) -> None:
         canonical_json(document)

@@ -7,12 +7,15 @@ or refused here too. Nothing survives the process. This module must not import a
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tubemq_provider.windows.canonical import canonical_json
 from tubemq_provider.windows.protocols import Document
 
 __all__ = ["MemoryJournal", "MemoryOffsetStore"]
+
+_RECENT = 25
 
 
 @dataclass
@@ -60,6 +63,10 @@ class MemoryOffsetStore:
     def newest_position(self) -> Document | None:
         events = map(_parsed, reversed(self._journal.events))
         return next((event for event in events if event and event.get("position")), None)
+
+    def recent_events(self) -> Iterable[Document]:
+        """The newest commit events, the newest first; some are enough."""
+        return list(filter(None, map(_parsed, reversed(self._journal.events[-_RECENT:]))))
 
     def emit(self, document: Document) -> None:
         self._journal.events.append(canonical_json(document))

@@ -8,15 +8,16 @@ markers. This module must not do I/O; `run` decides when a cursor is stored.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import takewhile
 from typing import Any, Final
 
 from tubemq_provider.windows.anchors import Anchors, anchors_document, read_anchors
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import DocumentError, IdentityMismatch
-from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope
 from tubemq_provider.windows.spaces import OffsetSpace
 from tubemq_provider.windows.versions import VERSIONS, brought_up
 
@@ -32,6 +33,7 @@ __all__ = [
     "newer_position",
     "past_epochs",
     "position_of_event",
+    "present_life",
 ]
 
 CURSOR_VERSION: Final = VERSIONS["cursor"]
@@ -152,6 +154,27 @@ def newer_position(
     if epoch_of(cursor) in past_epochs(event or {}):
         return accepted
     return accepted if int(accepted["seq"]) > int(cursor.get("seq", 0)) else cursor
+
+
+def present_life(
+    cursor: Mapping[str, Any] | None,
+    event: Mapping[str, Any] | None,
+    recent: Iterable[Mapping[str, Any]] = (),
+) -> Mapping[str, Any] | None:
+    """What says which epoch of a group is the present one; None if nothing does.
+
+    The newer of the cursor and the newest event with a position, or one of the `recent` events
+    behind that, newest first: windows of time have no position, and where a group has no others, or
+    its cursor was wiped, their events are all that tells. One counts if it ends what is known else;
+    windows of explicit offsets tell nothing.
+    """
+    newest = newer_position(cursor, event)
+    known = cursor if newest is not None and newest is cursor else event
+    for told in takewhile(lambda told: not told.get("position"), recent):
+        ahead = known is None or epoch_of(known) in past_epochs(told)
+        if told.get("kind") == WindowKind.TIME and ahead:
+            known = told
+    return known
 
 
 def past_epochs(document: Mapping[str, Any]) -> tuple[str, ...]:

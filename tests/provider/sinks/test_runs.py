@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tubemq_provider.sinks.read import published_windows, read_windows
 from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.protocols import Sink, Step
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
@@ -112,6 +114,57 @@ def test_a_lake_that_is_not_mounted_gets_no_window_on_the_disk_below(
     (tmp_path / "mnt").rmdir()
     (tmp_path / "elsewhere").rename(tmp_path / "mnt")
     assert run(1).total == len(expected(ENDS[1])) - len(expected(ENDS[0]))
+
+
+class ByHour:
+    """Hour `n` ends where the log ended then; answers of later days are a little higher."""
+
+    name, exact = "timeline", False
+
+    def __init__(self, later: int = 0) -> None:
+        self.later = later
+
+    def offsets_at(self, instant: datetime) -> dict[str, int]:
+        entries = (0, 11, 40, 50)[instant.hour] + self.later
+        return dict.fromkeys(KEYS, 28 * entries)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_hours_of_a_lake_that_is_not_mounted_are_not_written_to_the_disk_below(
+    kind: str, tmp_path: Path
+) -> None:
+    """Nor are their boundaries fixed there: once the lake is back, they would be fixed twice. A
+    group that goes to a new place, which is not there yet either, makes it."""
+    open_sink, _, _ = SINKS[kind]
+    journal = MemoryJournal()
+
+    def run(place: str, hour: int, resolver: ByHour) -> WindowResult:
+        sink = open_sink(tmp_path / place)
+        planner = TimePlanner(
+            WindowScope("c1", TOPIC, "g1", sink.identity),
+            datetime(2026, 1, 1, hour, tzinfo=UTC),
+            datetime(2026, 1, 1, hour + 1, tzinfo=UTC),
+            resolver,
+            lambda: ends_of(ENDS[2]),
+            sink.boundaries,
+        )
+        store = MemoryOffsetStore(journal, task=f"{place}-{hour}")
+        return window_run(planner, store, sink, InlineEngine(open_fake), attempt="a").run()
+
+    (tmp_path / "mnt").mkdir()
+    run("mnt", 0, ByHour())
+    (tmp_path / "mnt").rename(tmp_path / "elsewhere")
+    (tmp_path / "mnt").mkdir()
+    with pytest.raises(
+        SinkHistoryLost, match=r"window t-2026.* was written before, but .* mounted"
+    ):
+        run("mnt", 1, ByHour(later=3))
+    assert not any((tmp_path / "mnt").iterdir())
+    (tmp_path / "mnt").rmdir()
+    (tmp_path / "elsewhere").rename(tmp_path / "mnt")
+    assert run("mnt", 1, ByHour()).total == len(expected(ENDS[1])) - len(expected(ENDS[0]))
+    (tmp_path / "new").mkdir()
+    assert run("new", 0, ByHour()).total == len(expected(ENDS[0]))
 
 
 @pytest.mark.parametrize("kind", SINKS)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from tests.provider.windows.changing_worlds import Shaken, TimeHistory
 from tests.provider.windows.claimed_lives import ClaimedLives
 from tests.provider.windows.exploration import WIDTH, Claimed, History
-from tests.provider.windows.lives_of_time import TimeLives
+from tests.provider.windows.lives_of_time import OrderedLives, TimeLives
 from tests.provider.windows.new_lives import Lives
 from tests.provider.windows.world import MemorySink, ReplacingMemorySink
 
@@ -47,6 +47,7 @@ KINDS: dict[str, Callable[[int], None]] = {
     ),
     "time": lambda seed: TimeHistory(seed).play(),
     "lives of time": lambda seed: TimeLives(seed).play(),
+    "ordered lives of time": lambda seed: OrderedLives(seed).play(),
 }
 
 

@@ -10,6 +10,7 @@ and begins an epoch.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,10 +32,14 @@ from tests.provider.windows.new_lives import LivingLog
 from tests.provider.windows.world import ENTRY, TOPIC, World
 from tubemq_client.errors import ConnectError, LogRegression
 from tubemq_client.model import Anchor, Partition
+from tubemq_provider.ingest.upkeep import epoch_document, epochs_of
 from tubemq_provider.offsets.memory import MemoryOffsetStore
+from tubemq_provider.windows.cursor import epoch_of, past_epochs
+from tubemq_provider.windows.errors import IdentityMismatch
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.overlaps import interval_of
 from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging
+from tubemq_provider.windows.run.epochs import stored_epoch
 from tubemq_provider.windows.run.kinds import window_run
 
 
@@ -203,8 +208,82 @@ class TimeLives(TimeHistory):
             raise ViolationError(f"records lost: {missing}")
 
 
+class OrderedLives(TimeLives):
+    """The same with epochs that are begun by command and that tasks follow by what is stored. The
+    cursor is wiped at any moment, and some tasks still name an epoch that has ended."""
+
+    ended: tuple[str, ...] = ()
+
+    @cached_property
+    def moves(self) -> list[Callable[[], None]]:
+        return [*super().moves, self.wipe_cursor, self.name_an_ended_epoch]
+
+    def wipe_cursor(self) -> None:
+        if not self.nested and not self.source.randrange(3):
+            self.journal.cursor = None
+            self._order_again()
+
+    def save_or_restore(self) -> None:
+        super().save_or_restore()
+        self._order_again()
+
+    def name_an_ended_epoch(self) -> None:
+        if not self.ended or self.nested:
+            return
+        present = self.world.scope.epoch
+        self.world.begin(self.source.choice(self.ended))
+        steps = super()._begin(0, self.now + 1)
+        self.live.remove(steps)
+        self.world.begin(present)
+        try:
+            for _ in steps:
+                pass
+        except IdentityMismatch:
+            return
+        raise ViolationError("an epoch that has ended was taken up")
+
+    def _begin(self, first: int, last: int) -> Steps:
+        if self._stored() != self.world.scope.epoch:
+            raise ViolationError(f"tasks follow epoch {self._stored()!r}")
+        return super()._begin(first, last)
+
+    def _begin_epoch(self) -> None:
+        super()._begin_epoch()
+        self._order()
+
+    def _order_again(self) -> None:
+        """What no event tells yet is lost with the cursor, and with a restored database; then the
+        operator gives the same command again."""
+        events = map(json.loads, self.journal.events)
+        told = any(epoch_of(event) == self.world.scope.epoch for event in events)
+        if self._stored() == self.world.scope.epoch:
+            return
+        if told:
+            raise ViolationError(f"the group was thrown back into {self._stored()!r}")
+        self._order()
+
+    def _order(self) -> None:
+        store = MemoryOffsetStore(self.journal, task="operator")
+        before = store.load_cursor()
+        known = epochs_of(before, store.newest_position(), store.recent_events())
+        document = epoch_document(
+            ("c1", TOPIC, "g1"),
+            self.world.scope.epoch,
+            "earliest",
+            known,
+            before=before,
+            by="operator",
+            source="tubemq",
+        )
+        self.ended = past_epochs(document)
+        store.store_cursor(document)
+
+    def _stored(self) -> str:
+        return stored_epoch(MemoryOffsetStore(self.journal, task="any"), chained=False)
+
+
 def _store(key: str) -> tuple[int, int]:
     return Partition.from_key(TOPIC, key).store_key
 
 
-__all__ = ["TimeLives"]
+__all__ = ["OrderedLives", "TimeLives"]

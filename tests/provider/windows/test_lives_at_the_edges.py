@@ -12,15 +12,17 @@ import pytest
 
 from tests.provider.windows.new_lives import LivingEngine, LivingLog
 from tests.provider.windows.planning.test_claims import MemoryClaims
-from tests.provider.windows.world import TOPIC, MemoryBook, MemorySink, Record, World
-from tubemq_client.errors import LogReplaced
+from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, Record, World
+from tubemq_client.errors import ConfigError, LogReplaced
 from tubemq_provider.offsets.memory import MemoryOffsetStore
+from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 from tubemq_provider.windows.time_resolvers.timeline import TimelineResolver, record_sample
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -157,6 +159,98 @@ def test_an_epoch_of_windows_of_time_takes_the_new_life_from_its_beginning(
     living.samples.take(3)
     assert living.hour(2).total == 40
     assert living.missing() == []
+
+
+def order(living: Living, begin: object) -> None:
+    """What ``airflow tubemq offsets epoch c1/orders/g1 life-2 --begin …`` leaves."""
+    living.world.journal.cursor = json.dumps(
+        {"v": 1, "epoch": "life-2", "past": [""], "begin": begin, "seq": 0, "rev": 1}
+    )
+    living.world.begin("life-2")
+
+
+@pytest.fixture
+def two_hours(living: Living) -> Living:
+    """Ten records of each broker in two windows, and five more in the hour after."""
+    for number in range(4):
+        living.samples.take(number)
+        living.append(5, 5)
+    assert [living.hour(number).total for number in (0, 1)] == [10, 10]
+    return living
+
+
+@pytest.mark.parametrize("hours", [(2, 1, 0), (0, 1, 2), (1, 2, 0), (2, 0, 1)])
+@pytest.mark.parametrize("lost", ["nothing", "cursor"])
+def test_an_epoch_of_windows_of_time_begins_at_the_offsets_that_the_command_was_given(
+    two_hours: Living, hours: tuple[int, ...], lost: str
+) -> None:
+    """What its filters or its sink had stored before is not stored again, whatever the order of
+    windows; and that is still known when the order is gone."""
+    order(two_hours, {"1:0": 280, "2:0": 280})
+    found = {}
+    for number in hours:
+        found[number] = two_hours.hour(number)
+        if lost == "cursor":
+            two_hours.world.journal.cursor = None
+    assert {number: result.total for number, result in found.items()} == {0: 0, 1: 0, 2: 10}
+    assert set(two_hours.world.sink.records().values()) == {1}
+
+
+def test_a_beginning_beyond_the_first_hour_is_kept_by_those_after_it(two_hours: Living) -> None:
+    order(two_hours, {"1:0": 280 + 3 * ENTRY, "2:0": 280})
+    assert [two_hours.hour(number).total for number in (1, 2)] == [0, 7]
+
+
+def test_a_partition_that_the_beginning_does_not_name_is_read_whole(two_hours: Living) -> None:
+    order(two_hours, {"1:0": 280})
+    assert two_hours.hour(2).total == 5 + 15
+
+
+def test_an_epoch_of_windows_of_time_may_begin_at_the_end(two_hours: Living) -> None:
+    order(two_hours, "stable")
+    assert two_hours.hour(2).total == 0
+    two_hours.append(4, 4)
+    two_hours.samples.take(4)
+    two_hours.world.journal.cursor = None  # the first boundary remembers which end was meant
+    assert two_hours.hour(3).total == 8
+
+
+def test_the_end_of_a_broker_that_is_away_is_waited_for(two_hours: Living) -> None:
+    order(two_hours, {"1:0": 280, "2:0": "stable"})
+    two_hours.log.partitions.remove("2:0")
+    with pytest.raises(WindowNotReady, match="partitions 2:0"):
+        two_hours.hour(2)
+    two_hours.log.partitions.append("2:0")
+    assert two_hours.hour(2).ranges == {"1:0": (280, 420), "2:0": (560, 560)}
+
+
+def test_boundaries_by_hand_before_the_beginning_of_the_epoch_are_refused(
+    two_hours: Living,
+) -> None:
+    order(two_hours, {"1:0": 280, "2:0": 280})
+    world = two_hours.world
+    given = {
+        (NOON + number * HOUR).isoformat(): {TOPIC: dict.fromkeys(("1:0", "2:0"), offset)}
+        for number, offset in ((1, 140), (2, 280), (3, 420))
+    }
+
+    def hour(number: int) -> WindowResult:
+        planner = TimePlanner(
+            world.scope,
+            NOON + number * HOUR,
+            NOON + (number + 1) * HOUR,
+            Boundaries(given, TOPIC),
+            two_hours.log.ends,
+            world.sink.boundaries,
+        )
+        store = MemoryOffsetStore(world.journal, task=f"given-{number}")
+        return window_run(planner, store, world.sink, world.engine, attempt="a").run()
+
+    with pytest.raises(ConfigError, match="start 140 is before 280, where epoch 'life-2' begins"):
+        hour(1)
+    assert hour(2).total == 10
+    with pytest.raises(ConfigError, match="give boundaries from there on"):
+        hour(1)
 
 
 def test_a_retired_broker_that_comes_back_with_another_disk_is_noticed(living: Living) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.provider.windows import explore
 from tests.provider.windows.changing_worlds import EPOCH, HOUR, OfHours
 from tests.provider.windows.exploration import ViolationError
-from tests.provider.windows.lives_of_time import TimeLives
+from tests.provider.windows.lives_of_time import OrderedLives, TimeLives
 from tests.provider.windows.new_lives import LivingEngine, LivingLog
 from tests.provider.windows.world import ENTRY, MemoryBook, MemorySink, World
 from tubemq_client.errors import LogReplaced
@@ -24,6 +24,11 @@ from tubemq_provider.windows.run.kinds import window_run
 def test_no_history_of_time_and_lives_loses_or_repeats_a_record() -> None:
     for seed in range(250):
         TimeLives(seed).play()
+
+
+def test_no_history_of_wiped_cursors_and_ended_epochs_loses_or_repeats_a_record() -> None:
+    for seed in range(200):
+        OrderedLives(seed).play()
 
 
 def test_a_window_knows_its_log_by_the_entries_of_partitions_that_share_it() -> None:

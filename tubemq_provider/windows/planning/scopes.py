@@ -18,7 +18,13 @@ from tubemq_provider.windows.errors import OtherScopeFound
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import Sink
 
-__all__ = ["EXPLICIT_LOOKS", "one_of_each_scope", "refuse_other_scopes", "refuse_stored"]
+__all__ = [
+    "EXPLICIT_LOOKS",
+    "one_of_each_scope",
+    "refuse_other_scopes",
+    "refuse_stored",
+    "scope_in",
+]
 
 EXPLICIT_LOOKS: Final = 8
 """Ids of explicit windows do not tell their scope: the markers of at most this many are read."""
@@ -40,13 +46,20 @@ def refuse_other_scopes(sink: Sink, scope: WindowScope, *, cursor: bool) -> Iter
         return
     looks = one_of_each_scope(ids)
     found: list[WindowPlan] = []
+    settled = False
     for window_id in looks:
         marker = sink.marker(window_id)
         yield "marker of other scope read"
-        if marker is not None and marker.plan.scope_hash == scope.scope_hash and not cursor:
+        if marker is None:
+            continue
+        if marker.plan.scope_hash == scope.scope_hash and not cursor:
             return
-        if marker is not None and _may_share_records(marker.plan, scope):
+        settled = settled or _earlier_life(marker.plan, scope)
+        if _may_share_records(marker.plan, scope):
             found.append(marker.plan)
+    if settled:
+        # The group has lived beside the others before: the question was answered then.
+        found = [plan for plan in found if plan.scope_hash == scope.scope_hash]
     if found:
         raise OtherScopeFound(_refusal(sink, scope, found[0]), scope, found[0])
 
@@ -105,7 +118,7 @@ def _refuse_shared(scope: WindowScope, plan: WindowPlan, found: WindowPlan) -> N
 
 
 def _of(window_id: str, scope: WindowScope) -> bool:
-    return _scope_in(window_id) == scope.scope_hash
+    return scope_in(window_id) == scope.scope_hash
 
 
 def _cursor_windows(window_ids: Iterable[str], scope_hash: str) -> dict[int, str]:
@@ -134,7 +147,7 @@ def one_of_each_scope(window_ids: Iterable[str]) -> list[str]:
     by_scope: dict[str, str] = {}
     explicit: list[str] = []
     for window_id in window_ids:
-        scope_hash = _scope_in(window_id)
+        scope_hash = scope_in(window_id)
         if scope_hash is not None:
             by_scope.setdefault(scope_hash, window_id)
         elif window_id.startswith("x-"):
@@ -142,18 +155,28 @@ def one_of_each_scope(window_ids: Iterable[str]) -> list[str]:
     return [*sorted(explicit)[:EXPLICIT_LOOKS], *sorted(by_scope.values())]
 
 
-def _scope_in(window_id: str) -> str | None:
+def scope_in(window_id: str) -> str | None:
     """The scope that the id of a cursor or time window ends with."""
     kind, _, rest = window_id.partition("-")
     return rest.rpartition("-")[2] if kind in {"c", "t"} and "-" in rest else None
 
 
 def _may_share_records(plan: WindowPlan, scope: WindowScope) -> bool:
-    """Another life of the topic has other records, and so have filters with nothing in common."""
-    if (plan.topic, plan.epoch) != (scope.topic, scope.epoch):
+    """Another life of the topic has other records, and so have filters with nothing in common.
+    Epochs are names that one group gives: those of two groups tell nothing of each other."""
+    if plan.topic != scope.topic or (_same_group(plan, scope) and plan.epoch != scope.epoch):
         return False
     apart = plan.filters and scope.filters and not set(plan.filters) & set(scope.filters)
     return not apart
+
+
+def _same_group(plan: WindowPlan, scope: WindowScope) -> bool:
+    return (plan.cluster, plan.topic, plan.group) == (scope.cluster, scope.topic, scope.group)
+
+
+def _earlier_life(plan: WindowPlan, scope: WindowScope) -> bool:
+    """Whether a window is of `scope` but for the epoch."""
+    return _same_group(plan, scope) and plan.epoch != scope.epoch and plan.filters == scope.filters
 
 
 def _refusal(sink: Sink, scope: WindowScope, found: WindowPlan) -> str:
@@ -170,6 +193,8 @@ def _refusal(sink: Sink, scope: WindowScope, found: WindowPlan) -> str:
             f"if the group was renamed, name it group={found.group!r} as before; another group "
             f"takes another sink"
         )
+    if found.epoch != scope.epoch:
+        differences.append(f"epoch {found.epoch!r} (this run: {scope.epoch!r})")
     if found.filters != scope.filters:
         differences.append(f"filters {list(found.filters)} (this run: {list(scope.filters)})")
         hints.append("for other filters take another group, or another sink")

@@ -17,6 +17,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import Anchor
 from tubemq_provider.windows.anchors import anchors_document, read_anchors
 from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.cursor import EarlierLife
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope, time_window_id
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
@@ -35,6 +36,7 @@ from tubemq_provider.windows.policies import (
     NewPartitionPosition,
     Policies,
     end_word,
+    parse_offsets,
 )
 from tubemq_provider.windows.protocols import BoundaryBook
 from tubemq_provider.windows.spaces import Ends
@@ -42,7 +44,8 @@ from tubemq_provider.windows.spaces import Ends
 __all__ = ["ExplicitPlanner", "StandalonePlanner", "TimePlanner"]
 
 _ANCHORS = "anchors"
-"""Where the evidence of a boundary has them."""
+_BEGIN = "begin"
+"""Where the evidence of a boundary has them, and the offsets with which its epoch begins."""
 
 Interval = tuple[datetime, datetime]
 Range = tuple[int, int]
@@ -66,6 +69,9 @@ class StandalonePlanner(Protocol):
     @property
     def interval(self) -> Interval | None:
         """The instants that the window lies between, if it is one of time."""
+
+    def begin_life(self, earlier: EarlierLife) -> None:
+        """The scope is an epoch, and this is what was said of it before it had any position."""
 
     def has_neighbour(self) -> bool:
         """Whether a window beside this one is known to have been planned in the same scope."""
@@ -124,6 +130,8 @@ class TimePlanner(_Standalone):
     book: BoundaryBook | None = None
     policies: Policies = field(default_factory=Policies)
     witness: LogWitness | None = None
+    _ordered: str | Mapping[str, int | str] = field(default=EARLIEST, init=False)
+    _begin: Mapping[str, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if not self.start < self.end:
@@ -146,6 +154,16 @@ class TimePlanner(_Standalone):
     def interval(self) -> Interval:
         """The instants that the window lies between."""
         return self.start, self.end
+
+    def begin_life(self, earlier: EarlierLife) -> None:
+        """Where the epoch begins, if an operator said so: no window of it reads what lies before,
+        unless windows of it began elsewhere already."""
+        topic, begin = self.scope.topic, end_word(earlier.begin)
+        if isinstance(begin, Mapping):
+            begin = parse_offsets(
+                {topic: begin}, topic, subject="begin of the epoch", space=self.scope.space
+            )
+        self._ordered = begin or EARLIEST
 
     def has_neighbour(self) -> bool:
         """Whether one of the boundaries is fixed already."""
@@ -215,6 +233,7 @@ class TimePlanner(_Standalone):
                 f"boundaries, such as Parquet",
                 subject="time window",
             )
+        self._begin = self._beginning(book)
         if book is None:
             before, after = (dict(resolver.offsets_at(instant)) for instant in instants)
         else:
@@ -223,7 +242,7 @@ class TimePlanner(_Standalone):
                 partial(self._ask, book, at) for at in instants
             ]
             if self._begins_epoch(book):
-                answers[0] = _nothing
+                answers[0] = self._nothing
             before, after = (
                 book.fix(at, resolver.name, answer, exact=resolver.exact)
                 for at, answer in zip(instants, answers, strict=True)
@@ -235,10 +254,60 @@ class TimePlanner(_Standalone):
         of time remembers the topic's earlier lives, too, whose offsets mean nothing here."""
         return bool(self.scope.epoch) and not self.resolver.exact and not book.instants()
 
+    def _nothing(self) -> Resolved:
+        """Before a life began: all partitions join with the first window, from their beginning."""
+        return self._not_before(Resolved({}))
+
+    def _beginning(self, book: ScopeBook | None) -> Mapping[str, int]:
+        """By partition, where the epoch begins if not with its log. What the first boundary says
+        counts: the order may be lost by now, and its words mean other offsets than they did."""
+        if not self.scope.epoch:
+            return {}
+        instants = [] if book is None else book.instants()
+        if book is not None and instants and not self.resolver.exact:
+            return dict(book.evidence(instants[0]).get(_BEGIN, {}))
+        ordered = self._ordered
+        if self.resolver.exact:  # which says where windows begin, and words would say it again
+            ordered = {} if isinstance(ordered, str) else ordered
+            return {key: value for key, value in ordered.items() if isinstance(value, int)}
+        if ordered == EARLIEST:
+            return {}
+        if isinstance(ordered, str):
+            away = away_of(self._looked)
+            waiting = [key for key in away if book is None or not book.is_retired(key)]
+            ordered = dict.fromkeys([*self._known, *waiting], ordered)
+        return self._resolved(ordered)
+
+    def _resolved(self, ordered: Words) -> dict[str, int]:
+        missing = [
+            key
+            for key, value in ordered.items()
+            if isinstance(value, str) and key not in self._known
+        ]
+        if missing:
+            raise WindowNotReady(
+                f"epoch {self.scope.epoch!r} begins at an end of its logs, and no broker tells "
+                f"that of partitions {', '.join(missing)} now; the first window waits for them"
+            )
+        return {
+            key: _offset(value, self._known[key]) if isinstance(value, str) else value
+            for key, value in ordered.items()
+        }
+
+    def _not_before(self, answer: Resolved) -> Resolved:
+        """No boundary lies before the epoch's beginning, whose offsets each one remembers."""
+        if not self._begin:
+            return answer
+        offsets = answer.offsets
+        if not self.resolver.exact:
+            offsets = {key: max(at, self._begin.get(key, 0)) for key, at in offsets.items()}
+        evidence = {**answer.evidence, _BEGIN: dict(self._begin)}
+        return replace(answer, offsets=offsets, evidence=evidence)
+
     def _ask(self, book: ScopeBook, at: datetime) -> Resolved:
         """The resolver's answer, with records by which the logs are known it was given for. Logs
         that nobody offers now are known as before: they may come back as others."""
-        answer = ask(self.resolver, at)
+        answer = self._not_before(ask(self.resolver, at))
         if self.witness is None:
             return answer
         known = by_key(self.scope.topic, self.scope.space, self.ends())
@@ -300,10 +369,17 @@ class TimePlanner(_Standalone):
         for key, end in after.items():
             if key in before:
                 start = before[key]
+            elif key in self._begin:
+                start = self._begin[key]
             elif key in gone:
                 start = 0  # where it began nothing tells any more
             else:
                 start = joining(key, known.get(key), end)
+            if start < min(end, self._begin.get(key, 0)):
+                problems.append(
+                    f"partition {key}: start {start} is before {self._begin[key]}, where epoch "
+                    f"{self.scope.epoch!r} begins: give boundaries from there on"
+                )
             if start > end:
                 problems.append(f"partition {key}: start {start} is beyond end {end}")
             ranges[key] = (start, end)
@@ -325,11 +401,6 @@ class TimePlanner(_Standalone):
                 f"where it begins cannot be told"
             )
         return min(known.min_offset, end)
-
-
-def _nothing() -> Resolved:
-    """Before a life began: all partitions join with the first window, from their beginning."""
-    return Resolved({})
 
 
 @dataclass
@@ -370,6 +441,9 @@ class ExplicitPlanner(_Standalone):
     def interval(self) -> None:
         """None: such windows have no time."""
         return
+
+    def begin_life(self, earlier: EarlierLife) -> None:
+        """Such windows begin where they are told to, whatever was said of the epoch."""
 
     def has_neighbour(self) -> bool:
         """Never known: such windows have no order."""

@@ -7,30 +7,49 @@ made anew; from then on cursor and events say which it is, and which have ended.
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
 
-from tubemq_provider.windows.cursor import epoch_of, newer_position
+from tubemq_provider.windows.cursor import epoch_of, present_life
 from tubemq_provider.windows.protocols import Document, OffsetStore
 
-__all__ = ["RecallingStore", "stored_epoch"]
+__all__ = ["RecallingStore", "recent_events", "stored_epoch", "stored_life"]
 
 
 @runtime_checkable
 class RecallingStore(Protocol):
     """An `OffsetStore` that can look at its newest commit events only."""
 
-    def recent_position(self) -> Document | None:
-        """`newest_position`, or None if none of the newest events has a position."""
+    def recent_events(self) -> Iterable[Document]:
+        """The newest commit events, with a position or without, the newest first; some are
+        enough."""
+
+
+def recent_events(store: OffsetStore) -> Iterable[Document]:
+    """The newest commit events, if `store` can look at them only."""
+    return store.recent_events() if isinstance(store, RecallingStore) else ()
 
 
 def stored_epoch(store: OffsetStore, *, chained: bool = True) -> str:
-    """The epoch that the newer of cursor and commit event says; "" where neither does.
+    """The present epoch; "" where nothing is stored of any. See `stored_life`."""
+    return epoch_of(stored_life(store, store.load_cursor(), chained=chained))
+
+
+def stored_life(
+    store: OffsetStore, cursor: Document | None, *, chained: bool = True
+) -> Mapping[str, Any] | None:
+    """The `cursor` or commit event that says which epoch is the present one; see `present_life`.
 
     Events of windows that stand alone have no position, and a group may have years of them: unless
     the window asked for is `chained`, only the newest events are looked at.
     """
-    cursor = store.load_cursor()
-    recent = not chained and isinstance(store, RecallingStore)
-    event = store.recent_position() if recent else store.newest_position()  # type: ignore[attr-defined]
-    newest = newer_position(cursor, event)
-    return epoch_of(cursor if newest is not None and newest is cursor else event)
+    event: Document | None = None
+    standing: list[Document] = []
+    for found in recent_events(store):
+        if found.get("position"):
+            event = found
+            break
+        standing.append(found)
+    if event is None and (chained or not isinstance(store, RecallingStore)):
+        event = store.newest_position()
+    return present_life(cursor, event, standing)

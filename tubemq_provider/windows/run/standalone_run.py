@@ -6,16 +6,20 @@ stored. This module must not import airflow, pyspark or pyarrow.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from tubemq_provider.windows.cursor import earlier_life, past_epochs
+from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowKind, WindowPlan
 from tubemq_provider.windows.planning.overlaps import refuse_overlaps
-from tubemq_provider.windows.planning.scopes import refuse_stored
+from tubemq_provider.windows.planning.scopes import refuse_stored, scope_in
 from tubemq_provider.windows.planning.standalone_planner import StandalonePlanner
 from tubemq_provider.windows.policies import OnOtherScope
+from tubemq_provider.windows.protocols import PlacedSink
 from tubemq_provider.windows.run._progress import appended_before
+from tubemq_provider.windows.run.epochs import recent_events, stored_life
 from tubemq_provider.windows.run.steps import WindowRun
 
 __all__ = ["StandaloneRun"]
@@ -35,8 +39,40 @@ class StandaloneRun(WindowRun):
     # -- 1 load, 2 plan -----------------------------------------------------------------------
 
     def _load(self) -> Iterator[str]:
-        """Nothing: there is no position."""
-        yield from ()
+        """There is no position; but an epoch may have ended, or have been told where to begin."""
+        cursor = self._store.load_cursor()
+        yield "cursor read"
+        life = stored_life(self._store, cursor, chained=False)
+        yield "events read"
+        if life is not None:
+            self._follow(life)
+        yield from self._refuse_lost_sink()
+
+    def _follow(self, life: Mapping[str, Any]) -> None:
+        """Learn from what says which epoch is the present one. Raises `IdentityMismatch` if this
+        window's has ended. It ends others itself where windows of time are all that the group has:
+        not that of a cursor, which goes on beside them, nor does a window of explicit offsets."""
+        earlier = earlier_life(life, self._scope)
+        self._now.past = past_epochs(life)
+        if earlier is None:
+            return
+        self._planner.begin_life(earlier)
+        if self._planner.kind is WindowKind.TIME and "next" not in life and "position" not in life:
+            self._now.past = earlier.past
+
+    def _refuse_lost_sink(self) -> Iterator[str]:
+        """Windows go where those before them went, and not on the disk below a mount. Asked before
+        planning, which fixes boundaries there. Only events tell that there were windows."""
+        if not isinstance(self._sink, PlacedSink):
+            return
+        lost = self._sink.missing()
+        yield "place looked at"
+        if lost is None:
+            return
+        for event in recent_events(self._store):
+            window_id = str(event.get("window_id", ""))
+            if scope_in(window_id) == self._scope.scope_hash:
+                raise SinkHistoryLost(f"window {window_id} was written before, but {lost}")
 
     def _plan(self) -> Iterator[str]:
         """As ever, once what is asked for is known not to contradict what is fixed."""

@@ -70,6 +70,38 @@ def test_another_life_of_the_topic_begins_as_ever(world: World) -> None:
     assert beside(world, epoch="2").run().run().total == 9
 
 
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [({"cluster": "renamed"}, "set cluster='c1'"), ({"group": "g2"}, "name it group='g1'")],
+)
+@pytest.mark.parametrize(("stored", "asked"), [("2", ""), ("", "2"), ("2", "3")])
+def test_an_epoch_is_another_life_of_its_own_group_only(
+    world: World, stored: str, asked: str, changes: dict[str, object], hint: str
+) -> None:
+    """A group that was moved here by `offsets epoch … --begin`, and whose connection is renamed, is
+    without progress and epoch: it does not store the topic again."""
+    world.begin(stored)
+    world.run().run()
+    with pytest.raises(OtherScopeFound, match=hint) as refused:
+        beside(world, epoch=asked, **changes).run().run()
+    assert f"epoch {stored!r} (this run: {asked!r})" in str(refused.value)
+    assert max(world.sink.records().values()) == 1
+
+
+def test_who_began_anew_beside_another_group_follows_its_topic_into_its_next_life(
+    world: World,
+) -> None:
+    world.run().run()
+    anew = {"on_other_scope": "start_anew"}
+    other = beside(world, cluster="renamed")
+    assert other.run(policies=anew).run().total == 9
+    assert beside(other, epoch="2").run().run().total == 9
+    # What asked about its own windows of time still does.
+    alone(other, time_planner(beside(other, epoch="3"), 0, on_other_scope="start_anew"))
+    with pytest.raises(OtherScopeFound, match="not of its cursor"):
+        beside(other, epoch="3").run().run()
+
+
 def test_filters_with_nothing_in_common_share_a_sink(world: World) -> None:
     first = beside(world, filters=("a", "b"))
     first.run().run()

@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from tests.provider.windows.exploration import ClaimTry, History
 from tests.provider.windows.new_lives import LivingEngine, LivingLog
-from tests.provider.windows.world import ENTRY, World, memory_world
-from tubemq_client.errors import LogReplaced
-from tubemq_provider.offsets.memory import MemoryOffsetStore
+from tests.provider.windows.world import ENTRY, TOPIC, World, memory_world
+from tubemq_client.errors import ConfigError, LogReplaced
+from tubemq_provider.ingest.upkeep import Epochs, epoch_document, epochs_of
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.windows.errors import IdentityMismatch, SinkHistoryLost
+from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.run.epochs import stored_epoch
 from tubemq_provider.windows.run.kinds import window_run
+from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 
 fresh = memory_world({"1:0": 4})
 
@@ -69,6 +74,104 @@ def test_an_epoch_that_has_ended_is_refused(world: World, lost: str) -> None:
     world.begin("")
     with pytest.raises(IdentityMismatch, match="has ended: epoch '2' was begun after it"):
         world.run().run()
+
+
+def hour(world: World, number: int, task: str | None = None) -> WindowResult:
+    """A window of time of three entries; of the world's epoch, or of the present one."""
+    store = MemoryOffsetStore(world.journal, task=task or f"hour-{number}-{world.scope.epoch}")
+    noon = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    given = {
+        (noon + timedelta(hours=n)).isoformat(): {TOPIC: {"1:0": n * 3 * ENTRY}} for n in range(9)
+    }
+    planner = TimePlanner(
+        world.scope,
+        noon + timedelta(hours=number),
+        noon + timedelta(hours=number + 1),
+        Boundaries(given, TOPIC),
+        world.log.ends,
+    )
+    return window_run(planner, store, world.sink, world.engine, attempt="a").run()
+
+
+def command(world: World, name: str) -> Epochs:
+    """What ``airflow tubemq offsets epoch`` sees, and leaves."""
+    store = MemoryOffsetStore(world.journal, task="operator")
+    before = store.load_cursor()
+    known = epochs_of(before, store.newest_position(), store.recent_events())
+    names = ("c1", TOPIC, "g1")
+    ordered = epoch_document(
+        names, name, "earliest", known, before=before, by="operator", source="tubemq"
+    )
+    store.store_cursor(ordered)
+    return known
+
+
+@pytest.fixture
+def hours() -> World:
+    """A group of windows of time only, in its second epoch."""
+    world = World()
+    world.log.partitions = ["1:0"]
+    world.log.append("1:0", 24)
+    hour(world, 0)
+    command(world, "2")
+    world.begin("2")
+    hour(world, 1)
+    return world
+
+
+def present(world: World) -> str:
+    return stored_epoch(MemoryOffsetStore(world.journal, task="t"), chained=False)
+
+
+def test_a_wipe_leaves_windows_of_time_their_epoch(hours: World) -> None:
+    """Their events have no position, but tell the epoch and those that have ended."""
+    hours.journal.cursor = None
+    assert present(hours) == "2"
+    hour(hours, 2)
+    hours.begin("")
+    with pytest.raises(IdentityMismatch, match="has ended: epoch '2' was begun after it"):
+        hour(hours, 3)
+    assert command(hours, "3") == Epochs("2", ("",))
+    with pytest.raises(ConfigError, match="it had '', '2', '3'"):
+        command(hours, "2")
+    hours.begin("2")
+    with pytest.raises(IdentityMismatch, match="'3' was begun after it"):
+        hour(hours, 3)
+
+
+def test_an_event_that_comes_late_does_not_bring_an_epoch_of_windows_of_time_back(
+    hours: World,
+) -> None:
+    """A run of the epoch before ended after the first one of the new epoch."""
+    hours.journal.events.append(hours.journal.events[0])
+    hours.journal.cursor = None
+    assert present(hours) == "2"
+
+
+def test_an_epoch_that_only_tasks_name_is_known_to_commands(world: World) -> None:
+    """Windows of time of a Dag with ``epoch="life-1"`` and later ``epoch="life-2"``."""
+    world.journal = MemoryJournal()
+    for number, epoch in enumerate(("life-1", "life-2")):
+        world.begin(epoch)
+        hour(world, number)
+        assert present(world) == epoch
+    world.begin("life-1")
+    with pytest.raises(IdentityMismatch, match="pass epoch='life-2'"):
+        hour(world, 2)
+    for had in ("life-1", "life-2"):
+        with pytest.raises(ConfigError, match="it had 'life-1', 'life-2'"):
+            command(world, had)
+    assert command(world, "life-3").present == "life-2"
+
+
+def test_windows_of_time_beside_a_cursor_do_not_end_its_epoch(world: World) -> None:
+    """Nor is their name free for another life."""
+    world.begin("other")
+    hour(world, 0)
+    world.begin("")
+    assert stored_epoch(MemoryOffsetStore(world.journal, task="t")) == ""
+    assert world.run().run().total == 2
+    assert command(world, "2") == Epochs("", ("other",), world.id(2))
 
 
 def test_all_that_ended_is_remembered(world: World) -> None:
