@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_provider.files.columns import columns_of
 from tubemq_provider.sources.base import RecordReader
-from tubemq_provider.windows.errors import CountMismatch, MarkerConflict, WindowError
+from tubemq_provider.windows.errors import CountMismatch, WindowError
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging
+from tubemq_provider.windows.verify import counts_of_another
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -179,18 +180,14 @@ class ReportedEngine:
     name = "reported"
 
     def __init__(self, plan_hash: str, records: Mapping[str, int], size: int = 0) -> None:
-        self._hash = plan_hash
+        self.plan_hash = plan_hash
         self._records = records
         self._size = size
 
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:  # noqa: ARG002
         """The counts as they were said. Raises `MarkerConflict` for another window than theirs."""
-        if plan.hash != self._hash:
-            raise MarkerConflict(
-                f"the counts are of another window than {plan.window_id}, which is what comes next "
-                f"now: progress was set, or the window was planned for other arguments; run the "
-                f"planning task and what is between again"
-            )
+        if plan.hash != self.plan_hash:
+            raise counts_of_another()
         progress("counts taken")
         return reported(plan, self._records, self._size)
 

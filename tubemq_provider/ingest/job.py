@@ -127,6 +127,11 @@ class IngestJob:
         self._engine = self._told_engine = engine
         return engine
 
+    def written(self, window_id: str) -> WindowPlan | None:
+        """The plan of a window that the sink has, or None."""
+        marker = self._sink.marker(window_id)
+        return None if marker is None else marker.plan
+
     def take_counts(self, plan_hash: str, records: Mapping[str, int], size: int = 0) -> None:
         """The window of that hash was read elsewhere: take its counts instead of reading it."""
         self._engine = self._told_engine = ReportedEngine(plan_hash, records, size)

@@ -145,10 +145,23 @@ class TubeMQCommitWindowOperator(TubeMQWindowOperator):
                 f"records is {self.records!r}, not counts by partition such as {{'1:0': 100}}",
                 subject="arguments",
             )
-        kept = store.load_task_plan() or store.load_plan(wanted["window_id"])
-        if kept is not None and WindowPlan.from_document(kept, where="plan").hash == wanted["hash"]:
-            store.store_task_plan(kept)
-        job.take_counts(wanted["hash"], dict(self.records), int(self.size))
+        kept = _kept(store, job, str(wanted["window_id"]), str(wanted["hash"]))
+        if kept is not None:
+            store.store_task_plan(kept.to_document())
+        job.take_counts(str(wanted["hash"]), dict(self.records), int(self.size))
+
+
+def _kept(store: TaskStore, job: IngestJob, window_id: str, plan_hash: str) -> WindowPlan | None:
+    """The plan of that hash as an earlier try, the task that made it or the sink has it. None where
+    it is a claim: the run knows those."""
+    for load in (store.load_task_plan, lambda: store.load_plan(window_id)):
+        document = load()
+        if document is not None:
+            plan = WindowPlan.from_document(document, where="plan")
+            if plan.hash == plan_hash:
+                return plan
+    plan_there = job.written(window_id)
+    return plan_there if plan_there is not None and plan_there.hash == plan_hash else None
 
 
 def _document(plan: WindowPlan | None) -> dict[str, Any]:

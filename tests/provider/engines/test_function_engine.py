@@ -33,7 +33,7 @@ class Tasks:
 
     def planned(self) -> WindowPlan:
         """What a task that only plans hands over."""
-        plan, marker = self.window_run(ReportedEngine("", {}), "plan", ENDS).planned()
+        plan, marker = self.window_run(calling(lambda _: None), "plan", ENDS).planned()
         assert plan is not None
         assert marker is None
         return plan

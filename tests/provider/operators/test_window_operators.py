@@ -6,16 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tests.provider.contexts import accept, fake_context
+from tests.provider.offsets.accessors import LedgerState
 from tubemq_client import OffsetRange, Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.decorators import tubemq_window_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.operators.consume import TubeMQConsumeOperator
 from tubemq_provider.operators.planning import (
     TubeMQCommitWindowOperator,
@@ -132,6 +135,56 @@ def test_own_tasks_stand_between_plan_and_commit(
     assert kept["events"][ASSET][0]["tubemq"]["position"]["next"]["1:0"] == 56
     assert execute(commit, fake_context(commit, kept))["replayed"]
     assert planning("r3")["ranges"]["1:0"] == [56, 84]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> LedgerState:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/airflow.db")
+    metadata.create_all(engine)
+    return LedgerState(engine)
+
+
+def under_way(task: Any, kept: dict[Any, Any], run: str) -> Any:
+    """The context of a task whose Dag run, and all others, have not ended."""
+    context = fake_context(task, kept, run=run)
+    context["ti"].get_dagrun_state = lambda *_: "running"
+    context["ti"].get_task_states = lambda *_, **__: {run: {"plan": "success"}}
+    return context
+
+
+def test_own_tasks_of_runs_that_overlap_have_windows_of_their_own_with_the_ledger(
+    mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any], ledger: LedgerState
+) -> None:
+    kept: dict[Any, Any] = {ASSET: ledger}
+    options = given | {"offset_store": "ledger"}
+
+    def planning(run: str) -> Any:
+        task = TubeMQPlanWindowOperator(task_id="plan", **options)
+        return execute(task, under_way(task, kept, run))
+
+    def commit(run: str, plan: Any, count: int) -> Any:
+        task = TubeMQCommitWindowOperator(
+            task_id="commit", plan=plan, records={"1:0": count}, **options
+        )
+        context = under_way(task, kept, run)
+        done = execute(task, context)
+        accept(context, kept)
+        return done
+
+    send(mq, hook, b"a", b"b")
+    one = planning("r1")
+    send(mq, hook, b"c")
+    two = planning("r2")
+    assert (one["ranges"]["1:0"], two["ranges"]["1:0"]) == ([0, 56], [56, 84])
+    send(mq, hook, b"d")
+    assert commit("r2", two, 1)["window_id"] == two["window_id"]
+    assert commit("r1", one, 2)["window_id"] == one["window_id"]
+    assert kept["events"][ASSET][-1]["tubemq"]["position"]["next"]["1:0"] == 84
+    assert commit("r1", one, 2)["replayed"], "a commit that is repeated finds it done"
+    assert commit("r3", one, 2)["replayed"], "also where a task of another run had it"
+    book = ledger.get("tubemq-ledger/cursor")["doc"]
+    assert (book["seq"], book["pending"]) == (2, {}), "no commit claims a window for itself"
+    assert planning("r4")["ranges"]["1:0"] == [84, 112]
 
 
 def test_counts_of_a_window_that_is_not_next_are_refused(

@@ -24,7 +24,7 @@ from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.read_limits import Throughput
-from tubemq_provider.windows.protocols import Document, Marker
+from tubemq_provider.windows.protocols import CountedEngine, Document, Marker
 from tubemq_provider.windows.run._progress import (
     cursor_numbers,
     epoch_unclear,
@@ -215,6 +215,8 @@ class CursorRun(WindowRun):
         return plan.scope_hash == self._scope.scope_hash and is_cursor(plan)
 
     def _still_there(self, plan: WindowPlan) -> bool:
+        if isinstance(self._engine, CountedEngine):
+            return True  # it was read, whatever can be read now
         return (plan.seq or 0) <= self._position().seq or self._planner.readable(plan)
 
     def _created(self) -> Generator[str, None, WindowPlan | None]:

@@ -29,6 +29,7 @@ from tubemq_provider.windows.planning.scopes import refuse_other_scopes
 from tubemq_provider.windows.policies import OnOtherScope
 from tubemq_provider.windows.protocols import (
     AbandoningEngine,
+    CountedEngine,
     IngestCounts,
     Marker,
     PlacedSink,
@@ -43,7 +44,7 @@ from tubemq_provider.windows.run._base import RunBase
 from tubemq_provider.windows.run._outcome import outcome
 from tubemq_provider.windows.run._progress import same_window
 from tubemq_provider.windows.run.result import WindowResult, event_document
-from tubemq_provider.windows.verify import check_counts, check_marker
+from tubemq_provider.windows.verify import check_counts, check_marker, counts_of_another
 
 __all__ = ["StepPoint", "WindowRun"]
 
@@ -130,6 +131,9 @@ class WindowRun(RunBase, ABC):
         now = self._now
         task_plan = self._read_plan(self._store.load_task_plan(), "task plan")
         yield "task plan read"
+        if isinstance(self._engine, CountedEngine):
+            yield from self._plan_counted(task_plan, self._engine.plan_hash)
+            return
         if task_plan is not None and self._ours(task_plan):
             yield from self._consider(task_plan)
             if now.plan is not None:
@@ -142,6 +146,29 @@ class WindowRun(RunBase, ABC):
         if now.plan is not None:
             self._store.store_task_plan(now.plan.to_document())
             yield "task plan stored"
+
+    def _plan_counted(self, task_plan: WindowPlan | None, wanted: str) -> Iterator[str]:
+        """The window was read before this run began: its plan is taken, or none. To plan another
+        one here would fix, or claim, what nobody is going to read."""
+        now = self._now
+        kept = self._kept(wanted)
+        yield "kept plan read"
+        for plan in (task_plan, kept):
+            if now.plan is None and plan and plan.hash == wanted and self._ours(plan):
+                yield from self._take_counted(plan)
+        if now.plan is None:
+            raise counts_of_another()
+        self._store.store_task_plan(now.plan.to_document())
+        yield "task plan stored"
+
+    def _kept(self, wanted: str) -> WindowPlan | None:  # noqa: ARG002 - for those with claims
+        """What other tasks have planned to come next; `wanted` is the hash that is looked for."""
+        window_id = self._window_id()
+        return None if window_id is None else self._stored_plan(window_id)
+
+    def _take_counted(self, plan: WindowPlan) -> Iterator[str]:
+        """Use the plan of a window that was read already, if it is the next one or done."""
+        yield from self._consider(plan)
 
     @abstractmethod
     def _window_id(self) -> str | None:
