@@ -24,6 +24,8 @@ from tubemq_provider.operators.planning import (
     TubeMQCommitWindowOperator,
     TubeMQPlanWindowOperator,
 )
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.sinks.read import published_windows
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60), pytest.mark.usefixtures("hook")]
 
@@ -240,6 +242,95 @@ def test_a_plan_that_finds_nothing_remembers_where_the_group_begins(
         task_id="commit", plan=planned, records={"1:0": 3}, **options
     )
     assert execute(commit, fake_context(commit, kept))["total"] == 3
+
+
+def expire(mq: EmbeddedTubeMQ, upto: int) -> None:
+    """Retention takes what partition 1:0 has below an offset."""
+    mq.broker(1).store(TOPIC, 0).expire_to(upto)
+
+
+@pytest.mark.parametrize("kind", ["asset_state", "ledger"])
+def test_own_tasks_go_on_behind_a_window_without_entries(
+    kind: str, mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any], ledger: LedgerState
+) -> None:
+    """Retention took all that was unread: nobody reads such a window, so the plan finishes it."""
+    kept: dict[Any, Any] = {ASSET: ledger} if kind == "ledger" else {}
+    options = given | {"offset_store": kind, "gap_policy": "skip"}
+
+    def planning(run: str) -> Any:
+        task = TubeMQPlanWindowOperator(task_id="plan", **options)
+        context = under_way(task, kept, run)
+        document = execute(task, context)
+        accept(context, kept)
+        return document
+
+    def commit(run: str, plan: Any, count: int) -> None:
+        counts = {"1:0": count}
+        task = TubeMQCommitWindowOperator(task_id="commit", plan=plan, records=counts, **options)
+        context = under_way(task, kept, run)
+        assert execute(task, context)["total"] == count
+        accept(context, kept)
+
+    send(mq, hook, b"a", b"b")
+    commit("r1", planning("r1"), 2)
+    send(mq, hook, b"c", b"d")
+    expire(mq, 4 * 28)
+    with pytest.raises(AirflowSkipException, match="nothing to read"):
+        planning("r2")
+    send(mq, hook, b"e", b"f", b"g")
+    expire(mq, 7 * 28)
+    send(mq, hook, b"h")
+    third = planning("r3")
+    assert third["ranges"]["1:0"] == [4 * 28, 8 * 28], "what is lost is the beginning of a window"
+    assert planning("r3") == third, "a retry hands over the same"
+    commit("r3", third, 1)
+    assert kept["events"][ASSET][-1]["tubemq"]["position"]["next"]["1:0"] == 8 * 28
+
+
+def test_a_window_without_entries_is_told_of_by_the_task_that_plans(
+    mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
+) -> None:
+    kept: dict[Any, Any] = {}
+    options = given | {"gap_policy": "skip", "skip_if_empty": False}
+    send(mq, hook, b"a", b"b")
+    expire(mq, 2 * 28)
+    task = TubeMQPlanWindowOperator(task_id="plan", **options)
+    context = fake_context(task, kept)
+    assert execute(task, context)["window_id"] is None
+    accept(context, kept)
+    assert not kept.get("events"), "a group that begins behind a loss has lost nothing"
+    send(mq, hook, b"c")
+    expire(mq, 3 * 28)
+    task = TubeMQPlanWindowOperator(task_id="plan", **options)
+    context = fake_context(task, kept, run="r2")
+    assert execute(task, context)["window_id"] is None
+    accept(context, kept)
+    (event,) = kept["events"][ASSET]
+    assert event["tubemq"]["gaps"]["1:0"] == [[2 * 28, 3 * 28]]
+    assert event["tubemq"]["position"]["seq"] == 1
+
+
+def test_an_empty_window_of_time_is_done_when_it_is_planned(
+    hook: TubeMQHook, given: dict[str, Any]
+) -> None:
+    times = ["2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"]
+    here = dict.fromkeys((found.key for found in hook.partitions(TOPIC)), 0)
+    del given["initial_position"]
+    options = given | {
+        "mode": "time",
+        "resolver": "boundaries",
+        "boundaries": {time: {TOPIC: here} for time in times},
+        "start": times[0],
+        "end": times[1],
+    }
+    kept: dict[Any, Any] = {}
+    for run in ("r1", "r1", "r2"):
+        task = TubeMQPlanWindowOperator(task_id="plan", **options)
+        with pytest.raises(AirflowSkipException, match="nothing to read"):
+            execute(task, fake_context(task, kept, run=run))
+    (done,) = published_windows(sink_for(f"markers:{given['markers']}"))
+    assert done.plan.time == tuple(times)
+    assert done.counts.total == 0
 
 
 def test_the_commit_of_a_plan_has_its_arguments(given: dict[str, Any]) -> None:

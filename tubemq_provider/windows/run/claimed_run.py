@@ -144,7 +144,7 @@ class ClaimedRun(CursorRun):
     def _plan(self) -> Iterator[str]:
         """Task plan, own claim, claim of the dead, new claim; copied into the task plan."""
         now = self._now
-        task_plan = self._read_plan(self._store.load_task_plan(), "task plan")
+        task_plan = self._task_plan()
         yield "task plan read"
         if isinstance(self._engine, CountedEngine):
             yield from self._plan_counted(task_plan, self._engine.plan_hash)
