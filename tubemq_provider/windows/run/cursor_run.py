@@ -225,11 +225,26 @@ class CursorRun(WindowRun):
         except LogRegression as exc:
             yield from self._find_reset(exc)
             return None
-        if created is None:
-            # The event of this run is what remembers the logs until there is a window.
-            self._now.reach(self._planner.anchored(self._position()))
         yield "plan created"
+        if created is None:
+            yield from self._anchor()
         return created
+
+    def _anchor(self) -> Iterator[str]:
+        """Nothing is new: a position that knows its logs by no record gets some. The cursor keeps
+        them, since the event of a run that is skipped is lost; else the event has to."""
+        now, before = self._now, self._position()
+        anchored = self._planner.anchored(before)
+        if anchored.last == before.last:
+            return
+        now.reach(anchored)
+        cursor = self._read_cursor()
+        yield "cursor read"
+        if cursor is not None and now.proven.get(cursor.seq) == cursor.position.next:
+            self._store_cursor(cursor)
+            yield "anchors stored"
+        else:
+            now.begun = True
 
     def _find_reset(self, error: LogRegression) -> Iterator[str]:
         """The log is another one by now; it is no error if another run has brought the window in,
