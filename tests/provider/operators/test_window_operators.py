@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from airflow.sdk import DAG
+from airflow.sdk import DAG, CronPartitionTimetable
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tests.provider.contexts import accept, fake_context
@@ -331,6 +333,42 @@ def test_an_empty_window_of_time_is_done_when_it_is_planned(
     (done,) = published_windows(sink_for(f"markers:{given['markers']}"))
     assert done.plan.time == tuple(times)
     assert done.counts.total == 0
+
+
+@pytest.mark.parametrize("mode", ["cursor", "time", "explicit"])
+def test_a_run_whose_partition_has_no_end_matters_only_to_tasks_that_ask_for_it(
+    mode: str, mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
+) -> None:
+    send(mq, hook, b"a")
+    keys = [found.key for found in hook.partitions(TOPIC)]
+    starts = {TOPIC: dict.fromkeys(keys, 0)}
+    times = ["2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"]
+    more: dict[str, dict[str, Any]] = {
+        "cursor": {"initial_position": "earliest"},
+        "time": {
+            "mode": "time",
+            "boundaries": dict(zip(times, (starts, starts), strict=True)),
+            "start": times[0],
+            "end": times[1],
+        },
+        "explicit": {"mode": "time", "starting_offsets": starts, "ending_offsets": starts},
+    }
+    del given["initial_position"]
+    task = TubeMQConsumeOperator(task_id="c", apply_function=lambda _: None, **given, **more[mode])
+    # A partition that begins in the middle of one of the timetable's.
+    timetable = CronPartitionTimetable("0 0 * * *", timezone="UTC")
+    odd = {
+        "dag": SimpleNamespace(timetable=timetable),
+        "partition_date": datetime(2026, 1, 1, 5, tzinfo=UTC),
+    }
+    assert execute(task, fake_context(task, {}, **odd))["total"] == (mode == "cursor")
+    if mode == "time":
+        del more["time"]["start"], more["time"]["end"]
+        asks = TubeMQConsumeOperator(
+            task_id="asks", apply_function=lambda _: None, **given, **more[mode]
+        )
+        with pytest.raises(AirflowFailException, match="give start and end"):
+            execute(asks, fake_context(asks, {}, **odd))
 
 
 def test_the_commit_of_a_plan_has_its_arguments(given: dict[str, Any]) -> None:
