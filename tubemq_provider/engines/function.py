@@ -10,13 +10,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tubemq_provider.files.columns import columns_of
 from tubemq_provider.sources.base import RecordReader
-from tubemq_provider.windows.errors import CountMismatch, MarkerConflict, WindowError
+from tubemq_provider.windows.errors import CountMismatch, WindowError
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging
+from tubemq_provider.windows.verify import counts_of_another
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,6 +58,8 @@ class PlannedWindow:
         self.bytes = 0
         self._done: dict[str, list[list[int]]] = {}
         self._gaps: dict[str, list[list[int]]] = {}
+        self._noted = 0
+        self._corrupt = 0
         self._again = False
 
     def __repr__(self) -> str:
@@ -86,26 +90,40 @@ class PlannedWindow:
 
     def _batches(self) -> Iterator[Any]:
         self._again = self._again or bool(self._done) or any(self.counted.values())
+        corrupt = self._reader.stats.corrupt
         for range_ in self.plan.reads():
-            key, known_gaps = range_.partition.key, len(self._reader.stats.gaps)
+            key = range_.partition.key
             for batch in self._reader.read(range_):
                 self._check()
                 self.counted[key] += len(batch)
                 self.bytes += batch.nbytes
                 if self._told is not None:
                     self._told(key, self.counted[key], sum(self.counted.values()))
+                self._note(key, corrupt)
                 yield batch
+            self._note(key, corrupt)
             self._done.setdefault(key, []).append([range_.start, range_.end])
-            for gap in self._reader.stats.gaps[known_gaps:]:
-                self._gaps.setdefault(key, []).append([gap.start, gap.end])
+
+    def _note(self, key: str, corrupt: int) -> None:
+        """Keep what the reader met in a partition. A function that returns counts may read twice,
+        and meets it twice; `corrupt` is what the reader had counted before."""
+        stats = self._reader.stats
+        for gap in stats.gaps[self._noted :]:
+            if (found := [gap.start, gap.end]) not in self._gaps.setdefault(key, []):
+                self._gaps[key].append(found)
+        self._noted = len(stats.gaps)
+        self._corrupt = max(self._corrupt, stats.corrupt - corrupt)
 
     def counts(self, returned: object) -> IngestCounts:
-        """What was read: as the function says it, or as it was counted here.
+        """What was read: as the function says it, or as it was counted here; what the reader met is
+        part of both.
 
         Raises `CountMismatch` if the function has neither read it all nor said what it has read.
         """
         if isinstance(returned, Mapping) and returned and self._are_counts(returned):
-            return reported(self.plan, returned)
+            said = reported(self.plan, returned)
+            last = dict(self._reader.stats.last)
+            return replace(said, gaps=self._gaps, corrupt=self._corrupt, last=last)
         wanted = {range_.partition.key for range_ in self.plan.reads()}
         if missing := sorted(wanted - self._done.keys()):
             raise CountMismatch(
@@ -114,14 +132,13 @@ class PlannedWindow:
             )
         if self._again:
             raise CountMismatch(f"window {self.window_id}: the function has read it twice")
-        stats = self._reader.stats
         return IngestCounts(
             self.counted,
             self.bytes,
             self._gaps,
-            stats.corrupt,
+            self._corrupt,
             pieces=self._done,
-            last=dict(stats.last),
+            last=dict(self._reader.stats.last),
         )
 
     def _are_counts(self, returned: Mapping[Any, Any]) -> bool:
@@ -179,18 +196,14 @@ class ReportedEngine:
     name = "reported"
 
     def __init__(self, plan_hash: str, records: Mapping[str, int], size: int = 0) -> None:
-        self._hash = plan_hash
+        self.plan_hash = plan_hash
         self._records = records
         self._size = size
 
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:  # noqa: ARG002
         """The counts as they were said. Raises `MarkerConflict` for another window than theirs."""
-        if plan.hash != self._hash:
-            raise MarkerConflict(
-                f"the counts are of another window than {plan.window_id}, which is what comes next "
-                f"now: progress was set, or the window was planned for other arguments; run the "
-                f"planning task and what is between again"
-            )
+        if plan.hash != self.plan_hash:
+            raise counts_of_another()
         progress("counts taken")
         return reported(plan, self._records, self._size)
 

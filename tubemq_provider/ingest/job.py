@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.function import FunctionEngine, PlannedWindow, ReportedEngine
@@ -51,10 +51,23 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.run.result import WindowResult
     from tubemq_provider.windows.run.steps import WindowRun
 
-__all__ = ["IngestJob", "Interval", "needs_interval"]
+__all__ = ["IngestJob", "Interval", "Planned", "needs_interval"]
 
 Interval = tuple["datetime | None", "datetime | None"]
 """The instants that a run stands for, where it stands for any."""
+
+
+_FINISHED: Final = 100
+"""So many windows without entries a task finishes before it leaves others to the next run."""
+
+
+class Planned(NamedTuple):
+    """The window that comes next, if any, its marker if it is done, and what was finished before
+    it. A `plan` without entries is among `finished`."""
+
+    plan: WindowPlan | None
+    marker: Marker | None
+    finished: tuple[WindowResult, ...] = ()
 
 
 class IngestJob:
@@ -110,12 +123,21 @@ class IngestJob:
 
     def plan(
         self, store: OffsetStore, *, attempt: str, serialised: bool, observer: StepObserver
-    ) -> tuple[WindowPlan | None, Marker | None]:
+    ) -> Planned:
         """The steps that read nothing: the plan of the next window, frozen, and its marker if it is
-        done. `run` of a later job goes on with it."""
-        return self._window_run(
-            store, attempt=attempt, serialised=serialised, observer=observer, cleared=False
-        ).planned()
+        done. `run` of a later job goes on with it. Windows without entries, which say where a group
+        goes on after a loss or a reset, are finished on the way: nobody would read them."""
+        done: list[WindowResult] = []
+        while True:
+            run = self._window_run(
+                store, attempt=attempt, serialised=serialised, observer=observer, cleared=False
+            )
+            plan, marker = run.planned()
+            if run.finished is not None:
+                done.append(run.finished)
+            again = run.finished is not None and self._arguments.mode == "cursor"
+            if not again or len(done) >= _FINISHED:
+                return Planned(plan, marker, tuple(done))
 
     def hand_to(self, function: Callable[[PlannedWindow], object]) -> FunctionEngine:
         """Let `function` read the window instead of an engine; before `narrator` is asked for."""
@@ -126,6 +148,11 @@ class IngestJob:
         engine = FunctionEngine(function, open_reader)
         self._engine = self._told_engine = engine
         return engine
+
+    def written(self, window_id: str) -> WindowPlan | None:
+        """The plan of a window that the sink has, or None."""
+        marker = self._sink.marker(window_id)
+        return None if marker is None else marker.plan
 
     def take_counts(self, plan_hash: str, records: Mapping[str, int], size: int = 0) -> None:
         """The window of that hash was read elsewhere: take its counts instead of reading it."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tubemq_provider.windows.errors import WindowError
-from tubemq_provider.windows.protocols import AbandoningEngine, ResumingEngine
+from tubemq_provider.windows.protocols import AbandoningEngine, CountedEngine, ResumingEngine
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
@@ -225,6 +225,18 @@ class NarratedEngine:
                 setattr(engine, name, None)
 
 
+class _NarratedCounted(NarratedEngine):
+    """The same for an engine that has counts already."""
+
+    _engine: Any
+
+    @property
+    def plan_hash(self) -> str:
+        """What the engine says."""
+        found: str = self._engine.plan_hash
+        return found
+
+
 class _NarratedResuming(NarratedEngine):
     """The same for an engine whose work may outlive a try."""
 
@@ -247,6 +259,8 @@ class _NarratedResuming(NarratedEngine):
 
 def narrated(engine: Engine, narrator: Narrator) -> NarratedEngine:
     """`engine`, with its work told to `narrator`."""
+    if isinstance(engine, CountedEngine):
+        return _NarratedCounted(engine, narrator)
     kind = _NarratedResuming if isinstance(engine, ResumingEngine) else NarratedEngine
     return kind(engine, narrator)
 

@@ -33,6 +33,7 @@ from tubemq_provider.ingest.arguments import (
     place_problems,
     says_latest,
 )
+from tubemq_provider.ingest.job import needs_interval
 from tubemq_provider.ingest.narrate import Narrator
 from tubemq_provider.ingest.values import (
     History,
@@ -253,7 +254,9 @@ class IngestOperator(BaseOperator):
         store = self._store(context)
         if arguments.mode == "cursor":
             refuse_interval(context, planned=lambda: store.load_task_plan() is not None)
-        interval = run_interval(context, arguments.granularity)
+        # What the run stands for may be past telling, which is of no matter to what does not ask.
+        asks = needs_interval(arguments, (None, None))
+        interval = run_interval(context, arguments.granularity) if asks else (None, None)
         job = self._job = open_job(arguments, hook, interval, stack, timeline=store.load_timeline)
         if self._killed:
             # The signal came before there was a job to cancel.

@@ -16,15 +16,19 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider._airflow import AirflowSkipException
 from tubemq_provider.assets import sink_asset, without
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_provider.hooks.metrics import count_window
 from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.operators.announce import announce
 from tubemq_provider.operators.consume import TAKEN, TubeMQWindowOperator
 from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.spaces import space_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from tubemq_provider.ingest.job import IngestJob
     from tubemq_provider.offsets.registry import TaskStore
+    from tubemq_provider.windows.run.result import WindowResult
 
 __all__ = ["TubeMQCommitWindowOperator", "TubeMQPlanWindowOperator"]
 
@@ -37,7 +41,9 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
 
     Arguments are those of `TubeMQWindowOperator`. With nothing to read the task is skipped, and
     what comes after it; likewise if the window is done already. `skip_if_empty=False` makes it a
-    success with ``window_id`` None. Where the group begins is remembered also then.
+    success with ``window_id`` None. Where the group begins is remembered also then. A window
+    without entries, as `gap_policy` and `on_offset_regression` leave them, is finished here, and
+    the one behind it is planned; one of time that is empty is finished, and then nothing is left.
 
     XCom: ``{"window_id", "hash", "topic", "group", "start", "end", "entries", "partitions",
     "ranges": {"1:0": [0, 2800]}, "starting_offsets", "ending_offsets"}``: ranges are half open,
@@ -62,25 +68,40 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
         with failing, ExitStack() as stack:
             arguments, store, job = self._opened(context, stack)
             narrator = job.narrator(self.log)
-            plan, marker = job.plan(
+            plan, marker, finished = job.plan(
                 store,
                 attempt=str(context["ti"].id),
                 serialised=self._serialised,
                 observer=self.observer(context, narrator),
             )
             document = _document(plan)
-        # Nothing is accepted yet: the task that commits has the events.
-        task: Any = context["ti"].task
-        for ours in (self.offsets_asset, sink_asset(arguments.destination)):
-            task.outlets = without(task.outlets, ours)
+        self._tell(context, arguments, finished)
         if arguments.skip_if_empty and (plan is None or not plan.entries or marker is not None):
             raise AirflowSkipException(
                 "there is nothing to read"
-                if plan is None or marker is None
+                if plan is None or not plan.entries
                 else f"window {plan.window_id} is done already"
             )
         self.log.info("window %s: at most %s records", document["window_id"], document["entries"])
         return document
+
+    def _tell(
+        self, context: Context, arguments: IngestArguments, finished: Sequence[WindowResult]
+    ) -> None:
+        """Of the planned window nothing is accepted yet: the task that commits has its events. This
+        one has those of windows without entries, which it has finished."""
+        task: Any = context["ti"].task
+        sink = sink_asset(arguments.destination)
+        if not finished:
+            for ours in (self.offsets_asset, sink):
+                task.outlets = without(task.outlets, ours)
+            return
+        for result in finished:
+            count_window(result, arguments.cluster, space_of(self.source))
+            self._report(result, context)
+        # The first one knows what runs that died have left.
+        replayed = arguments.emit_replayed
+        announce(context, sink, self.offsets_asset, finished[0], emit_replayed=replayed)
 
     def committed(
         self, *, records: Any, task_id: str = "commit", **kwargs: Any
@@ -145,10 +166,23 @@ class TubeMQCommitWindowOperator(TubeMQWindowOperator):
                 f"records is {self.records!r}, not counts by partition such as {{'1:0': 100}}",
                 subject="arguments",
             )
-        kept = store.load_task_plan() or store.load_plan(wanted["window_id"])
-        if kept is not None and WindowPlan.from_document(kept, where="plan").hash == wanted["hash"]:
-            store.store_task_plan(kept)
-        job.take_counts(wanted["hash"], dict(self.records), int(self.size))
+        kept = _kept(store, job, str(wanted["window_id"]), str(wanted["hash"]))
+        if kept is not None:
+            store.store_task_plan(kept.to_document())
+        job.take_counts(str(wanted["hash"]), dict(self.records), int(self.size))
+
+
+def _kept(store: TaskStore, job: IngestJob, window_id: str, plan_hash: str) -> WindowPlan | None:
+    """The plan of that hash as an earlier try, the task that made it or the sink has it. None where
+    it is a claim: the run knows those."""
+    for load in (store.load_task_plan, lambda: store.load_plan(window_id)):
+        document = load()
+        if document is not None:
+            plan = WindowPlan.from_document(document, where="plan")
+            if plan.hash == plan_hash:
+                return plan
+    plan_there = job.written(window_id)
+    return plan_there if plan_there is not None and plan_there.hash == plan_hash else None
 
 
 def _document(plan: WindowPlan | None) -> dict[str, Any]:

@@ -27,6 +27,7 @@ __all__ = [
     "AbandoningEngine",
     "BoundaryBook",
     "ClaimStore",
+    "CountedEngine",
     "Document",
     "Engine",
     "IngestCounts",
@@ -370,6 +371,16 @@ class Engine(Protocol):
 
     def cancel(self) -> None:
         """Ask a running `ingest` to stop soon; called from a signal handler or another thread."""
+
+
+@runtime_checkable
+class CountedEngine(Protocol):
+    """An engine that reads nothing: the window of `plan_hash` was read before the run began, and it
+    has its counts. No other window is of use to it, so a run plans none."""
+
+    @property
+    def plan_hash(self) -> str:
+        """The hash of the only plan that it takes."""
 
 
 @runtime_checkable

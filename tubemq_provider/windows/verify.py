@@ -10,12 +10,28 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from tubemq_provider.windows.errors import CountMismatch, SinkDamaged
+from tubemq_provider.windows.errors import CountMismatch, MarkerConflict, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import IngestCounts, Marker
 from tubemq_provider.windows.spaces import OffsetSpace
 
-__all__ = ["chain_problems", "check_counts", "check_files", "check_marker", "check_staged"]
+__all__ = [
+    "chain_problems",
+    "check_counts",
+    "check_files",
+    "check_marker",
+    "check_staged",
+    "counts_of_another",
+]
+
+
+def counts_of_another() -> MarkerConflict:
+    """The refusal of counts that a task brings of a window that is neither next nor done."""
+    return MarkerConflict(
+        "the counts are of another window than the one that comes next now: progress was set, or "
+        "the window was planned for other arguments; run the planning task and what is between "
+        "again"
+    )
 
 
 def check_counts(plan: WindowPlan, counts: IngestCounts, *, replaces: Marker | None = None) -> None:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.provider.windows.fake_reader import KEYS, TOPIC, ends_of, expected, open_fake
+from tests.provider.windows.fake_reader import (
+    KEYS,
+    TOPIC,
+    FakeBatch,
+    FakeReader,
+    ends_of,
+    expected,
+    open_fake,
+)
+from tubemq_client import Gap
+from tubemq_client.model import OffsetRange
 from tubemq_provider.engines.function import FunctionEngine, PlannedWindow, ReportedEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.factory import sink_for
@@ -33,7 +45,7 @@ class Tasks:
 
     def planned(self) -> WindowPlan:
         """What a task that only plans hands over."""
-        plan, marker = self.window_run(ReportedEngine("", {}), "plan", ENDS).planned()
+        plan, marker = self.window_run(calling(lambda _: None), "plan", ENDS).planned()
         assert plan is not None
         assert marker is None
         return plan
@@ -108,6 +120,40 @@ def test_what_was_not_read_is_not_done(
     with pytest.raises(CountMismatch, match=said):
         tasks.run(calling(function))
     assert list(tasks.sink.window_ids()) == []
+
+
+class Lossy(FakeReader):
+    """Retention has taken the first five entries of 1:0, and a record of each partition is bad."""
+
+    def read(self, range_: OffsetRange) -> Iterator[FakeBatch]:
+        self.stats.corrupt += 1
+        if range_.partition.key == "1:0":
+            self.stats.gaps.append(Gap(range_.partition, 0, 5 * 28))
+        yield from list(super().read(range_))[1:]
+
+
+def reads_and_counts(window: PlannedWindow) -> dict[str, int]:
+    return Counter(
+        message for batch in window.batches() for message in batch["partition"].to_pylist()
+    )
+
+
+def reads_twice(window: PlannedWindow) -> dict[str, int]:
+    next(window.batches())
+    return reads_and_counts(window)
+
+
+@pytest.mark.parametrize("function", [reads_and_counts, reads_twice, lambda w: [*w.batches()]])
+def test_what_a_function_has_lost_is_told_whether_it_counts_or_not(
+    function: Callable[[PlannedWindow], Any], tasks: Tasks
+) -> None:
+    done = tasks.run(FunctionEngine(function, lambda _: nullcontext(Lossy())))
+    assert (done.gaps, done.corrupt) == ({"1:0": [[0, 5 * 28]]}, len(KEYS))
+
+
+def test_a_function_that_reads_elsewhere_has_lost_nothing_here(tasks: Tasks) -> None:
+    done = tasks.run(FunctionEngine(lambda _: {"1:0": 3}, lambda _: nullcontext(Lossy())))
+    assert (done.total, done.gaps, done.corrupt) == (3, {}, 0)
 
 
 def test_counts_of_somebody_else_are_taken(tasks: Tasks) -> None:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+import sqlalchemy as sa
+from airflow.sdk import DAG, CronPartitionTimetable
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tests.provider.contexts import accept, fake_context
+from tests.provider.offsets.accessors import LedgerState
 from tubemq_client import OffsetRange, Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.decorators import tubemq_window_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.operators.consume import TubeMQConsumeOperator
 from tubemq_provider.operators.planning import (
     TubeMQCommitWindowOperator,
     TubeMQPlanWindowOperator,
 )
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.sinks.read import published_windows
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60), pytest.mark.usefixtures("hook")]
 
@@ -134,6 +141,56 @@ def test_own_tasks_stand_between_plan_and_commit(
     assert planning("r3")["ranges"]["1:0"] == [56, 84]
 
 
+@pytest.fixture
+def ledger(tmp_path: Path) -> LedgerState:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/airflow.db")
+    metadata.create_all(engine)
+    return LedgerState(engine)
+
+
+def under_way(task: Any, kept: dict[Any, Any], run: str) -> Any:
+    """The context of a task whose Dag run, and all others, have not ended."""
+    context = fake_context(task, kept, run=run)
+    context["ti"].get_dagrun_state = lambda *_: "running"
+    context["ti"].get_task_states = lambda *_, **__: {run: {"plan": "success"}}
+    return context
+
+
+def test_own_tasks_of_runs_that_overlap_have_windows_of_their_own_with_the_ledger(
+    mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any], ledger: LedgerState
+) -> None:
+    kept: dict[Any, Any] = {ASSET: ledger}
+    options = given | {"offset_store": "ledger"}
+
+    def planning(run: str) -> Any:
+        task = TubeMQPlanWindowOperator(task_id="plan", **options)
+        return execute(task, under_way(task, kept, run))
+
+    def commit(run: str, plan: Any, count: int) -> Any:
+        task = TubeMQCommitWindowOperator(
+            task_id="commit", plan=plan, records={"1:0": count}, **options
+        )
+        context = under_way(task, kept, run)
+        done = execute(task, context)
+        accept(context, kept)
+        return done
+
+    send(mq, hook, b"a", b"b")
+    one = planning("r1")
+    send(mq, hook, b"c")
+    two = planning("r2")
+    assert (one["ranges"]["1:0"], two["ranges"]["1:0"]) == ([0, 56], [56, 84])
+    send(mq, hook, b"d")
+    assert commit("r2", two, 1)["window_id"] == two["window_id"]
+    assert commit("r1", one, 2)["window_id"] == one["window_id"]
+    assert kept["events"][ASSET][-1]["tubemq"]["position"]["next"]["1:0"] == 84
+    assert commit("r1", one, 2)["replayed"], "a commit that is repeated finds it done"
+    assert commit("r3", one, 2)["replayed"], "also where a task of another run had it"
+    book = ledger.get("tubemq-ledger/cursor")["doc"]
+    assert (book["seq"], book["pending"]) == (2, {}), "no commit claims a window for itself"
+    assert planning("r4")["ranges"]["1:0"] == [84, 112]
+
+
 def test_counts_of_a_window_that_is_not_next_are_refused(
     mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
 ) -> None:
@@ -187,6 +244,131 @@ def test_a_plan_that_finds_nothing_remembers_where_the_group_begins(
         task_id="commit", plan=planned, records={"1:0": 3}, **options
     )
     assert execute(commit, fake_context(commit, kept))["total"] == 3
+
+
+def expire(mq: EmbeddedTubeMQ, upto: int) -> None:
+    """Retention takes what partition 1:0 has below an offset."""
+    mq.broker(1).store(TOPIC, 0).expire_to(upto)
+
+
+@pytest.mark.parametrize("kind", ["asset_state", "ledger"])
+def test_own_tasks_go_on_behind_a_window_without_entries(
+    kind: str, mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any], ledger: LedgerState
+) -> None:
+    """Retention took all that was unread: nobody reads such a window, so the plan finishes it."""
+    kept: dict[Any, Any] = {ASSET: ledger} if kind == "ledger" else {}
+    options = given | {"offset_store": kind, "gap_policy": "skip"}
+
+    def planning(run: str) -> Any:
+        task = TubeMQPlanWindowOperator(task_id="plan", **options)
+        context = under_way(task, kept, run)
+        document = execute(task, context)
+        accept(context, kept)
+        return document
+
+    def commit(run: str, plan: Any, count: int) -> None:
+        counts = {"1:0": count}
+        task = TubeMQCommitWindowOperator(task_id="commit", plan=plan, records=counts, **options)
+        context = under_way(task, kept, run)
+        assert execute(task, context)["total"] == count
+        accept(context, kept)
+
+    send(mq, hook, b"a", b"b")
+    commit("r1", planning("r1"), 2)
+    send(mq, hook, b"c", b"d")
+    expire(mq, 4 * 28)
+    with pytest.raises(AirflowSkipException, match="nothing to read"):
+        planning("r2")
+    send(mq, hook, b"e", b"f", b"g")
+    expire(mq, 7 * 28)
+    send(mq, hook, b"h")
+    third = planning("r3")
+    assert third["ranges"]["1:0"] == [4 * 28, 8 * 28], "what is lost is the beginning of a window"
+    assert planning("r3") == third, "a retry hands over the same"
+    commit("r3", third, 1)
+    assert kept["events"][ASSET][-1]["tubemq"]["position"]["next"]["1:0"] == 8 * 28
+
+
+def test_a_window_without_entries_is_told_of_by_the_task_that_plans(
+    mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
+) -> None:
+    kept: dict[Any, Any] = {}
+    options = given | {"gap_policy": "skip", "skip_if_empty": False}
+    send(mq, hook, b"a", b"b")
+    expire(mq, 2 * 28)
+    task = TubeMQPlanWindowOperator(task_id="plan", **options)
+    context = fake_context(task, kept)
+    assert execute(task, context)["window_id"] is None
+    accept(context, kept)
+    assert not kept.get("events"), "a group that begins behind a loss has lost nothing"
+    send(mq, hook, b"c")
+    expire(mq, 3 * 28)
+    task = TubeMQPlanWindowOperator(task_id="plan", **options)
+    context = fake_context(task, kept, run="r2")
+    assert execute(task, context)["window_id"] is None
+    accept(context, kept)
+    (event,) = kept["events"][ASSET]
+    assert event["tubemq"]["gaps"]["1:0"] == [[2 * 28, 3 * 28]]
+    assert event["tubemq"]["position"]["seq"] == 1
+
+
+def test_an_empty_window_of_time_is_done_when_it_is_planned(
+    hook: TubeMQHook, given: dict[str, Any]
+) -> None:
+    times = ["2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"]
+    here = dict.fromkeys((found.key for found in hook.partitions(TOPIC)), 0)
+    del given["initial_position"]
+    options = given | {
+        "mode": "time",
+        "resolver": "boundaries",
+        "boundaries": {time: {TOPIC: here} for time in times},
+        "start": times[0],
+        "end": times[1],
+    }
+    kept: dict[Any, Any] = {}
+    for run in ("r1", "r1", "r2"):
+        task = TubeMQPlanWindowOperator(task_id="plan", **options)
+        with pytest.raises(AirflowSkipException, match="nothing to read"):
+            execute(task, fake_context(task, kept, run=run))
+    (done,) = published_windows(sink_for(f"markers:{given['markers']}"))
+    assert done.plan.time == tuple(times)
+    assert done.counts.total == 0
+
+
+@pytest.mark.parametrize("mode", ["cursor", "time", "explicit"])
+def test_a_run_whose_partition_has_no_end_matters_only_to_tasks_that_ask_for_it(
+    mode: str, mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
+) -> None:
+    send(mq, hook, b"a")
+    keys = [found.key for found in hook.partitions(TOPIC)]
+    starts = {TOPIC: dict.fromkeys(keys, 0)}
+    times = ["2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"]
+    more: dict[str, dict[str, Any]] = {
+        "cursor": {"initial_position": "earliest"},
+        "time": {
+            "mode": "time",
+            "boundaries": dict(zip(times, (starts, starts), strict=True)),
+            "start": times[0],
+            "end": times[1],
+        },
+        "explicit": {"mode": "time", "starting_offsets": starts, "ending_offsets": starts},
+    }
+    del given["initial_position"]
+    task = TubeMQConsumeOperator(task_id="c", apply_function=lambda _: None, **given, **more[mode])
+    # A partition that begins in the middle of one of the timetable's.
+    timetable = CronPartitionTimetable("0 0 * * *", timezone="UTC")
+    odd = {
+        "dag": SimpleNamespace(timetable=timetable),
+        "partition_date": datetime(2026, 1, 1, 5, tzinfo=UTC),
+    }
+    assert execute(task, fake_context(task, {}, **odd))["total"] == (mode == "cursor")
+    if mode == "time":
+        del more["time"]["start"], more["time"]["end"]
+        asks = TubeMQConsumeOperator(
+            task_id="asks", apply_function=lambda _: None, **given, **more[mode]
+        )
+        with pytest.raises(AirflowFailException, match="give start and end"):
+            execute(asks, fake_context(asks, {}, **odd))
 
 
 def test_the_commit_of_a_plan_has_its_arguments(given: dict[str, Any]) -> None:

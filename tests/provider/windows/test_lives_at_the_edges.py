@@ -15,6 +15,7 @@ from tests.provider.windows.planning.test_claims import MemoryClaims
 from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, Record, World
 from tubemq_client.errors import ConfigError, LogReplaced
 from tubemq_provider.offsets.memory import MemoryOffsetStore
+from tubemq_provider.offsets.moving import moved
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
@@ -118,6 +119,54 @@ def test_empty_runs_learn_the_logs_of_a_position_of_an_earlier_release(living: L
     living.append(15, 15)
     with pytest.raises(LogReplaced):
         living.next_window()
+
+
+def set_to_the_end(living: Living) -> None:
+    """As ``airflow tubemq offsets set`` does it."""
+    journal = living.world.journal
+    cursor, event = json.loads(journal.cursor or ""), json.loads(journal.events[-1])
+    ends = {found.key: ends.max_offset for found, ends in living.log.ends().items()}
+    journal.cursor = json.dumps(moved(cursor, event, ends, by="operator", now=NOON))
+
+
+@pytest.mark.parametrize("plans", [False, True])
+def test_empty_runs_learn_the_logs_of_a_position_that_was_set_though_they_are_skipped(
+    plans: bool, living: Living
+) -> None:
+    """The event of a task that is skipped is lost, and a task that only plans has none."""
+    living.append(10, 10)
+    living.next_window()
+    living.append(5, 5)
+    set_to_the_end(living)
+    journal = living.world.journal
+    if plans:
+        assert living.world.run(witness=living.log).planned() == (None, None)
+    else:
+        found = living.next_window()
+        journal.events.pop()
+        assert found.empty
+        assert not found.begun, "the task may be skipped"
+    stored, accepted = journal.cursor, list(journal.events)
+    assert living.next_window().empty
+    assert journal.cursor == stored, "once is enough"
+    journal.events[:] = accepted
+    living.begin_anew()
+    living.append(20, 20)
+    with pytest.raises(LogReplaced):
+        living.next_window()
+
+
+def test_a_run_whose_event_alone_knows_the_logs_is_not_skipped(living: Living) -> None:
+    """Without a cursor, as with offset_store='events'."""
+    living.append(10, 10)
+    living.next_window()
+    journal = living.world.journal
+    journal.cursor = None
+    event = json.loads(journal.events[-1])
+    del event["position"]["last"]
+    journal.events[-1] = json.dumps(event)
+    assert living.next_window().begun
+    assert not living.next_window().begun
 
 
 def test_claims_learn_the_logs_before_the_first_window(living: Living) -> None:

@@ -53,7 +53,8 @@ class RunProgress:
     - `past`: epochs of the group that have ended.
     - `absent`: partitions that no broker offers now, with the reason.
     - `unannounced`: neither cursor nor event says that the group has begun.
-    - `begun`: this run resolved where the group begins; nothing but its event says it so far.
+    - `begun`: this run resolved where the group begins, or by which records its logs are known;
+      nothing but its event says it so far.
     - `marker`: what the sink has for `plan`; set once the window is known to be written.
     """
 

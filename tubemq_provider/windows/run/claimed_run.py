@@ -23,7 +23,7 @@ from tubemq_provider.windows.cursor import (
 from tubemq_provider.windows.errors import SinkHistoryLost, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
-from tubemq_provider.windows.protocols import ClaimStore, Document
+from tubemq_provider.windows.protocols import ClaimStore, CountedEngine, Document
 from tubemq_provider.windows.run._progress import claim_stranded, cursor_numbers, history_lost
 from tubemq_provider.windows.run.cursor_run import CursorRun
 
@@ -144,8 +144,11 @@ class ClaimedRun(CursorRun):
     def _plan(self) -> Iterator[str]:
         """Task plan, own claim, claim of the dead, new claim; copied into the task plan."""
         now = self._now
-        task_plan = self._read_plan(self._store.load_task_plan(), "task plan")
+        task_plan = self._task_plan()
         yield "task plan read"
+        if isinstance(self._engine, CountedEngine):
+            yield from self._plan_counted(task_plan, self._engine.plan_hash)
+            return
         if task_plan is not None and self._ours(task_plan):
             yield from self._resume(task_plan)
             if now.plan is not None:
@@ -160,6 +163,19 @@ class ClaimedRun(CursorRun):
         if now.plan is not None:
             self._store.store_task_plan(now.plan.to_document())
             yield "task plan stored"
+
+    def _kept(self, wanted: str) -> WindowPlan | None:
+        """The claim of the task that has planned the window."""
+        plans = (claim.plan for claim in self._known().pending.values())
+        return next((plan for plan in plans if plan.hash == wanted), None)
+
+    def _take_counted(self, plan: WindowPlan) -> Iterator[str]:
+        """Use it if it is claimed, by whom ever, or done."""
+        claim = self._known().pending.get(plan.window_id)
+        if claim is None:
+            yield from self._resume(plan)
+        elif claim.plan.hash == plan.hash:
+            self._now.plan = self._known().remaining(claim.plan)
 
     def _resume(self, plan: WindowPlan) -> Iterator[str]:
         """Go on with the window of an earlier try if the book or the sink has it.

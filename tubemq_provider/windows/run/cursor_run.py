@@ -24,7 +24,7 @@ from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.read_limits import Throughput
-from tubemq_provider.windows.protocols import Document, Marker
+from tubemq_provider.windows.protocols import CountedEngine, Document, Marker
 from tubemq_provider.windows.run._progress import (
     cursor_numbers,
     epoch_unclear,
@@ -215,6 +215,8 @@ class CursorRun(WindowRun):
         return plan.scope_hash == self._scope.scope_hash and is_cursor(plan)
 
     def _still_there(self, plan: WindowPlan) -> bool:
+        if isinstance(self._engine, CountedEngine):
+            return True  # it was read, whatever can be read now
         return (plan.seq or 0) <= self._position().seq or self._planner.readable(plan)
 
     def _created(self) -> Generator[str, None, WindowPlan | None]:
@@ -223,11 +225,26 @@ class CursorRun(WindowRun):
         except LogRegression as exc:
             yield from self._find_reset(exc)
             return None
-        if created is None:
-            # The event of this run is what remembers the logs until there is a window.
-            self._now.reach(self._planner.anchored(self._position()))
         yield "plan created"
+        if created is None:
+            yield from self._anchor()
         return created
+
+    def _anchor(self) -> Iterator[str]:
+        """Nothing is new: a position that knows its logs by no record gets some. The cursor keeps
+        them, since the event of a run that is skipped is lost; else the event has to."""
+        now, before = self._now, self._position()
+        anchored = self._planner.anchored(before)
+        if anchored.last == before.last:
+            return
+        now.reach(anchored)
+        cursor = self._read_cursor()
+        yield "cursor read"
+        if cursor is not None and now.proven.get(cursor.seq) == cursor.position.next:
+            self._store_cursor(cursor)
+            yield "anchors stored"
+        else:
+            now.begun = True
 
     def _find_reset(self, error: LogRegression) -> Iterator[str]:
         """The log is another one by now; it is no error if another run has brought the window in,

@@ -36,7 +36,8 @@ class WindowResult:
     - `recovered`: ids of windows published by runs that never came to say so.
     - `pace`: how fast this or the last window went, by which `max_duration` cuts the next one.
     - `absent`: partitions left to later windows, as no broker offers them now, with the reason.
-    - `begun`: where the group begins was resolved by this run, and only its event remembers it.
+    - `begun`: where the group begins, or by which records its logs are known, was resolved by this
+      run, and only its event remembers it.
     - `gaps`: offset ranges that retention took and `gap_policy="skip"` accepted.
     - `resets`: the position that a partition had before `on_offset_regression` moved it.
     - `warnings`: for people.

@@ -29,6 +29,7 @@ from tubemq_provider.windows.planning.scopes import refuse_other_scopes
 from tubemq_provider.windows.policies import OnOtherScope
 from tubemq_provider.windows.protocols import (
     AbandoningEngine,
+    CountedEngine,
     IngestCounts,
     Marker,
     PlacedSink,
@@ -43,7 +44,7 @@ from tubemq_provider.windows.run._base import RunBase
 from tubemq_provider.windows.run._outcome import outcome
 from tubemq_provider.windows.run._progress import same_window
 from tubemq_provider.windows.run.result import WindowResult, event_document
-from tubemq_provider.windows.verify import check_counts, check_marker
+from tubemq_provider.windows.verify import check_counts, check_marker, counts_of_another
 
 __all__ = ["StepPoint", "WindowRun"]
 
@@ -67,6 +68,8 @@ class WindowRun(RunBase, ABC):
 
     _chained: ClassVar[bool]
     """Whether the window goes on where another one has ended."""
+    _plans_only: bool = False
+    """Whether the window is for somebody else to read."""
 
     def run(self) -> WindowResult:
         """Take all eight steps. Raises `WindowError` and what engine, store and sink raise."""
@@ -82,13 +85,20 @@ class WindowRun(RunBase, ABC):
     def planned(self) -> tuple[WindowPlan | None, Marker | None]:
         """Take the steps that read nothing: the frozen plan, and its marker if the window is done.
 
-        Another run, or this task again, finds the same plan; None if there is nothing to read.
+        Another run, or this task again, finds the same plan; None if there is nothing to read. A
+        window without entries is nobody's to read: it is taken through all steps, see `finished`.
         """
+        self._plans_only = True
         for step, point in self.steps():
-            if step is Step.INGEST:
+            if step is Step.INGEST and (self._now.plan is None or self._now.plan.entries):
                 break
             self._observe(step, point)
         return self._now.plan, self._now.marker
+
+    @property
+    def finished(self) -> WindowResult | None:
+        """What became of the window, once it was taken through all steps; else None."""
+        return self._result
 
     def steps(self) -> Generator[StepPoint, None, WindowResult]:
         """The run as a generator: at most one action on a store, sink or engine between two points.
@@ -128,8 +138,11 @@ class WindowRun(RunBase, ABC):
     def _plan(self) -> Iterator[str]:
         """Task plan, stored plan, marker, and only then a new plan; copied into the task plan."""
         now = self._now
-        task_plan = self._read_plan(self._store.load_task_plan(), "task plan")
+        task_plan = self._task_plan()
         yield "task plan read"
+        if isinstance(self._engine, CountedEngine):
+            yield from self._plan_counted(task_plan, self._engine.plan_hash)
+            return
         if task_plan is not None and self._ours(task_plan):
             yield from self._consider(task_plan)
             if now.plan is not None:
@@ -142,6 +155,36 @@ class WindowRun(RunBase, ABC):
         if now.plan is not None:
             self._store.store_task_plan(now.plan.to_document())
             yield "task plan stored"
+
+    def _task_plan(self) -> WindowPlan | None:
+        """What an earlier try of this task has planned. A task that plans for others goes on behind
+        windows without entries: it has finished them itself, or finds them again."""
+        plan = self._read_plan(self._store.load_task_plan(), "task plan")
+        behind = self._plans_only and self._chained and plan is not None and not plan.entries
+        return None if behind else plan
+
+    def _plan_counted(self, task_plan: WindowPlan | None, wanted: str) -> Iterator[str]:
+        """The window was read before this run began: its plan is taken, or none. To plan another
+        one here would fix, or claim, what nobody is going to read."""
+        now = self._now
+        kept = self._kept(wanted)
+        yield "kept plan read"
+        for plan in (task_plan, kept):
+            if now.plan is None and plan and plan.hash == wanted and self._ours(plan):
+                yield from self._take_counted(plan)
+        if now.plan is None:
+            raise counts_of_another()
+        self._store.store_task_plan(now.plan.to_document())
+        yield "task plan stored"
+
+    def _kept(self, wanted: str) -> WindowPlan | None:  # noqa: ARG002 - for those with claims
+        """What other tasks have planned to come next; `wanted` is the hash that is looked for."""
+        window_id = self._window_id()
+        return None if window_id is None else self._stored_plan(window_id)
+
+    def _take_counted(self, plan: WindowPlan) -> Iterator[str]:
+        """Use the plan of a window that was read already, if it is the next one or done."""
+        yield from self._consider(plan)
 
     @abstractmethod
     def _window_id(self) -> str | None:
