@@ -39,12 +39,13 @@ _ROOMS = {
 need none of the others come along."""
 _LEFT_OUT = (
     *("assets.py", "decorators.py", "get_provider_info.py", "links.py", "task_arguments.py"),
-    *("notifications.py", "plugins.py"),
+    *("_airflow.py", "notifications.py", "plugins.py"),
     *("windows/planning/", "windows/run/", "windows/time_resolvers/", "windows/time/"),
     *("sources/registry.py", "sources/topic.py", "sources/tubemq/source.py"),
     *("sources/tubemq/history_resolver.py", "sources/tubemq/message_time_resolver.py"),
     *("windows/coverage.py", "windows/cursor.py", "windows/lag.py", "windows/verify.py"),
-    *("files/staging.py", "rows/inference.py", "spark/mends.py"),
+    *("files/durable.py", "files/mounts.py", "files/staging.py"),
+    *("rows/inference.py", "spark/mends.py"),
     *("_io/asyncio_", "metrics.py"),
     *("_core/assigned", "_core/slow_fetches.py", "_core/balance.py", "_core/balance_fetch.py"),
     *("_core/balance_partitions.py", "_core/breaker.py"),
