@@ -6,8 +6,12 @@ declared once in `options`.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Annotated, ParamSpec
 
@@ -100,7 +104,8 @@ def _log_visibly() -> None:
 
 
 def _reporting(command: Callable[P, None]) -> Callable[P, None]:
-    """`command`, whose `TubeMQError` ends the process with a message instead of a traceback."""
+    """`command`, whose `TubeMQError` ends the process with a message instead of a traceback, and
+    so does a disk that is full."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -110,8 +115,20 @@ def _reporting(command: Callable[P, None]) -> Callable[P, None]:
             typer.echo(f"tubemq: {visible(_one_line(error), lines=True)}", err=True)
             theirs = isinstance(error, errors.LocalError)
             raise typer.Exit(_CALLERS_FAULT if theirs else _CLUSTERS_FAULT) from None
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # who reads has had enough; typer ends without a word
+            typer.echo(f"tubemq: {error}", err=True)
+            _leave_output()
+            raise typer.Exit(_CLUSTERS_FAULT) from None
 
     return run
+
+
+def _leave_output() -> None:
+    """What cannot be written is not tried again when the process ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _reporting_all(commands: typer.Typer) -> typer.Typer:

@@ -81,8 +81,9 @@ class BoundaryWriter:
 
         Returns how many index entries lie after the newest boundary: records that count to the
         interval which begins there. Raises `errors.ConfigError` if the topic ends before that
-        boundary, or if `start` or `first` does.
+        boundary, if `start` or `first` does, or if the file cannot be written.
         """
+        self._refuse_unwritable()
         offsets = self._ends.offsets()
         behind = [key for key, fixed in self._fixed.items() if offsets.get(key, 0) < fixed]
         if behind:
@@ -117,13 +118,35 @@ class BoundaryWriter:
         self._note(end)
 
     def save(self) -> None:
-        """Replace the file by what is known, in one step."""
-        partial = self._path.with_name(f"{self._path.name}.{os.getpid()}.partial")
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump(self._document, file, indent=1, sort_keys=True)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(self._path)
+        """Replace the file by what is known, in one step. Raises `errors.TubeMQError` with the
+        newest boundary if it cannot be written: the records before it are sent."""
+        partial = self._partial
+        try:
+            with partial.open("w", encoding="utf-8") as file:
+                json.dump(self._document, file, indent=1, sort_keys=True)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(self._path)
+        except OSError as error:
+            reached = _text(self._reached) if self._reached is not None else None
+            newest = {reached: self._document[reached]} if reached else {}
+            raise errors.TubeMQError(
+                f"{self._path}: {error.strerror}; rows were sent, and must not be sent again. The "
+                f"newest boundary, which the file lacks: {json.dumps(newest)}"
+            ) from error
+
+    @property
+    def _partial(self) -> Path:
+        return self._path.with_name(f"{self._path.name}.{os.getpid()}.partial")
+
+    def _refuse_unwritable(self) -> None:
+        try:
+            self._partial.touch()
+            self._partial.unlink()
+        except OSError as error:
+            raise errors.ConfigError(
+                f"--boundaries {self._path}: {error.strerror}", subject="boundaries"
+            ) from None
 
     def _entries_after_last(self, offsets: Mapping[str, int]) -> int:
         stores = {

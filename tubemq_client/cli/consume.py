@@ -146,6 +146,8 @@ def consume(
     words = ("earliest", "latest", "stored") if follow else ("earliest", "latest")
     from_ = _Where.parse(topic, start or (), words, "--from")
     to = _Where.parse(topic, end or (), (), "--to")
+    if follow and not balanced and config.bound is not None:
+        raise errors.ConfigError("bound: goes with --balanced; with --follow, --from says where")
     deadline = None if seconds is None else time.monotonic() + seconds
     sink = _Sink(sys.stdout.buffer, output, limit, deadline)
     try:
@@ -246,6 +248,7 @@ def _assigned(config: ConsumerConfig) -> AssignedConsumer:
         config.settings(),
         config.group,
         config.subscription,
+        consumer=config.consumer_settings(),
         corrupt_records=_fail_or_drop(config),
     )
 
@@ -289,10 +292,11 @@ def _balanced(config: ConsumerConfig, sink: _Sink) -> None:
             batch = consumer.receive(_RECEIVE_MS)
             if batch is None:
                 continue
-            if sink.write(batch.messages(), batch.partition):
-                consumer.confirm(batch)
-            else:
-                consumer.reject(batch)
+            written = sink.write(batch.messages(), batch.partition)
+            try:
+                consumer.confirm(batch) if written else consumer.reject(batch)
+            except errors.StaleBatch as error:
+                note(f"{error}; its records will be delivered again")
 
 
 def _keys(partitions: Sequence[Partition]) -> str:

@@ -165,7 +165,7 @@ def _resolve(host: str) -> list[str] | str:
     """Addresses, or why there are none."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         return str(error)
     return sorted({str(item[4][0]) for item in found})
 
@@ -174,7 +174,7 @@ def _connect(address: Address, timeout_s: float) -> str | None:
     """None if a TCP connection opens, else why not."""
     try:
         socket.create_connection(address, timeout_s).close()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         return str(error)
     return None
 

@@ -154,6 +154,9 @@ def control(
 
     Permissions are judged when a consumer registers; members learn flow rules by heartbeat.
     """
+    _refuse_idle(allow, topic, reason, stream)
+    if no_flow_rules and flow_rules is not None:
+        raise errors.ConfigError("--flow-rules and --no-flow-rules exclude each other")
     rules = _rules(flow_rules)
     switch = False if no_flow_rules else (True if rules is not None else None)
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
@@ -172,6 +175,16 @@ def control(
             )
         rows = _controls(client, group)
     show(rows, as_json=as_json, title=f"controls of {group}")
+
+
+def _refuse_idle(allow: bool | None, topic: str | None, reason: str, streams: object) -> None:
+    """Options that say what is allowed or denied do nothing without either."""
+    if allow is not None:
+        return
+    given = {"--topic": topic, "--reason": reason, "--stream": streams}
+    idle = [name for name, value in given.items() if value]
+    if idle:
+        raise errors.ConfigError([f"{name}: goes with --allow or --deny" for name in idle])
 
 
 def _permission(

@@ -1,6 +1,7 @@
 """Rows to records: reading CSV and JSON lines, and selecting them by time.
 
-A row becomes one JSON object. Times are ISO 8601; without a zone they are UTC. Rows out of time
+A row of CSV becomes one JSON object; a line of JSON is sent as it stands, since numbers do not come
+out of a parser as they went in. Times are ISO 8601; without a zone they are UTC. Rows out of time
 order are refused, because boundaries would not be exact then. Sends nothing.
 """
 
@@ -12,6 +13,7 @@ import itertools
 import json
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +26,8 @@ from tubemq_client import Record, errors
 __all__ = ["Row", "RowSource", "Selection", "instant"]
 
 _FOREIGN = "__MACOSX/"
+_BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, NotImplementedError)
+"""What reading an archive raises that is damaged, or compressed in a way Python does not know."""
 
 
 class Row(NamedTuple):
@@ -33,13 +37,25 @@ class Row(NamedTuple):
     time: datetime | None
 
 
+class _Fields(NamedTuple):
+    """A row by field name, numbered from 1, and the text that is sent for it."""
+
+    number: int
+    values: dict[str, Any]
+    text: str
+
+
 def instant(text: str) -> datetime:
     """An aware UTC time for ISO 8601 `text`. Raises `errors.ConfigError`."""
     try:
         found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
     except ValueError:
         raise errors.ConfigError(f"{text!r} is not an ISO 8601 time", subject="time") from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError:
+        raise errors.ConfigError(
+            f"{text!r} is not of the years 1 to 9999 in UTC", subject="time"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +94,8 @@ class RowSource:
     def rows(self) -> Iterator[Row]:
         """The selected rows, in their order. Raises `errors.ConfigError` naming the row."""
         with self._fields() as numbered:
-            for number, fields, at in self._selected(numbered):
-                yield self._row(number, fields, at)
+            for fields, at in self._selected(numbered):
+                yield self._row(fields, at)
 
     @property
     def can_be_read_twice(self) -> bool:
@@ -91,89 +107,99 @@ class RowSource:
         none. Raises `errors.ConfigError` as `rows` would."""
         first: datetime | None = None
         with self._fields() as numbered:
-            for _, _, at in self._selected(numbered):
+            for _, at in self._selected(numbered):
                 first = first or at
         return first
 
-    def _selected(
-        self, numbered: Iterable[tuple[int, dict[str, Any]]]
-    ) -> Iterator[tuple[int, dict[str, Any], datetime | None]]:
+    def _selected(self, numbered: Iterable[_Fields]) -> Iterator[tuple[_Fields, datetime | None]]:
         return itertools.islice(self._in_order(numbered), self.selection.limit)
 
-    def _in_order(
-        self, numbered: Iterable[tuple[int, dict[str, Any]]]
-    ) -> Iterator[tuple[int, dict[str, Any], datetime | None]]:
+    def _in_order(self, numbered: Iterable[_Fields]) -> Iterator[tuple[_Fields, datetime | None]]:
         latest: datetime | None = None
-        for number, fields in numbered:
-            at = self._time(number, fields)
+        for fields in numbered:
+            at = self._time(fields)
             if not self.selection.wants(at):
                 continue
             if at is not None and latest is not None and at < latest:
                 raise errors.ConfigError(
-                    f"row {number} is of {at.isoformat()}, before {latest.isoformat()}: "
+                    f"row {fields.number} is of {at.isoformat()}, before {latest.isoformat()}: "
                     f"sort the rows by {self.time_field!r}",
                     subject="rows",
                 )
             latest = at
-            yield number, fields, at
+            yield fields, at
 
-    def _time(self, number: int, fields: dict[str, Any]) -> datetime | None:
+    def _time(self, fields: _Fields) -> datetime | None:
         if self.time_field is None:
             return None
-        text = str(_value(number, fields, self.time_field))
+        text = str(_value(fields, self.time_field))
         try:
             return instant(text)
         except errors.ConfigError as error:
-            raise errors.ConfigError(f"row {number}: {error.problems[0]}", subject="rows") from None
+            raise errors.ConfigError(
+                f"row {fields.number}: {error.problems[0]}", subject="rows"
+            ) from None
 
-    def _row(self, number: int, fields: dict[str, Any], at: datetime | None) -> Row:
-        body = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
-        stream = str(_value(number, fields, self.stream_field)) if self.stream_field else None
+    def _row(self, fields: _Fields, at: datetime | None) -> Row:
+        stream = str(_value(fields, self.stream_field)) if self.stream_field else None
+        try:
+            body = fields.text.encode()
+            (stream or "").encode()
+        except UnicodeEncodeError:
+            raise errors.ConfigError(
+                f"row {fields.number} has characters that are no Unicode text", subject="rows"
+            ) from None
         return Row(Record(body, None, stream, at.strftime("%Y%m%d%H%M") if at else None), at)
 
     @contextmanager
-    def _fields(self) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
-        """Rows as fields, numbered from 1."""
+    def _fields(self) -> Iterator[Iterator[_Fields]]:
+        """Rows as fields."""
         try:
             with _opened(self.file) as (name, lines):
                 parse = _csv if name.lower().endswith(".csv") else _json_lines
                 yield parse(lines)
-        except (OSError, UnicodeDecodeError, csv.Error, zipfile.BadZipFile) as error:
+        except (OSError, EOFError, UnicodeDecodeError, csv.Error, *_BROKEN_ARCHIVE) as error:
             where = self.file.name if self.file else "standard input"
             raise errors.ConfigError(f"{where}: {error}", subject="rows") from None
 
 
-def _value(number: int, fields: dict[str, Any], name: str) -> Any:
-    value = fields.get(name)
+def _value(fields: _Fields, name: str) -> Any:
+    value = fields.values.get(name)
     if value is None or value == "":
-        known = ", ".join(fields)
-        what = "an empty" if name in fields else "no"
+        known = ", ".join(fields.values)
+        what = "an empty" if name in fields.values else "no"
         raise errors.ConfigError(
-            f"row {number} has {what} field {name!r}; its fields are {known}", subject="rows"
+            f"row {fields.number} has {what} field {name!r}; its fields are {known}",
+            subject="rows",
         )
     return value
 
 
-def _csv(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _csv(lines: Iterable[str]) -> Iterator[_Fields]:
     for number, fields in enumerate(csv.DictReader(lines), start=1):
         if None in fields or None in fields.values():
             raise errors.ConfigError(
                 f"row {number} has not as many fields as the header", subject="rows"
             )
-        yield number, fields
+        text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+        yield _Fields(number, fields, text)
 
 
-def _json_lines(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _json_lines(lines: Iterable[str]) -> Iterator[_Fields]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            fields = json.loads(line)
+            fields = json.loads(line, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             raise errors.ConfigError(f"row {number}: {error}", subject="rows") from None
         if not isinstance(fields, dict):
             raise errors.ConfigError(f"row {number} is not a JSON object", subject="rows")
-        yield number, fields
+        yield _Fields(number, fields, line.strip())
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
 
 
 @contextmanager
@@ -195,4 +221,6 @@ def _only_member(archive: zipfile.ZipFile) -> str:
     names = [n for n in archive.namelist() if not n.endswith("/") and not n.startswith(_FOREIGN)]
     if len(names) != 1:
         raise zipfile.BadZipFile(f"it holds {len(names)} files; one is needed")
+    if archive.getinfo(names[0]).flag_bits & 1:
+        raise zipfile.BadZipFile("it is encrypted")
     return names[0]

@@ -44,10 +44,15 @@ def _masters(value: object) -> object:
     if not isinstance(value, list | tuple):
         raise ValueError("give 'host:port[,host:port…]'")  # noqa: TRY004 - pydantic wants it
     found = [_master(item) for item in value]
-    wrong = [repr(item) for item, master in zip(value, found, strict=True) if master is None]
+    wrong = [_shown(item) for item, master in zip(value, found, strict=True) if master is None]
     if wrong:
         raise ValueError(f"{', '.join(wrong)}: not host:port")
     return tuple(found)
+
+
+def _shown(item: object) -> str:
+    """The item without what stands before an ``@``, which may be a password."""
+    return repr(f"…@{item.rpartition('@')[2]}" if isinstance(item, str) and "@" in item else item)
 
 
 def _master(item: object) -> object:

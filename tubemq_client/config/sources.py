@@ -40,8 +40,11 @@ def from_url(url: str) -> dict[str, Any]:
     """
     if is_go_address(url):
         return of_go(url, _put)
-    parts = urlsplit(url)
     problems = []
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:  # brackets of an IPv6 address
+        raise errors.ConfigError(f"{error}", subject="URL") from None
     if parts.scheme != "tubemq" or not parts.netloc:
         problems.append(f"{parts.scheme}://… is not tubemq://host:port[,host:port]/topic?group=…")
     query = parse_qsl(parts.query, keep_blank_values=True)

@@ -29,7 +29,10 @@ __all__ = [
 DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
 """Bytes of a message, and of its payloads when decompressed, that are taken by default."""
 
-_CACHED_MAPPINGS: Final = 256
+_CACHED_BYTES: Final = 4 << 20
+"""About what mappings may take up that are kept in case the next record has the same attributes."""
+_ENTRY_BYTES, _PAIR_BYTES = 600, 200
+"""About what a mapping takes up besides its characters, and each of its pairs."""
 
 
 class TDMsgRecord(NamedTuple):
@@ -160,13 +163,19 @@ class Block(NamedTuple):
     def records(self) -> Iterator[TDMsgRecord]:
         data = self.span.data
         known: dict[bytes, tuple[Mapping[str, str], bytes]] = {}
+        taken = 0
         for body_start, body_end, own_start, own_end in self.bounds():
             own = data[own_start:own_end]
             if own not in known:
-                if len(known) == _CACHED_MAPPINGS:
-                    known.clear()
                 raw = self.joined(own)
-                known[own] = (self.mapping(raw), raw)
+                mapping = self.mapping(raw)
+                # Counted in bytes: the common attributes are in each of them.
+                cost = _ENTRY_BYTES + 3 * len(raw) + _PAIR_BYTES * len(mapping)
+                if taken + cost > _CACHED_BYTES:
+                    known.clear()
+                    taken = 0
+                known[own] = (mapping, raw)
+                taken += cost
             attributes, raw = known[own]
             yield TDMsgRecord(attributes, data[body_start:body_end], raw)
 

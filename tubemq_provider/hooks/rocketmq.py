@@ -176,7 +176,8 @@ class RocketMQHook(BaseHook):
         if self.cluster != cluster:
             raise errors.ConfigError(
                 f"connection {self.rocketmq_conn_id!r} says cluster {self.cluster!r}, the task "
-                f"says {cluster!r}: pass cluster={self.cluster!r} to the task",
+                f"says {cluster!r}: pass cluster={self.cluster!r} to the task, or set "
+                f"'cluster' among the extras of the connection to {cluster!r}",
                 subject="cluster",
             )
 

@@ -107,7 +107,8 @@ class TubeMQHook(BaseHook):
         if self.cluster != cluster:
             raise errors.ConfigError(
                 f"connection {self.tubemq_conn_id!r} says cluster {self.cluster!r}, the task says "
-                f"{cluster!r}: pass cluster={self.cluster!r} to the task",
+                f"{cluster!r}: pass cluster={self.cluster!r} to the task, "
+                f"or set 'cluster' among the extras of the connection to {cluster!r}",
                 subject="cluster",
             )
 

@@ -168,3 +168,22 @@ def test_wrong_controls_end_with_two(run: Run, tmp_path: Path) -> None:
     refused = run("groups", "control", "cli_slow", "--flow-rules", file, "--yes")
     assert (refused.code, "not a JSON list" in refused.err) == (2, True)
     assert run("groups", "control", "cli_slow", "--deny", "--yes").code == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--topic", TOPIC, "--stream", "paid"), ("--topic", "--stream", "--allow or --deny")),
+        (("--reason", "slow"), ("--reason", "--allow or --deny")),
+        (("--no-flow-rules", "--flow-rules", "FILE"), ("exclude each other",)),
+    ],
+)
+def test_controls_that_would_change_nothing_are_refused(
+    run: Run, tmp_path: Path, options: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    file = tmp_path / "rules.json"
+    file.write_text("[]")
+    given = [str(file) if word == "FILE" else word for word in options]
+    outcome = run("groups", "control", "cli_idle", *given, "--yes")
+    assert outcome.code == 2
+    assert all(word in outcome.err for word in words)

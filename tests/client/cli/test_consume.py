@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -133,3 +134,28 @@ def test_joining_shares_partitions_and_moves_the_position(
 def address_of(masters: str) -> tuple[str, int]:
     host, _, port = masters.partition(":")
     return host, int(port)
+
+
+def test_following_obeys_the_options_of_a_file(
+    run: Run, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUBEMQ_CONSUME_POSITION", "latest")
+    following = ("consume", filled, "--follow", "--seconds", 0.5, "-o", "raw", "--group")
+    assert run(*following, "cli_latest").out == ""
+    monkeypatch.delenv("TUBEMQ_CONSUME_POSITION")
+    assert len(run(*following, "cli_stored").out.split()) == 20
+
+
+def test_a_full_disk_ends_the_command_in_one_line(mq: EmbeddedTubeMQ, filled: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tubemq_client.cli", "consume", filled, "-m", mq.masters],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "No space left on device" in done.stderr.splitlines()[-1]

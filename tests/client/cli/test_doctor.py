@@ -44,6 +44,7 @@ def test_a_sound_cluster(run: Run) -> None:
     ("options", "code", "failed"),
     [
         (("--masters", "no-such-host.invalid"), 3, {"names", "masters"}),
+        (("--masters", "m1..example:8715"), 3, {"names", "masters"}),
         (("--masters", DEAD), 4, {"masters"}),
         (("--topic", "nowhere"), 7, {"topic"}),
         (("--admin", DEAD), 9, {"admin"}),

@@ -179,3 +179,42 @@ def test_a_rate_is_kept_to(run: Run, fresh: str, settings: ClientSettings) -> No
     outcome = run("produce", fresh, "--rate", "2.5", "--rpc-timeout-ms", "1000", text=text)
     assert outcome.code == 0, outcome
     assert len(values(settings, fresh)) == 4
+
+
+def test_lines_of_json_are_sent_as_they_stand(
+    run: Run, fresh: str, settings: ClientSettings
+) -> None:
+    line = '{"amount": 12345678901234567.89, "big": 1e999, "text": "\\ud800"}'
+    assert run("produce", fresh, text=line + "\n").code == 0
+    assert [message.body.decode() for message in everything(settings, fresh)] == [line]
+    refused(run("produce", fresh, text='{"a": NaN}\n'), "row 1: NaN is no JSON")
+
+
+def test_times_beyond_the_calendar_and_broken_archives_are_refused_in_one_line(
+    run: Run, tmp_path: Path
+) -> None:
+    far = "9999-12-31T23:59:59-05:00"
+    options = ("produce", TOPIC, "--time-field", "at")
+    refused(run(*options, text=f'{{"at": "{far}"}}\n'), "row 1", "years 1 to 9999")
+    refused(run(*options, "--to", far, text=""), "years 1 to 9999")
+    text = b"n\n" + b"".join(b"%d\n" % n for n in range(5000))
+    archive = tmp_path / "rows.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("rows.csv", text)
+    sound = archive.read_bytes()
+    archive.write_bytes(sound[:60] + b"\xff" * 30 + sound[90:])
+    refused(run("produce", TOPIC, "--file", archive), "rows.zip")
+    locked = bytearray(sound)
+    locked[6] |= 1
+    locked[sound.rfind(b"PK\x01\x02") + 8] |= 1
+    archive.write_bytes(locked)
+    refused(run("produce", TOPIC, "--file", archive), "rows.zip", "encrypted")
+
+
+def test_a_boundaries_file_that_cannot_be_written_is_refused_before_a_row_is_sent(
+    run: Run, file: Path, fresh: str, settings: ClientSettings, tmp_path: Path
+) -> None:
+    nowhere = tmp_path / "no" / "b.json"
+    options = ("--file", file, "--time-field", "at", "--boundaries", nowhere)
+    refused(run("produce", fresh, *options), "--boundaries", "No such file or directory")
+    assert everything(settings, fresh) == []

@@ -49,6 +49,18 @@ def test_all_wrong_addresses_of_a_list_are_named() -> None:
     assert failure.value.problems == ["masters: 'm1:x', ':5', 'm3:99999': not host:port"]
 
 
+@pytest.mark.parametrize("text", ["admin:hunter2@m1:8715", "tubemq://admin:hunter2@m1:8715/t"])
+def test_a_password_among_masters_is_not_repeated(text: str) -> None:
+    with pytest.raises(errors.ConfigError, match="…@m1:8715") as failure:
+        ClientConfig.parse({"masters": text})
+    assert "hunter2" not in str(failure.value)
+
+
+def test_a_url_with_half_a_bracket_is_refused() -> None:
+    with pytest.raises(errors.ConfigError, match="Invalid IPv6 URL"):
+        from_url("tubemq://[::1:8715/t")
+
+
 def test_a_url_carries_topic_group_filters_and_options() -> None:
     config = ConsumerConfig.parse(
         from_url("tubemq://m1:1,m2/orders?group=grp&filters=a&filters=b&rpc_timeout_ms=5000")

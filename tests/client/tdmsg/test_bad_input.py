@@ -297,3 +297,16 @@ def test_empty_records_cost_no_memory_each():
         tracemalloc.stop()
     assert len(parsed) == 100_000
     assert peak < 100_000
+
+
+def test_attributes_that_all_differ_take_no_memory_each():
+    common = b"&".join(b"%x=%d" % (n, n) for n in range(12000))[:65535]
+    records = sized(sized(*(part for n in range(60) for part in (b"", b"~%d=1" % n))))
+    data = message(block(records, attributes=common), version=3)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in parse_tdmsg(data)) == 60
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
