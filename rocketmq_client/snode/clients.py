@@ -22,7 +22,7 @@ from rocketmq_client.snode.frames import FrameCutter, Head, command_of, read_hea
 from rocketmq_client.snode.lines import Line, Relayed
 from rocketmq_client.snode.members import Member
 from rocketmq_client.snode.metrics import Metrics
-from rocketmq_client.snode.relay import Relay, refusal, refusal_of
+from rocketmq_client.snode.relay import Relay, refusal, refusal_of, unanswered
 from rocketmq_client.snode.routing import (
     LITE_PULL,
     PASSED_ON,
@@ -144,7 +144,7 @@ class Client(asyncio.Protocol):
         """There is no answer to pass on: the node gives one."""
         asked = Command(relayed.code, relayed.opaque, {})
         self._relayed -= 1
-        answer = refusal_of(asked, error)
+        answer = unanswered(asked, error)
         frame = encode_command(answer)
         spent = self._loop.time() - relayed.began
         self._shared.metrics.answered(relayed.code, answer.code, len(frame), spent)

@@ -3,7 +3,8 @@
 Every request gets exactly one answer, unless it is one-way. Failures are answered with codes that
 clients act on: 14 (no such broker, or it cannot be reached: producers try another), 2 (no answer in
 time, or too much under way), 16 (not on an allow-list), 1 anything else; each remark begins with
-``snode:``.
+``snode:``. Producers read 2 and 14 as "certainly not stored", so a send that went out and was not
+answered is told 1: whether it was stored is not known.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ from rocketmq_client.snode.routing import (
 from rocketmq_client.snode.settings import SnodeSettings
 from rocketmq_client.snode.upstream import Upstream
 
-__all__ = ["Relay", "refusal", "refusal_of"]
+__all__ = ["Relay", "refusal", "refusal_of", "unanswered"]
 
 _NOT_SUPPORTED = 3
+_STORES = frozenset({10, 36, 37, 310, 320})
+"""Sends, send back, end of a transaction: done twice, a record is there twice."""
+_GONE_OUT = (errors.ConnectionLost, errors.RpcTimeout)
 
 
 def refusal(request: Command, code: int, why: str) -> Command:
@@ -48,6 +52,13 @@ def refusal_of(request: Command, error: errors.RocketMQError) -> Command:
         case errors.NetworkError():
             return refusal(request, 14, str(error))
     return refusal(request, 1, str(error))
+
+
+def unanswered(request: Command, error: errors.RocketMQError) -> Command:
+    """What a client is told of a failure after its request went out to a broker."""
+    if request.code in _STORES and isinstance(error, _GONE_OUT):
+        return refusal(request, 1, f"whether it was stored is not known: {error}")
+    return refusal_of(request, error)
 
 
 class Relay:
@@ -107,9 +118,14 @@ class Relay:
         bound = member.connection_to(broker)
 
         async def ask(asked: Command) -> Command | None:
-            if bound is not None:
-                return await bound.ask(address, asked, wait_ms)
-            return await self._upstream.ask(address, asked, wait_ms, slot)
+            try:
+                if bound is not None:
+                    return await bound.ask(address, asked, wait_ms)
+                return await self._upstream.ask(address, asked, wait_ms, slot)
+            except _GONE_OUT as error:
+                if asked.code not in _STORES:
+                    raise
+                return unanswered(asked, error)
 
         if request.code != LITE_PULL:
             return await ask(request)

@@ -28,11 +28,15 @@ __all__ = ["BoundConnection", "Upstream", "ask"]
 
 async def ask(connection: AsyncConnection, request: Command, timeout_ms: int) -> Command | None:
     """The answer to a request, under the request's own number; None for a one-way request. The
-    header is written anew, the body goes on as it is."""
+    header is written anew, the body goes on as it is. Raises `errors.ConnectError` for a request
+    that never went out; after `errors.ConnectionLost` and `errors.RpcTimeout` its fate is open."""
     seconds = timeout_ms / 1000
-    serial = await connection.post(
-        lambda number: encode_command(request._replace(opaque=number, binary=False)), seconds
-    )
+    try:
+        serial = await connection.post(
+            lambda number: encode_command(request._replace(opaque=number, binary=False)), seconds
+        )
+    except errors.NetworkError as error:
+        raise errors.ConnectError(f"not sent: {error}") from error
     if request.is_one_way:
         connection.forget(serial)
         return None
