@@ -22,15 +22,14 @@ from rocketmq_client.snode.frames import FrameCutter, Head, command_of, read_hea
 from rocketmq_client.snode.lines import Line, Relayed
 from rocketmq_client.snode.members import Member
 from rocketmq_client.snode.metrics import Metrics
+from rocketmq_client.snode.named import topic_in
 from rocketmq_client.snode.relay import Relay, refusal, refusal_of, unanswered
 from rocketmq_client.snode.routing import (
     LITE_PULL,
     PASSED_ON,
     PULL,
     broker_in,
-    group_in,
     patience_of,
-    topic_in,
 )
 from rocketmq_client.snode.settings import SnodeSettings
 from rocketmq_client.snode.upstream import Upstream
@@ -199,7 +198,7 @@ class Client(asyncio.Protocol):
         broker = broker_in(code, head.fields) or self._port_broker
         line = self._line(broker, now) if type(broker) is str else None
         topic = topic_in(code, head.fields)
-        if line is None or (shared.access.lists and not self._served(topic, head.fields)):
+        if line is None or (shared.access.lists and not self._served(code, head.fields)):
             return False
         if code == LITE_PULL:
             refuses = shared.upstream.without_lite.get(line.name)
@@ -227,13 +226,12 @@ class Client(asyncio.Protocol):
             return self._shared.upstream.ready_line(broker, self.slot, now)
         return bound.line if bound.usable else None
 
-    def _served(self, topic: Any, fields: dict[str, Any]) -> bool:
+    def _served(self, code: int, fields: dict[str, Any]) -> bool:
         """Whether allow-lists let it pass; what they refuse is refused by `relay`."""
-        group = group_in(fields)
-        if not isinstance(topic, str | None) or not isinstance(group, str | None):
+        if not all(isinstance(value, str | None) for value in fields.values()):
             return False
         try:
-            self._shared.access.judge(topic, group)
+            self._shared.access.judge(code, fields)
         except NotAdmitted:
             return False
         return True

@@ -17,12 +17,10 @@ from rocketmq_client.snode.members import Member
 from rocketmq_client.snode.routing import (
     LITE_PULL,
     PULL,
-    group_in,
     own_cluster_info,
     own_route,
     patience_of,
     target_of,
-    topic_in,
 )
 from rocketmq_client.snode.settings import SnodeSettings
 from rocketmq_client.snode.upstream import Upstream
@@ -85,7 +83,8 @@ class Relay:
         self, request: Command, member: Member, port_broker: str | None, slot: int
     ) -> Command | None:
         target = target_of(request)
-        self._access.judge(topic_in(request.code, request.fields), group_in(request.fields))
+        self._access.judge(request.code, request.fields)
+        self._access.judge_body(request)
         if target.kind == "nobody":
             return refusal(request, 3, f"request type {request.code} is not served")
         if target.kind == "broker":

@@ -21,12 +21,10 @@ __all__ = [
     "PULL",
     "Target",
     "broker_in",
-    "group_in",
     "own_cluster_info",
     "own_route",
     "patience_of",
     "target_of",
-    "topic_in",
 ]
 
 PULL: Final = 11
@@ -83,16 +81,6 @@ def broker_in(code: int, fields: Mapping[str, Any]) -> Any:
     """The broker that a header names, or None."""
     found = fields.get("n") if code in _SENDS else None
     return found or fields.get("bname") or fields.get("brokerName")
-
-
-def topic_in(code: int, fields: Mapping[str, Any]) -> Any:
-    """The topic that a header names, or None."""
-    return fields.get("b") if code in _SENDS else fields.get("topic")
-
-
-def group_in(fields: Mapping[str, Any]) -> Any:
-    """The group of consumers that a header names, or None."""
-    return fields.get("consumerGroup") or fields.get("group")
 
 
 def _broker_named(request: Command) -> str | None:
