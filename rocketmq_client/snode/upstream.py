@@ -58,6 +58,7 @@ class Upstream:
         self._pools = [AsyncPool(self.network, LINES, self.line) for _ in range(settings.pool_size)]
         self._ready: dict[tuple[int, Address], Line] = {}
         self._lines: set[Line] = set()
+        self._answering = 0
         self._stale_s = self.network.idle_connection_ms / 1000
         self.info = ClusterInfo({}, {})
         self.heard_at: float | None = None
@@ -123,14 +124,18 @@ class Upstream:
         return await ask(line, request, timeout_ms)
 
     async def ask_name_server(self, request: Command) -> Command:
-        """The first name server that answers."""
+        """The answer of the name server that answered last, or of the next one that does: one that
+        hangs costs its time once."""
         failure: errors.RocketMQError | None = None
-        for address in self._settings.name_servers:
+        servers = self._settings.name_servers
+        first = self._answering
+        for place in (*range(first, len(servers)), *range(first)):
             try:
-                answer = await self._ask_one(address, request)
+                answer = await self._ask_one(servers[place], request)
             except errors.NetworkError as error:
                 failure = error
             else:
+                self._answering = place
                 self.heard_at = asyncio.get_running_loop().time()
                 return answer
         raise failure or errors.ConnectError("no name server")

@@ -1,0 +1,48 @@
+"""The node while something beside it is ill: name servers that hang, brokers that move or go."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from rocketmq_client import Metadata
+from rocketmq_client.embedded import EmbeddedRocketMQ
+from rocketmq_client.snode.registry import known_nodes
+from tests.rocketmq.snode.raw import eventually
+
+
+@pytest.fixture
+def hanging() -> Iterator[tuple[str, int]]:
+    """The address of a server that accepts, and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=50) as server:
+        yield server.getsockname()[:2]
+
+
+def test_a_name_server_that_hangs_costs_its_time_once(rocketmq, start, hanging) -> None:
+    node = start(name_servers=(hanging, rocketmq.name_server), upstream_timeout_ms=3_000)
+    eventually(lambda: node.do(node.node.gauges)["brokers"] == 2)
+    hurried = replace(node.settings, rpc_timeout_ms=1_500)
+    with Metadata(hurried) as first, Metadata(hurried) as second:
+        assert len(first.topic("orders").readable()) == 4
+        assert len(second.topic("orders").readable()) == 4
+
+
+def test_the_next_name_server_is_asked_when_one_goes(rocketmq, start) -> None:
+    with EmbeddedRocketMQ(topics={"orders": 3}) as other:
+        node = start(name_servers=(other.name_server, rocketmq.name_server))
+        with Metadata(node.settings) as metadata:
+            assert len(metadata.topic("orders").readable()) == 3
+    with Metadata(node.settings) as metadata:
+        assert len(metadata.topic("orders").readable()) == 4
+
+
+def test_nodes_are_listed_while_a_name_server_hangs(rocketmq, start, hanging) -> None:
+    start(name="one")
+    settings = replace(
+        rocketmq.settings, name_servers=(hanging, rocketmq.name_server), rpc_timeout_ms=500
+    )
+    assert eventually(lambda: list(asyncio.run(known_nodes(settings)))) == ["one"]
