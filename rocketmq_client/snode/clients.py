@@ -18,7 +18,7 @@ from rocketmq_client import errors
 from rocketmq_client._wire.commands import ANSWER, ONE_WAY, Command, encode_command
 from rocketmq_client.model import Address, address_text
 from rocketmq_client.snode.access import Access, NotAdmitted
-from rocketmq_client.snode.frames import FrameCutter, Head, command_of, read_head
+from rocketmq_client.snode.frames import MOST_DIGITS, FrameCutter, Head, command_of, read_head
 from rocketmq_client.snode.lines import Line, Relayed
 from rocketmq_client.snode.members import Member
 from rocketmq_client.snode.metrics import Metrics
@@ -193,7 +193,9 @@ class Client(asyncio.Protocol):
         shared, code = self._shared, head.code
         if code not in PASSED_ON or head.flag & ANSWER:
             return False
-        if self.in_flight >= shared.settings.max_in_flight_per_client:
+        # A frame that grows too large for brokers would cost everybody the line.
+        grown, settings = len(raw) + MOST_DIGITS, shared.settings
+        if self.in_flight >= settings.max_in_flight_per_client or grown > settings.max_frame_bytes:
             return False
         broker = broker_in(code, head.fields) or self._port_broker
         line = self._line(broker, now) if type(broker) is str else None

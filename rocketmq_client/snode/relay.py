@@ -2,9 +2,9 @@
 
 Every request gets exactly one answer, unless it is one-way. Failures are answered with codes that
 clients act on: 14 (no such broker, or it cannot be reached: producers try another), 2 (no answer in
-time, or too much under way), 16 (not on an allow-list), 1 anything else; each remark begins with
-``snode:``. Producers read 2 and 14 as "certainly not stored", so a send that went out and was not
-answered is told 1: whether it was stored is not known.
+time, or too much under way), 13 (larger than a frame may be), 16 (not on an allow-list), 1 anything
+else; each remark begins with ``snode:``. Producers read 2 and 14 as "certainly not stored", so a
+send that went out and was not answered is told 1: whether it was stored is not known.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ def refusal_of(request: Command, error: errors.RocketMQError) -> Command:
             return refusal(request, 16, str(error))
         case errors.NetworkError():
             return refusal(request, 14, str(error))
+        case errors.IllegalRequest():
+            return refusal(request, 13, error.detail)
     return refusal(request, 1, str(error))
 
 

@@ -26,15 +26,23 @@ from tubemq_client._io.asyncio_pool import AsyncPool
 __all__ = ["BoundConnection", "Upstream", "ask"]
 
 
-async def ask(connection: AsyncConnection, request: Command, timeout_ms: int) -> Command | None:
+async def ask(
+    connection: AsyncConnection, request: Command, timeout_ms: int, limit_bytes: int
+) -> Command | None:
     """The answer to a request, under the request's own number; None for a one-way request. The
     header is written anew, the body goes on as it is. Raises `errors.ConnectError` for a request
-    that never went out; after `errors.ConnectionLost` and `errors.RpcTimeout` its fate is open."""
+    that never went out, `errors.IllegalRequest` for one that is larger than `limit_bytes` in the
+    node's words; after `errors.ConnectionLost` and `errors.RpcTimeout` its fate is open."""
     seconds = timeout_ms / 1000
+
+    def frame(number: int) -> bytes:
+        made = encode_command(request._replace(opaque=number, binary=False))
+        if len(made) > limit_bytes:
+            raise errors.IllegalRequest(13, f"a frame of {len(made)} bytes, at most {limit_bytes}")
+        return made
+
     try:
-        serial = await connection.post(
-            lambda number: encode_command(request._replace(opaque=number, binary=False)), seconds
-        )
+        serial = await connection.post(frame, seconds)
     except errors.NetworkError as error:
         raise errors.ConnectError(f"not sent: {error}") from error
     if request.is_one_way:
@@ -121,7 +129,7 @@ class Upstream:
         slot %= len(self._pools)
         line = cast("Line", await self._pools[slot].connection(address))
         self._ready[slot, address] = line
-        return await ask(line, request, timeout_ms)
+        return await ask(line, request, timeout_ms, self.network.max_frame_bytes)
 
     async def ask_name_server(self, request: Command) -> Command:
         """The answer of the name server that answered last, or of the next one that does: one that
@@ -152,7 +160,10 @@ class Upstream:
         connection = await self._name_servers.connection(address)
         fields = signed(request.fields, request.body, self._settings.credentials)
         answer = await ask(
-            connection, request._replace(fields=fields), self._settings.upstream_timeout_ms
+            connection,
+            request._replace(fields=fields),
+            self._settings.upstream_timeout_ms,
+            self.network.max_frame_bytes,
         )
         assert answer is not None, "never one-way"
         return answer
@@ -220,7 +231,7 @@ class BoundConnection:
                 await self._open(address)
             line = self.line
         assert line is not None
-        return await ask(line, request, timeout_ms)
+        return await ask(line, request, timeout_ms, self._upstream.network.max_frame_bytes)
 
     async def _open(self, address: Address) -> None:
         upstream = self._upstream

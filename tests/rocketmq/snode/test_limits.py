@@ -108,6 +108,7 @@ def to_a_stuck_broker(rocketmq, flag: int) -> bytes:
     return encode_command(Command(310, 1, fields, bytes(2**20), flag))
 
 
+ASK_THE_FIRST = Command(30, 9, {"topic": "orders", "queueId": "0", "bname": "broker-a"})
 ASK_THE_OTHER = Command(30, 99, {"topic": "orders", "queueId": "0", "bname": "broker-b"})
 ONE_WAY_OR_NOT = pytest.mark.parametrize("flag", [0, ONE_WAY], ids=["requests", "one-way"])
 
@@ -183,6 +184,44 @@ def test_every_request_gets_one_answer(rocketmq, start) -> None:
     assert (several.code, "virtual ports" in str(several.remark)) == (1, True)
     assert late.code == 2
     assert all(str(a.remark).startswith("snode: ") for a in (unknown, several, late))
+
+
+def frame_of(size: int) -> bytes:
+    """A send of so many bytes, in a frame whose number is one digit."""
+    frame = encode_command(Command(310, 1, {"b": "orders", "e": "0", "n": "broker-a"}))
+    body = bytes(size - len(frame))
+    return (size - 4).to_bytes(4, "big") + frame[4:] + body
+
+
+@pytest.mark.parametrize("too_many", [0, 4])
+def test_a_frame_that_would_grow_too_large_is_refused(rocketmq, start, too_many) -> None:
+    node = start(pool_size=1)
+    fill(node.settings, 1)
+    held = Command(11, 2, {**PULL, "queueOffset": "1", "maxMsgNums": "1", "sysFlag": "6"})
+    held = held._replace(fields=held.fields | {"suspendTimeoutMillis": "20000"})
+    with Raw(node.address) as other, Raw(node.address) as client:
+        for _ in range(9):  # numbers of two digits on the shared line
+            assert other.ask(ASK_THE_FIRST).code == 0
+        other.send(held)
+        eventually(lambda: node.do(node.node.gauges)["held_pulls"] == 1)
+        client._socket.sendall(frame_of(16 * 2**20 + too_many))
+        said = client.receive()
+        assert node.do(node.node.gauges)["held_pulls"] == 1
+        fill(rocketmq.settings, 1)
+        assert other.receive().code == 0
+
+    assert said.code == 13
+    assert str(said.remark).startswith("snode: a frame of ")
+
+
+def test_a_frame_that_is_large_passes(rocketmq, start) -> None:
+    node = start()
+    with Raw(node.address) as client:
+        client._socket.sendall(frame_of(16 * 2**20 - 100))
+        said = client.receive()
+
+    assert said.code == 13
+    assert str(said.remark).startswith("message size")
 
 
 def stored(rocketmq) -> int:
