@@ -12,7 +12,7 @@ import pytest
 from rocketmq_client import OutgoingMessage, Producer, errors
 from rocketmq_client._wire.commands import ONE_WAY, Command, encode_command
 from rocketmq_client._wire.records import parse_records
-from tests.rocketmq.snode.raw import FIRST, PULL, Raw, eventually, fill, heartbeat
+from tests.rocketmq.snode.raw import FIRST, PULL, Raw, answer_to, eventually, fill, heartbeat
 
 
 def _clients(node):
@@ -244,14 +244,6 @@ def stores_and_does_not_answer(rocketmq, how: str) -> None:
         broker._handlers[310] = send
 
     rocketmq.do(change)
-
-
-def answer_to(client: Raw, command: Command) -> Command:
-    """The answer, notices that come before it left out."""
-    client.send(command)
-    while not (found := client.receive()).is_answer:
-        pass
-    return found
 
 
 @pytest.mark.parametrize("how", ["late", "cut"])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from rocketmq_client import Metadata
+from rocketmq_client._wire.commands import Command
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.snode.registry import known_nodes
-from tests.rocketmq.snode.raw import eventually
+from tests.rocketmq.snode.raw import Raw, answer_to, eventually, heartbeat
 
 
 @pytest.fixture
@@ -46,3 +48,39 @@ def test_nodes_are_listed_while_a_name_server_hangs(rocketmq, start, hanging) ->
         rocketmq.settings, name_servers=(hanging, rocketmq.name_server), rpc_timeout_ms=500
     )
     assert eventually(lambda: list(asyncio.run(known_nodes(settings)))) == ["one"]
+
+
+LEAVE = {"consumerGroup": "g"}
+
+
+def test_who_has_left_is_not_back_after_the_broker_is(rocketmq, start) -> None:
+    node = start()
+    members = lambda: rocketmq.do(lambda broker: broker.groups.members("g"))  # noqa: E731
+    with Raw(node.address) as stays, Raw(node.address) as leaves:
+        for client, name in ((stays, "stays"), (leaves, "leaves")):
+            assert answer_to(client, heartbeat(name)).code == 0
+        assert answer_to(leaves, Command(35, 6, {"clientID": "leaves", **LEAVE})).code == 0
+        assert members() == ["stays"]
+        rocketmq.kill_broker("broker-a")
+        rocketmq.start_broker("broker-a")
+        eventually(members)
+        time.sleep(0.5)  # ten times the pause after which a lost heartbeat is repeated
+
+        assert members() == ["stays"]
+
+
+def test_who_leaves_while_a_broker_is_away_is_not_back_when_it_is(rocketmq, start) -> None:
+    node = start()
+    members = lambda: rocketmq.do(lambda broker: broker.groups.members("g"))  # noqa: E731
+    with Raw(node.address) as stays, Raw(node.address) as leaves:
+        for client, name in ((stays, "stays"), (leaves, "leaves")):
+            assert answer_to(client, heartbeat(name)).code == 0
+        rocketmq.kill_broker("broker-a")
+        assert answer_to(leaves, Command(35, 6, {"clientID": "leaves", **LEAVE})).code == 0
+        rocketmq.start_broker("broker-a")
+        eventually(members)
+        time.sleep(0.5)
+        assert members() == ["stays"]
+
+        assert answer_to(leaves, heartbeat("leaves")).code == 0  # it comes again
+        assert members() == ["leaves", "stays"]
