@@ -226,7 +226,7 @@ class Client(asyncio.Protocol):
         bound = self.member.connection_to(broker)
         if bound is None:
             return self._shared.upstream.ready_line(broker, self.slot, now)
-        return bound.line if bound.usable else None
+        return bound.line_to(self._shared.upstream.master(broker))
 
     def _served(self, code: int, fields: dict[str, Any]) -> bool:
         """Whether allow-lists let it pass; what they refuse is refused by `relay`."""

@@ -133,13 +133,16 @@ class Member:
         return bound
 
     async def _keep(self) -> None:
-        """Repeat the last heartbeat where a connection broke, until the broker takes it."""
+        """Repeat the last heartbeat where a connection broke or the master has moved, until the
+        broker takes it."""
         while True:
             await asyncio.sleep(self._retry_s)
             masters = self._upstream.masters()
             for name in list(self._bound):
                 bound = self._bound.get(name)
-                if bound is None or bound.usable or self._heartbeat is None or name not in masters:
+                if bound is None or self._heartbeat is None or name not in masters:
+                    continue
+                if bound.line_to(masters[name]) is not None:
                     continue
                 try:
                     await self._beat(name, masters[name], self._heartbeat)

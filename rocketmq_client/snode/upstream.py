@@ -111,13 +111,13 @@ class Upstream:
     def ready_line(self, broker: str, slot: int, now: float) -> Line | None:
         """An open line to a broker that is not overloaded; None if there is something to wait for
         or to refuse."""
-        data = self.info.brokers.get(broker)
-        if data is None or data.master is None:
+        master = self.master(broker)
+        if master is None:
             return None
-        line = self._ready.get((slot % len(self._pools), data.master))
+        line = self._ready.get((slot % len(self._pools), master))
         if line is None or not line.usable or line.retired or now - line.used_at > self._stale_s:
             return None
-        return line if self._load(data.master) < self._settings.max_in_flight_per_broker else None
+        return line if self._load(master) < self._settings.max_in_flight_per_broker else None
 
     async def ask(
         self, address: Address, request: Command, timeout_ms: int, slot: int = 0
@@ -178,12 +178,16 @@ class Upstream:
     async def address_of(self, broker: str) -> Address:
         """A broker's master, looked up again if it is not known. Raises `errors.ConnectError`."""
         for attempt in (1, 2):
-            data = self.info.brokers.get(broker)
-            if data is not None and data.master is not None:
-                return data.master
+            if (master := self.master(broker)) is not None:
+                return master
             if attempt == 1:
                 await self.discover()
         raise errors.ConnectError(f"broker {broker!r} is not there")
+
+    def master(self, broker: str) -> Address | None:
+        """Where a broker's master is, as far as it is known."""
+        data = self.info.brokers.get(broker)
+        return data.master if data is not None else None
 
     def masters(self) -> dict[str, Address]:
         """All masters by broker name."""
@@ -215,6 +219,7 @@ class BoundConnection:
         self._on_request = on_request
         self._lock = asyncio.Lock()
         self.line: Line | None = None
+        self._at: Address | None = None
         self._closed = False
 
     @property
@@ -222,12 +227,18 @@ class BoundConnection:
         """Whether it is open."""
         return self.line is not None and self.line.usable
 
+    def line_to(self, master: Address | None) -> Line | None:
+        """Its line, if that is open and leads to the broker's master; None says that the master is
+        not known, and then the line may stay as it is."""
+        return self.line if self.usable and master in (None, self._at) else None
+
     async def ask(self, address: Address, request: Command, timeout_ms: int) -> Command | None:
-        """Over this connection, opened if need be. Raises `errors.NetworkError`."""
+        """Over this connection, opened if need be: a master that has moved is followed, and leaves
+        what lived at its old address to itself. Raises `errors.NetworkError`."""
         async with self._lock:
             if self._closed:
                 raise errors.ConnectionLost("the client is gone")
-            if not self.usable:
+            if self.line_to(address) is None:
                 await self._open(address)
             line = self.line
         assert line is not None
@@ -235,8 +246,10 @@ class BoundConnection:
 
     async def _open(self, address: Address) -> None:
         upstream = self._upstream
+        if self.line is not None:
+            self.line.abandon()
         found = await connect(address, upstream.network, LINES, kind=upstream.line)
-        self.line = cast("Line", found)
+        self.line, self._at = cast("Line", found), address
         self.line.on_request = self._on_request
         if self._closed:
             self.line.abandon()

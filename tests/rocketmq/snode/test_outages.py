@@ -13,8 +13,9 @@ import pytest
 from rocketmq_client import Metadata
 from rocketmq_client._wire.commands import Command
 from rocketmq_client.embedded import EmbeddedRocketMQ
+from rocketmq_client.model import address_text
 from rocketmq_client.snode.registry import known_nodes
-from tests.rocketmq.snode.raw import Raw, answer_to, eventually, heartbeat
+from tests.rocketmq.snode.raw import Raw, answer_to, eventually, fill, heartbeat
 
 
 @pytest.fixture
@@ -84,3 +85,40 @@ def test_who_leaves_while_a_broker_is_away_is_not_back_when_it_is(rocketmq, star
 
         assert answer_to(leaves, heartbeat("leaves")).code == 0  # it comes again
         assert members() == ["leaves", "stays"]
+
+
+def test_members_follow_a_master_that_moves(start, rocketmq) -> None:
+    """Its old process lives on, as a replica does."""
+    with EmbeddedRocketMQ(topics={"orders": 1}) as other:
+        fill(other.settings, 5)
+        moved = other.do(lambda broker: broker.address)
+        node = start()
+        with Raw(node.address) as member, Raw(node.address) as beside:
+            assert answer_to(member, heartbeat("c")).code == 0
+            assert answer_to(member, ASK).fields["offset"] == "0"
+            data = rocketmq._name_server._broker_data
+            rocketmq.do(
+                lambda _: setattr(rocketmq._name_server, "_broker_data", lead_to(data, moved))
+            )
+            eventually(lambda: node.do(node.node._upstream.masters)["broker-a"] == moved)
+            eventually(lambda: other.do(lambda broker: broker.groups.members("g")) == ["c"])
+
+            assert answer_to(member, ASK).fields["offset"] == "5"
+            assert answer_to(beside, ASK).fields["offset"] == "5"
+            assert rocketmq.do(lambda broker: broker.groups.members("g")) == []
+            assert rocketmq.do(lambda broker: broker.groups.members("g"), "broker-b") == ["c"]
+
+
+ASK = Command(30, 9, {"topic": "orders", "queueId": "0", "bname": "broker-a"})
+
+
+def lead_to(data, address):
+    """The name server's word of brokers, with another address of `broker-a`."""
+
+    def changed(broker):
+        found = data(broker)
+        if broker.name == "broker-a":
+            found["brokerAddrs"] = {"0": address_text(address)}
+        return found
+
+    return changed
