@@ -49,6 +49,7 @@ _SENDS: Final = frozenset({310, 320})
 _LOCKS: Final = frozenset({41, 42})
 _PULLS: Final = frozenset({PULL, LITE_PULL})
 
+_MASTER: Final = "0"
 _MAY_WAIT: Final = 2
 _BEYOND_WAIT_MS: Final = 10_000
 
@@ -109,11 +110,16 @@ def patience_of(code: int, fields: Mapping[str, Any], usual_ms: int) -> int:
 
 
 def own_route(body: bytes, advertise: Address, ports: dict[str, int]) -> bytes:
-    """The route with the node in place of every broker; replicas are left out."""
+    """The route with the node in place of every broker. Replicas are left out, and so are brokers
+    that have no master now, with their queues: nobody could reach these through the node."""
     found = read_json(body, "a route")
-    for item in found.get("brokerDatas") or ():
+    brokers = found.get("brokerDatas") or ()
+    led = [item for item in brokers if _MASTER in (item.get("brokerAddrs") or ())]
+    for item in led:
         item["brokerAddrs"] = _own_address(str(item.get("brokerName")), advertise, ports)
-    return write_json(found)
+    names = {item.get("brokerName") for item in led}
+    queues = [item for item in found.get("queueDatas") or () if item.get("brokerName") in names]
+    return write_json({**found, "brokerDatas": led, "queueDatas": queues})
 
 
 def own_cluster_info(info: ClusterInfo, advertise: Address, ports: dict[str, int]) -> bytes:
@@ -135,4 +141,4 @@ def own_cluster_info(info: ClusterInfo, advertise: Address, ports: dict[str, int
 
 
 def _own_address(broker: str, advertise: Address, ports: dict[str, int]) -> dict[str, str]:
-    return {"0": address_text((advertise[0], ports.get(broker, advertise[1])))}
+    return {_MASTER: address_text((advertise[0], ports.get(broker, advertise[1])))}

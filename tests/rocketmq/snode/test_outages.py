@@ -122,3 +122,22 @@ def lead_to(data, address):
         return found
 
     return changed
+
+
+def test_queues_of_a_broker_without_a_master_are_away(start, rocketmq) -> None:
+    """Its replica is left in the route, as without a node."""
+    data = rocketmq._name_server._broker_data
+
+    def as_replica(broker):
+        found = data(broker)
+        if broker.name == "broker-b":
+            found["brokerAddrs"] = {"1": "127.0.0.1:1"}
+        return found
+
+    rocketmq.do(lambda _: setattr(rocketmq._name_server, "_broker_data", as_replica))
+    node = start()
+    with Metadata(rocketmq.settings) as directly, Metadata(node.settings) as through:
+        expected = directly.topic("orders").readable()
+        assert {queue.broker for queue in expected} == {"broker-a"}
+        assert through.topic("orders").readable() == expected
+        assert through.ends("orders") == directly.ends("orders")
