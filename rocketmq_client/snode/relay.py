@@ -10,6 +10,7 @@ send that went out and was not answered is told 1: whether it was stored is not 
 from __future__ import annotations
 
 from rocketmq_client import errors
+from rocketmq_client._wire.bodies import parse_route
 from rocketmq_client._wire.commands import ANSWER, Command
 from rocketmq_client.model import address_text
 from rocketmq_client.snode.access import Access, NotAdmitted
@@ -90,7 +91,10 @@ class Relay:
         if target.kind == "nobody":
             return refusal(request, 3, f"request type {request.code} is not served")
         if target.kind == "broker":
-            broker = target.broker or port_broker or await self._only_broker(target.any_broker)
+            broker = target.broker or port_broker
+            if broker is None and target.any_of_topic:
+                return await self._to_holder(request, member, slot)
+            broker = broker or await self._only_broker(target.any_broker)
             return await self._to_broker(request, member, broker, slot)
         if target.kind == "brokers":
             beats = request.code == 34
@@ -138,6 +142,21 @@ class Relay:
             if not known[name]:
                 return answer
         return await ask(request._replace(code=PULL))
+
+    async def _to_holder(self, request: Command, member: Member, slot: int) -> Command | None:
+        """The answer of the first broker that has the topic and can be reached."""
+        topic = request.fields.get("topic", "")
+        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        found = await self._upstream.ask_name_server(Command(105, 0, fields))
+        if found.code != 0:
+            return found._replace(opaque=request.opaque)
+        failure: errors.RocketMQError = errors.ConnectError("no broker of this topic is there")
+        for broker in sorted(parse_route(topic, found.body).masters()):
+            try:
+                return await self._to_broker(request, member, broker, slot)
+            except errors.NetworkError as error:
+                failure = error
+        raise failure
 
     async def _to_name_server(self, request: Command, kind: str) -> Command:
         advertise = self._settings.advertise or self._settings.listen

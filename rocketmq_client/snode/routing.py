@@ -37,7 +37,7 @@ _TO_BROKER: Final = frozenset(
         *(11, 361),  # pulls
         *(14, 15, 29, 30, 31, 32),  # offsets, times, ends
         *(38, 41, 42, 46),  # members, locks, the check of a client's subscription
-        *(12, 28, 33, 43, 202, 203, 208),  # look-ups
+        *(12, 28, 33, 43, 202, 203, 208, 351),  # look-ups
     }
 )
 PASSED_ON: Final = _TO_BROKER - {38, 41, 42, 46}
@@ -45,6 +45,7 @@ PASSED_ON: Final = _TO_BROKER - {38, 41, 42, 46}
 _TO_ALL_BROKERS: Final = frozenset({34, 35})
 _TO_NAME_SERVER: Final = frozenset({101, 206, 219})
 _ANY_WILL_DO: Final = frozenset({38, 46})
+_ANY_OF_TOPIC: Final = frozenset({351})
 _SENDS: Final = frozenset({310, 320})
 _LOCKS: Final = frozenset({41, 42})
 _PULLS: Final = frozenset({PULL, LITE_PULL})
@@ -55,11 +56,13 @@ _BEYOND_WAIT_MS: Final = 10_000
 
 
 class Target(NamedTuple):
-    """`kind` says to whom; `broker` is a name, or None if the request gives none."""
+    """`kind` says to whom; `broker` is a name, or None if the request gives none. Then any broker
+    may do, or any that has the topic."""
 
     kind: Literal["broker", "brokers", "name server", "route", "cluster", "nobody"]
     broker: str | None = None
     any_broker: bool = False
+    any_of_topic: bool = False
 
 
 def target_of(request: Command) -> Target:
@@ -74,7 +77,8 @@ def target_of(request: Command) -> Target:
     if code in _TO_ALL_BROKERS:
         return Target("brokers")
     if code in _TO_BROKER:
-        return Target("broker", _broker_named(request), code in _ANY_WILL_DO)
+        named = _broker_named(request)
+        return Target("broker", named, code in _ANY_WILL_DO, code in _ANY_OF_TOPIC)
     return Target("nobody")
 
 
