@@ -1,9 +1,9 @@
 """Sending: where a record goes, what is sent, and what may be sent again.
 
 A record that was certainly not stored (no connection, a refusal for load) is sent again, to another
-broker if there is one. One whose fate is unknown (no answer) is not, unless the producer asks for
-at-least-once. The answers 10, 11 and 12 mean stored. `docs/rocketmq-protocol/wire.md` has the
-header's one-letter names.
+broker if there is one. One whose fate is unknown (no answer, or code 1, which is a service node's
+word for that, too) is not, unless the producer asks for at-least-once. The answers 10, 11 and 12
+mean stored. `docs/rocketmq-protocol/wire.md` has the header's one-letter names.
 """
 
 from __future__ import annotations

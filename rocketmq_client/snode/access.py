@@ -7,17 +7,23 @@ secret stays here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from rocketmq_client import errors
 from rocketmq_client._wire.commands import Command
 from rocketmq_client._wire.signature import is_signed_by, signed
 from rocketmq_client.model import Credentials
+from rocketmq_client.snode.named import groups_in, named_in_body, origin_in, topic_in
 from rocketmq_client.snode.settings import SnodeSettings
 
 __all__ = ["Access", "NotAdmitted"]
 
 _OF_SIGNATURES = ("AccessKey", "SecurityToken", "Signature")
+_OF_ANY_TOPIC = frozenset({33})
+"""A record by its place in the log, whatever topic it is of."""
+_OF_ANY_GROUP = frozenset({43})
+"""The offsets of all groups on all topics."""
 
 
 class NotAdmitted(errors.LocalError):
@@ -36,12 +42,36 @@ class Access:
         self.lists = bool(self._topics or self._groups)
         """Whether there are allow-lists."""
 
-    def judge(self, topic: str | None, group: str | None) -> None:
-        """Raises `NotAdmitted` for what is not on an allow-list."""
-        if topic and self._topics and topic not in self._topics:
-            raise NotAdmitted(f"topic {topic!r} is not served here")
-        if group and self._groups and group not in self._groups:
-            raise NotAdmitted(f"group {group!r} is not served here")
+    def judge(self, code: int, fields: Mapping[str, str]) -> None:
+        """Raises `NotAdmitted` for a header that names what is not on an allow-list, or that names
+        nothing by which it could be judged."""
+        if not self.lists:
+            return
+        if code in _OF_ANY_GROUP or (self._topics and code in _OF_ANY_TOPIC):
+            raise NotAdmitted(f"request type {code} reaches what allow-lists leave out")
+        origin = origin_in(code, fields)
+        if origin == "" and self._topics:
+            raise NotAdmitted("a record is sent back without originTopic")
+        self._judge((topic_in(code, fields), origin), groups_in(fields))
+
+    def judge_body(self, request: Command) -> None:
+        """Raises `NotAdmitted` for a heartbeat or a lock in whose body there is something that is
+        not on an allow-list, or that cannot be judged."""
+        if not self.lists:
+            return
+        try:
+            named = named_in_body(request.code, request.body)
+        except errors.ProtocolViolation as error:
+            raise NotAdmitted(str(error)) from error
+        self._judge(sorted(named.topics), sorted(named.groups))
+
+    def _judge(self, topics: Iterable[str | None], groups: Iterable[str | None]) -> None:
+        for topic in topics:
+            if topic and self._topics and topic not in self._topics:
+                raise NotAdmitted(f"topic {topic!r} is not served here")
+        for group in groups:
+            if group and self._groups and group not in self._groups:
+                raise NotAdmitted(f"group {group!r} is not served here")
 
     def admit(self, request: Command) -> Command:
         """The request as brokers are to see it. Raises `NotAdmitted` for one that none of

@@ -18,19 +18,18 @@ from rocketmq_client import errors
 from rocketmq_client._wire.commands import ANSWER, ONE_WAY, Command, encode_command
 from rocketmq_client.model import Address, address_text
 from rocketmq_client.snode.access import Access, NotAdmitted
-from rocketmq_client.snode.frames import FrameCutter, Head, command_of, read_head
+from rocketmq_client.snode.frames import MOST_DIGITS, FrameCutter, Head, command_of, read_head
 from rocketmq_client.snode.lines import Line, Relayed
 from rocketmq_client.snode.members import Member
 from rocketmq_client.snode.metrics import Metrics
-from rocketmq_client.snode.relay import Relay, refusal, refusal_of
+from rocketmq_client.snode.named import topic_in
+from rocketmq_client.snode.relay import Relay, refusal, refusal_of, unanswered
 from rocketmq_client.snode.routing import (
     LITE_PULL,
     PASSED_ON,
     PULL,
     broker_in,
-    group_in,
     patience_of,
-    topic_in,
 )
 from rocketmq_client.snode.settings import SnodeSettings
 from rocketmq_client.snode.upstream import Upstream
@@ -144,7 +143,7 @@ class Client(asyncio.Protocol):
         """There is no answer to pass on: the node gives one."""
         asked = Command(relayed.code, relayed.opaque, {})
         self._relayed -= 1
-        answer = refusal_of(asked, error)
+        answer = unanswered(asked, error)
         frame = encode_command(answer)
         spent = self._loop.time() - relayed.began
         self._shared.metrics.answered(relayed.code, answer.code, len(frame), spent)
@@ -194,12 +193,14 @@ class Client(asyncio.Protocol):
         shared, code = self._shared, head.code
         if code not in PASSED_ON or head.flag & ANSWER:
             return False
-        if self.in_flight >= shared.settings.max_in_flight_per_client:
+        # A frame that grows too large for brokers would cost everybody the line.
+        grown, settings = len(raw) + MOST_DIGITS, shared.settings
+        if self.in_flight >= settings.max_in_flight_per_client or grown > settings.max_frame_bytes:
             return False
         broker = broker_in(code, head.fields) or self._port_broker
         line = self._line(broker, now) if type(broker) is str else None
         topic = topic_in(code, head.fields)
-        if line is None or (shared.access.lists and not self._served(topic, head.fields)):
+        if line is None or (shared.access.lists and not self._served(code, head.fields)):
             return False
         if code == LITE_PULL:
             refuses = shared.upstream.without_lite.get(line.name)
@@ -225,15 +226,14 @@ class Client(asyncio.Protocol):
         bound = self.member.connection_to(broker)
         if bound is None:
             return self._shared.upstream.ready_line(broker, self.slot, now)
-        return bound.line if bound.usable else None
+        return bound.line_to(self._shared.upstream.master(broker))
 
-    def _served(self, topic: Any, fields: dict[str, Any]) -> bool:
+    def _served(self, code: int, fields: dict[str, Any]) -> bool:
         """Whether allow-lists let it pass; what they refuse is refused by `relay`."""
-        group = group_in(fields)
-        if not isinstance(topic, str | None) or not isinstance(group, str | None):
+        if not all(isinstance(value, str | None) for value in fields.values()):
             return False
         try:
-            self._shared.access.judge(topic, group)
+            self._shared.access.judge(code, fields)
         except NotAdmitted:
             return False
         return True

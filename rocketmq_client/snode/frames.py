@@ -17,7 +17,19 @@ from rocketmq_client import errors
 from rocketmq_client._wire.commands import BINARY, Command, decode_command
 from rocketmq_client._wire.framing import Reply
 
-__all__ = ["Answer", "FrameCutter", "Head", "command_of", "read_answer", "read_head", "renumbered"]
+__all__ = [
+    "MOST_DIGITS",
+    "Answer",
+    "FrameCutter",
+    "Head",
+    "command_of",
+    "read_answer",
+    "read_head",
+    "renumbered",
+]
+
+MOST_DIGITS: Final = 10
+"""Of a number: a frame grows by less when it gets another one."""
 
 _KNOWN: Final = frozenset(
     {"code", "extFields", "flag", "language", "opaque", "serializeTypeCurrentRPC", "version"}

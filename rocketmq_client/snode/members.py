@@ -81,8 +81,15 @@ class Member:
         return good[0]
 
     async def unregister(self, request: Command) -> Command:
-        """Tell every broker that knows the client that it leaves."""
-        self._last = None
+        """Tell every broker that knows the client that it leaves. The last heartbeat is not
+        repeated any more: it names the group that was left. The next one brings the others."""
+        async with self._beating:
+            return await self._unregister_once(request)
+
+    async def _unregister_once(self, request: Command) -> Command:
+        self._last = self._heartbeat = None
+        for name in [name for name, bound in self._bound.items() if not bound.usable]:
+            self._bound.pop(name).abandon()  # the heartbeat may be on its way there again
         masters = self._upstream.masters()
         answer: Command | None = None
         for name, bound in list(self._bound.items()):
@@ -110,27 +117,32 @@ class Member:
     async def _beat(self, broker: str, address: Address, request: Command) -> Command | None:
         bound = self._bound.get(broker)
         if bound is None:
-            bound = self._bound[broker] = self._open(broker)
+            bound = self._bound[broker] = self._open()
         return await bound.ask(address, request, self._timeout_ms)
 
-    def _open(self, broker: str) -> BoundConnection:
+    def _open(self) -> BoundConnection:
         def relay(asked: Command) -> None:
             number = next(self._numbers) & _SERIALS
             if not asked.is_one_way:
-                self._asked[number] = (self._bound[broker], asked.opaque)
+                self._asked[number] = (bound, asked.opaque)
                 while len(self._asked) > 1_000:  # a client that never answers
                     self._asked.pop(next(iter(self._asked)))
             self._push(asked._replace(opaque=number, binary=False))
 
-        return BoundConnection(self._upstream, relay)
+        bound = BoundConnection(self._upstream, relay)
+        return bound
 
     async def _keep(self) -> None:
-        """Repeat the last heartbeat where a connection broke, until the broker takes it."""
+        """Repeat the last heartbeat where a connection broke or the master has moved, until the
+        broker takes it."""
         while True:
             await asyncio.sleep(self._retry_s)
             masters = self._upstream.masters()
             for name in list(self._bound):
-                if self._bound[name].usable or self._heartbeat is None or name not in masters:
+                bound = self._bound.get(name)
+                if bound is None or self._heartbeat is None or name not in masters:
+                    continue
+                if bound.line_to(masters[name]) is not None:
                     continue
                 try:
                     await self._beat(name, masters[name], self._heartbeat)

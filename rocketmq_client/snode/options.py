@@ -1,11 +1,14 @@
 """The node's options where people type them: a TOML file, and the environment, which wins.
 
-Unknown names are refused and every problem is listed at once (`errors.ConfigError`). Only here is
-pydantic needed.
+Unknown names are refused and every problem is listed at once (`errors.ConfigError`), as is what
+would have no effect: a user that is not understood must not make a node that checks nobody. Values
+of users and credentials are never repeated. Only here is pydantic needed.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
@@ -24,8 +27,13 @@ from tubemq_client.config.security import Tls
 __all__ = ["SnodeConfig", "read_options"]
 
 _PREFIX = "SNODE_"
-_LISTS = ("topics", "groups")
 _DEFAULT_PORT = 11911
+_INJECTED = re.compile(
+    r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+"""What Kubernetes puts beside our options for a Service whose name begins with ``snode``."""
+_INJECTED_PORT = re.compile(r"(.+_)?PORT=(tcp|udp|sctp)://.*")
+_KEY_FIELDS = ("access_key", "secret_key", "security_token")
 
 
 def _address(value: object) -> object:
@@ -35,26 +43,104 @@ def _address(value: object) -> object:
     return found
 
 
-def _pairs(value: object) -> object:
-    """`{"broker-a": 11921}`, or ``broker-a=11921,broker-b=11922``."""
+def _ports(value: object) -> object:
+    """`{"broker-a": 11921}`, as a table or JSON, or ``broker-a=11921,broker-b=11922``."""
+    return _pairs(value, "broker=port")
+
+
+def _users(value: object) -> object:
+    """`{"reader01": "secret"}`, as a table or JSON, or ``reader01=secret,reader02=secret``."""
+    found = _pairs(value, "key=secret")
+    for place, (key, secret) in enumerate(found, 1):
+        if not isinstance(secret, str):
+            raise ValueError(f"item {place}: its secret is no text; put digits in quotes")  # noqa: TRY004 - pydantic wants it
+        if not key or not secret:
+            raise ValueError(f"item {place}: its key or its secret is empty")
+    if not found:
+        raise ValueError("nobody is named; leave it out, and brokers judge clients' signatures")
+    return found
+
+
+def _pairs(value: object, form: str) -> tuple[tuple[Any, Any], ...]:
+    if isinstance(value, str) and (known := _json_of(value)) is not None:
+        value = known
     if isinstance(value, str):
-        value = dict(item.split("=", 1) for item in value.split(",") if "=" in item)
-    return tuple(value.items()) if isinstance(value, Mapping) else value
+        items = [item.partition("=") for item in value.split(",")] if value.strip() else []
+        for place, (key, sign, text) in enumerate(items, 1):
+            if not (key.strip() and sign and text.strip()) or ";" in text:
+                raise ValueError(
+                    f"item {place} is not {form}; give {form},{form} or JSON (a value with a comma "
+                    "or a semicolon needs it)"
+                )
+        value = [(key.strip(), text.strip()) for key, _, text in items]
+    found = list(value.items()) if isinstance(value, Mapping) else value
+    if not isinstance(found, list | tuple) or not all(_is_pair(item) for item in found):
+        raise ValueError(f"give a table, {form},{form} or JSON")
+    if len({item[0] for item in found}) < len(found):
+        raise ValueError("a name comes twice")
+    return tuple((key, text) for key, text in found)
+
+
+def _is_pair(item: object) -> bool:
+    return isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], str)
+
+
+def _json_of(text: str) -> object:
+    """What is written in JSON, None for text in another form. Raises `ValueError`."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return _no_key_twice(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it begins like JSON and is none: {error.msg}") from None
+
+
+def _no_key_twice(text: str) -> object:
+    def judged(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("a name comes twice")
+        return dict(pairs)
+
+    found: object = json.loads(text, object_pairs_hook=judged)
+    return found
 
 
 def _credentials(value: object) -> object:
-    """`{"access_key": …, "secret_key": …, "security_token": …}`, or ``key=secret``."""
+    """`{"access_key": …, "secret_key": …, "security_token": …}`, as a table or JSON, or
+    ``key=secret``."""
+    if value is None or isinstance(value, Credentials):
+        return value
+    if isinstance(value, str) and (known := _json_of(value)) is not None:
+        value = known
     if isinstance(value, str) and "=" in value:
-        key, secret = value.split("=", 1)
-        return Credentials(key, secret)
-    if isinstance(value, Mapping):
-        try:
-            return Credentials(**value)
-        except TypeError:
-            raise ValueError("give access_key and secret_key, and perhaps security_token") from None
-    return value
+        key, _, secret = value.partition("=")
+        value = {"access_key": key.strip(), "secret_key": secret.strip()}
+    if not isinstance(value, Mapping) or not all(map(value.get, _KEY_FIELDS[:2])):
+        raise ValueError("give access_key and secret_key, and perhaps security_token")
+    if not value.keys() <= set(_KEY_FIELDS):
+        raise ValueError(f"unknown field; known: {', '.join(_KEY_FIELDS)}")
+    given = {name: text for name, text in value.items() if text is not None}
+    wrong = sorted(name for name, text in given.items() if not isinstance(text, str) or not text)
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)}: empty or no text; put digits in quotes")
+    return Credentials(**given)
 
 
+def _names(value: object) -> object:
+    """``orders,payments``, JSON, or a list."""
+    if isinstance(value, str):
+        known = _json_of(value)
+        value = value.split(",") if known is None else known
+    if not isinstance(value, list | tuple | set | frozenset):
+        raise ValueError("give a list, or names with commas between them")  # noqa: TRY004 - pydantic wants it
+    found = [item.strip() if isinstance(item, str) else item for item in value]
+    if "" in found:
+        raise ValueError("a name is empty; leave the option out to serve all")
+    return found
+
+
+Names = Annotated[frozenset[str], BeforeValidator(_names)]
+Port = Annotated[int, Field(ge=1, le=65_535)]
 At = Annotated[Address, BeforeValidator(_address)]
 
 
@@ -67,11 +153,11 @@ class SnodeConfig(CommonOptions):
     name: str = Field("snode", min_length=1, max_length=100, description="name in the registry")
     cluster: str = Field("DefaultCluster", min_length=1, description="cluster in the registry")
     reuse_port: bool = Field(default=False, description="several nodes on one host and port")
-    ports: Annotated[tuple[tuple[str, int], ...], BeforeValidator(_pairs)] = Field(
+    ports: Annotated[tuple[tuple[str, Port], ...], BeforeValidator(_ports)] = Field(
         (), description="virtual ports by broker name, for clients that name no broker"
     )
-    topics: frozenset[str] = Field(frozenset(), description="topics served; all by default")
-    groups: frozenset[str] = Field(frozenset(), description="groups served; all by default")
+    topics: Names = Field(frozenset(), description="topics served; all by default")
+    groups: Names = Field(frozenset(), description="groups served; all by default")
     pool_size: int = Field(2, ge=1, le=64, description="shared connections to each broker")
     max_in_flight_per_client: int = Field(256, ge=1, le=65_536, description="then: busy")
     max_in_flight_per_broker: int = Field(2_048, ge=1, le=1_048_576, description="then: busy")
@@ -92,7 +178,7 @@ class SnodeConfig(CommonOptions):
     credentials: Annotated[Credentials | None, BeforeValidator(_credentials)] = Field(
         None, repr=False, description="access key and secret for brokers; needs users"
     )
-    users: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_pairs)] = Field(
+    users: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_users)] = Field(
         (), repr=False, description="access keys of clients and their secrets; verified here"
     )
     admin_listen: At | None = Field(None, description="/clients as JSON; off by default")
@@ -112,8 +198,13 @@ def read_options(path: Path | None, environment: Mapping[str, str]) -> SnodeSett
             options = tomllib.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise errors.ConfigError(f"{path}: {error}", subject="snode options") from error
-    for key, value in environment.items():
-        if key.startswith(_PREFIX):
-            name = key.removeprefix(_PREFIX).lower()
-            options[name] = value.split(",") if name in _LISTS else value
+    options |= {
+        key.removeprefix(_PREFIX).lower(): value
+        for key, value in environment.items()
+        if key.startswith(_PREFIX) and not _is_injected(key.removeprefix(_PREFIX), value)
+    }
     return SnodeConfig.parse(options).settings()
+
+
+def _is_injected(name: str, value: str) -> bool:
+    return bool(_INJECTED.fullmatch(name) or _INJECTED_PORT.fullmatch(f"{name}={value}"))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from rocketmq_client import errors
 from rocketmq_client._wire.codec import ROCKETMQ
 from rocketmq_client._wire.commands import Command, encode_command
 from rocketmq_client._wire.json_text import read_json
-from rocketmq_client.model import ClientSettings
+from rocketmq_client.model import Address, ClientSettings
 from tubemq_client._io.asyncio_connection import connect
 
 __all__ = ["NAMESPACE", "known_nodes"]
@@ -33,23 +33,26 @@ async def known_nodes(
     failure: errors.RocketMQError = errors.ConnectError("no name server")
     for address in settings.name_servers:
         try:
-            connection = await connect(address, settings.network(), ROCKETMQ)
+            found = await _entries(address, settings)
         except errors.NetworkError as error:
             failure = error
             continue
-        try:
-            timeout_s = settings.rpc_timeout_ms / 1000
-            serial = await connection.post(
-                lambda number: encode_command(Command(219, number, {"namespace": NAMESPACE})),
-                timeout_s,
-            )
-            found: Any = await connection.wait(
-                serial, asyncio.get_running_loop().time() + timeout_s
-            )
-        finally:
-            await connection.close()
         return _living(found, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
     raise failure
+
+
+async def _entries(address: Address, settings: ClientSettings) -> Command:
+    connection = await connect(address, settings.network(), ROCKETMQ)
+    timeout_s = settings.rpc_timeout_ms / 1000
+    try:
+        serial = await connection.post(
+            lambda number: encode_command(Command(219, number, {"namespace": NAMESPACE})),
+            timeout_s,
+        )
+        found = await connection.wait(serial, asyncio.get_running_loop().time() + timeout_s)
+    finally:
+        await connection.close()
+    return cast("Command", found)
 
 
 def _living(answer: Command, now_ms: int) -> dict[str, dict[str, Any]]:

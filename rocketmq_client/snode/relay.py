@@ -2,13 +2,15 @@
 
 Every request gets exactly one answer, unless it is one-way. Failures are answered with codes that
 clients act on: 14 (no such broker, or it cannot be reached: producers try another), 2 (no answer in
-time, or too much under way), 16 (not on an allow-list), 1 anything else; each remark begins with
-``snode:``.
+time, or too much under way), 13 (larger than a frame may be), 16 (not on an allow-list), 1 anything
+else; each remark begins with ``snode:``. Producers read 2 and 14 as "certainly not stored", so a
+send that went out and was not answered is told 1: whether it was stored is not known.
 """
 
 from __future__ import annotations
 
 from rocketmq_client import errors
+from rocketmq_client._wire.bodies import parse_route
 from rocketmq_client._wire.commands import ANSWER, Command
 from rocketmq_client.model import address_text
 from rocketmq_client.snode.access import Access, NotAdmitted
@@ -16,19 +18,20 @@ from rocketmq_client.snode.members import Member
 from rocketmq_client.snode.routing import (
     LITE_PULL,
     PULL,
-    group_in,
     own_cluster_info,
     own_route,
     patience_of,
     target_of,
-    topic_in,
 )
 from rocketmq_client.snode.settings import SnodeSettings
 from rocketmq_client.snode.upstream import Upstream
 
-__all__ = ["Relay", "refusal", "refusal_of"]
+__all__ = ["Relay", "refusal", "refusal_of", "unanswered"]
 
 _NOT_SUPPORTED = 3
+_STORES = frozenset({10, 36, 37, 310, 320})
+"""Sends, send back, end of a transaction: done twice, a record is there twice."""
+_GONE_OUT = (errors.ConnectionLost, errors.RpcTimeout)
 
 
 def refusal(request: Command, code: int, why: str) -> Command:
@@ -47,7 +50,16 @@ def refusal_of(request: Command, error: errors.RocketMQError) -> Command:
             return refusal(request, 16, str(error))
         case errors.NetworkError():
             return refusal(request, 14, str(error))
+        case errors.IllegalRequest():
+            return refusal(request, 13, error.detail)
     return refusal(request, 1, str(error))
+
+
+def unanswered(request: Command, error: errors.RocketMQError) -> Command:
+    """What a client is told of a failure after its request went out to a broker."""
+    if request.code in _STORES and isinstance(error, _GONE_OUT):
+        return refusal(request, 1, f"whether it was stored is not known: {error}")
+    return refusal_of(request, error)
 
 
 class Relay:
@@ -74,11 +86,15 @@ class Relay:
         self, request: Command, member: Member, port_broker: str | None, slot: int
     ) -> Command | None:
         target = target_of(request)
-        self._access.judge(topic_in(request.code, request.fields), group_in(request.fields))
+        self._access.judge(request.code, request.fields)
+        self._access.judge_body(request)
         if target.kind == "nobody":
             return refusal(request, 3, f"request type {request.code} is not served")
         if target.kind == "broker":
-            broker = target.broker or port_broker or await self._only_broker(target.any_broker)
+            broker = target.broker or port_broker
+            if broker is None and target.any_of_topic:
+                return await self._to_holder(request, member, slot)
+            broker = broker or await self._only_broker(target.any_broker)
             return await self._to_broker(request, member, broker, slot)
         if target.kind == "brokers":
             beats = request.code == 34
@@ -107,9 +123,14 @@ class Relay:
         bound = member.connection_to(broker)
 
         async def ask(asked: Command) -> Command | None:
-            if bound is not None:
-                return await bound.ask(address, asked, wait_ms)
-            return await self._upstream.ask(address, asked, wait_ms, slot)
+            try:
+                if bound is not None:
+                    return await bound.ask(address, asked, wait_ms)
+                return await self._upstream.ask(address, asked, wait_ms, slot)
+            except _GONE_OUT as error:
+                if asked.code not in _STORES:
+                    raise
+                return unanswered(asked, error)
 
         if request.code != LITE_PULL:
             return await ask(request)
@@ -121,6 +142,21 @@ class Relay:
             if not known[name]:
                 return answer
         return await ask(request._replace(code=PULL))
+
+    async def _to_holder(self, request: Command, member: Member, slot: int) -> Command | None:
+        """The answer of the first broker that has the topic and can be reached."""
+        topic = request.fields.get("topic", "")
+        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        found = await self._upstream.ask_name_server(Command(105, 0, fields))
+        if found.code != 0:
+            return found._replace(opaque=request.opaque)
+        failure: errors.RocketMQError = errors.ConnectError("no broker of this topic is there")
+        for broker in sorted(parse_route(topic, found.body).masters()):
+            try:
+                return await self._to_broker(request, member, broker, slot)
+            except errors.NetworkError as error:
+                failure = error
+        raise failure
 
     async def _to_name_server(self, request: Command, kind: str) -> Command:
         advertise = self._settings.advertise or self._settings.listen

@@ -21,12 +21,10 @@ __all__ = [
     "PULL",
     "Target",
     "broker_in",
-    "group_in",
     "own_cluster_info",
     "own_route",
     "patience_of",
     "target_of",
-    "topic_in",
 ]
 
 PULL: Final = 11
@@ -39,7 +37,7 @@ _TO_BROKER: Final = frozenset(
         *(11, 361),  # pulls
         *(14, 15, 29, 30, 31, 32),  # offsets, times, ends
         *(38, 41, 42, 46),  # members, locks, the check of a client's subscription
-        *(12, 28, 33, 43, 202, 203, 208),  # look-ups
+        *(12, 28, 33, 43, 202, 203, 208, 351),  # look-ups
     }
 )
 PASSED_ON: Final = _TO_BROKER - {38, 41, 42, 46}
@@ -47,20 +45,24 @@ PASSED_ON: Final = _TO_BROKER - {38, 41, 42, 46}
 _TO_ALL_BROKERS: Final = frozenset({34, 35})
 _TO_NAME_SERVER: Final = frozenset({101, 206, 219})
 _ANY_WILL_DO: Final = frozenset({38, 46})
+_ANY_OF_TOPIC: Final = frozenset({351})
 _SENDS: Final = frozenset({310, 320})
 _LOCKS: Final = frozenset({41, 42})
 _PULLS: Final = frozenset({PULL, LITE_PULL})
 
+_MASTER: Final = "0"
 _MAY_WAIT: Final = 2
 _BEYOND_WAIT_MS: Final = 10_000
 
 
 class Target(NamedTuple):
-    """`kind` says to whom; `broker` is a name, or None if the request gives none."""
+    """`kind` says to whom; `broker` is a name, or None if the request gives none. Then any broker
+    may do, or any that has the topic."""
 
     kind: Literal["broker", "brokers", "name server", "route", "cluster", "nobody"]
     broker: str | None = None
     any_broker: bool = False
+    any_of_topic: bool = False
 
 
 def target_of(request: Command) -> Target:
@@ -75,7 +77,8 @@ def target_of(request: Command) -> Target:
     if code in _TO_ALL_BROKERS:
         return Target("brokers")
     if code in _TO_BROKER:
-        return Target("broker", _broker_named(request), code in _ANY_WILL_DO)
+        named = _broker_named(request)
+        return Target("broker", named, code in _ANY_WILL_DO, code in _ANY_OF_TOPIC)
     return Target("nobody")
 
 
@@ -83,16 +86,6 @@ def broker_in(code: int, fields: Mapping[str, Any]) -> Any:
     """The broker that a header names, or None."""
     found = fields.get("n") if code in _SENDS else None
     return found or fields.get("bname") or fields.get("brokerName")
-
-
-def topic_in(code: int, fields: Mapping[str, Any]) -> Any:
-    """The topic that a header names, or None."""
-    return fields.get("b") if code in _SENDS else fields.get("topic")
-
-
-def group_in(fields: Mapping[str, Any]) -> Any:
-    """The group of consumers that a header names, or None."""
-    return fields.get("consumerGroup") or fields.get("group")
 
 
 def _broker_named(request: Command) -> str | None:
@@ -121,11 +114,16 @@ def patience_of(code: int, fields: Mapping[str, Any], usual_ms: int) -> int:
 
 
 def own_route(body: bytes, advertise: Address, ports: dict[str, int]) -> bytes:
-    """The route with the node in place of every broker; replicas are left out."""
+    """The route with the node in place of every broker. Replicas are left out, and so are brokers
+    that have no master now, with their queues: nobody could reach these through the node."""
     found = read_json(body, "a route")
-    for item in found.get("brokerDatas") or ():
+    brokers = found.get("brokerDatas") or ()
+    led = [item for item in brokers if _MASTER in (item.get("brokerAddrs") or ())]
+    for item in led:
         item["brokerAddrs"] = _own_address(str(item.get("brokerName")), advertise, ports)
-    return write_json(found)
+    names = {item.get("brokerName") for item in led}
+    queues = [item for item in found.get("queueDatas") or () if item.get("brokerName") in names]
+    return write_json({**found, "brokerDatas": led, "queueDatas": queues})
 
 
 def own_cluster_info(info: ClusterInfo, advertise: Address, ports: dict[str, int]) -> bytes:
@@ -147,4 +145,4 @@ def own_cluster_info(info: ClusterInfo, advertise: Address, ports: dict[str, int
 
 
 def _own_address(broker: str, advertise: Address, ports: dict[str, int]) -> dict[str, str]:
-    return {"0": address_text((advertise[0], ports.get(broker, advertise[1])))}
+    return {_MASTER: address_text((advertise[0], ports.get(broker, advertise[1])))}

@@ -81,5 +81,10 @@ class SnodeSettings:
                 "credentials: without users everybody who reaches the node would have its rights; "
                 "give users, or leave credentials out and let brokers judge clients' signatures"
             )
+        known = self.credentials
+        texts: list[object] = [text for user in self.users for text in user]
+        texts += [known.access_key, known.secret_key] if known else []
+        if not all(isinstance(text, str) and text for text in texts):
+            problems.append("users, credentials: a key or a secret is empty or no text")
         if problems:
             raise errors.ConfigError(problems, subject="snode options")

@@ -26,13 +26,25 @@ from tubemq_client._io.asyncio_pool import AsyncPool
 __all__ = ["BoundConnection", "Upstream", "ask"]
 
 
-async def ask(connection: AsyncConnection, request: Command, timeout_ms: int) -> Command | None:
+async def ask(
+    connection: AsyncConnection, request: Command, timeout_ms: int, limit_bytes: int
+) -> Command | None:
     """The answer to a request, under the request's own number; None for a one-way request. The
-    header is written anew, the body goes on as it is."""
+    header is written anew, the body goes on as it is. Raises `errors.ConnectError` for a request
+    that never went out, `errors.IllegalRequest` for one that is larger than `limit_bytes` in the
+    node's words; after `errors.ConnectionLost` and `errors.RpcTimeout` its fate is open."""
     seconds = timeout_ms / 1000
-    serial = await connection.post(
-        lambda number: encode_command(request._replace(opaque=number, binary=False)), seconds
-    )
+
+    def frame(number: int) -> bytes:
+        made = encode_command(request._replace(opaque=number, binary=False))
+        if len(made) > limit_bytes:
+            raise errors.IllegalRequest(13, f"a frame of {len(made)} bytes, at most {limit_bytes}")
+        return made
+
+    try:
+        serial = await connection.post(frame, seconds)
+    except errors.NetworkError as error:
+        raise errors.ConnectError(f"not sent: {error}") from error
     if request.is_one_way:
         connection.forget(serial)
         return None
@@ -54,6 +66,7 @@ class Upstream:
         self._pools = [AsyncPool(self.network, LINES, self.line) for _ in range(settings.pool_size)]
         self._ready: dict[tuple[int, Address], Line] = {}
         self._lines: set[Line] = set()
+        self._answering = 0
         self._stale_s = self.network.idle_connection_ms / 1000
         self.info = ClusterInfo({}, {})
         self.heard_at: float | None = None
@@ -98,13 +111,13 @@ class Upstream:
     def ready_line(self, broker: str, slot: int, now: float) -> Line | None:
         """An open line to a broker that is not overloaded; None if there is something to wait for
         or to refuse."""
-        data = self.info.brokers.get(broker)
-        if data is None or data.master is None:
+        master = self.master(broker)
+        if master is None:
             return None
-        line = self._ready.get((slot % len(self._pools), data.master))
+        line = self._ready.get((slot % len(self._pools), master))
         if line is None or not line.usable or line.retired or now - line.used_at > self._stale_s:
             return None
-        return line if self._load(data.master) < self._settings.max_in_flight_per_broker else None
+        return line if self._load(master) < self._settings.max_in_flight_per_broker else None
 
     async def ask(
         self, address: Address, request: Command, timeout_ms: int, slot: int = 0
@@ -116,17 +129,21 @@ class Upstream:
         slot %= len(self._pools)
         line = cast("Line", await self._pools[slot].connection(address))
         self._ready[slot, address] = line
-        return await ask(line, request, timeout_ms)
+        return await ask(line, request, timeout_ms, self.network.max_frame_bytes)
 
     async def ask_name_server(self, request: Command) -> Command:
-        """The first name server that answers."""
+        """The answer of the name server that answered last, or of the next one that does: one that
+        hangs costs its time once."""
         failure: errors.RocketMQError | None = None
-        for address in self._settings.name_servers:
+        servers = self._settings.name_servers
+        first = self._answering
+        for place in (*range(first, len(servers)), *range(first)):
             try:
-                answer = await self._ask_one(address, request)
+                answer = await self._ask_one(servers[place], request)
             except errors.NetworkError as error:
                 failure = error
             else:
+                self._answering = place
                 self.heard_at = asyncio.get_running_loop().time()
                 return answer
         raise failure or errors.ConnectError("no name server")
@@ -143,7 +160,10 @@ class Upstream:
         connection = await self._name_servers.connection(address)
         fields = signed(request.fields, request.body, self._settings.credentials)
         answer = await ask(
-            connection, request._replace(fields=fields), self._settings.upstream_timeout_ms
+            connection,
+            request._replace(fields=fields),
+            self._settings.upstream_timeout_ms,
+            self.network.max_frame_bytes,
         )
         assert answer is not None, "never one-way"
         return answer
@@ -158,12 +178,16 @@ class Upstream:
     async def address_of(self, broker: str) -> Address:
         """A broker's master, looked up again if it is not known. Raises `errors.ConnectError`."""
         for attempt in (1, 2):
-            data = self.info.brokers.get(broker)
-            if data is not None and data.master is not None:
-                return data.master
+            if (master := self.master(broker)) is not None:
+                return master
             if attempt == 1:
                 await self.discover()
         raise errors.ConnectError(f"broker {broker!r} is not there")
+
+    def master(self, broker: str) -> Address | None:
+        """Where a broker's master is, as far as it is known."""
+        data = self.info.brokers.get(broker)
+        return data.master if data is not None else None
 
     def masters(self) -> dict[str, Address]:
         """All masters by broker name."""
@@ -195,6 +219,7 @@ class BoundConnection:
         self._on_request = on_request
         self._lock = asyncio.Lock()
         self.line: Line | None = None
+        self._at: Address | None = None
         self._closed = False
 
     @property
@@ -202,21 +227,29 @@ class BoundConnection:
         """Whether it is open."""
         return self.line is not None and self.line.usable
 
+    def line_to(self, master: Address | None) -> Line | None:
+        """Its line, if that is open and leads to the broker's master; None says that the master is
+        not known, and then the line may stay as it is."""
+        return self.line if self.usable and master in (None, self._at) else None
+
     async def ask(self, address: Address, request: Command, timeout_ms: int) -> Command | None:
-        """Over this connection, opened if need be. Raises `errors.NetworkError`."""
+        """Over this connection, opened if need be: a master that has moved is followed, and leaves
+        what lived at its old address to itself. Raises `errors.NetworkError`."""
         async with self._lock:
             if self._closed:
                 raise errors.ConnectionLost("the client is gone")
-            if not self.usable:
+            if self.line_to(address) is None:
                 await self._open(address)
             line = self.line
         assert line is not None
-        return await ask(line, request, timeout_ms)
+        return await ask(line, request, timeout_ms, self._upstream.network.max_frame_bytes)
 
     async def _open(self, address: Address) -> None:
         upstream = self._upstream
+        if self.line is not None:
+            self.line.abandon()
         found = await connect(address, upstream.network, LINES, kind=upstream.line)
-        self.line = cast("Line", found)
+        self.line, self._at = cast("Line", found), address
         self.line.on_request = self._on_request
         if self._closed:
             self.line.abandon()

@@ -56,12 +56,12 @@ def start(rocketmq: EmbeddedRocketMQ) -> Iterator[Callable[..., Node]]:
 
         def begin(**options: Any) -> Node:
             known = {
+                "name_servers": (rocketmq.name_server,),
                 "listen": ("127.0.0.1", 0),
                 "discovery_period_ms": 100,
                 "heartbeat_retry_ms": 50,
                 "registry_period_ms": 200,
             }
-            settings = SnodeSettings((rocketmq.name_server,), **(known | options))
-            return stack.enter_context(Node(settings))
+            return stack.enter_context(Node(SnodeSettings(**(known | options))))
 
         yield begin

@@ -46,6 +46,14 @@ class Raw:
         return self.receive()
 
 
+def answer_to(client: Raw, command: Command) -> Command:
+    """The answer, notices that come before it left out."""
+    client.send(command)
+    while not (found := client.receive()).is_answer:
+        pass
+    return found
+
+
 def fill(settings, count=300, queue=FIRST):
     with Producer(settings) as producer:
         messages = [OutgoingMessage(b"%d" % n) for n in range(count)]

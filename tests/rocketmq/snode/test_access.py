@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -18,11 +19,14 @@ from rocketmq_client import (
     TlsSettings,
     errors,
 )
+from rocketmq_client._wire.bodies import heartbeat_body
+from rocketmq_client._wire.commands import Command
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.snode import SnodeSettings
 from tests.kit.certificates import make_certificates
 from tests.kit.servers import embedded_rocketmq
 from tests.rocketmq.snode.conftest import Node
+from tests.rocketmq.snode.raw import Raw
 
 BROKERS = Credentials("nodes01", "secret-of-nodes")
 READER = Credentials("reader01", "87654321")
@@ -99,6 +103,78 @@ def test_allow_lists_hold_on_a_line_that_is_open() -> None:
             assert consumer.pull(QUEUE, number).messages
         with pytest.raises(errors.NoPermission, match="snode: topic 'secret'"):
             consumer.pull(Queue("broker-a", "secret", 0), 0)
+
+
+LISTED = {"topics": frozenset({"orders"}), "groups": frozenset({"mine"})}
+
+
+def lock(group: str, topic: str) -> bytes:
+    queues = [{"topic": topic, "brokerName": "broker-a", "queueId": 0}]
+    return json.dumps({"consumerGroup": group, "clientId": "c", "mqSet": queues}).encode()
+
+
+def beat(group: str, *topics: str) -> bytes:
+    subscriptions = [Subscription(topic) for topic in topics]
+    return heartbeat_body("c", ["any"], {group: subscriptions}, 1)
+
+
+AT_A = {"bname": "broker-a"}
+BACK = {**AT_A, "group": "mine", "offset": "0", "delayLevel": "0"}
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "body"),
+    [
+        (34, {}, beat("others", "orders")),
+        (34, {}, beat("mine", "secret")),
+        (34, {}, beat("mine", "orders", "%RETRY%others")),
+        (34, {}, b"no JSON"),
+        (41, AT_A, lock("others", "orders")),
+        (41, AT_A, lock("mine", "secret")),
+        (42, AT_A, lock("others", "orders")),
+        (35, {"clientID": "c", "consumerGroup": "others"}, b""),
+        (36, {**BACK, "originTopic": "secret"}, b""),
+        (36, BACK, b""),
+        (36, {**BACK, "originTopic": "orders", "group": "others", "consumerGroup": "mine"}, b""),
+        (33, {**AT_A, "offset": "0"}, b""),
+        (43, AT_A, b""),
+    ],
+)
+def test_allow_lists_hold_for_what_bodies_name(code, fields, body) -> None:
+    with (
+        EmbeddedRocketMQ(topics={"orders": 1, "secret": 1}) as rocketmq,
+        node_for(rocketmq, **LISTED) as node,
+        Producer(node.settings) as producer,
+        Raw(node.address) as client,
+    ):
+        producer.send("orders", b"a line is open")
+        said = client.ask(Command(code, 1, fields, body))
+        reached = rocketmq.do(lambda broker: broker.groups.members("others"))
+
+    assert said.code == 16
+    assert str(said.remark).startswith("snode: ")
+    assert reached == []
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "body", "answer"),
+    [
+        (34, {}, beat("mine", "orders", "%RETRY%mine"), 0),
+        (41, AT_A, lock("mine", "orders"), 3),  # the embedded broker has no locks
+        (36, {**BACK, "originTopic": "orders"}, b"", 3),
+    ],
+)
+def test_what_is_listed_passes(code, fields, body, answer) -> None:
+    with (
+        EmbeddedRocketMQ(topics={"orders": 1}) as rocketmq,
+        node_for(rocketmq, **LISTED) as node,
+        Raw(node.address) as client,
+    ):
+        said = client.ask(Command(code, 1, fields, body))
+        while not said.is_answer:  # the notice of the member's own coming
+            said = client.receive()
+
+    assert said.code == answer
 
 
 def test_clients_reach_a_node_over_tls(tmp_path) -> None:

@@ -7,11 +7,13 @@ import json
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from rocketmq_client import ClientSettings, Producer, errors
+from rocketmq_client import ClientSettings, Credentials, Producer, errors
 from rocketmq_client.embedded import EmbeddedRocketMQ
+from rocketmq_client.snode import SnodeSettings
 from rocketmq_client.snode.options import read_options
 from rocketmq_client.snode.registry import known_nodes
 from tests.rocketmq.snode.raw import eventually
@@ -42,6 +44,119 @@ def test_every_problem_is_told(tmp_path) -> None:
     assert all(name in text for name in ("name_servers", "pool_size", "colour", "listen"))
     with pytest.raises(errors.ConfigError, match="nowhere"):
         read_options(tmp_path / "nowhere.toml", {})
+
+
+NS = {"SNODE_NAME_SERVERS": "ns:9876"}
+TWO = (("alice", "s3cret"), ("bob", "b=="))
+
+
+@pytest.mark.parametrize(
+    ("users", "found"),
+    [
+        ("alice=s3cret,bob=b==", TWO),
+        (" alice = s3cret , bob=b==", TWO),
+        ('{"alice": "s3cret", "bob": "b=="}', TWO),
+        ('[["alice", "s3cret"], ["bob", "b=="]]', TWO),
+        ('{"alice": "s3,cr;et="}', (("alice", "s3,cr;et="),)),
+    ],
+)
+def test_users_are_read_from_the_environment(users, found) -> None:
+    assert read_options(None, NS | {"SNODE_USERS": users}).users == found
+
+
+def test_lists_and_ports_are_read_from_the_environment() -> None:
+    found = read_options(
+        None,
+        NS
+        | {
+            "SNODE_TOPICS": "orders, payments",
+            "SNODE_GROUPS": '["a,b"]',
+            "SNODE_PORTS": '{"broker-a": 11921, "broker-b": 11922}',
+            "SNODE_USERS": "alice=s3cret",
+            "SNODE_CREDENTIALS": '{"access_key": "node", "secret_key": "k=1"}',
+        },
+    )
+    assert (found.topics, found.groups) == ({"orders", "payments"}, {"a,b"})
+    assert found.ports == (("broker-a", 11921), ("broker-b", 11922))
+    assert found.credentials == Credentials("node", "k=1")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("USERS", "alice:s3cret"),
+        ("USERS", "alice=s3,cret"),
+        ("USERS", "alice=s3cret;bob=b"),
+        ("USERS", "alice=s3cret,alice=b"),
+        ("USERS", "alice=s3cret,"),
+        ("USERS", "alice="),
+        ("USERS", ""),
+        ("USERS", "{}"),
+        ("USERS", '{"alice": 12345678}'),
+        ("USERS", '{"alice": "s3cret", "alice": "b"}'),
+        ("USERS", '{"alice": "s3cret"'),
+        ("USERS", '["alice:s3cret"]'),
+        ("PORTS", "broker-a:11921"),
+        ("PORTS", "broker-a=99999"),
+        ("TOPICS", ""),
+        ("GROUPS", "a,,b"),
+        ("CREDENTIALS", "s3cret-of-nodes"),
+        ("CREDENTIALS", "node="),
+        ("CREDENTIALS", '{"access_key": "node", "secret_key": 12345678}'),
+        ("CREDENTIALS", '{"access_key": "node", "secret": "s3cret"}'),
+        ("CREDENTIALS", '["node", "s3cret"]'),
+    ],
+)
+def test_what_is_not_understood_is_refused_and_no_secret_is_told(name, value) -> None:
+    known = NS | {"SNODE_USERS": "u=v"}
+    with pytest.raises(errors.ConfigError, match=f"- {name.lower()}") as caught:
+        read_options(None, known | {f"SNODE_{name}": value})
+    assert "s3" not in str(caught.value)
+    assert "12345678" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'users = "alice:s3cret"',
+        "users = {alice = 12345678}",
+        "users = {}",
+        "users = 12345678",
+        'users = {alice = "s3cret"}\ncredentials = {access_key = "node", secret_key = 12345678}',
+    ],
+)
+def test_files_are_judged_as_the_environment_is(tmp_path, text) -> None:
+    path = tmp_path / "snode.toml"
+    path.write_text(text)
+    with pytest.raises(errors.ConfigError, match=r"- (users|credentials)") as caught:
+        read_options(path, NS)
+    assert "s3cret" not in str(caught.value)
+    assert "12345678" not in str(caught.value)
+
+
+def test_settings_take_texts_only() -> None:
+    users: Any = (("alice", 12345678),)
+    with pytest.raises(errors.ConfigError, match="no text") as caught:
+        SnodeSettings((("ns", 9876),), users=users)
+    assert "12345678" not in str(caught.value)
+
+
+def test_what_kubernetes_says_of_services_is_left_aside() -> None:
+    injected = {
+        "SNODE_SERVICE_HOST": "10.0.0.1",
+        "SNODE_SERVICE_PORT": "11911",
+        "SNODE_SERVICE_PORT_CLIENTS": "11911",
+        "SNODE_PORT": "tcp://10.0.0.1:11911",
+        "SNODE_PORT_11911_TCP": "tcp://10.0.0.1:11911",
+        "SNODE_PORT_11911_TCP_PROTO": "tcp",
+        "SNODE_PORT_11911_TCP_PORT": "11911",
+        "SNODE_PORT_11911_TCP_ADDR": "10.0.0.1",
+        "SNODE_METRICS_SERVICE_HOST": "10.0.0.2",
+        "SNODE_METRICS_PORT": "tcp://10.0.0.2:9911",
+    }
+    assert read_options(None, NS | injected).listen == ("127.0.0.1", 11911)
+    with pytest.raises(errors.ConfigError, match=r"port: unknown option; did you mean ports\?"):
+        read_options(None, NS | {"SNODE_PORT": "11911"})
 
 
 def test_it_serves_until_it_is_told_to_stop(tmp_path) -> None:

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from rocketmq_client import OutgoingMessage, Producer
+from rocketmq_client import OutgoingMessage, Producer, errors
 from rocketmq_client._wire.commands import ONE_WAY, Command, encode_command
 from rocketmq_client._wire.records import parse_records
-from tests.rocketmq.snode.raw import FIRST, PULL, Raw, eventually, fill
+from tests.rocketmq.snode.raw import FIRST, PULL, Raw, answer_to, eventually, fill, heartbeat
 
 
 def _clients(node):
@@ -108,6 +108,7 @@ def to_a_stuck_broker(rocketmq, flag: int) -> bytes:
     return encode_command(Command(310, 1, fields, bytes(2**20), flag))
 
 
+ASK_THE_FIRST = Command(30, 9, {"topic": "orders", "queueId": "0", "bname": "broker-a"})
 ASK_THE_OTHER = Command(30, 99, {"topic": "orders", "queueId": "0", "bname": "broker-b"})
 ONE_WAY_OR_NOT = pytest.mark.parametrize("flag", [0, ONE_WAY], ids=["requests", "one-way"])
 
@@ -144,8 +145,8 @@ def test_who_asked_a_broker_that_takes_nothing_is_served_by_others(rocketmq, sta
         sending.join(30)
 
     assert answer.code == 0
-    assert set(codes) <= {0, 2, 14}
-    assert bool({2, 14} & set(codes)) == (flag == 0)
+    assert set(codes) <= {0, 1, 14}
+    assert bool({1, 14} & set(codes)) == (flag == 0)
 
 
 def test_a_client_that_is_silent_is_cut_off(rocketmq, start) -> None:
@@ -174,7 +175,7 @@ def test_every_request_gets_one_answer(rocketmq, start) -> None:
     with Raw(node.address) as client:
         unknown = client.ask(Command(30, 1, {**fields, "bname": "broker-z"}))
         several = client.ask(Command(30, 2, fields))
-        for code in (17, 350, 351, 355, 9_999):
+        for code in (17, 350, 355, 9_999):
             assert client.ask(Command(code, 3, {})).code == 3
         rocketmq.do(lambda broker: broker._handlers.__setitem__(30, lambda *_: time.sleep(2)))
         late = client.ask(Command(30, 4, {**fields, "bname": "broker-a"}))
@@ -183,3 +184,102 @@ def test_every_request_gets_one_answer(rocketmq, start) -> None:
     assert (several.code, "virtual ports" in str(several.remark)) == (1, True)
     assert late.code == 2
     assert all(str(a.remark).startswith("snode: ") for a in (unknown, several, late))
+
+
+def frame_of(size: int) -> bytes:
+    """A send of so many bytes, in a frame whose number is one digit."""
+    frame = encode_command(Command(310, 1, {"b": "orders", "e": "0", "n": "broker-a"}))
+    body = bytes(size - len(frame))
+    return (size - 4).to_bytes(4, "big") + frame[4:] + body
+
+
+@pytest.mark.parametrize("too_many", [0, 4])
+def test_a_frame_that_would_grow_too_large_is_refused(rocketmq, start, too_many) -> None:
+    node = start(pool_size=1)
+    fill(node.settings, 1)
+    held = Command(11, 2, {**PULL, "queueOffset": "1", "maxMsgNums": "1", "sysFlag": "6"})
+    held = held._replace(fields=held.fields | {"suspendTimeoutMillis": "20000"})
+    with Raw(node.address) as other, Raw(node.address) as client:
+        for _ in range(9):  # numbers of two digits on the shared line
+            assert other.ask(ASK_THE_FIRST).code == 0
+        other.send(held)
+        eventually(lambda: node.do(node.node.gauges)["held_pulls"] == 1)
+        client._socket.sendall(frame_of(16 * 2**20 + too_many))
+        said = client.receive()
+        assert node.do(node.node.gauges)["held_pulls"] == 1
+        fill(rocketmq.settings, 1)
+        assert other.receive().code == 0
+
+    assert said.code == 13
+    assert str(said.remark).startswith("snode: a frame of ")
+
+
+def test_a_frame_that_is_large_passes(rocketmq, start) -> None:
+    node = start()
+    with Raw(node.address) as client:
+        client._socket.sendall(frame_of(16 * 2**20 - 100))
+        said = client.receive()
+
+    assert said.code == 13
+    assert str(said.remark).startswith("message size")
+
+
+def stored(rocketmq) -> int:
+    return rocketmq.do(lambda broker: broker.storage.index("orders", 0).end)
+
+
+def stores_and_does_not_answer(rocketmq, how: str) -> None:
+    """The broker stores the next send, and its answer is late, or its connection breaks."""
+
+    def change(broker) -> None:
+        def send(request, channel):
+            broker._handlers[310] = broker._send
+            answer = broker._send(request, channel)
+            if how == "late":
+                time.sleep(1.2)
+            else:
+                channel.abort()
+            return answer
+
+        broker._handlers[310] = send
+
+    rocketmq.do(change)
+
+
+@pytest.mark.parametrize("how", ["late", "cut"])
+@pytest.mark.parametrize("over", ["a new line", "an open line", "a member's line"])
+def test_a_send_whose_fate_is_open_is_told_so(rocketmq, start, over, how) -> None:
+    node = start(upstream_timeout_ms=400)
+    send = Command(310, 7, {"a": "p", "b": "orders", "e": "0", "n": "broker-a"}, b"x")
+    with Raw(node.address) as client:
+        if over == "an open line":
+            assert client.ask(send).code == 0
+        if over == "a member's line":
+            assert answer_to(client, heartbeat("a")).code == 0
+        before = stored(rocketmq)
+        stores_and_does_not_answer(rocketmq, how)
+        said = answer_to(client, send)
+
+    assert said.code == 1
+    assert "snode: whether it was stored is not known" in str(said.remark)
+    assert stored(rocketmq) == before + 1
+
+
+@pytest.mark.parametrize("how", ["late", "cut"])
+def test_producers_do_not_send_again_what_a_broker_may_have_stored(rocketmq, start, how) -> None:
+    node = start(upstream_timeout_ms=400)
+    stores_and_does_not_answer(rocketmq, how)
+    with Producer(node.settings) as producer:
+        with pytest.raises(errors.BrokerFailure, match="snode: whether it was stored"):
+            producer.send("orders", b"x", queue=FIRST)
+        assert stored(rocketmq) == 1
+        assert producer.send("orders", b"after", queue=FIRST).offset == 1
+
+
+def test_a_send_that_never_went_out_may_be_sent_again(rocketmq, start) -> None:
+    node = start(discovery_period_ms=60_000)
+    fields = {"a": "p", "b": "orders", "e": "0", "n": "broker-a"}
+    eventually(lambda: node.do(node.node.gauges)["brokers"] == 2)
+    rocketmq.kill_broker("broker-a")
+    with Raw(node.address) as client:
+        assert client.ask(Command(310, 7, fields, b"x")).code == 14

@@ -51,6 +51,26 @@ def test_clients_reach_everything_through_the_node_and_nothing_else(rocketmq, st
         assert consumer.pull(FIRST, 300, wait_ms=50).status == "nothing"
 
 
+def test_kinds_of_topics_are_seen_through_the_node(rocketmq, start) -> None:
+    with Admin(rocketmq.settings) as admin:
+        brokers = admin.brokers().brokers
+        admin.create_topic("packed", queues=1, attributes={"queue.type": "BatchCQ"})
+    node = start()
+    rocketmq.do(lambda broker: broker.topics.pop("packed"))  # broker-b alone has it
+    with Metadata(node.settings) as metadata:
+        with pytest.raises(errors.UnsupportedTopic, match="BatchCQ"):
+            metadata.topic("packed")
+        with pytest.raises(errors.UnknownTopic):
+            metadata.topic("nowhere")
+        assert metadata.topic("orders").readable()
+    ask = Command(351, 7, {"topic": "orders", "bname": "broker-b"})
+    with Raw(node.address) as client, Raw(brokers["broker-b"].master) as broker:
+        assert client.ask(ask) == broker.ask(ask)
+        rocketmq.kill_broker("broker-b")
+        assert client.ask(ask).code == 14
+        assert client.ask(Command(351, 8, {"topic": "packed"})).code == 17
+
+
 def test_answers_belong_to_their_askers(rocketmq, start) -> None:
     node = start(pool_size=2)
     fill(node.settings, 1_100)

@@ -1,0 +1,115 @@
+"""What a request names: its topic and the groups of consumers, in its header or in its body.
+
+Pure; `access` holds it against allow-lists. Heartbeats and locks name groups and topics in bodies,
+which are read only for that. Brokers read JSON more leniently than this does (other spellings of a
+key, references, keys that come twice), so a body that could mean something else to a broker than it
+means here is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from rocketmq_client.errors import ProtocolViolation
+
+__all__ = ["HEARTBEAT", "Named", "groups_in", "named_in_body", "origin_in", "topic_in"]
+
+HEARTBEAT: Final = 34
+_SEND_BACK: Final = 36
+_LOCKS: Final = frozenset({41, 42})
+_SHORT_SENDS: Final = frozenset({310, 320})
+_NAMES: Final = ("consumerDataSet", "groupName", "subscriptionDataSet", "topic")
+_NAMES_OF_LOCKS: Final = ("consumerGroup", "mqSet", "topic")
+_DISGUISE: Final = re.compile(r"[^a-z0-9]+")
+_RETRY: Final = "%RETRY%"
+
+
+class Named(NamedTuple):
+    """Topics and groups of consumers. A group's own retry topic, which every push consumer
+    subscribes to, is not among the topics."""
+
+    topics: frozenset[str]
+    groups: frozenset[str]
+
+
+def topic_in(code: int, fields: Mapping[str, Any]) -> Any:
+    """The topic that a header names, or None."""
+    return fields.get("b") if code in _SHORT_SENDS else fields.get("topic")
+
+
+def origin_in(code: int, fields: Mapping[str, Any]) -> Any:
+    """The topic whose record is sent back; empty if the header does not say, None for others."""
+    return (fields.get("originTopic") or "") if code == _SEND_BACK else None
+
+
+def groups_in(fields: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The groups of consumers that a header names, or None: requests read one or the other."""
+    return fields.get("consumerGroup"), fields.get("group")
+
+
+def named_in_body(code: int, body: bytes) -> Named:
+    """What the body of a heartbeat or a lock names; nothing for other requests. Raises
+    `errors.ProtocolViolation` for a body that cannot be judged."""
+    if code == HEARTBEAT:
+        found = _read(body, _NAMES)
+        members = list(_items(found, "consumerDataSet"))
+        groups = [_word(member, "groupName") for member in members]
+        sets = [list(_items(member, "subscriptionDataSet")) for member in members]
+    elif code in _LOCKS:
+        found = _read(body, _NAMES_OF_LOCKS)
+        groups, sets = [_word(found, "consumerGroup")], [list(_items(found, "mqSet"))]
+    else:
+        return Named(frozenset(), frozenset())
+    topics = {
+        topic
+        for group, items in zip(groups, sets, strict=True)
+        for topic in (_word(item, "topic") for item in items)
+        if topic != _RETRY + group
+    }
+    return Named(frozenset(topics), frozenset(groups))
+
+
+def _read(body: bytes, names: tuple[str, ...]) -> dict[str, Any]:
+    """The object in a body, in standard JSON, in which `names` have one spelling."""
+    plain = {_folded(name): name for name in names}
+
+    def judged(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ValueError("a key comes twice")
+        for key in found:
+            if key.startswith(("$", "@")) or plain.get(_folded(key), key) != key:
+                raise ValueError(f"key {key[:40]!r} may be another one to a broker")
+        return found
+
+    try:
+        found = json.loads(body.decode(), object_pairs_hook=judged)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolViolation(f"the body cannot be judged: {error}") from error
+    if not isinstance(found, dict):
+        raise ProtocolViolation("the body cannot be judged: it is no JSON object")
+    return found
+
+
+def _folded(key: str) -> str:
+    return _DISGUISE.sub("", key.casefold())
+
+
+def _items(found: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
+    value = found.get(name)
+    if not isinstance(value, list | None):
+        raise ProtocolViolation(f"the body cannot be judged: {name} is no list")
+    for item in value or ():
+        if not isinstance(item, dict):
+            raise ProtocolViolation(f"the body cannot be judged: {name} holds no objects")
+        yield item
+
+
+def _word(found: Mapping[str, Any], name: str) -> str:
+    value = found.get(name)
+    if not isinstance(value, str) or not value:
+        raise ProtocolViolation(f"the body cannot be judged: {name} is no text")
+    return value
