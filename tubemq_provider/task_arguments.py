@@ -58,7 +58,9 @@ def is_mapped(task: object) -> bool:
 def require_inlet(task: Any, asset: Asset) -> None:
     """Raise `errors.ConfigError` unless `asset` is an inlet of `task`: Airflow would let it read
     nothing. Only a mapped task, whose author alone can declare it, comes without."""
-    if asset not in task.inlets:
+    from tubemq_provider.assets import declared
+
+    if not declared(asset, task.inlets):
         raise errors.ConfigError(
             f"a mapped task must declare the offsets asset: pass inlets=[a] to .partial(), where a "
             f"= tubemq_provider.assets.offsets_asset({task.cluster!r}, {task.topic!r}, "

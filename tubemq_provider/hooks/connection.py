@@ -6,6 +6,8 @@ drift apart. Opens nothing: `tubemq` and `aio` ask Airflow for the connection an
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
@@ -17,7 +19,7 @@ from tubemq_client.config import ClientConfig, validated
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-__all__ = ["ConnectionConfig", "extra_options", "host_list", "misplaced"]
+__all__ = ["ConnectionConfig", "extra_options", "extras_of", "host_list", "misplaced"]
 
 DEFAULT_ADMIN_PORT = 8080
 
@@ -104,14 +106,39 @@ def misplaced(connection: Connection) -> list[str]:
     problems = []
     if connection.schema:
         problems.append("schema: must be empty")
-    if "auth" in connection.extra_dejson:
+    if connection.port and "," in (connection.host or ""):
+        problems.append("port: with several hosts, give each its own: master1:8715,master2:8715")
+    try:
+        extras = extras_of(connection)
+    except errors.ConfigError as exc:
+        return [*problems, *exc.problems]
+    if "auth" in extras:
         problems.append("auth: not an extra; use the login and password of the connection")
+    members = sorted(name for name in extras if name.startswith("tls_"))
+    if members and isinstance(extras.get("tls"), dict):
+        problems.append(f"tls: an object already; what {', '.join(members)} say belongs into it")
     return problems
+
+
+def extras_of(connection: Connection) -> Mapping[str, Any]:
+    """The extra fields. Raises `errors.ConfigError` for a text that is no JSON object: Airflow
+    takes it for none, and a connection without TLS would be the result."""
+    try:
+        found = json.loads(connection.extra or "{}")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise errors.ConfigError(
+            "extra: it is no JSON object", subject=f"connection {connection.conn_id!r}"
+        )
+    return found
 
 
 def extra_options(connection: Connection) -> dict[str, Any]:
     """The extra fields that say something; those called ``tls_…`` as the members of `tls`, which
     any of them switches on."""
+    extras_of(connection)
+    # Airflow's own reading, which has the values of sensitive names masked in logs.
     given = {k: v for k, v in connection.extra_dejson.items() if v not in (None, "")}
     flat = {k: v for k, v in given.items() if not k.startswith("tls_")}
     tls = {k.removeprefix("tls_"): v for k, v in given.items() if k.startswith("tls_")}

@@ -57,9 +57,15 @@ class Connected(Generic[ClientT]):
         if shared is None:
             shared = _Shared(settings, self._make_session(settings))
             sessions.append(shared)
+        try:
+            client = self._client = self._make_client(shared.session)
+        except BaseException:
+            if not shared.users:
+                sessions.remove(shared)
+                await shared.session.close()
+            raise
         shared.users += 1
         self._shared = shared
-        client = self._client = self._make_client(shared.session)
         return client
 
     async def __aexit__(self, *_: object) -> None:

@@ -8,13 +8,13 @@ it says in vain is refused. Opens nothing.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.hooks.connection import extras_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -56,7 +56,7 @@ def _of_server(connection: Connection) -> dict[str, str]:
     settings, parameters = {}, {}
     if connection.login:
         parameters["user_id"] = connection.login
-    for name, value in _extras(connection).items():
+    for name, value in extras_of(connection).items():
         if name == "use_ssl" and isinstance(value, bool | str):
             parameters[name] = _text(value).lower()
         elif name.startswith("spark.") and isinstance(value, str | int):
@@ -88,7 +88,7 @@ def _of_cluster(connection: Connection) -> dict[str, str]:
     """
     problems = [] if connection.host else ["it has no host, the master of Spark"]
     settings = {}
-    for name, value in _extras(connection).items():
+    for name, value in extras_of(connection).items():
         key = _SETTINGS.get(name.replace("_", "-"), name)
         if key.startswith("spark.") and isinstance(value, str | int):
             settings[key] = _text(value)
@@ -113,16 +113,3 @@ def _master(connection: Connection) -> str:
 
 def _text(value: str | int) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _extras(connection: Connection) -> Mapping[str, Any]:
-    text = connection.extra or "{}"
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise ConfigError(
-            "its extra is no JSON object", subject=f"connection {connection.conn_id!r}"
-        )
-    return found

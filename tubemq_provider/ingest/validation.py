@@ -94,7 +94,7 @@ def _keys(value: object) -> object:
 PartitionKeys = Annotated[tuple[str, ...], BeforeValidator(_keys), Field(min_length=1)]
 """Partition keys: a list, `"1:0,1:1"`, or a JSON list."""
 
-GivenOffsets = Annotated[dict[str, Any], BeforeValidator(from_json), Field(min_length=1)]
+GivenOffsets = Annotated[dict[str, Any], BeforeValidator(from_json)]
 """Offsets by partition key, bare or below the topic's name: a mapping or JSON. The topic and the
 offsets themselves are judged by `offsets_for_topic`, since a field does not know its neighbours."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -41,6 +42,10 @@ __all__ = ["TubeMQProduceOperator"]
 
 _SENT: Final = "tubemq_sent"
 """Task state: how many records of the source have receipts."""
+_ENDS: Final = "tubemq_ends"
+"""Task state: the offset behind the last of them, by partition."""
+_SHOWN: Final = 1_000
+"""XCom has the ends of at most this many partitions; more do not fit."""
 _NOTE_EVERY: Final = 10_000
 
 Values = Annotated[list[Any] | None, BeforeValidator(from_json)]
@@ -107,8 +112,8 @@ class TubeMQProduceOperator(BaseOperator):
         `topic` it names the asset ``tubemq:<cluster>/<topic>``, which becomes an outlet.
 
     XCom: ``{"topic", "records", "bytes", "continued_after", "ends": {"1:0": 2800}}``; `ends` are
-    offsets that a reader has to reach for these records (up to 100 partitions), such as
-    `until_offsets` of `TubeMQPartitionReadySensor`.
+    offsets that a reader has to reach for these records, of earlier tries too (left out beyond
+    1 000 partitions), such as `until_offsets` of `TubeMQPartitionReadySensor`.
     """
 
     template_fields: Sequence[str] = (
@@ -161,17 +166,22 @@ class TubeMQProduceOperator(BaseOperator):
             hook.expect_cluster(arguments.cluster)
             state: Any = context.get("task_state_store") if arguments.continues else None
             if arguments.continues and state is None:
-                raise ConfigError(needs_asset_state("continues=True"), subject="Airflow")
+                raise ConfigError(
+                    needs_asset_state("on_retry='continue'", "say on_retry='send_again'"),
+                    subject="Airflow",
+                )
             done = int(state.get(_SENT, 0)) if state is not None else 0
+            ends = dict(state.get(_ENDS, {})) if state is not None else {}
             if done:
                 self.log.info("%s records have receipts from an earlier try", done)
             outgoing = Outgoing(itertools.islice(self._records(arguments, context), done, None))
             producer = ProducerSettings(large_records=arguments.large_records)
             receipts = hook.produce(arguments.topic, outgoing, producer=producer)
-            tally = self._sent(outgoing, receipts, state, done)
+            tally = self._sent(outgoing, receipts, _Noted(state, done, ends))
         if state is not None:
             # A cleared task sends again, as it says.
             state.delete(_SENT)
+            state.delete(_ENDS)
         self.log.info("%s -> %s: all delivered", tally["records"], arguments.topic)
         return {"topic": arguments.topic, **tally, "continued_after": done}
 
@@ -188,20 +198,36 @@ class TubeMQProduceOperator(BaseOperator):
         return of_values(values, arguments.stream_field)
 
     def _sent(
-        self, outgoing: Outgoing, receipts: Iterator[SendReceipt], state: Any, done: int
+        self, outgoing: Outgoing, receipts: Iterator[SendReceipt], noted: _Noted
     ) -> dict[str, Any]:
         """Take the receipts; what they say in all. Notes how far they reach, also on a failure."""
-        count, ends = 0, {}
+        count = 0
         try:
             for count, receipt in enumerate(receipts, 1):
-                ends[receipt.partition.key] = receipt.offset + SPACE.step
-                if state is not None and count % _NOTE_EVERY == 0:
-                    state.set(_SENT, done + count)
+                noted.ends[receipt.partition.key] = receipt.offset + SPACE.step
+                if count % _NOTE_EVERY == 0:
+                    noted.store(count)
         finally:
             self.log.info("%s records have receipts", count)
-            if state is not None and count:
-                state.set(_SENT, done + count)
+            if count:
+                noted.store(count)
         if outgoing.failure is not None:
             raise outgoing.failure
-        shown = dict(sorted(ends.items())) if len(ends) <= 100 else {}
-        return {"records": count, "bytes": outgoing.bytes, "ends": shown}
+        shown = {"ends": dict(sorted(noted.ends.items()))} if len(noted.ends) <= _SHOWN else {}
+        return {"records": count, "bytes": outgoing.bytes, **shown}
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """What tries before this one have sent, `done` records up to `ends`; `state` keeps it."""
+
+    state: Any
+    done: int
+    ends: dict[str, int]
+
+    def store(self, count: int) -> None:
+        """Note `count` further records. The ends go first: behind a crash they may be ahead of the
+        count, and what is sent again ends later still."""
+        if self.state is not None:
+            self.state.set(_ENDS, self.ends)
+            self.state.set(_SENT, self.done + count)

@@ -7,6 +7,8 @@ Answers are bounded: groups, windows and partitions come in pages or up to a num
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from itertools import islice
 from typing import Annotated, Any, Final
@@ -132,7 +134,8 @@ def _row(reader: Reader, group: Group) -> dict[str, Any]:
     facts |= {"group": name}
     try:
         now = _standing(group)
-        return {**now.row(), **facts, **_by(reader, now)}
+        with _judged():
+            return {**now.row(), **facts, **_by(reader, now)}
     except errors.TubeMQError as exc:
         # Edited by hand, or of a newer release: no reason to show nothing of the other groups.
         return {**facts, "trouble": str(exc)}
@@ -141,17 +144,27 @@ def _row(reader: Reader, group: Group) -> dict[str, Any]:
 def _standing(group: Group) -> Standing:
     """Where a group stands, as far as the newest events say so where no cursor does. Raises
     `DocumentError` for what was edited into another shape."""
-    now = standing_of(group, most=RECENT)
-    try:
+    with _judged():
+        now = standing_of(group, most=RECENT)
         following, claims = now.next, now.claims
         sound = all(isinstance(offset, int) for offset in following.values())
         sound = sound and all(isinstance(claim, dict) for claim in claims.values())
         space_of(group.source).ordered(following)
-    except (AttributeError, TypeError, ValueError) as exc:
-        raise DocumentError("position of the group", [f"it cannot be read: {exc}"]) from exc
     if not sound:
         raise DocumentError("position of the group", ["next or pending has another shape"])
     return now
+
+
+@contextmanager
+def _judged() -> Iterator[None]:
+    """What documents of another shape lead to, as `DocumentError`."""
+    try:
+        yield
+    except errors.TubeMQError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
+        problem = f"it cannot be read: {type(exc).__name__} {exc}"
+        raise DocumentError("position of the group", [problem]) from exc
 
 
 def _by(reader: Reader, now: Standing) -> dict[str, Any]:

@@ -164,7 +164,7 @@ class TubeMQLagSensor(TubeMQSensor):
         return TubeMQOffsetTrigger(
             topic=self.topic,
             group=self.group,
-            min_lag=int(self.min_lag),
+            min_lag=parse(LagArguments, self._arguments()).min_lag,
             positions=self._looked_from,
             stable=self.end == "stable",
             poll_interval=self.poke_interval,

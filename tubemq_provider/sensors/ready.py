@@ -60,7 +60,7 @@ class ReadyArguments(TaskArguments):
 
     def until(self) -> dict[str, int]:
         """Offsets to wait for, by partition key."""
-        if self.until_offsets is None:
+        if not self.until_offsets:
             return {}
         offsets = offsets_for_topic(self.until_offsets, self.topic, "until_offsets")
         return {key: int(offset) for key, offset in offsets.items()}
@@ -73,7 +73,8 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
     :param partitions: partition keys such as ``["1:0", "2:0"]`` (or ``"1:0,2:0"``). Default: those
         of `until_offsets`, or else all that the master announces, at least one.
     :param until_offsets: ``{"1:0": 2800}`` or ``{"<topic>": {"1:0": 2800}}``, also as JSON: the
-        partition's end must be at or beyond the offset.
+        partition's end must be at or beyond the offset. Empty, as of a task that had nothing to
+        send: nothing to wait for.
     :param end: ``stable`` (on the broker's disk; what windows plan with) or ``latest`` (in its
         memory; a broker crash can take it back).
     :param group: consumer group for the look-ups (``<group>.e`` is used). Default: the

@@ -68,7 +68,7 @@ class ReadyArguments(TaskArguments):
 
     def offsets(self) -> dict[str, int]:
         """Offsets to wait for, by queue key."""
-        if self.until_offsets is None:
+        if not self.until_offsets:
             return {}
         found = offsets_for_topic(
             self.until_offsets, self.topic, "until_offsets", source=SPACE.source

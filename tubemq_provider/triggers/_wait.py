@@ -70,8 +70,8 @@ class WaitingTrigger(BaseTrigger):
             except errors.UnknownTopic as exc:
                 self._hook = None
                 self.log.warning("not yet: %s", exc)
-            except errors.TubeMQError as exc:
-                if exc.fatal:
+            except Exception as exc:  # noqa: BLE001 - also the API server, which has the connection
+                if isinstance(exc, errors.TubeMQError) and exc.fatal:
                     verdict = {"status": "error", "message": f"{type(exc).__name__}: {exc}"}
                 else:
                     self._hook = None  # the connection may be edited meanwhile

@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+from pydantic import Field
 
 from tubemq_client import errors
 from tubemq_client.config import GroupName, TopicName
@@ -42,12 +43,24 @@ if TYPE_CHECKING:
 __all__ = ["TubeMQLagTrigger"]
 
 
-class WatchedNames(TaskArguments):
-    """Names in `TubeMQLagTrigger`: a wrong one would be waited for without an end."""
+class WatchArguments(TaskArguments):
+    """Arguments of `TubeMQLagTrigger`: wrong ones would be waited for without an end."""
 
     topic: TopicName
     group: GroupName
     cluster: ClusterAlias
+    min_lag: int = Field(1, ge=1)
+    max_wait: float | None = Field(None, ge=0, allow_inf_nan=False)
+    poll_interval: float = Field(15.0, ge=1, allow_inf_nan=False)
+    ring_again_after: float = Field(300.0, allow_inf_nan=False)
+
+    def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
+        """It cannot ring more often than it looks."""
+        if unknown & {"poll_interval", "ring_again_after"}:
+            return []
+        if self.ring_again_after < self.poll_interval:
+            return [f"ring_again_after: {self.ring_again_after:g} is less than poll_interval"]
+        return []
 
 
 class TubeMQLagTrigger(BaseEventTrigger):
@@ -85,28 +98,26 @@ class TubeMQLagTrigger(BaseEventTrigger):
         tubemq_conn_id: str = "tubemq_default",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        cluster = cluster or tubemq_conn_id
-        parse(WatchedNames, {"topic": topic, "group": group, "cluster": cluster})
-        problems = []
+        given = {
+            "topic": topic,
+            "group": group,
+            "cluster": cluster or tubemq_conn_id,
+            "min_lag": min_lag,
+            "max_wait": max_wait,
+            "poll_interval": poll_interval,
+            "ring_again_after": ring_again_after,
+        }
+        said = parse(WatchArguments, given)
         if not has_asset_state():
-            problems.append(needs_asset_state("TubeMQLagTrigger", "wait with TubeMQLagSensor"))
-        if min_lag < 1:
-            problems.append(f"min_lag {min_lag} is not >= 1")
-        if max_wait is not None and max_wait < 0:
-            problems.append(f"max_wait {max_wait} is not >= 0 seconds")
-        if poll_interval < 1:
-            problems.append(f"poll_interval {poll_interval} is not >= 1 second")
-        if ring_again_after < poll_interval:
-            problems.append(f"ring_again_after {ring_again_after} is less than poll_interval")
-        if problems:
-            raise errors.ConfigError(problems, subject="lag trigger")
-        self.topic = topic
-        self.group = group
-        self.cluster = cluster
-        self.min_lag = min_lag
-        self.max_wait = max_wait
-        self.poll_interval = poll_interval
-        self.ring_again_after = ring_again_after
+            problem = needs_asset_state("TubeMQLagTrigger", "wait with TubeMQLagSensor")
+            raise errors.ConfigError(problem, subject="lag trigger")
+        self.topic = said.topic
+        self.group = said.group
+        self.cluster = said.cluster
+        self.min_lag = said.min_lag
+        self.max_wait = said.max_wait
+        self.poll_interval = said.poll_interval
+        self.ring_again_after = said.ring_again_after
         self.tubemq_conn_id = tubemq_conn_id
         self._asset = offsets_asset(self.cluster, topic, group)
 

@@ -15,7 +15,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from pydantic import Field
 
 from tubemq_client.config import GroupName, TopicName
-from tubemq_client.config.groups import FilterItem
+from tubemq_client.config.groups import Filters
 from tubemq_provider.ingest.validation import ClusterAlias, TaskArguments, parse
 from tubemq_provider.triggers._messages import MessageStream
 
@@ -35,7 +35,7 @@ class MessageArguments(TaskArguments):
     topic: TopicName
     group: GroupName
     cluster: ClusterAlias
-    filters: tuple[FilterItem, ...] = ()
+    filters: Filters = ()
     begin: Literal["earliest", "latest"] = "earliest"
     max_body_bytes: int = Field(4096, ge=0, le=65536)
     corrupt_records: Literal["fail", "drop"] = "fail"
@@ -54,7 +54,7 @@ class TubeMQMessageTrigger(BaseEventTrigger):
     :param group: consumer group of this watcher alone: another member would get a part of the
         records, and the group of windows has no offsets at the brokers.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
-    :param filters: stream ids to read, filtered by the brokers; none means all.
+    :param filters: stream ids to read, or one, filtered by the brokers; none means all.
     :param begin: where a group without offsets begins: ``earliest`` or ``latest``.
     :param max_body_bytes: bytes of a body that the payload has, at most 65536.
     :param corrupt_records: a record fails its checksum: ``fail`` waits in front of it and says so,
@@ -72,22 +72,32 @@ class TubeMQMessageTrigger(BaseEventTrigger):
         topic: str,
         group: str,
         cluster: str | None = None,
-        filters: Sequence[str] = (),
+        filters: Sequence[str] | str = (),
         begin: Literal["earliest", "latest"] = "earliest",
         max_body_bytes: int = 4096,
         corrupt_records: Literal["fail", "drop"] = "fail",
         tubemq_conn_id: str = "tubemq_default",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.topic = topic
-        self.group = group
-        self.cluster = cluster or tubemq_conn_id
-        self.filters = sorted(filters)
-        self.begin = begin
-        self.max_body_bytes = max_body_bytes
-        self.corrupt_records = corrupt_records
-        self.tubemq_conn_id = tubemq_conn_id
-        parse(MessageArguments, self._arguments())
+        given = {
+            "topic": topic,
+            "group": group,
+            "cluster": cluster or tubemq_conn_id,
+            "filters": (filters,) if isinstance(filters, str) else filters,
+            "begin": begin,
+            "max_body_bytes": max_body_bytes,
+            "corrupt_records": corrupt_records,
+            "tubemq_conn_id": tubemq_conn_id,
+        }
+        said = parse(MessageArguments, given)
+        self.topic = said.topic
+        self.group = said.group
+        self.cluster = said.cluster
+        self.filters = sorted(said.filters)
+        self.begin = said.begin
+        self.max_body_bytes = said.max_body_bytes
+        self.corrupt_records = said.corrupt_records
+        self.tubemq_conn_id = said.tubemq_conn_id
 
     def _arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in MessageArguments.model_fields}

@@ -36,6 +36,7 @@ __all__ = [
 MAX_DAYS: Final = 3_660
 
 _HOUR = timedelta(hours=1)
+_LAST_DAY = datetime(9999, 12, 31, tzinfo=UTC)
 _HOURS = 24
 
 
@@ -265,10 +266,11 @@ def days_of(pieces: Pieces[datetime], *, most: int | None = None) -> Iterator[tu
     if most is not None:
         end = (last - timedelta.resolution).astimezone(UTC)
         end = end.replace(hour=0, minute=0, second=0, microsecond=0)
-        day = max(day, end - timedelta(days=most - 1))
+        day = end - min(end - day, timedelta(days=most - 1))
     elif (last - day).days > MAX_DAYS:
         raise ConfigError(f"{(last - day).days} days are too many to draw", subject="calendar")
-    while day < last:
+    # Behind the calendar's last day there is none.
+    while day < min(last, _LAST_DAY):
         hours = (day + number * _HOUR for number in range(_HOURS))
         yield day, "".join(_sign(pieces, hour) for hour in hours)
         day += timedelta(days=1)

@@ -106,3 +106,18 @@ def test_mistakes_are_said_in_words_of_the_form() -> None:
         ConnectionConfig.from_connection(connection(extra={"clustr": "main"}))
     assert "clustr" in str(caught.value)
     assert " auth," not in str(caught.value), "it is refused as an extra"
+
+
+@pytest.mark.parametrize("text", ['{"tls": true,}', '["tls"]', '"tls"', "tls"])
+def test_an_extra_that_is_no_object_is_refused(text: str) -> None:
+    made = Connection(conn_id="odd", conn_type="tubemq", host="m1")
+    made.extra = text
+    with pytest.raises(ConfigError, match="extra: it is no JSON object"):
+        ConnectionConfig.from_connection(made)
+
+
+def test_what_would_be_left_out_in_silence_is_refused() -> None:
+    both = {"tls": {"ca_file": "/etc/ca.pem"}, "tls_cert_file": "/me.pem"}
+    with pytest.raises(ConfigError) as caught:
+        ConnectionConfig.from_connection(connection("m1,m2", both, port=8000))
+    assert [problem.partition(":")[0] for problem in caught.value.problems] == ["port", "tls"]

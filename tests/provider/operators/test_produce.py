@@ -15,6 +15,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.assets import topic_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.operators.produce import TubeMQProduceOperator
+from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60), pytest.mark.usefixtures("hook")]
 
@@ -102,11 +103,30 @@ def test_the_first_record_that_is_not_delivered_fails_the_task_and_a_retry_goes_
     good = [f"{n}" for n in range(20)]
     with pytest.raises(AirflowFailException, match="record 20 is object"):
         execute(produce(records=[*good, object()]), state)
-    assert state == {"tubemq_sent": 20}
+    assert state["tubemq_sent"] == 20
     done = execute(produce(records=[*good, "mended"]), state)
     assert (done["records"], done["continued_after"]) == (1, 20)
     assert stored(mq, hook) == sorted(body.encode() for body in [*good, "mended"])
     assert state == {}, "a cleared task sends again"
+
+
+def test_ends_are_those_of_all_tries(hook: TubeMQHook) -> None:
+    state: dict[str, Any] = {}
+    good = [f"{n}" for n in range(20)]
+    with pytest.raises(AirflowFailException):
+        execute(produce(records=[*good, object()]), state)
+    kept = dict(state)
+    everything = {
+        p.key: found.max_offset for p, found in hook.ends(TOPIC, "lake", stable=False).items()
+    }
+    nothing_left = execute(produce(records=good), state)
+    assert (nothing_left["records"], nothing_left["ends"]) == (0, kept["tubemq_ends"])
+    for key, end in nothing_left["ends"].items():
+        assert 0 < end <= everything[key]
+    ready = TubeMQPartitionReadySensor(
+        task_id="ready", topic=TOPIC, until_offsets=execute(produce(records=[]))["ends"]
+    )
+    assert ready.poke({}).is_done
 
 
 def test_a_topic_that_is_not_there_fails_the_task() -> None:

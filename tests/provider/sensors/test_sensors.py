@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowFailException
 
 from tubemq_client import Partition, Record
@@ -234,6 +235,15 @@ class TestLag:
     def test_the_offsets_asset_is_its_inlet(self) -> None:
         assert lag().inlets == [ASSET]
         assert lag(of="broker").inlets == []
+
+    def test_an_inlet_of_the_same_name_and_uri_is_it(self) -> None:
+        mine = Asset(name=ASSET.name, uri=ASSET.uri)
+        sensor = lag(inlets=[mine])
+        assert sensor.inlets == [mine]
+        assert sensor.poke(context()).xcom_value["lag"] == 0
+
+    def test_a_bound_that_a_template_gave_as_text_counts_when_deferred_too(self) -> None:
+        assert lag(min_lag="10.0").trigger().min_lag == 10
 
     def test_identity_cannot_be_a_template(self) -> None:
         with pytest.raises(ConfigError, match="group: cannot be a template"):

@@ -19,8 +19,10 @@ from airflow.triggers.shared_stream import SharedStreamManager
 
 from tests.system.behaviour.sites import eventually
 from tubemq_client import Message, Partition, Record
+from tubemq_client.aio import Session
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.errors import ConfigError
+from tubemq_provider.hooks import sharing
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.triggers.messages import TubeMQMessageTrigger
 
@@ -268,5 +270,28 @@ def test_a_cluster_that_has_moved_is_followed(
             await asyncio.to_thread(produce, TubeMQHook(), b"after")
             assert (await waiting)[0]["body"] == "after"
             await records.aclose()
+
+    run(scene)
+
+
+def test_arguments_are_taken_as_they_are_judged() -> None:
+    one = trigger(filters="alerts", max_body_bytes="10")
+    assert (one.filters, one.max_body_bytes) == (["alerts"], 10)
+    with pytest.raises(ConfigError, match="filters"):
+        trigger(filters=[f"s{n}" for n in range(501)])
+
+
+def test_a_client_that_cannot_be_made_leaves_no_session(hook: TubeMQHook) -> None:
+    async def scene() -> None:
+        def broken(session: Any) -> Any:
+            raise ConfigError("no client")
+
+        async def settings() -> Any:
+            return hook.config.settings()
+
+        for _ in range(2):
+            with pytest.raises(ConfigError):
+                await sharing.Connected(settings, Session, broken).__aenter__()
+        assert not sharing._open.get(asyncio.get_running_loop())
 
     run(scene)

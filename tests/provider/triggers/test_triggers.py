@@ -7,9 +7,11 @@ import json
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from airflow.sdk import BaseHook
 from airflow.triggers.base import BaseEventTrigger
 
 from tests.system.behaviour.sites import eventually
@@ -271,6 +273,15 @@ class TestLag:
         with pytest.raises(ConfigError) as caught:
             TubeMQLagTrigger(topic=TOPIC, group="lake", min_lag=0, max_wait=-1, poll_interval=0)
         assert len(caught.value.problems) == 3
+        soon = TubeMQLagTrigger(
+            topic=TOPIC,
+            group="lake",
+            min_lag="5",  # type: ignore[arg-type]
+        )
+        assert soon.min_lag == 5
+        for wrong in ({"max_wait": timedelta(minutes=5)}, {"poll_interval": float("nan")}):
+            with pytest.raises(ConfigError, match=next(iter(wrong))):
+                TubeMQLagTrigger(topic=TOPIC, group="lake", **wrong)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(("topic", "group"), [("1 bad", "lake"), (TOPIC, "g g"), (TOPIC, "")])
     def test_a_name_that_no_topic_or_group_has_is_not_waited_for(
@@ -336,6 +347,26 @@ class TestOffsets:
             assert not waiting.done()
             await asyncio.to_thread(mq.broker(2).restart)
             assert (await waiting).payload == {"status": "ready"}
+
+        run(scene)
+
+    def test_outlives_an_api_server_that_does_not_answer(
+        self, hook: TubeMQHook, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked, right = [], BaseHook.aget_connection
+
+        async def away(conn_id: str) -> Any:
+            asked.append(conn_id)
+            if len(asked) < 3:
+                raise RuntimeError("503 from the API server")
+            return await right(conn_id)
+
+        monkeypatch.setattr(BaseHook, "aget_connection", away)
+
+        async def scene() -> None:
+            events = TubeMQOffsetTrigger(topic=TOPIC, group="ready", poll_interval=0.1).run()
+            assert await fired(events) == {"status": "ready"}
+            assert len(asked) == 3
 
         run(scene)
 

@@ -60,6 +60,11 @@ def _seed(url: str) -> None:
         _group(session, f"live/{HOSTILE}/g")
         broken = add_asset(session, "tubemq:broken/orders/g")
         add_state(session, broken, "cursor", {"v": 1, "seq": 1, "next": [1], "h": H})
+        ahead = add_asset(session, "tubemq:unlike/orders/g")
+        add_state(session, ahead, "cursor", {"v": 1, "seq": 1, "next": {"1:0": 28}, "h": H})
+        add_event(session, ahead, 1, window(f"c-2-{H}", {"1:0": [28, 56]}, position={"h": H}))
+        far = window(f"t-20260101T000000Z-99991231T235959Z-{H}", {"1:0": [0, 28]}, kind="time")
+        add_event(session, ahead, 2, far)
         for topic in SHARED:
             _group(session, f"live/{topic}/one_name")
         for many in range(100):
@@ -237,6 +242,9 @@ def test_what_was_edited_into_another_shape_hides_no_other_group(boss: Browser) 
     assert boss.get(f"api/groups/{number}").json()["trouble"] == broken["trouble"]
     assert boss.get(f"api/groups/{number}/lag").json()["state"] == "unreachable"
     assert boss.get(f"api/groups/{number}/windows").status_code == 200
+    (unlike,) = boss.groups("?q=unlike")
+    assert "position of the group" in unlike["trouble"]
+    assert boss.get(f"api/groups/{unlike['id']}/coverage").status_code == 200
 
 
 def test_numbers_and_texts_that_no_database_takes_are_refused(boss: Browser) -> None:
