@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         QueueEnds,
         QueueRange,
         SendReceipt,
+        TimeBoundary,
         TlsSettings,
     )
     from rocketmq_client.sync.admin import Admin
@@ -47,7 +48,8 @@ _HOMES = {
     "_wire.bodies": ("BrokerData", "ClusterInfo", "RuntimeInfo", "Subscription", "TopicRoute"),
     "model": (
         *("ClientSettings", "Credentials", "Message", "OutgoingMessage", "ProducerSettings"),
-        *("PullResult", "Queue", "QueueEnds", "QueueRange", "SendReceipt", "TlsSettings"),
+        *("PullResult", "Queue", "QueueEnds", "QueueRange", "SendReceipt", "TimeBoundary"),
+        "TlsSettings",
     ),
     "sync.admin": ("Admin",),
     "sync.metadata": ("Metadata",),
@@ -84,6 +86,7 @@ __all__ = [
     "SendReceipt",
     "Session",
     "Subscription",
+    "TimeBoundary",
     "TlsSettings",
     "TopicRoute",
 ]

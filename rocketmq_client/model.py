@@ -25,6 +25,7 @@ __all__ = [
     "QueueEnds",
     "QueueRange",
     "SendReceipt",
+    "TimeBoundary",
     "TlsSettings",
     "address_text",
 ]
@@ -114,6 +115,15 @@ class QueueEnds:
     def partition(self) -> Queue:
         """The queue, by the word that both sources share."""
         return self.queue
+
+
+class TimeBoundary(NamedTuple):
+    """Where an instant lies in a queue: `offset` is the first one held that was stored at or after
+    it. `eroded` says that retention has removed what lay before `offset`, and that nothing
+    tells whether all of it was earlier: the boundary was somewhere in `[0, offset]`."""
+
+    offset: int
+    eroded: bool
 
 
 class Message(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rocketmq_client._core.ends import queue_ends, require_address, select_queues
 from rocketmq_client._core.groups import committed_offset
-from rocketmq_client._core.times import check_final, offset_at, search_offset
+from rocketmq_client._core.times import boundaries_at, search_offset
 from rocketmq_client._core.topics import check_kind
 from rocketmq_client.sync._base import BlockingClient
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rocketmq_client._wire.bodies import TopicRoute
-    from rocketmq_client.model import ClientSettings, Queue, QueueEnds
+    from rocketmq_client.model import ClientSettings, Queue, QueueEnds, TimeBoundary
 
 __all__ = ["Metadata"]
 
@@ -74,22 +74,30 @@ class Metadata(BlockingClient):
         *,
         grace_ms: int = 2_000,
     ) -> dict[Queue, int]:
-        """For each queue the first offset stored at or after `instant_ms` by its broker's clock.
+        """For each queue the first offset held whose record was stored at or after `instant_ms` by
+        its broker's clock; earlier ones of these may be gone, which `boundary_at` says.
 
         Final: nothing that is stored later lies below it. Raises `errors.TimeNotFinal` before
         `grace_ms` have passed at every broker, or while one is behind with its indexes.
         """
+        found = self.boundary_at(topic, instant_ms, queues, grace_ms=grace_ms)
+        return {queue: boundary.offset for queue, boundary in found.items()}
+
+    def boundary_at(
+        self,
+        topic: str,
+        instant_ms: int,
+        queues: Iterable[Queue] | None = None,
+        *,
+        grace_ms: int = 2_000,
+    ) -> dict[Queue, TimeBoundary]:
+        """As `offset_at`, with whether retention may have removed records that were stored at or
+        after `instant_ms`."""
         route = self._driver.run(self._cluster.route(topic, fresh=True))
         chosen = select_queues(route, queues)
-        for broker in sorted({queue.broker for queue in chosen}):
-            address = require_address(route, broker)
-            self._driver.run(check_final(self._cluster, address, broker, instant_ms, grace_ms))
-        found: dict[Queue, int] = {}
-        for queue, ends in self.ends(topic, chosen, stable=False, route=route).items():
-            found[queue] = self._driver.run(
-                offset_at(self._cluster, route, ends, instant_ms, self._group)
-            )
-        return found
+        return self._driver.run(
+            boundaries_at(self._cluster, route, chosen, instant_ms, self._group, grace_ms)
+        )
 
     def search_offset(
         self, queue: Queue, instant_ms: int, *, boundary: Literal["lower", "upper"] = "lower"

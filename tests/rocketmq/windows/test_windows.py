@@ -12,6 +12,7 @@ import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,109 @@ def test_windows_of_time_hold_what_was_stored_in_them(site: Site, tmp_path) -> N
         expected = [r for r in records if edges[start] <= r.store_ms < edges[end]]
         assert result.total == len(expected)
     assert topic.rows() == topic.receipts
+
+
+@pytest.fixture
+def hours(rocketmq, topic) -> list[datetime]:
+    """Instants before, between and behind three times ten records in each of two queues; the
+    brokers' clocks are past all of them."""
+    found = [datetime.now(UTC)]
+    for _ in range(3):
+        time.sleep(0.02)
+        topic.produce(40)
+        time.sleep(0.02)
+        found.append(datetime.now(UTC))
+    time.sleep(3.2)
+    return found
+
+
+def _remove(rocketmq, offset: int, *queues: str) -> None:
+    for key in queues:
+        rocketmq.remove_until(SPACE.partition("orders", key), offset)
+
+
+PLANNED = ("plan", "task plan stored", 1)
+ALL = ("broker-a:0", "broker-a:1", "broker-b:0", "broker-b:1")
+
+
+@pytest.mark.parametrize("removed", [7, 10, 17, 30])
+def test_a_window_of_time_that_retention_has_reached_is_not_begun(
+    removed, rocketmq, topic, hours
+) -> None:
+    """Some, all and more than what was stored in the first hour is gone, or all there was."""
+    _remove(rocketmq, removed, *ALL)
+    with pytest.raises(DataLoss, match=rf"broker-a:0: what is left begins at {removed}"):
+        topic.run(between=(hours[0], hours[1]))
+    assert topic.rows() == {}
+    assert not list((topic.root / "lake").glob("_boundaries/*")), "nothing was fixed"
+
+
+def test_a_window_of_time_behind_what_retention_took_is_whole(rocketmq, topic, hours) -> None:
+    _remove(rocketmq, 7, *ALL)
+    assert topic.run(between=(hours[1], hours[2])).total == 40
+    with pytest.raises(DataLoss, match=r"somewhere in .0, 7."):
+        topic.run(between=(hours[0], hours[1]))
+
+
+def test_what_retention_took_of_windows_of_time_is_a_gap_once(rocketmq, topic, hours) -> None:
+    """The first window may have lost all from the queues' beginning; the others begin where it
+    ended, and what is gone of them is told exactly."""
+    _remove(rocketmq, 17, *ALL)
+    skip = {"gap_policy": "skip"}
+    results = [topic.run(between=pair, policies=skip) for pair in pairwise(hours)]
+
+    assert [result.gaps for result in results] == [{key: [[0, 17]] for key in ALL}, {}, {}]
+    assert [result.total for result in results] == [0, 12, 40]
+
+
+def test_what_retention_took_behind_a_fixed_boundary_is_exact(rocketmq, topic, hours) -> None:
+    topic.run(between=(hours[0], hours[1]))
+    _remove(rocketmq, 13, *ALL)
+    with pytest.raises(DataLoss, match=r"broker-b:1: offsets .10, 13. are gone"):
+        topic.run(between=(hours[1], hours[2]))
+    result = topic.run(between=(hours[1], hours[2]), policies={"gap_policy": "skip"})
+
+    assert result.gaps == {key: [[10, 13]] for key in ALL}
+    assert result.total == 28
+
+
+def test_a_boundary_that_is_fixed_is_taken_though_retention_has_reached_it(
+    rocketmq, topic, hours
+) -> None:
+    topic.run(between=(hours[0], hours[1]))
+    _remove(rocketmq, 10, *ALL)
+    assert topic.run(between=(hours[1], hours[2])).total == 40
+
+
+def test_a_plan_that_is_stored_stands_though_retention_has_reached_it(
+    rocketmq, topic, hours
+) -> None:
+    words = (rocketmq.name_server, "orders", str(topic.root), "first", PLANNED)
+    child = CONTEXT.Process(target=run_window, args=words, kwargs={"between": (hours[0], hours[1])})
+    child.start()
+    child.join(CHILD_TIMEOUT)
+    assert child.exitcode == -signal.SIGKILL
+    _remove(rocketmq, 7, *ALL)
+    with pytest.raises(DataLoss, match=r"offsets .0, 7. of queue"):
+        topic.run("first", between=(hours[0], hours[1]))
+    result = topic.run("first", between=(hours[0], hours[1]), policies={"gap_policy": "skip"})
+
+    assert result.total == 12
+    assert result.gaps == {key: [[0, 7]] for key in ALL}
+
+
+def test_a_quiet_queue_whose_records_are_long_gone_holds_nothing_up(rocketmq, topic, hours) -> None:
+    """The log of its broker goes back behind the instant, and all that is gone is older still."""
+    _remove(rocketmq, 3, *ALL)
+    for broker in ("broker-a", "broker-b"):
+        rocketmq.do(lambda target: _empty(target.storage.index("orders", 0)), broker)
+    assert topic.run(between=(hours[1], hours[2])).total == 20
+
+
+def _empty(index) -> None:
+    """As if the queue had had its last record before those that retention has removed."""
+    index.first = index.said_first = index.end
+    index.entries.clear()
 
 
 def _when_ready(run):
