@@ -10,6 +10,7 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -34,6 +35,7 @@ from tests.rocketmq.windows.child import GROUP, run_window
 from tubemq_client.errors import ConfigError, DataLoss, LogReplaced, LogTruncated
 from tubemq_provider.sinks.read import published_windows, read_windows
 from tubemq_provider.sources.registry import config_of, open_source
+from tubemq_provider.sources.rocketmq.reading import QueueReader
 from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.verify import chain_problems
@@ -368,6 +370,75 @@ def test_what_retention_took_is_an_error_or_a_recorded_gap(rocketmq, topic) -> N
     result = topic.run(policies={"gap_policy": "skip"})
     assert result.gaps[key] == [[position, position + 3]]
     assert len(topic.rows()) == len(topic.receipts) - 3
+
+
+@pytest.fixture
+def restarting(rocketmq, topic) -> Iterator[None]:
+    """Both brokers are away, and name servers have forgotten them; the topic was read before."""
+    topic.produce(20)
+    topic.run("first")
+    topic.produce(20)
+    for broker in rocketmq.broker_names:
+        rocketmq.kill_broker(broker)
+    yield
+    for broker in rocketmq.broker_names:
+        rocketmq.start_broker(broker)
+    assert topic.run("later").total == 20
+    topic.check()
+
+
+@pytest.mark.usefixtures("restarting")
+def test_a_topic_whose_brokers_all_restart_is_awaited(topic) -> None:
+    with pytest.raises(WindowNotReady, match="no broker of topic 'orders' is registered now"):
+        topic.run("later")
+
+
+def test_a_topic_that_nobody_knows_is_an_error_where_a_group_begins(topic) -> None:
+    topic.topic = "oders"
+    with pytest.raises(errors.UnknownTopic):
+        topic.run()
+    now = datetime.now(UTC)
+    with pytest.raises(errors.UnknownTopic):
+        topic.run(between=(now - timedelta(hours=1), now))
+
+
+def test_a_window_that_was_planned_waits_for_brokers_that_restart(rocketmq, topic) -> None:
+    topic.produce(20)
+    words = (rocketmq.name_server, "orders", str(topic.root), "first", PLANNED)
+    child = CONTEXT.Process(target=run_window, args=words)
+    child.start()
+    child.join(CHILD_TIMEOUT)
+    assert child.exitcode == -signal.SIGKILL
+    for broker in rocketmq.broker_names:
+        rocketmq.kill_broker(broker)
+    with pytest.raises(WindowNotReady, match="registered"):
+        topic.run("first")
+    for broker in rocketmq.broker_names:
+        rocketmq.start_broker(broker)
+    assert topic.run("first").total == 20
+
+
+def test_a_window_of_time_beside_another_waits_for_brokers_that_restart(
+    rocketmq, topic, hours
+) -> None:
+    topic.run(between=(hours[0], hours[1]))
+    for broker in rocketmq.broker_names:
+        rocketmq.kill_broker(broker)
+    with pytest.raises(WindowNotReady, match="registered"):
+        topic.run(between=(hours[1], hours[2]))
+
+
+def test_a_range_whose_brokers_restart_is_tried_again(rocketmq) -> None:
+    for broker in rocketmq.broker_names:
+        rocketmq.kill_broker(broker)
+    queue = SPACE.partition("orders", "broker-a:0")
+    with (
+        QueueReader(rocketmq.settings, "g") as reader,
+        pytest.raises(errors.ConnectError, match="registered now") as caught,
+    ):
+        list(reader.read(SPACE.range(queue, 0, 1)))
+    assert caught.value.retriable
+    assert not caught.value.fatal
 
 
 def test_a_topic_that_was_made_anew_is_another_log(rocketmq, topic) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, NamedTuple, Self
 
+from rocketmq_client import errors
 from rocketmq_client.model import Address, ClientSettings, Message, Queue, QueueRange
 from rocketmq_client.sync import Metadata, PullConsumer, RangeReader
 from tubemq_client.model import Anchor
@@ -99,15 +100,26 @@ class QueueReader(AbstractContextManager["QueueReader"]):
 
     def read(self, range_: QueueRange) -> Iterator[RecordBatches]:
         """The records of the range, in offset order; each offset once, or an error."""
-        for batch in self._reader.read(range_):
-            self.stats.records += len(batch)
-            self.stats.bytes += batch.nbytes
-            if len(batch):
-                last = batch.columns.stored(len(batch) - 1)
-                self.stats.last[range_.queue.key] = anchor_of(
-                    last.queue_offset, last.physical_offset, last.store_ms
-                )
-            yield batch
+        with _registered():
+            for batch in self._reader.read(range_):
+                self.stats.records += len(batch)
+                self.stats.bytes += batch.nbytes
+                if len(batch):
+                    last = batch.columns.stored(len(batch) - 1)
+                    self.stats.last[range_.queue.key] = anchor_of(
+                        last.queue_offset, last.physical_offset, last.store_ms
+                    )
+                yield batch
+
+
+@contextmanager
+def _registered() -> Iterator[None]:
+    """What a plan or a position names has been there: a topic that name servers do not know has no
+    broker that is registered now, and has one again after a restart."""
+    try:
+        yield
+    except errors.UnknownTopic as error:
+        raise errors.ConnectError(f"no broker of the topic is registered now: {error}") from error
 
 
 def _aside(keep: Keep | None) -> Callable[[Any], None] | None:
@@ -150,5 +162,6 @@ class Witness:
         return None if anchor.offset < ends.min_offset else False
 
     def _at(self, queue: Queue, offset: int) -> Message | None:
-        found = self._consumer.pull(queue, offset, max_records=1)
+        with _registered():
+            found = self._consumer.pull(queue, offset, max_records=1)
         return next((item for item in found.messages if item.offset == offset), None)

@@ -44,5 +44,6 @@ SPACE: Final = OffsetSpace(
     range=QueueRange,
     peer_of=lambda key: key.rpartition(":")[0],
     resolvers=("store_time",),
+    forgets_brokers=True,
 )
 """What RocketMQ's offsets and keys mean."""
