@@ -24,6 +24,7 @@ __all__ = [
     "Queue",
     "QueueEnds",
     "QueueRange",
+    "RecordMark",
     "SendReceipt",
     "TimeBoundary",
     "TlsSettings",
@@ -124,6 +125,15 @@ class TimeBoundary(NamedTuple):
 
     offset: int
     eroded: bool
+
+
+class RecordMark(NamedTuple):
+    """What a record is known again by: its offset, where it lies in its broker's log, and when it
+    was stored (ms since the epoch). Another log has other ones at the same offset."""
+
+    offset: int
+    physical_offset: int
+    store_ms: int
 
 
 class Message(NamedTuple):

@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_client import errors
-from rocketmq_client._core.pulling import number, pull_one
+from rocketmq_client._core.one_record import pull_one
+from rocketmq_client._core.pulling import number
 from rocketmq_client._wire import codes
 from rocketmq_client.model import QueueEnds
 from tubemq_client._core.effects import Await, Post
@@ -116,10 +117,14 @@ def _stable_end(
     low, high = bounds
     probe = high
     while low < high:
-        record = yield from pull_one(cluster, address, queue, group, probe - 1)
-        if record is None or record.physical_offset + record.size <= flushed:
-            low = probe
+        try:
+            record = yield from pull_one(cluster, address, queue, group, probe - 1)
+        except errors.LogTruncated:
+            high = probe - 1  # a crash took it since the ends were asked
         else:
-            high = probe - 1
+            if record is None or record.physical_offset + record.size <= flushed:
+                low = probe
+            else:
+                high = probe - 1
         probe = (low + high + 1) // 2
     return high

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from rocketmq_client import errors
 from rocketmq_client._core.ends import queue_ends, require_address
-from rocketmq_client._core.pulling import number, pull_one
+from rocketmq_client._core.one_record import pull_one
+from rocketmq_client._core.pulling import number
 from rocketmq_client._wire import codes
 from rocketmq_client.model import TimeBoundary
 
@@ -84,7 +85,11 @@ def boundary_at(
     told = low == 0  # whether all below `low` is known to be earlier
     while low < high:
         middle = (low + high) // 2
-        record = yield from pull_one(cluster, address, queue, group, middle)
+        try:
+            record = yield from pull_one(cluster, address, queue, group, middle)
+        except errors.LogTruncated:
+            high = middle  # a crash took it since the ends were asked
+            continue
         # Retention removes from the front: what is gone is older than what is left.
         if record is None or record.store_ms < instant_ms:
             low, told = middle + 1, record is not None

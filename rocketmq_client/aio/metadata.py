@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rocketmq_client._core.ends import queue_ends, require_address, select_queues
 from rocketmq_client._core.groups import committed_offset
+from rocketmq_client._core.one_record import record_at
 from rocketmq_client._core.times import boundaries_at, search_offset
 from rocketmq_client._core.topics import check_kind
 from rocketmq_client.aio._base import AsyncClient
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rocketmq_client._wire.bodies import TopicRoute
-    from rocketmq_client.model import ClientSettings, Queue, QueueEnds, TimeBoundary
+    from rocketmq_client.model import (
+        ClientSettings,
+        Queue,
+        QueueEnds,
+        RecordMark,
+        TimeBoundary,
+    )
 
 __all__ = ["Metadata"]
 
@@ -100,6 +107,11 @@ class Metadata(AsyncClient):
         return await self._driver.run(
             boundaries_at(self._cluster, route, chosen, instant_ms, self._group, grace_ms)
         )
+
+    async def record_at(self, queue: Queue, offset: int) -> RecordMark | None:
+        """What the record at `offset` is known by, damaged or not; None if retention has removed
+        it. Raises `errors.LogTruncated` where the queue ends at `offset` or before."""
+        return await self._driver.run(record_at(self._cluster, queue, self._group, offset))
 
     async def search_offset(
         self, queue: Queue, instant_ms: int, *, boundary: Literal["lower", "upper"] = "lower"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +13,7 @@ from rocketmq_client._wire import codes
 from rocketmq_client._wire.bodies import BrokerData, QueueData, TopicRoute
 from rocketmq_client._wire.commands import Command
 from rocketmq_client.model import QueueEnds, TimeBoundary
-from tests.rocketmq.core.script import ADDRESS, QUEUE, asked, play, pulled, record
+from tests.rocketmq.core.script import ADDRESS, QUEUE, asked, play, pulled, record, runtime
 
 ROUTE = TopicRoute(
     "orders",
@@ -39,7 +37,7 @@ def test_it_is_the_first_record_held_that_is_not_before_the_instant(
 
     def broker(method: object, request: object) -> Command:
         if method is codes.GET_BROKER_RUNTIME_INFO:
-            return _info({"earliestMessageTimeStamp": str(earliest)})
+            return runtime(earliestMessageTimeStamp=str(earliest))
         at, _ = asked(request)
         assert first <= at < len(times)
         body = record(at, store_ms=times[at])
@@ -59,7 +57,7 @@ def test_what_is_removed_while_it_is_looked_for_leaves_it_open() -> None:
 
     def broker(method: object, request: object) -> Command:
         if method is codes.GET_BROKER_RUNTIME_INFO:
-            return _info({"earliestMessageTimeStamp": "-1"})
+            return runtime(earliestMessageTimeStamp="-1")
         at, _ = asked(request)
         if at < 6:
             return pulled(21, "OFFSET_TOO_SMALL", 6, (6, 10))
@@ -87,7 +85,7 @@ def test_what_is_removed_while_it_is_looked_for_leaves_it_open() -> None:
 def test_an_instant_is_final_when_nothing_before_it_can_come(info, why) -> None:
 
     def broker(*_: object) -> Command:
-        return _info(info)
+        return runtime(**info)
 
     cluster = Cluster(ClientSettings((ADDRESS,)))
     judged = check_final(cluster, ADDRESS, "broker-a", 10_000, 2_000)
@@ -96,16 +94,3 @@ def test_an_instant_is_final_when_nothing_before_it_can_come(info, why) -> None:
     else:
         with pytest.raises(errors.TimeNotFinal, match=why):
             play(judged, broker)
-
-
-def _info(changes: dict[str, str]) -> Command:
-    table = {
-        "commitLogMaxOffset": "0",
-        "remainHowManyDataToFlush": "0 B",
-        "bootTimestamp": "0",
-        "runtime": "[ 0 days, 0 hours, 0 minutes, 12 seconds ]",
-        "dispatchBehindBytes": "0",
-        "pageCacheLockTimeMills": "0",
-        **changes,
-    }
-    return Command(0, 0, {}, json.dumps({"table": table}).encode(), 1)
