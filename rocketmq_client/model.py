@@ -6,8 +6,9 @@ No I/O, no pydantic: a Spark executor imports this. What an *offset* means is sa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from tubemq_client.model import Address, TlsSettings, address_text
 from tubemq_client.model import ClientSettings as NetworkSettings
@@ -24,12 +25,16 @@ __all__ = [
     "Queue",
     "QueueEnds",
     "QueueRange",
+    "Reachable",
     "RecordMark",
     "SendReceipt",
     "TimeBoundary",
     "TlsSettings",
     "address_text",
 ]
+
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -116,6 +121,18 @@ class QueueEnds:
     def partition(self) -> Queue:
         """The queue, by the word that both sources share."""
         return self.queue
+
+
+class Reachable(dict[Queue, Found]):
+    """What was found of the queues whose brokers answered; `away` has all others, each with the
+    reason. Never empty: where no broker answers, there is an error instead."""
+
+    def __init__(self, found: Mapping[Queue, Found], away: Mapping[Queue, str]) -> None:
+        super().__init__(found)
+        self.away = dict(away)
+
+    def __repr__(self) -> str:
+        return f"Reachable({dict(self)!r}, away={self.away!r})"
 
 
 class TimeBoundary(NamedTuple):

@@ -6,9 +6,10 @@ Reads only; nothing is registered or committed. Sensors and planners live on thi
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from rocketmq_client._core.ends import queue_ends, require_address, select_queues
+from rocketmq_client._core.ends import queue_ends, reachable, require_address, select_queues
 from rocketmq_client._core.groups import committed_offset
 from rocketmq_client._core.one_record import record_at
 from rocketmq_client._core.times import boundaries_at, search_offset
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         ClientSettings,
         Queue,
         QueueEnds,
+        Reachable,
         RecordMark,
         TimeBoundary,
     )
@@ -75,6 +77,17 @@ class Metadata(AsyncClient):
             queue_ends(self._cluster, found, chosen, self._group, stable=stable)
         )
 
+    async def reachable_ends(
+        self, topic: str, *, stable: bool = True, route: TopicRoute | None = None
+    ) -> Reachable[QueueEnds]:
+        """`ends` of all queues (of `route`, if given) whose brokers answer, and which of them are
+        away. Raises the error of a broker if none answers."""
+        at = route
+        if at is None:
+            at = await self._driver.run(self._cluster.route(topic, fresh=True))
+        look = partial(queue_ends, self._cluster, at, group=self._group, stable=stable)
+        return await self._driver.run(reachable(at.readable(), look))
+
     async def offset_at(
         self,
         topic: str,
@@ -89,24 +102,35 @@ class Metadata(AsyncClient):
         Final: nothing that is stored later lies below it. Raises `errors.TimeNotFinal` before
         `grace_ms` have passed at every broker, or while one is behind with its indexes.
         """
-        found = await self.boundary_at(topic, instant_ms, queues, grace_ms=grace_ms)
+        route = await self._driver.run(self._cluster.route(topic, fresh=True))
+        chosen = select_queues(route, queues)
+        found = await self._driver.run(
+            boundaries_at(self._cluster, route, chosen, instant_ms, self._group, grace_ms)
+        )
         return {queue: boundary.offset for queue, boundary in found.items()}
 
     async def boundary_at(
         self,
         topic: str,
         instant_ms: int,
-        queues: Iterable[Queue] | None = None,
         *,
         grace_ms: int = 2_000,
-    ) -> dict[Queue, TimeBoundary]:
+        route: TopicRoute | None = None,
+    ) -> Reachable[TimeBoundary]:
         """As `offset_at`, with whether retention may have removed records that were stored at or
-        after `instant_ms`."""
-        route = await self._driver.run(self._cluster.route(topic, fresh=True))
-        chosen = select_queues(route, queues)
-        return await self._driver.run(
-            boundaries_at(self._cluster, route, chosen, instant_ms, self._group, grace_ms)
+        after `instant_ms`; of the queues whose brokers answer, and which of them are away."""
+        at = route
+        if at is None:
+            at = await self._driver.run(self._cluster.route(topic, fresh=True))
+        look = partial(
+            boundaries_at,
+            self._cluster,
+            at,
+            instant_ms=instant_ms,
+            group=self._group,
+            grace_ms=grace_ms,
         )
+        return await self._driver.run(reachable(at.readable(), look))
 
     async def record_at(self, queue: Queue, offset: int) -> RecordMark | None:
         """What the record at `offset` is known by, damaged or not; None if retention has removed

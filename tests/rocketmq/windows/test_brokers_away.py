@@ -43,6 +43,43 @@ def restarting(rocketmq, topic) -> Iterator[None]:
     topic.check()
 
 
+@pytest.fixture
+def unreachable(rocketmq, topic) -> tuple[datetime, datetime]:
+    """`broker-b` is in the route, as its host died a moment ago, and takes no connections. Between
+    which instants records were sent before."""
+    start = datetime.now(UTC)
+    topic.produce(20)
+    end = datetime.now(UTC)
+    topic.run()
+    topic.produce(20)
+    rocketmq._thread.wait(lambda: rocketmq._close("broker-b"))
+    return start, end
+
+
+@pytest.mark.usefixtures("unreachable")
+def test_a_broker_that_does_not_answer_holds_up_its_own_queues_only(rocketmq, topic) -> None:
+    result = topic.run()
+    late = {key for key, _ in topic.receipts.keys() - topic.rows().keys()}
+    rocketmq.start_broker("broker-b")
+
+    assert result.total == 10
+    assert late == set(result.absent) == {"broker-b:0", "broker-b:1"}
+    topic.catch_up()
+    topic.check()
+
+
+def test_a_window_of_time_waits_for_a_broker_that_does_not_answer(topic, unreachable) -> None:
+    time.sleep(3.2)
+    with pytest.raises(WindowNotReady, match=r"broker-b:0: ConnectError"):
+        topic.run(between=unreachable, tags=("other",), policies={"on_other_scope": "start_anew"})
+
+
+@pytest.mark.usefixtures("unreachable")
+def test_a_group_that_begins_waits_for_a_broker_that_does_not_answer(topic) -> None:
+    with pytest.raises(WindowNotReady, match="needs every broker"):
+        topic.run(tags=("other",), policies={"on_other_scope": "start_anew"})
+
+
 @pytest.mark.usefixtures("restarting")
 def test_a_topic_whose_brokers_all_restart_is_awaited(topic) -> None:
     with pytest.raises(WindowNotReady, match="no broker of topic 'orders' is registered now"):

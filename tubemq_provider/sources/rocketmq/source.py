@@ -21,6 +21,7 @@ from rocketmq_client.model import (
     Queue,
     QueueEnds,
     QueueRange,
+    Reachable,
     TimeBoundary,
 )
 from rocketmq_client.sync import Metadata, PullConsumer, RangeReader
@@ -75,11 +76,13 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
         with self._asking() as client:
             return dict.fromkeys(client.topic(self._topic).readable(), True)
 
-    def ends(self, which: End = "stable") -> Mapping[Queue, QueueEnds]:
-        """Minimum and end offsets: of what is on the brokers' disks, or of what can be read."""
+    def ends(self, which: End = "stable") -> Reachable[QueueEnds]:
+        """Minimum and end offsets: of what is on the brokers' disks, or of what can be read. Of the
+        queues whose brokers answer; `away` has those of brokers that are in the route and do not.
+        """
         with self._asking() as client:
             route = client.topic(self._topic)
-            return client.ends(self._topic, stable=which == "stable", route=route)
+            return client.reachable_ends(self._topic, stable=which == "stable", route=route)
 
     def starts(self) -> Mapping[Queue, int]:
         """The first offset that is still held, of each queue."""
@@ -88,8 +91,10 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
         """The first offset held that was stored at or after `instant` by each broker's clock; what
         retention has removed is not asked for. Raises `WindowNotReady` while records before it may
-        still come."""
+        still come, and while a broker is away."""
         found = self._boundaries_at(instant, _GRACE)
+        if found.away:
+            raise WindowNotReady(f"not all brokers answer: {'; '.join(found.away.values())}")
         return {queue.key: boundary.offset for queue, boundary in found.items()}
 
     def life(self) -> Witness:
@@ -148,14 +153,15 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
     def _asking(self) -> Metadata:
         return Metadata(self._settings, group=reader_group(self._group))
 
-    def _boundaries_at(self, instant: datetime, grace: timedelta) -> Mapping[Queue, TimeBoundary]:
+    def _boundaries_at(self, instant: datetime, grace: timedelta) -> Reachable[TimeBoundary]:
         try:
             with self._asking() as client:
-                client.topic(self._topic)
+                route = client.topic(self._topic)
                 return client.boundary_at(
                     self._topic,
                     milliseconds_of(instant),
                     grace_ms=round(grace.total_seconds() * 1000),
+                    route=route,
                 )
         except errors.TimeNotFinal as error:
             raise WindowNotReady(
@@ -190,6 +196,7 @@ class StoreTime:
         found = self.source._boundaries_at(instant, self.grace)  # noqa: SLF001 - one thing in two names
         return Resolved(
             {queue.key: boundary.offset for queue, boundary in found.items()},
+            unknown={queue.key: reason for queue, reason in found.away.items()},
             eroded={queue.key: 0 for queue, boundary in found.items() if boundary.eroded},
         )
 
