@@ -31,7 +31,10 @@ if TYPE_CHECKING:
         Queue,
         QueueEnds,
         QueueRange,
+        Reachable,
+        RecordMark,
         SendReceipt,
+        TimeBoundary,
         TlsSettings,
     )
     from rocketmq_client.sync.admin import Admin
@@ -47,7 +50,8 @@ _HOMES = {
     "_wire.bodies": ("BrokerData", "ClusterInfo", "RuntimeInfo", "Subscription", "TopicRoute"),
     "model": (
         *("ClientSettings", "Credentials", "Message", "OutgoingMessage", "ProducerSettings"),
-        *("PullResult", "Queue", "QueueEnds", "QueueRange", "SendReceipt", "TlsSettings"),
+        *("PullResult", "Queue", "QueueEnds", "QueueRange", "SendReceipt", "TimeBoundary"),
+        *("Reachable", "RecordMark", "TlsSettings"),
     ),
     "sync.admin": ("Admin",),
     "sync.metadata": ("Metadata",),
@@ -78,12 +82,15 @@ __all__ = [
     "QueueEnds",
     "QueueRange",
     "RangeReader",
+    "Reachable",
     "ReadStats",
     "RecordBatch",
+    "RecordMark",
     "RuntimeInfo",
     "SendReceipt",
     "Session",
     "Subscription",
+    "TimeBoundary",
     "TlsSettings",
     "TopicRoute",
 ]

@@ -6,8 +6,9 @@ No I/O, no pydantic: a Spark executor imports this. What an *offset* means is sa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from tubemq_client.model import Address, TlsSettings, address_text
 from tubemq_client.model import ClientSettings as NetworkSettings
@@ -24,10 +25,16 @@ __all__ = [
     "Queue",
     "QueueEnds",
     "QueueRange",
+    "Reachable",
+    "RecordMark",
     "SendReceipt",
+    "TimeBoundary",
     "TlsSettings",
     "address_text",
 ]
+
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -114,6 +121,36 @@ class QueueEnds:
     def partition(self) -> Queue:
         """The queue, by the word that both sources share."""
         return self.queue
+
+
+class Reachable(dict[Queue, Found]):
+    """What was found of the queues whose brokers answered; `away` has all others, each with the
+    reason. Never empty: where no broker answers, there is an error instead."""
+
+    def __init__(self, found: Mapping[Queue, Found], away: Mapping[Queue, str]) -> None:
+        super().__init__(found)
+        self.away = dict(away)
+
+    def __repr__(self) -> str:
+        return f"Reachable({dict(self)!r}, away={self.away!r})"
+
+
+class TimeBoundary(NamedTuple):
+    """Where an instant lies in a queue: `offset` is the first one held that was stored at or after
+    it. `eroded` says that retention has removed what lay before `offset`, and that nothing
+    tells whether all of it was earlier: the boundary was somewhere in `[0, offset]`."""
+
+    offset: int
+    eroded: bool
+
+
+class RecordMark(NamedTuple):
+    """What a record is known again by: its offset, where it lies in its broker's log, and when it
+    was stored (ms since the epoch). Another log has other ones at the same offset."""
+
+    offset: int
+    physical_offset: int
+    store_ms: int
 
 
 class Message(NamedTuple):

@@ -11,16 +11,17 @@ Source: `docs/rocketmq-protocol/exact-ranges.md#stable-ends`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rocketmq_client import errors
-from rocketmq_client._core.pulling import number, pull_one
+from rocketmq_client._core.one_record import pull_one
+from rocketmq_client._core.pulling import number
 from rocketmq_client._wire import codes
-from rocketmq_client.model import QueueEnds
+from rocketmq_client.model import QueueEnds, Reachable
 from tubemq_client._core.effects import Await, Post
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rocketmq_client._core.cluster import Cluster
     from rocketmq_client._wire.bodies import TopicRoute
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from rocketmq_client.model import Address, Queue
     from tubemq_client._core.effects import Conversation
 
-__all__ = ["queue_ends", "require_address", "select_queues"]
+__all__ = ["queue_ends", "reachable", "require_address", "select_queues"]
+
+Found = TypeVar("Found")
 
 
 def select_queues(route: TopicRoute, queues: Iterable[Queue] | None) -> list[Queue]:
@@ -59,6 +62,33 @@ def require_address(route: TopicRoute, broker: str) -> Address:
             f"broker {broker!r} is not in the route of topic {route.topic!r} now"
         )
     return address
+
+
+def reachable(
+    queues: Iterable[Queue], look: Callable[[Sequence[Queue]], Conversation[dict[Queue, Found]]]
+) -> Conversation[Reachable[Found]]:
+    """What `look` finds, asked broker by broker: one that does not serve now, though it is in the
+    route, costs its own queues. Raises what the last broker said if none answers, and at once what
+    waiting for a broker would not cure."""
+    by_broker: dict[str, list[Queue]] = {}
+    for queue in sorted(queues):
+        by_broker.setdefault(queue.broker, []).append(queue)
+    found: dict[Queue, Found] = {}
+    away: dict[Queue, str] = {}
+    failure: errors.RocketMQError | None = None
+    for mine in by_broker.values():
+        try:
+            found |= yield from look(mine)
+        except errors.TimeNotFinal:
+            raise
+        except errors.RocketMQError as error:
+            if not error.retriable:
+                raise
+            failure = error
+            away |= dict.fromkeys(mine, f"{type(error).__name__}: {error}")
+    if failure is not None and not found:
+        raise failure
+    return Reachable(found, away)
 
 
 def queue_ends(
@@ -116,10 +146,14 @@ def _stable_end(
     low, high = bounds
     probe = high
     while low < high:
-        record = yield from pull_one(cluster, address, queue, group, probe - 1)
-        if record is None or record.physical_offset + record.size <= flushed:
-            low = probe
+        try:
+            record = yield from pull_one(cluster, address, queue, group, probe - 1)
+        except errors.LogTruncated:
+            high = probe - 1  # a crash took it since the ends were asked
         else:
-            high = probe - 1
+            if record is None or record.physical_offset + record.size <= flushed:
+                low = probe
+            else:
+                high = probe - 1
         probe = (low + high + 1) // 2
     return high

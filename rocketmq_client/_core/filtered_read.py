@@ -21,8 +21,8 @@ from rocketmq_client._core.read_policy import (
     ReadPolicy,
     ReadStats,
     lost,
-    truncated,
 )
+from rocketmq_client._core.refusals import Refusals, Unexplained
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.bodies import Subscription
 from rocketmq_client._wire.records import RecordColumns, scan
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["FilteredRead"]
 
 _MOST: Final = 1_000
+_REMOVING: Final = "MESSAGE_WAS_REMOVING"
 
 
 class FilteredRead:
@@ -64,6 +65,7 @@ class FilteredRead:
         self._stats = stats
         self._at = range_.start
         self._patience = Patience(range_, policy.deadline_ms)
+        self._refusals = Refusals(range_, cluster)
         tags = sorted(tag.decode() for tag in decode.tags)
         self._subscription = Subscription(range_.queue.topic, " || ".join(tags))
 
@@ -75,12 +77,14 @@ class FilteredRead:
             try:
                 address = yield from self._find_address(fresh)
                 answer = yield from self._ask(address)
-                yield from self._take(answer)
+                yield from self._take(address, answer)
                 fresh = False
             except BREAKS as error:
                 self._stats.restarts += 1
                 yield from self._patience.pause(self._at, error)
-                fresh = True
+                fresh = not isinstance(error, Unexplained)
+                if fresh:
+                    self._refusals.forget()
 
     def _ask(self, address: Address) -> Conversation[PullAnswer]:
         request = pull_request(
@@ -95,7 +99,7 @@ class FilteredRead:
         answer = yield Call(address, codes.PULL_MESSAGE, request)
         return PullAnswer.of(cast("Command", answer))
 
-    def _take(self, answer: PullAnswer) -> Conversation[None]:
+    def _take(self, address: Address, answer: PullAnswer) -> Conversation[None]:
         if self._at < answer.min_offset:
             self._at = lost(self._range, self._policy, self._stats, self._at, answer.min_offset)
             return
@@ -103,13 +107,19 @@ class FilteredRead:
             yield from self._deliver(answer)
             return
         self._stats.empty_fetches += 1
-        if self._at >= answer.max_offset:
-            raise truncated(self._range, self._at, answer.max_offset)
-        if answer.next_offset > self._at:
+        if self._nothing_matched(answer):
             self._at = min(answer.next_offset, self._range.end)
+            self._refusals.forget()
             yield from self._patience.renew()
             return
-        raise errors.BrokerFailure(answer.code, answer.remark, where=str(self._range.queue))
+        left = yield from self._refusals.judge(address, self._at, answer)
+        self._at = lost(self._range, self._policy, self._stats, self._at, left)
+
+    def _nothing_matched(self, answer: PullAnswer) -> bool:
+        """Whether the broker has looked at records and found none with the tags: all other answers
+        name a place where to go on that proves nothing."""
+        looked = answer.code == codes.PULL_RETRY and answer.remark != _REMOVING
+        return looked and self._at < answer.next_offset <= answer.max_offset
 
     def _deliver(self, answer: PullAnswer) -> Conversation[None]:
         queue = self._range.queue
@@ -125,6 +135,7 @@ class FilteredRead:
         self._decode.apply(queue, columns)
         batch = RecordBatch(queue, self._at, end, columns)
         self._at = end
+        self._refusals.forget()
         self._stats.count(batch, self._decode)
         if len(batch):
             yield Deliver(batch)

@@ -33,7 +33,6 @@ __all__ = [
     "messages_of",
     "number",
     "pull",
-    "pull_one",
     "pull_request",
     "subscription_of",
 ]
@@ -159,18 +158,6 @@ def _status(
     if answer.code == codes.PULL_RETRY or offset < answer.max_offset:
         return "filtered"
     return "nothing"
-
-
-def pull_one(
-    cluster: Cluster, address: Address, queue: Queue, group: str, offset: int
-) -> Conversation[StoredRecord | None]:
-    """The record at `offset`, or None if it is not there (any more)."""
-    request = pull_request(cluster, queue, group, offset, 1)
-    answer = PullAnswer.of((yield from cluster.ask(address, codes.PULL_MESSAGE, request)))
-    if answer.code != codes.SUCCESS:
-        return None
-    found = parse_records(answer.body)
-    return found[0] if found and found[0].queue_offset == offset else None
 
 
 def messages_of(queue: Queue, body: bytes) -> Iterator[Message]:

@@ -4,7 +4,7 @@ In a queue of an ordinary topic every offset is exactly one record, so the reade
 from the offset it asked for, and uses nothing that a broker says about where to go on: while
 retention removes files, genuine brokers answer with records far ahead, with positions far behind,
 or with "nothing" in mid-queue (`docs/rocketmq-protocol/exact-ranges.md` has the table that
-`_judge_hole` and `_judge_refusal` follow).
+`_judge_hole` and `refusals` follow).
 
 Since offsets are dense, the pulls of a range are known beforehand: some are always on their way,
 taken in order, and what a short answer left out is asked for first. Any break starts over at the
@@ -28,12 +28,12 @@ from rocketmq_client._core.read_policy import (
     ReadPolicy,
     ReadStats,
     lost,
-    truncated,
 )
+from rocketmq_client._core.refusals import Refusals, Unexplained
 from rocketmq_client._core.stride import Stride
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.records import RecordColumns, scan
-from tubemq_client._core.effects import Await, AwaitAll, Deliver, Now, Post
+from tubemq_client._core.effects import Await, AwaitAll, Deliver, Post
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RangeRead"]
 
-_EROSION_MS: Final = 5_000
-"""So long a hole may stay unexplained: brokers correct their minimum after files are deleted."""
-
 _BATCH_RECORDS: Final = 4_096
 _BATCH_BYTES: Final = 1024 * 1024
 """Small answers are delivered together, up to either."""
@@ -56,11 +53,6 @@ class _Flight(NamedTuple):
     start: int
     asked: int
     ticket: Ticket
-
-
-class _Broken(errors.NetworkError):
-    """The answer explains itself only later: ask again. Never leaves this module but as the last
-    problem of a read that stalled."""
 
 
 class RangeRead:
@@ -96,8 +88,7 @@ class RangeRead:
         self._flights: deque[_Flight] = deque()
         self._stride = Stride()
         self._patience = Patience(range_, policy.deadline_ms)
-        self._eroding_since: int | None = None
-        self._end_asked_at: int | None = None
+        self._refusals = Refusals(range_, cluster)
         self._fresh = False
 
     def conversation(self) -> Conversation[None]:
@@ -111,7 +102,9 @@ class RangeRead:
                 self._stats.restarts += 1
                 yield from self._drain()
                 yield from self._patience.pause(self._at, error)
-                self._fresh = not isinstance(error, _Broken)
+                self._fresh = not isinstance(error, Unexplained)
+                if self._fresh:
+                    self._refusals.forget()
         yield from self._deliver()
 
     def _read_on(self, address: Address) -> Conversation[None]:
@@ -152,7 +145,7 @@ class RangeRead:
         answer = PullAnswer.of((yield Await(flight.ticket)))
         if answer.code != codes.SUCCESS:
             self._stats.empty_fetches += 1
-            yield from self._judge_refusal(address, answer)
+            yield from self._skip((yield from self._refusals.judge(address, self._at, answer)))
             return 0
         columns = scan(answer.body, self._queue.topic, self._queue.queue_id, flight.asked)
         count = _dense(columns, flight.start)
@@ -167,7 +160,7 @@ class RangeRead:
 
     def _hold(self, columns: RecordColumns, count: int) -> Conversation[None]:
         self._at += count
-        self._eroding_since = self._end_asked_at = None
+        self._refusals.forget()
         self._fresh = False
         yield from self._patience.renew()
         self._decode.apply(self._queue, columns)
@@ -190,59 +183,20 @@ class RangeRead:
 
     def _judge_hole(self, answer: PullAnswer, columns: RecordColumns) -> Conversation[None]:
         if not columns.offsets:
-            raise _Broken("the broker found records and sent none")
+            raise Unexplained("the broker found records and sent none")
         first = columns.offsets[0]
         if first < self._at:
             raise errors.ProtocolViolation(
                 f"{self._queue}: asked for offset {self._at}, the broker sent {first}; batch "
                 "queues (queue.type=BatchCQ) do that"
             )
-        yield from self._judge_erosion(answer, first)
-
-    def _judge_refusal(self, address: Address, answer: PullAnswer) -> Conversation[None]:
-        if answer.code == codes.PULL_OFFSET_MOVED and self._at < answer.min_offset:
-            yield from self._skip(answer.min_offset)
-        elif answer.code == codes.PULL_RETRY or (
-            answer.code == codes.PULL_NOTHING and self._at < answer.max_offset
-        ):
-            yield from self._judge_erosion(answer, None)
-        elif self._at >= answer.max_offset:
-            yield from self._judge_end(address, answer)
-        else:  # an operator reset the group's offset: the pull after it is answered so, once
-            raise _Broken(f"the broker moves offset {self._at}: {answer.remark}")
-
-    def _judge_erosion(self, answer: PullAnswer, found: int | None) -> Conversation[None]:
-        """Retention removes files just now: wait until the minimum explains the hole."""
-        now = yield Now()
-        if self._eroding_since is None:
-            self._eroding_since = now
-        if answer.min_offset > self._at:
-            yield from self._skip(answer.min_offset)
-        elif now - self._eroding_since >= _EROSION_MS and found is not None:
-            yield from self._skip(found)
-        else:
-            raise _Broken(
-                f"nothing at offset {self._at}, although the queue is said to have "
-                f"[{answer.min_offset}, {answer.max_offset}): {answer.remark}"
-            )
-
-    def _judge_end(self, address: Address, answer: PullAnswer) -> Conversation[None]:
-        """The queue ends before the range. A broker that has just started may still be building its
-        index; one look later, with nothing left to build, the log is too short."""
-        info = yield from self._cluster.runtime_info(address, self._queue.broker)
-        if info.dispatch_behind_bytes == 0 and self._end_asked_at == self._at:
-            raise truncated(self._range, self._at, answer.max_offset)
-        self._end_asked_at = self._at if info.dispatch_behind_bytes == 0 else None
-        raise _Broken(
-            f"the queue ends at {answer.max_offset}, with {info.dispatch_behind_bytes} bytes to "
-            f"be indexed: {answer.remark}"
-        )
+        yield from self._skip((yield from self._refusals.hole(self._at, answer, first)))
 
     def _skip(self, available: int) -> Conversation[None]:
         end = lost(self._range, self._policy, self._stats, self._at, available)
         yield from self._deliver()
         self._at = self._held_from = end
-        self._eroding_since = None
+        self._refusals.forget()
 
 
 def _dense(columns: RecordColumns, start: int) -> int:

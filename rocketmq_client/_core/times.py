@@ -1,9 +1,13 @@
 """From an instant to an offset: the first record whose store time is not before it.
 
 Brokers' own search answers the nearest record or the last one on 4.x, so it is offered as it is
-and not built upon. `offset_at` bisects by reading records: exact on both lines as long as the
+and not built upon. `boundary_at` bisects by reading records: exact on both lines as long as the
 broker's clock does not step back, because store times are set under the append lock
 (`docs/rocketmq-protocol/exact-ranges.md`).
+
+What retention has removed was stored before all that the broker's log still has. So a queue whose
+first record is too young does not tell what lay before it, and an older first record in the log of
+its broker does.
 
 Source: `docs/rocketmq-protocol/exact-ranges.md#time`.
 """
@@ -13,17 +17,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_client import errors
-from rocketmq_client._core.ends import require_address
-from rocketmq_client._core.pulling import number, pull_one
+from rocketmq_client._core.ends import queue_ends, require_address
+from rocketmq_client._core.one_record import pull_one
+from rocketmq_client._core.pulling import number
 from rocketmq_client._wire import codes
+from rocketmq_client.model import TimeBoundary
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rocketmq_client._core.cluster import Cluster
     from rocketmq_client._wire.bodies import TopicRoute
     from rocketmq_client.model import Address, Queue, QueueEnds
     from tubemq_client._core.effects import Conversation
 
-__all__ = ["check_final", "offset_at", "search_offset"]
+__all__ = ["boundaries_at", "boundary_at", "check_final", "search_offset"]
 
 
 def check_final(
@@ -45,23 +53,53 @@ def check_final(
         )
 
 
-def offset_at(
+def boundaries_at(
+    cluster: Cluster,
+    route: TopicRoute,
+    queues: Sequence[Queue],
+    instant_ms: int,
+    group: str,
+    grace_ms: int,
+) -> Conversation[dict[Queue, TimeBoundary]]:
+    """`boundary_at` of each queue, once the instant is final at all their brokers. Raises
+    `errors.TimeNotFinal`."""
+    for broker in sorted({queue.broker for queue in queues}):
+        address = require_address(route, broker)
+        yield from check_final(cluster, address, broker, instant_ms, grace_ms)
+    looked = yield from queue_ends(cluster, route, queues, group, stable=False)
+    found: dict[Queue, TimeBoundary] = {}
+    for queue, ends in looked.items():
+        found[queue] = yield from boundary_at(cluster, route, ends, instant_ms, group)
+    return found
+
+
+def boundary_at(
     cluster: Cluster, route: TopicRoute, ends: QueueEnds, instant_ms: int, group: str
-) -> Conversation[int]:
-    """The first offset in `[min_offset, latest_offset]` stored at or after `instant_ms`: about
-    log2 of the records as many pulls of one record."""
+) -> Conversation[TimeBoundary]:
+    """The first offset in `[min_offset, latest_offset]` stored at or after `instant_ms`, and if
+    retention may have removed earlier ones of these: about log2 of the records as many pulls of one
+    record."""
     queue = ends.queue
     address = require_address(route, queue.broker)
     low, high = ends.min_offset, ends.latest_offset
+    told = low == 0  # whether all below `low` is known to be earlier
     while low < high:
         middle = (low + high) // 2
-        record = yield from pull_one(cluster, address, queue, group, middle)
+        try:
+            record = yield from pull_one(cluster, address, queue, group, middle)
+        except errors.LogTruncated:
+            high = middle  # a crash took it since the ends were asked
+            continue
         # Retention removes from the front: what is gone is older than what is left.
         if record is None or record.store_ms < instant_ms:
-            low = middle + 1
+            low, told = middle + 1, record is not None
         else:
             high = middle
-    return low
+    if not told:
+        # Asked last: whatever was found to be gone is older than what the log has now.
+        info = yield from cluster.runtime_info(address, queue.broker)
+        told = info.earliest_ms is not None and info.earliest_ms < instant_ms
+    return TimeBoundary(low, eroded=not told)
 
 
 def search_offset(

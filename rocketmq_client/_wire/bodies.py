@@ -114,7 +114,8 @@ class RuntimeInfo:
 
     `flushed_bytes` is a lower bound of the commit log's fsynced position: the log's end minus the
     most that can still be unflushed. `clock_ms` is a lower bound of the broker's clock (whole
-    seconds). `dispatch_behind_bytes` is what the queues' indexes lack.
+    seconds). `dispatch_behind_bytes` is what the queues' indexes lack. `earliest_ms` is the store
+    time of the first record in the log, which all queues share; None where the broker does not say.
     """
 
     table: Mapping[str, str] = field(repr=False)
@@ -122,6 +123,7 @@ class RuntimeInfo:
     clock_ms: int
     dispatch_behind_bytes: int
     append_lock_ms: int
+    earliest_ms: int | None = None
 
 
 class Subscription(NamedTuple):
@@ -186,12 +188,14 @@ def parse_runtime_info(body: bytes) -> RuntimeInfo:
     log_end = _number(table, "commitLogMaxOffset")
     unflushed = _upper_bytes(table.get("remainHowManyDataToFlush", ""))
     booted = _number(table, "bootTimestamp")
+    earliest = _number(table, "earliestMessageTimeStamp", 0)
     return RuntimeInfo(
         table,
         max(0, log_end - unflushed),
         booted + _runtime_ms(table.get("runtime", "")),
         _number(table, "dispatchBehindBytes"),
         _number(table, "pageCacheLockTimeMills", 0),
+        earliest if earliest > 0 else None,
     )
 
 

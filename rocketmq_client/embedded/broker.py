@@ -249,6 +249,7 @@ class EmbeddedBroker:
             f"{seconds % 60} seconds ]",
             "dispatchBehindBytes": str(self.dispatch_behind_bytes),
             "pageCacheLockTimeMills": "0",
+            "earliestMessageTimeStamp": str(self.storage.earliest_ms),
             "brokerVersionDesc": "V5_5_0",
         }
         return answer(request, body=write_json({"table": table}))

@@ -74,6 +74,7 @@ class Storage:
         self.hold_flush = False
         self.queues: dict[tuple[str, int], QueueIndex] = {}
         self._last_ms = 0
+        self._first = 0
 
     def index(self, topic: str, queue_id: int) -> QueueIndex:
         """The queue's index, made when it is first asked for."""
@@ -111,6 +112,13 @@ class Storage:
             self.flushed = self.position
         return offset, at
 
+    @property
+    def earliest_ms(self) -> int:
+        """When the first record was stored that retention cannot have removed; -1 without one. The
+        log is one: what lies before a removed record is gone as well, whatever its queue."""
+        held = (entry for index in self.queues.values() for entry in index.entries)
+        return min((e.store_ms for e in held if e.physical_offset >= self._first), default=-1)
+
     def lose_unflushed(self) -> None:
         """What the death of the host does: everything beyond the flushed position is gone."""
         for index in self.queues.values():
@@ -126,6 +134,9 @@ class Storage:
         old minimum, as a genuine one does for up to seconds."""
         index = self.index(topic, queue_id)
         gone = max(0, min(offset, index.end) - index.first)
+        if gone:
+            last = index.entries[gone - 1]
+            self._first = max(self._first, last.physical_offset + len(last.data))
         del index.entries[:gone]
         index.first += gone
         if said:

@@ -6,11 +6,13 @@ its twin.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from rocketmq_client._core.ends import queue_ends, require_address, select_queues
+from rocketmq_client._core.ends import queue_ends, reachable, require_address, select_queues
 from rocketmq_client._core.groups import committed_offset
-from rocketmq_client._core.times import check_final, offset_at, search_offset
+from rocketmq_client._core.one_record import record_at
+from rocketmq_client._core.times import boundaries_at, search_offset
 from rocketmq_client._core.topics import check_kind
 from rocketmq_client.sync._base import BlockingClient
 
@@ -18,7 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rocketmq_client._wire.bodies import TopicRoute
-    from rocketmq_client.model import ClientSettings, Queue, QueueEnds
+    from rocketmq_client.model import (
+        ClientSettings,
+        Queue,
+        QueueEnds,
+        Reachable,
+        RecordMark,
+        TimeBoundary,
+    )
 
 __all__ = ["Metadata"]
 
@@ -66,6 +75,17 @@ class Metadata(BlockingClient):
             queue_ends(self._cluster, found, chosen, self._group, stable=stable)
         )
 
+    def reachable_ends(
+        self, topic: str, *, stable: bool = True, route: TopicRoute | None = None
+    ) -> Reachable[QueueEnds]:
+        """`ends` of all queues (of `route`, if given) whose brokers answer, and which of them are
+        away. Raises the error of a broker if none answers."""
+        at = route
+        if at is None:
+            at = self._driver.run(self._cluster.route(topic, fresh=True))
+        look = partial(queue_ends, self._cluster, at, group=self._group, stable=stable)
+        return self._driver.run(reachable(at.readable(), look))
+
     def offset_at(
         self,
         topic: str,
@@ -74,22 +94,46 @@ class Metadata(BlockingClient):
         *,
         grace_ms: int = 2_000,
     ) -> dict[Queue, int]:
-        """For each queue the first offset stored at or after `instant_ms` by its broker's clock.
+        """For each queue the first offset held whose record was stored at or after `instant_ms` by
+        its broker's clock; earlier ones of these may be gone, which `boundary_at` says.
 
         Final: nothing that is stored later lies below it. Raises `errors.TimeNotFinal` before
         `grace_ms` have passed at every broker, or while one is behind with its indexes.
         """
         route = self._driver.run(self._cluster.route(topic, fresh=True))
         chosen = select_queues(route, queues)
-        for broker in sorted({queue.broker for queue in chosen}):
-            address = require_address(route, broker)
-            self._driver.run(check_final(self._cluster, address, broker, instant_ms, grace_ms))
-        found: dict[Queue, int] = {}
-        for queue, ends in self.ends(topic, chosen, stable=False, route=route).items():
-            found[queue] = self._driver.run(
-                offset_at(self._cluster, route, ends, instant_ms, self._group)
-            )
-        return found
+        found = self._driver.run(
+            boundaries_at(self._cluster, route, chosen, instant_ms, self._group, grace_ms)
+        )
+        return {queue: boundary.offset for queue, boundary in found.items()}
+
+    def boundary_at(
+        self,
+        topic: str,
+        instant_ms: int,
+        *,
+        grace_ms: int = 2_000,
+        route: TopicRoute | None = None,
+    ) -> Reachable[TimeBoundary]:
+        """As `offset_at`, with whether retention may have removed records that were stored at or
+        after `instant_ms`; of the queues whose brokers answer, and which of them are away."""
+        at = route
+        if at is None:
+            at = self._driver.run(self._cluster.route(topic, fresh=True))
+        look = partial(
+            boundaries_at,
+            self._cluster,
+            at,
+            instant_ms=instant_ms,
+            group=self._group,
+            grace_ms=grace_ms,
+        )
+        return self._driver.run(reachable(at.readable(), look))
+
+    def record_at(self, queue: Queue, offset: int) -> RecordMark | None:
+        """What the record at `offset` is known by, damaged or not; None if retention has removed
+        it. Raises `errors.LogTruncated` where the queue ends at `offset` or before."""
+        return self._driver.run(record_at(self._cluster, queue, self._group, offset))
 
     def search_offset(
         self, queue: Queue, instant_ms: int, *, boundary: Literal["lower", "upper"] = "lower"

@@ -189,14 +189,15 @@ class RocketMQHook(BaseHook):
             return source.partitions()
 
     def ends(self, topic: str, *, stable: bool = True) -> Mapping[Queue, QueueEnds]:
-        """Minimum and end offsets; `stable` ends are on the brokers' disks."""
-        with self.source(topic, self._group(None)) as source:
-            return source.ends("stable" if stable else "latest")
+        """Minimum and end offsets of all queues; `stable` ends are on the brokers' disks."""
+        with self.get_conn() as client:
+            return client.ends(topic, stable=stable, route=client.topic(topic))
 
     def reachable_ends(
         self, topic: str, group: str | None = None, *, stable: bool = True
     ) -> Mapping[Queue, QueueEnds]:
-        """`ends`, asked as the reader of `group`."""
+        """`ends`, asked as the reader of `group`, of queues whose brokers answer; `away` has the
+        others."""
         with self.source(topic, self._group(group)) as source:
             return source.ends("stable" if stable else "latest")
 

@@ -17,12 +17,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 from tubemq_client import errors
-from tubemq_client.config import FilterItem, GroupName, TopicName
+from tubemq_client.config import GroupName
 from tubemq_provider.ingest.engine_arguments import EngineArguments, engine_problems
 from tubemq_provider.ingest.sink_rules import OfSink, sink_problems
 from tubemq_provider.ingest.validation import (
     ClusterAlias,
     GivenOffsets,
+    SourceFilter,
+    SourceGroup,
+    SourceTopic,
     TaskArguments,
     from_json,
     is_template,
@@ -197,8 +200,8 @@ def _one_or_more(value: object) -> object:
     return (value,) if isinstance(value, str) else value or ()
 
 
-Filters = Annotated[tuple[FilterItem, ...], BeforeValidator(_one_or_more), Field(max_length=500)]
-"""Stream ids: a list, its JSON, or a single one."""
+Filters = Annotated[tuple[SourceFilter, ...], BeforeValidator(_one_or_more), Field(max_length=500)]
+"""Stream ids, or tags: a list, its JSON, or a single one."""
 
 
 Columns = Annotated[tuple[str, ...], BeforeValidator(_one_or_more), Field(max_length=16)]
@@ -210,8 +213,8 @@ class IngestArguments(TaskArguments):
     docs/airflow.md says what each means."""
 
     source: str = FIRST_SOURCE
-    topic: TopicName
-    group: GroupName
+    topic: SourceTopic
+    group: SourceGroup
     path: Annotated[str | None, AfterValidator(_of_path)] = None
     sink: str | None = None
     sink_conn_id: str | None = None

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    TypeAdapter,
     ValidationError,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
@@ -26,6 +27,7 @@ from pydantic import (
 )
 
 from tubemq_client import errors
+from tubemq_client.config import FilterItem, GroupName, TopicName
 from tubemq_provider.windows.plan import CLUSTER_PATTERN
 from tubemq_provider.windows.policies import parse_offsets
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
@@ -34,6 +36,9 @@ __all__ = [
     "ClusterAlias",
     "GivenOffsets",
     "PartitionKeys",
+    "SourceFilter",
+    "SourceGroup",
+    "SourceTopic",
     "TaskArguments",
     "from_json",
     "is_template",
@@ -97,6 +102,41 @@ PartitionKeys = Annotated[tuple[str, ...], BeforeValidator(_keys), Field(min_len
 GivenOffsets = Annotated[dict[str, Any], BeforeValidator(from_json)]
 """Offsets by partition key, bare or below the topic's name: a mapping or JSON. The topic and the
 offsets themselves are judged by `offsets_for_topic`, since a field does not know its neighbours."""
+
+_OF_FIRST: Final[Mapping[str, TypeAdapter[str]]] = {
+    "topic": TypeAdapter(TopicName),
+    "group": TypeAdapter(GroupName),
+    "filter": TypeAdapter(FilterItem),
+}
+
+
+def _named(kind: str) -> Any:
+    def judge(value: object, info: ValidationInfo) -> object:
+        source = (info.data or {}).get("source", FIRST_SOURCE)
+        if problem := _name_problem(kind, value, source):
+            raise ValueError(problem)
+        return value
+
+    return BeforeValidator(judge)
+
+
+def _name_problem(kind: str, value: object, source: str) -> str | None:
+    if source == FIRST_SOURCE:
+        try:
+            _OF_FIRST[kind].validate_python(value)
+        except ValidationError as exc:
+            return exc.errors()[0]["msg"].removeprefix("Value error, ")
+        return None
+    if not isinstance(value, str) or not value.strip():
+        return f"{value!r} is no {kind} name"
+    judge = space_of(source).name_problem
+    return judge(kind, value) if judge else None
+
+
+SourceTopic = Annotated[str, _named("topic")]
+SourceGroup = Annotated[str, _named("group")]
+SourceFilter = Annotated[str, _named("filter")]
+"""Names as the kind of source takes them that the model's field `source`, before these, says."""
 
 ClusterAlias = Annotated[str, Field(pattern=rf"^{CLUSTER_PATTERN.pattern}$")]
 

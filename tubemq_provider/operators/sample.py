@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.sdk import BaseOperator
 
-from tubemq_client.config import GroupName, TopicName
 from tubemq_client.errors import ConfigError
 from tubemq_provider._airflow import needs_asset_state
 from tubemq_provider.assets import declared, offsets_asset
@@ -21,6 +20,8 @@ from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetTimeline
 from tubemq_provider.task_arguments import (
     ClusterAlias,
+    SourceGroup,
+    SourceTopic,
     TaskArguments,
     check_literals,
     is_mapped,
@@ -55,8 +56,9 @@ class SampledHook(Protocol):
 class SampleArguments(TaskArguments):
     """Arguments of `TubeMQSampleEndsOperator`."""
 
-    topic: TopicName
-    group: GroupName
+    source: str = FIRST_SOURCE
+    topic: SourceTopic
+    group: SourceGroup
     cluster: ClusterAlias
 
 

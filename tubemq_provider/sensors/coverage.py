@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from pydantic import AwareDatetime, Field
 
-from tubemq_client.config import GroupName, TopicName
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -37,8 +36,8 @@ class CoverageArguments(TaskArguments):
     sink_conn_id: str | None = None
     start: AwareDatetime
     end: AwareDatetime
-    topic: TopicName | None = None
-    group: GroupName | None = None
+    topic: Annotated[str, Field(min_length=1)] | None = None
+    group: Annotated[str, Field(min_length=1)] | None = None
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
         """The interval, and the place."""

@@ -87,6 +87,10 @@ class OffsetSpace:
     - `peer_of`: the name of the broker that a key, or a log, is on; by default each is its own.
     - `resolvers`: ways to time that this kind has besides those of every kind; None: it does not
       say, and a run will tell.
+    - `name_problem`: what is wrong with a name, given ``"topic"``, ``"group"`` or ``"filter"`` and
+      the name; None: any text that is not blank will do.
+    - `forgets_brokers`: whether servers forget a broker that is away, so that a topic nobody knows
+      may only be one whose brokers all restart.
     """
 
     source: str
@@ -99,6 +103,8 @@ class OffsetSpace:
     range: Callable[[Any, int, int], Any]
     peer_of: Callable[[str], str] = str
     resolvers: tuple[str, ...] | None = None
+    name_problem: Callable[[str, str], str | None] | None = None
+    forgets_brokers: bool = False
 
     def entries(self, start: int, end: int) -> int:
         """Entries of a log between two offsets: an upper bound on records."""

@@ -276,3 +276,41 @@ def test_a_mistake_is_said_with_what_to_write(wrong: dict[str, Any], said: str) 
     given = {"topic": "orders", "group": "lake", "cluster": "c", "path": "/lake", **wrong}
     with pytest.raises(ConfigError, match=said):
         parse(IngestArguments, given)
+
+
+OF_ROCKETMQ = {**BASE, "source": "rocketmq"}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"topic": "order-events", "group": "1-lake"},
+        {"topic": "2024_orders", "group": "%lake|x"},
+        {"topic": "%DLQ%payments", "group": "g" * 248},
+        {"topic": "t" * 127, "filters": ("order.paid", "支付", "a:b", "a b")},
+    ],
+    ids=str,
+)
+def test_names_of_rocketmq_are_those_that_its_brokers_take(names: dict[str, Any]) -> None:
+    found = parse(IngestArguments, {**OF_ROCKETMQ, **names})
+    assert {name: getattr(found, name) for name in names} == names
+    assert "topic: " in problems(**names)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({"topic": "order.events"}, "topic: 'order.events' is no topic name: it must match"),
+        ({"topic": "t" * 128}, "have at most 127 characters"),
+        ({"group": "lake 1"}, "group: 'lake 1' is no group name"),
+        ({"group": "g" * 249}, "have at most 248 characters"),
+        ({"group": ""}, "group: '' is no group name"),
+        ({"filters": ["paid || open"]}, "'paid || open' is no tag: give each of several"),
+        ({"filters": ["*"]}, "'*' is no tag"),
+        ({"filters": [" paid"]}, "' paid' is no tag"),
+        ({"filters": ["paid", ""]}, "'' is no filter name"),
+        ({"filters": ["a\x01b"]}, "has a control character"),
+    ],
+)
+def test_names_that_its_brokers_do_not_take_are_refused(names: dict[str, Any], said: str) -> None:
+    assert said in problems(source="rocketmq", **names)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from rocketmq_client import Producer, PullConsumer
+from rocketmq_client import Admin, Producer, PullConsumer
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.errors import NoPermission
 from tests.kit.servers import embedded_rocketmq
@@ -71,6 +71,22 @@ def test_windows_follow_each_other_and_progress_shows_at_the_brokers(rocketmq, t
     with PullConsumer(rocketmq.settings, group="lake") as consumer:
         committed = [consumer.committed(queue) for queue in consumer.queues("orders")]
     assert sum(committed) == 42
+
+
+def test_names_are_those_that_brokers_take(rocketmq, tmp_path) -> None:
+    topic = "%DLQ%order-events|2024"
+    with Admin(rocketmq.settings) as admin, Producer(rocketmq.settings) as producer:
+        admin.create_topic(topic, queues=1)
+        for tags in ("order.paid", "支付", "open"):
+            producer.send(topic, b"x", tags=tags)
+    names = {"topic": topic, "group": "1-lake", "filters": ["order.paid", "支付"]}
+    kept: dict[Any, Any] = {}
+    task = operator(tmp_path, initial_position="earliest", commit_to_broker=True, **names)
+    assert run(task, kept, "r1")["total"] == 2
+    sampler = RocketMQSampleEndsOperator(
+        task_id="sample", topic=topic, group="1-lake", cluster="test"
+    )
+    assert execute(sampler, fake_context(sampler, kept))["ends"] == {"broker-a:0": 3}
 
 
 def test_a_window_of_time_is_what_brokers_stored_in_it(rocketmq, tmp_path) -> None:

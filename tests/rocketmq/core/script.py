@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -100,3 +101,17 @@ def pulled(
         "maxOffset": str(ends[1]),
     }
     return Command(code, 0, fields, body, 1, remark)
+
+
+def runtime(**changes: str) -> Command:
+    """What a broker says of itself: twelve seconds on, with everything on disk and indexed."""
+    table = {
+        "commitLogMaxOffset": "0",
+        "remainHowManyDataToFlush": "0 B",
+        "bootTimestamp": "0",
+        "runtime": "[ 0 days, 0 hours, 0 minutes, 12 seconds ]",
+        "dispatchBehindBytes": "0",
+        "pageCacheLockTimeMills": "0",
+        **changes,
+    }
+    return Command(0, 0, {}, json.dumps({"table": table}).encode(), 1)

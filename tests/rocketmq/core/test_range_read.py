@@ -272,3 +272,20 @@ def test_limits_that_a_broker_raises_while_it_runs_are_used() -> None:
 
     assert Reading(0, 20_000).offsets(broker) == list(range(20_000))
     assert max(counts[-40:]) > 32
+
+
+def test_a_hole_is_as_old_as_it_was_seen_without_a_break() -> None:
+    """A broker that was away for long in between is asked for five seconds again."""
+
+    def away(_method, _request) -> Command:
+        raise errors.ConnectError("connection refused")
+
+    hole = lambda *_: found([8], ends=(0, 1000))  # noqa: E731 - one of several in a row
+    answers = [hole, *[away] * 8, hole, plain()]
+
+    def broker(method, request) -> Command:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        return answer(method, request)
+
+    reading = Reading(0, 10, in_flight=1)
+    assert reading.offsets(broker) == list(range(10))

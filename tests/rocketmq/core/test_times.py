@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_client import ClientSettings, errors
 from rocketmq_client._core.cluster import Cluster
-from rocketmq_client._core.times import check_final, offset_at
+from rocketmq_client._core.times import boundary_at, check_final
+from rocketmq_client._wire import codes
 from rocketmq_client._wire.bodies import BrokerData, QueueData, TopicRoute
 from rocketmq_client._wire.commands import Command
-from rocketmq_client.model import QueueEnds
-from tests.rocketmq.core.script import ADDRESS, QUEUE, asked, play, pulled, record
+from rocketmq_client.model import QueueEnds, TimeBoundary
+from tests.rocketmq.core.script import ADDRESS, QUEUE, asked, play, pulled, record, runtime
 
 ROUTE = TopicRoute(
     "orders",
@@ -24,13 +23,21 @@ ROUTE = TopicRoute(
 
 
 @given(
-    st.lists(st.integers(0, 40), max_size=40).map(sorted), st.integers(0, 8), st.integers(-1, 41)
+    st.lists(st.integers(1, 40), max_size=40).map(sorted),
+    st.integers(0, 8),
+    st.integers(0, 41),
+    st.integers(-1, 41),
 )
-def test_it_is_the_first_record_that_is_not_before_the_instant(times, gone, instant) -> None:
-    """Several records of one millisecond, and what retention has taken, among them."""
+def test_it_is_the_first_record_held_that_is_not_before_the_instant(
+    times, gone, instant, earliest
+) -> None:
+    """Several records of one millisecond, and what retention has taken, among them. Where it may
+    have taken some that were stored at or after the instant, that is said."""
     first = min(gone, len(times))
 
-    def broker(_method: object, request: object) -> Command:
+    def broker(method: object, request: object) -> Command:
+        if method is codes.GET_BROKER_RUNTIME_INFO:
+            return runtime(earliestMessageTimeStamp=str(earliest))
         at, _ = asked(request)
         assert first <= at < len(times)
         body = record(at, store_ms=times[at])
@@ -38,9 +45,29 @@ def test_it_is_the_first_record_that_is_not_before_the_instant(times, gone, inst
 
     ends = QueueEnds(QUEUE, first, len(times), False, len(times))
     cluster = Cluster(ClientSettings((ADDRESS,)))
-    found = play(offset_at(cluster, ROUTE, ends, instant, "g"), broker)
+    found = play(boundary_at(cluster, ROUTE, ends, instant, "g"), broker)
 
-    assert found == next((n for n in range(first, len(times)) if times[n] >= instant), len(times))
+    held = next((n for n in range(first, len(times)) if times[n] >= instant), len(times))
+    assert found.offset == held
+    assert found.eroded == (held == first > 0 and not 0 < earliest < instant)
+
+
+def test_what_is_removed_while_it_is_looked_for_leaves_it_open() -> None:
+    """The record before the answer is gone when it is asked for: nothing tells its time."""
+
+    def broker(method: object, request: object) -> Command:
+        if method is codes.GET_BROKER_RUNTIME_INFO:
+            return runtime(earliestMessageTimeStamp="-1")
+        at, _ = asked(request)
+        if at < 6:
+            return pulled(21, "OFFSET_TOO_SMALL", 6, (6, 10))
+        return pulled(0, "FOUND", at + 1, (6, 10), record(at, store_ms=50))
+
+    ends = QueueEnds(QUEUE, 0, 10, False, 10)
+    cluster = Cluster(ClientSettings((ADDRESS,)))
+    found = play(boundary_at(cluster, ROUTE, ends, 40, "g"), broker)
+
+    assert found == TimeBoundary(6, eroded=True)
 
 
 @pytest.mark.parametrize(
@@ -56,18 +83,9 @@ def test_it_is_the_first_record_that_is_not_before_the_instant(times, gone, inst
     ],
 )
 def test_an_instant_is_final_when_nothing_before_it_can_come(info, why) -> None:
-    table = {
-        "commitLogMaxOffset": "0",
-        "remainHowManyDataToFlush": "0 B",
-        "bootTimestamp": "0",
-        "runtime": "[ 0 days, 0 hours, 0 minutes, 12 seconds ]",
-        "dispatchBehindBytes": "0",
-        "pageCacheLockTimeMills": "0",
-        **info,
-    }
 
     def broker(*_: object) -> Command:
-        return Command(0, 0, {}, json.dumps({"table": table}).encode(), 1)
+        return runtime(**info)
 
     cluster = Cluster(ClientSettings((ADDRESS,)))
     judged = check_final(cluster, ADDRESS, "broker-a", 10_000, 2_000)

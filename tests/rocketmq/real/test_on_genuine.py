@@ -32,7 +32,7 @@ from rocketmq_client.snode import SnodeSettings
 from tests.kit.certificates import Certificates, make_certificates
 from tests.rocketmq.sites import require
 from tests.rocketmq.snode.conftest import Node
-from tests.rocketmq.windows.test_windows import Topic
+from tests.rocketmq.windows.topics import Topic
 
 pytestmark = pytest.mark.real
 

@@ -75,7 +75,7 @@ def run_window(
             planner = _cursor(scope, source, chosen, max_records)
         else:
             resolver = source.resolver("store_time", {})
-            planner = TimePlanner(scope, *between, resolver, source.ends, sink.boundaries)
+            planner = TimePlanner(scope, *between, resolver, source.ends, sink.boundaries, chosen)
         return window_run(
             planner,
             FileOffsetStore(Path(root) / f"offsets-{scope.scope_hash}", task=task),

@@ -12,7 +12,6 @@ import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +19,7 @@ from rocketmq_client import (
     Admin,
     Metadata,
     Producer,
-    ProducerSettings,
     PullConsumer,
-    errors,
 )
 from rocketmq_client.snode import SnodeSettings
 from tests.kit.servers import embedded_rocketmq
@@ -30,12 +27,12 @@ from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, CONTEXT, 
 from tests.rocketmq.sites import Site
 from tests.rocketmq.snode.conftest import Node
 from tests.rocketmq.windows.child import GROUP, run_window
-from tubemq_client.errors import ConfigError, DataLoss, LogReplaced, LogTruncated
-from tubemq_provider.sinks.read import published_windows, read_windows
+from tests.rocketmq.windows.topics import ALL, Topic
+from tubemq_client.errors import ConfigError, CorruptRecord, DataLoss, LogReplaced, LogTruncated
+from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.sources.registry import config_of, open_source
 from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.windows.errors import WindowNotReady
-from tubemq_provider.windows.verify import chain_problems
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -43,60 +40,6 @@ WINDOWS = int(os.environ.get("ROCKETMQ_WINDOWS", "30"))
 """Random windows of a run against a live producer; two hundred by hand."""
 KILLED_AT = POINTS if os.environ.get("SCENARIOS_OVER") == "all" else POINTS[::5]
 """Where a run is killed; the points are those of the other source."""
-
-
-class Topic:
-    """A topic, what was sent to it, and windows of it."""
-
-    def __init__(self, settings, topic: str, root: Path) -> None:
-        self.settings, self.topic, self.root = settings, topic, root
-        self.receipts: dict[tuple[str, int], bytes] = {}
-        self.sent = self.runs = 0
-
-    def produce(self, count: int, tags: str | None = None) -> None:
-        options = ProducerSettings(retries=20)
-        with Producer(self.settings, producer=options) as producer:
-            for _ in range(count):
-                self.sent += 1
-                body = b"%d" % self.sent
-                try:
-                    receipt = producer.send(self.topic, body, tags=tags)
-                except errors.RocketMQError:
-                    continue  # it is unknown whether it was stored
-                self.receipts[receipt.queue.key, receipt.offset] = body
-
-    def run(self, task: str | None = None, **options):
-        self.runs += 1
-        name_server = self.settings.name_servers[0]
-        task = task or f"task-{self.runs}"
-        options = {"auth": self.settings.auth, **options}
-        return run_window(name_server, self.topic, str(self.root), task, **options)
-
-    def catch_up(self) -> None:
-        """Until what was acknowledged is on disk and in the sink."""
-        deadline = time.monotonic() + 60
-        while not self.receipts.keys() <= self.rows().keys():
-            assert time.monotonic() < deadline, "the stable end does not come"
-            self.run()
-            time.sleep(0.2)
-
-    def rows(self) -> dict[tuple[str, int], bytes]:
-        """Every record in the sink, which has none twice."""
-        if not (self.root / "lake").exists():
-            return {}
-        table = read_windows(self.root / "lake").to_table().to_pylist()
-        found = {(row["partition"], row["offset"]): row["value"] for row in table}
-        assert len(found) == len(table), "a record came twice"
-        return found
-
-    def check(self) -> None:
-        found = self.rows()
-        assert self.receipts.items() <= found.items()
-        plans = [marker.plan for marker in published_windows(self.root / "lake")]
-        assert chain_problems(plans) == []
-        for key in {key for key, _ in found}:
-            offsets = sorted(offset for name, offset in found if name == key)
-            assert offsets == list(range(len(offsets))), "every offset, from the first on"
 
 
 rocketmq = embedded_rocketmq(2, brokers=2)
@@ -264,6 +207,22 @@ def test_what_retention_took_is_an_error_or_a_recorded_gap(rocketmq, topic) -> N
     result = topic.run(policies={"gap_policy": "skip"})
     assert result.gaps[key] == [[position, position + 3]]
     assert len(topic.rows()) == len(topic.receipts) - 3
+
+
+@pytest.mark.parametrize("policy", ["drop", "quarantine"])
+def test_a_damaged_record_where_a_window_begins_or_ends_follows_the_policy(
+    policy, rocketmq, topic
+) -> None:
+    topic.produce(20)
+    for key, offset in zip(ALL, (0, 4, 0, 4), strict=True):
+        rocketmq.damage(SPACE.partition("orders", key), offset)
+    with pytest.raises(CorruptRecord):
+        topic.run("a")
+    results = [topic.run("a", policies={"corrupt_records": policy})]
+    topic.produce(4)
+    results.append(topic.run("b", policies={"corrupt_records": policy}))
+
+    assert [result.total for result in results] == [16, 4]
 
 
 def test_a_topic_that_was_made_anew_is_another_log(rocketmq, topic) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, NamedTuple, Self
 
-from rocketmq_client.model import Address, ClientSettings, Message, Queue, QueueRange
-from rocketmq_client.sync import Metadata, PullConsumer, RangeReader
+from rocketmq_client import errors
+from rocketmq_client.model import Address, ClientSettings, Queue, QueueRange, RecordMark
+from rocketmq_client.sync import Metadata, RangeReader
 from tubemq_client.model import Anchor
 from tubemq_provider.sources.base import Keep, MissingRange, RecordBatches
 
@@ -31,10 +32,6 @@ def reader_group(group: str) -> str:
 def anchor_of(offset: int, physical_offset: int, store_ms: int) -> Anchor:
     """What a log is known by: a record's place in its queue, in its broker's log, and in time."""
     return Anchor(offset, physical_offset, zlib.crc32(_STORE_TIME.pack(store_ms)))
-
-
-def _anchor(record: Message) -> Anchor:
-    return anchor_of(record.offset, record.physical_offset, record.store_ms)
 
 
 class _Stats:
@@ -99,15 +96,26 @@ class QueueReader(AbstractContextManager["QueueReader"]):
 
     def read(self, range_: QueueRange) -> Iterator[RecordBatches]:
         """The records of the range, in offset order; each offset once, or an error."""
-        for batch in self._reader.read(range_):
-            self.stats.records += len(batch)
-            self.stats.bytes += batch.nbytes
-            if len(batch):
-                last = batch.columns.stored(len(batch) - 1)
-                self.stats.last[range_.queue.key] = anchor_of(
-                    last.queue_offset, last.physical_offset, last.store_ms
-                )
-            yield batch
+        with _registered():
+            for batch in self._reader.read(range_):
+                self.stats.records += len(batch)
+                self.stats.bytes += batch.nbytes
+                if len(batch):
+                    last = batch.columns.stored(len(batch) - 1)
+                    self.stats.last[range_.queue.key] = anchor_of(
+                        last.queue_offset, last.physical_offset, last.store_ms
+                    )
+                yield batch
+
+
+@contextmanager
+def _registered() -> Iterator[None]:
+    """What a plan or a position names has been there: a topic that name servers do not know has no
+    broker that is registered now, and has one again after a restart."""
+    try:
+        yield
+    except errors.UnknownTopic as error:
+        raise errors.ConnectError(f"no broker of the topic is registered now: {error}") from error
 
 
 def _aside(keep: Keep | None) -> Callable[[Any], None] | None:
@@ -121,34 +129,36 @@ def _aside(keep: Keep | None) -> Callable[[Any], None] | None:
 
 
 class Witness:
-    """Finds single records again: `planning.lives.LogWitness`."""
+    """Finds single records again: `planning.lives.LogWitness`. Damaged ones have their place, too:
+    whether a window may have them its policy says."""
 
     def __init__(self, settings: ClientSettings, group: str) -> None:
-        self._settings = settings
-        self._consumer = PullConsumer(settings, group=reader_group(group))
+        self._client = Metadata(settings, group=reader_group(group))
 
     def close(self) -> None:
         """Close its connections."""
-        self._consumer.close()
+        self._client.close()
 
     def first_record(self, range_: QueueRange) -> Anchor | None:
         """The first record of a range: offsets have no holes, so it is at the range's start."""
         if range_.start >= range_.end:
             return None
-        found = self._at(range_.queue, range_.start)
-        return None if found is None else _anchor(found)
+        try:
+            found = self._at(range_.queue, range_.start)
+        except errors.LogTruncated:
+            return None
+        return None if found is None else anchor_of(*found)
 
     def holds(self, partition: Queue, anchor: Anchor, upto: int) -> bool | None:
         """Whether the anchor's record is where it was; None if retention has removed the place.
         Offsets have no holes, so nothing up to `upto` has to be searched."""
         del upto
-        found = self._at(partition, anchor.offset)
-        if found is not None:
-            return _anchor(found) == anchor
-        with Metadata(self._settings) as metadata:
-            ends = metadata.ends(partition.topic, [partition], stable=False)[partition]
-        return None if anchor.offset < ends.min_offset else False
+        try:
+            found = self._at(partition, anchor.offset)
+        except errors.LogTruncated:
+            return False
+        return None if found is None else anchor_of(*found) == anchor
 
-    def _at(self, queue: Queue, offset: int) -> Message | None:
-        found = self._consumer.pull(queue, offset, max_records=1)
-        return next((item for item in found.messages if item.offset == offset), None)
+    def _at(self, queue: Queue, offset: int) -> RecordMark | None:
+        with _registered():
+            return self._client.record_at(queue, offset)

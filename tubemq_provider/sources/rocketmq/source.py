@@ -15,7 +15,15 @@ from typing import Any, Final
 
 from rocketmq_client import errors
 from rocketmq_client.config import ClientConfig
-from rocketmq_client.model import ClientSettings, Message, Queue, QueueEnds, QueueRange
+from rocketmq_client.model import (
+    ClientSettings,
+    Message,
+    Queue,
+    QueueEnds,
+    QueueRange,
+    Reachable,
+    TimeBoundary,
+)
 from rocketmq_client.sync import Metadata, PullConsumer, RangeReader
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sources.base import End, Keep, RecordReader
@@ -24,7 +32,7 @@ from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.sources.topic import TopicSource
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.planning.instants import TimeResolver
+from tubemq_provider.windows.planning.instants import Resolved, TimeResolver
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.probing import ReadRange
 
@@ -68,20 +76,26 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
         with self._asking() as client:
             return dict.fromkeys(client.topic(self._topic).readable(), True)
 
-    def ends(self, which: End = "stable") -> Mapping[Queue, QueueEnds]:
-        """Minimum and end offsets: of what is on the brokers' disks, or of what can be read."""
+    def ends(self, which: End = "stable") -> Reachable[QueueEnds]:
+        """Minimum and end offsets: of what is on the brokers' disks, or of what can be read. Of the
+        queues whose brokers answer; `away` has those of brokers that are in the route and do not.
+        """
         with self._asking() as client:
             route = client.topic(self._topic)
-            return client.ends(self._topic, stable=which == "stable", route=route)
+            return client.reachable_ends(self._topic, stable=which == "stable", route=route)
 
     def starts(self) -> Mapping[Queue, int]:
         """The first offset that is still held, of each queue."""
         return {queue: found.min_offset for queue, found in self.ends("latest").items()}
 
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
-        """The first offset stored at or after `instant` by each broker's clock. Raises
-        `WindowNotReady` while records before it may still come."""
-        return self._offsets_at(instant, _GRACE)
+        """The first offset held that was stored at or after `instant` by each broker's clock; what
+        retention has removed is not asked for. Raises `WindowNotReady` while records before it may
+        still come, and while a broker is away."""
+        found = self._boundaries_at(instant, _GRACE)
+        if found.away:
+            raise WindowNotReady(f"not all brokers answer: {'; '.join(found.away.values())}")
+        return {queue.key: boundary.offset for queue, boundary in found.items()}
 
     def life(self) -> Witness:
         """What finds single records again; connects when it is asked something."""
@@ -139,21 +153,21 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
     def _asking(self) -> Metadata:
         return Metadata(self._settings, group=reader_group(self._group))
 
-    def _offsets_at(self, instant: datetime, grace: timedelta) -> Mapping[str, int]:
+    def _boundaries_at(self, instant: datetime, grace: timedelta) -> Reachable[TimeBoundary]:
         try:
             with self._asking() as client:
-                client.topic(self._topic)
-                found = client.offset_at(
+                route = client.topic(self._topic)
+                return client.boundary_at(
                     self._topic,
                     milliseconds_of(instant),
                     grace_ms=round(grace.total_seconds() * 1000),
+                    route=route,
                 )
         except errors.TimeNotFinal as error:
             raise WindowNotReady(
                 f"the boundary {instant.isoformat()} of topic {self._topic!r} is not final yet: "
                 f"{error}"
             ) from error
-        return {queue.key: offset for queue, offset in found.items()}
 
 
 def milliseconds_of(instant: datetime) -> int:
@@ -165,8 +179,8 @@ def milliseconds_of(instant: datetime) -> int:
 @dataclass(frozen=True)
 class StoreTime:
     """Boundaries by the brokers' own times of storing: exact, and final once `grace` is over, as
-    long as brokers' clocks do not step back. What retention has taken moves them, so the first
-    answer is fixed where there is a place for it."""
+    long as brokers' clocks do not step back. Where retention has taken what lay before an instant,
+    the answer says so. It changes with that, so the first one is fixed where there is a place."""
 
     source: RocketMQSource
     grace: timedelta = _GRACE
@@ -174,8 +188,17 @@ class StoreTime:
     exact = False
 
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
+        """See `resolve`."""
+        return self.resolve(instant).certain()
+
+    def resolve(self, instant: datetime) -> Resolved:
         """Offset by queue key. Raises `WindowNotReady`."""
-        return self.source._offsets_at(instant, self.grace)  # noqa: SLF001 - one thing in two names
+        found = self.source._boundaries_at(instant, self.grace)  # noqa: SLF001 - one thing in two names
+        return Resolved(
+            {queue.key: boundary.offset for queue, boundary in found.items()},
+            unknown={queue.key: reason for queue, reason in found.away.items()},
+            eroded={queue.key: 0 for queue, boundary in found.items() if boundary.eroded},
+        )
 
 
 def open_source(

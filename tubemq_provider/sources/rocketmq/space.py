@@ -8,12 +8,34 @@ model.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from rocketmq_client.model import Queue, QueueRange
 from tubemq_provider.windows.spaces import OffsetSpace
 
 __all__ = ["SPACE"]
+
+
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_LONGEST: Final = {"topic": 127, "group": 255 - len("_reader")}
+"""What brokers take, less what `reading.reader_group` adds."""
+
+
+def _name_problem(kind: str, name: str) -> str | None:
+    """Names as brokers take them. A tag may be any text that is one tag, as it was sent: everything
+    is read, and compared."""
+    if kind == "filter":
+        if name == "*" or "||" in name or name != name.strip() or not name:
+            return f"{name!r} is no tag: give each of several on its own, and none for all records"
+        return f"{name!r} has a control character" if re.search(r"[\x00-\x1f]", name) else None
+    longest = _LONGEST[kind]
+    if _NAME.fullmatch(name) and len(name) <= longest:
+        return None
+    return (
+        f"{name!r} is no {kind} name: it must match {_NAME.pattern} and have at most {longest} "
+        f"characters"
+    )
 
 
 def _is_key(key: object) -> bool:
@@ -44,5 +66,7 @@ SPACE: Final = OffsetSpace(
     range=QueueRange,
     peer_of=lambda key: key.rpartition(":")[0],
     resolvers=("store_time",),
+    name_problem=_name_problem,
+    forgets_brokers=True,
 )
 """What RocketMQ's offsets and keys mean."""

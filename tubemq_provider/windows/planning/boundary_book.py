@@ -6,6 +6,9 @@ boundary names, and none that a later one has left out. So windows tile each par
 
 - A partition that joins does so at one boundary, and the window that ends there takes it from its
   beginning. Older windows that are planned afterwards leave it out.
+- Where retention has removed what would tell a boundary, a window may not begin there unless its
+  gap policy is to skip: then it begins at the least offset that the boundary can have, and what is
+  gone is its gap.
 - A partition that nothing can tell of now keeps its place only if its broker is *retired*; else the
   boundary waits.
 
@@ -21,16 +24,18 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from tubemq_client.errors import ConfigError
+from tubemq_client.errors import ConfigError, DataLoss
 from tubemq_provider.windows.canonical import basic_instant, parse_basic_instant, rfc3339
 from tubemq_provider.windows.errors import BoundaryConflict, DocumentError, WindowNotReady
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.instants import Resolved
+from tubemq_provider.windows.policies import GapPolicy
 from tubemq_provider.windows.protocols import BoundaryBook, Document
 from tubemq_provider.windows.spaces import OffsetSpace
 
@@ -42,6 +47,10 @@ _TURNS: Final = 200
 _OLD_LOOKS: Final = 200
 """Boundaries of releases that compared a boundary with two others only: at most this many before
 one of them are read, to find the partitions and offsets that it should have known."""
+
+_ERODED: Final = "eroded"
+"""Where the evidence of a boundary names the partitions in which retention left it open, each with
+the least and the highest offset that it could be."""
 
 _KEY = re.compile(r"(turn|retired)-(.+)")
 
@@ -57,10 +66,16 @@ def retired_brokers(book: BoundaryBook | None, scope: WindowScope) -> frozenset[
 
 
 class _Sides(NamedTuple):
-    """What is fixed around an instant; `above` is None if nothing is fixed after it."""
+    """What is fixed around an instant; None where nothing is. `open` has the partitions that
+    retention had left open when `above` was fixed."""
 
-    below: Mapping[str, int]
+    below: Mapping[str, int] | None
     above: Mapping[str, int] | None
+    open: Collection[str] = ()
+
+    def start(self, key: str) -> int:
+        """The offset fixed before, 0 without one."""
+        return (self.below or {}).get(key, 0)
 
 
 class ScopeBook:
@@ -104,14 +119,23 @@ class ScopeBook:
         return self._scope.space.peer_of(name) in self.retired
 
     def fix(
-        self, instant: datetime, name: str, resolve: Callable[[], Resolved], *, exact: bool
+        self,
+        instant: datetime,
+        name: str,
+        resolve: Callable[[], Resolved],
+        *,
+        exact: bool,
+        gap_policy: GapPolicy = GapPolicy.FAIL,
+        begins: bool = False,
     ) -> dict[str, int]:
         """The one boundary at `instant`: what is fixed, else the answer of the resolver called
         `name`, fitted between its neighbours and fixed now.
 
         An `exact` answer means what it says: one that contradicts what is fixed, here or beside it,
         raises `BoundaryConflict` instead of being fitted. Raises `WindowNotReady` while a partition
-        cannot be told.
+        cannot be told, and `DataLoss` for one that retention has left open, if `gap_policy` says
+        so. Else a window that `begins` here does so at the least offset of these, so that its gap
+        has all that may be lost; one that ends here has the gap before the highest.
         """
         answer: Resolved | None = None
         for _ in range(_TURNS):
@@ -124,7 +148,12 @@ class ScopeBook:
                 # Takes its time: others may fix boundaries meanwhile.
                 answer = resolve()
                 self._look()
-            document = self._fitted(instant, name, answer, exact=exact)
+            sides = self._sides(instant)
+            worn = self._worn(answer, sides)
+            if worn and gap_policy is GapPolicy.FAIL:
+                raise _too_late(instant, worn, self._scope)
+            settled = _settled(answer, worn, begins=begins)
+            document = self._fitted(instant, name, settled, sides, exact=exact)
             turn = {"v": 1, "turn": self._turn + 1, "boundary": document}
             if self._book.fix(self._turn_key(self._turn + 1), turn) == turn:
                 self._read[instant] = self._book.fix(self._key(instant), document)
@@ -235,27 +264,42 @@ class ScopeBook:
 
     def _sides(self, instant: datetime) -> _Sides:
         place = bisect_left(self._instants, instant)
-        below = self._effective(self._instants[place - 1]) if place else {}
-        above = None
-        if place < len(self._instants):
-            above = self._effective(self._instants[place])
-        return _Sides(below, above)
+        below = self._effective(self._instants[place - 1]) if place else None
+        if place == len(self._instants):
+            return _Sides(below, None)
+        after = self._instants[place]
+        return _Sides(below, self._effective(after), self.evidence(after).get(_ERODED, {}))
 
     # -- fitting ------------------------------------------------------------------------------
 
-    def _fitted(self, instant: datetime, name: str, answer: Resolved, *, exact: bool) -> Document:
+    def _worn(self, answer: Resolved, sides: _Sides) -> dict[str, tuple[int, int]]:
+        """Partitions that retention has left open at an instant, and between which offsets it lies.
+        What is fixed beside it may still tell; one that joins is read from its beginning anyway."""
+        worn = {}
+        for key, least in answer.eroded.items():
+            if sides.below is not None and key not in sides.below:
+                continue
+            low, high = max(least, sides.start(key)), answer.offsets[key]
+            if sides.above is not None and key not in sides.open:
+                high = min(high, sides.above.get(key, 0))
+            if low < high:
+                worn[key] = (low, high)
+        return self._scope.space.by_key(worn)
+
+    def _fitted(
+        self, instant: datetime, name: str, answer: Resolved, sides: _Sides, *, exact: bool
+    ) -> Document:
         """The document that fixes `answer`: between its sides, and with all that is below it."""
-        sides = self._sides(instant)
         missing = self._missing(answer, sides)
         if missing and not exact:
             raise WindowNotReady(_not_told(instant, missing, self._scope))
-        offsets = dict(sides.below)
+        offsets = dict(sides.below or {})
         moved: dict[str, int] = {}
         for key, offset in answer.offsets.items():
             if sides.above is not None and key not in sides.above:
                 # It joins later, and is read from its beginning there.
                 continue
-            offsets[key] = max(offset, sides.below.get(key, 0))
+            offsets[key] = max(offset, sides.start(key))
             if sides.above is not None:
                 offsets[key] = min(offsets[key], sides.above[key])
             if offsets[key] != offset:
@@ -279,7 +323,7 @@ class ScopeBook:
         """What an answer leaves out though it has to be told, each with the reason: it would join
         again later and be read twice. What is retired keeps its place instead."""
         missing, log_of = dict(answer.unknown), self._scope.space.log_of
-        for key in sides.below.keys() - answer.offsets:
+        for key in (sides.below or {}).keys() - answer.offsets:
             if key not in missing and log_of(key) not in missing:
                 missing[key] = "an earlier boundary has it, and nothing tells where it was"
         if sides.above is not None:
@@ -294,6 +338,33 @@ def _not_told(instant: datetime, missing: Mapping[str, str], scope: WindowScope)
         f"the boundary at {rfc3339(instant)} cannot be told yet:{lines}\nis a broker away? The "
         f"window waits for it; one that will never come back is given up with "
         f"{boundary_command('retire', scope, brokers_of(missing, scope.space))}"
+    )
+
+
+def _settled(answer: Resolved, worn: Mapping[str, tuple[int, int]], *, begins: bool) -> Resolved:
+    """The answer that is taken where retention left it open, with the note that it did."""
+    if not worn:
+        return answer
+    least = {key: low for key, (low, _) in worn.items()} if begins else {}
+    evidence = {**answer.evidence, _ERODED: {key: list(pair) for key, pair in worn.items()}}
+    return replace(answer, offsets={**answer.offsets, **least}, evidence=evidence)
+
+
+def _too_late(
+    instant: datetime, worn: Mapping[str, tuple[int, int]], scope: WindowScope
+) -> DataLoss:
+    lines = "".join(
+        f"\n  - partition {key}: what is left begins at {high}, and all of it is later; the "
+        f"boundary was somewhere in [{low}, {high}]"
+        for key, (low, high) in worn.items()
+    )
+    low, high = next(iter(worn.values()))
+    return DataLoss(
+        f"the boundary at {rfc3339(instant)} of topic {scope.topic!r} cannot be told any more, as "
+        f"retention has removed what was before it:{lines}\nbegin at a later instant, or set "
+        f"gap_policy='skip' to go on without what is gone; it is then recorded as a gap",
+        start=low,
+        available=high,
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
+from tubemq_client.errors import ConfigError
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.protocols import Document
 
@@ -25,17 +26,27 @@ class Resolved:
     `unknown` names partitions (``"1:0"``) or whole stores (``"1/0"``) that are known to be there
     and cannot be told, each with the reason. Leaving one out without a word is right only for what
     had no record yet.
+
+    `eroded` names partitions of which retention has removed all that lay before the offset, with
+    the least offset that the boundary can have: it was somewhere from there to the offset.
     """
 
     offsets: Mapping[str, int]
     evidence: Document = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
+    eroded: Mapping[str, int] = field(default_factory=dict)
 
     def certain(self) -> Mapping[str, int]:
-        """The offsets, if they are all there is to tell. Raises `WindowNotReady`."""
+        """The offsets, if they are all there is to tell. Raises `WindowNotReady`, and `ConfigError`
+        for what retention has left open."""
         if self.unknown:
             lines = "".join(f"\n  - {name}: {why}" for name, why in sorted(self.unknown.items()))
             raise WindowNotReady(f"the boundary cannot be told yet:{lines}")
+        if self.eroded:
+            raise ConfigError(
+                f"retention has removed what would tell it of partitions {', '.join(self.eroded)}",
+                subject="boundary",
+            )
         return self.offsets
 
 

@@ -244,7 +244,12 @@ class TimePlanner(_Standalone):
             if self._begins_epoch(book):
                 answers[0] = self._nothing
             before, after = (
-                book.fix(at, resolver.name, answer, exact=resolver.exact)
+                book.fix(
+                    *(at, resolver.name, answer),
+                    exact=resolver.exact,
+                    gap_policy=self.policies.gap_policy,
+                    begins=at == self.start,
+                )
                 for at, answer in zip(instants, answers, strict=True)
             )
         return before, after
@@ -302,7 +307,8 @@ class TimePlanner(_Standalone):
         if not self.resolver.exact:
             offsets = {key: max(at, self._begin.get(key, 0)) for key, at in offsets.items()}
         evidence = {**answer.evidence, _BEGIN: dict(self._begin)}
-        return replace(answer, offsets=offsets, evidence=evidence)
+        eroded = {key: max(at, self._begin.get(key, 0)) for key, at in answer.eroded.items()}
+        return replace(answer, offsets=offsets, evidence=evidence, eroded=eroded)
 
     def _ask(self, book: ScopeBook, at: datetime) -> Resolved:
         """The resolver's answer, with records by which the logs are known it was given for. Logs

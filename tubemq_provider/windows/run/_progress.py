@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from tubemq_provider.windows.cursor import Cursor, Position, epoch_command
-from tubemq_provider.windows.errors import MarkerConflict, SinkHistoryLost
+from tubemq_provider.windows.errors import MarkerConflict, SinkHistoryLost, WindowNotReady
 from tubemq_provider.windows.plan import (
     WindowKind,
     WindowPlan,
@@ -224,6 +224,15 @@ def appended_before(plan: WindowPlan, kind: str) -> SinkHistoryLost:
         f"the task was cleared, and the {kind} sink cannot tell whether window {plan.window_id} "
         f"was appended before; its records could be there twice. If they are not there, or are to "
         f"come twice, start a new run for the same interval or offsets instead of clearing this one"
+    )
+
+
+def topic_away(scope: WindowScope) -> WindowNotReady:
+    """What a topic is that servers do not know, for a group that has read it."""
+    return WindowNotReady(
+        f"no broker of topic {scope.topic!r} is registered now, and group {scope.group!r} has read "
+        f"it before: the window waits for them. Servers forget a broker while it restarts; if the "
+        f"topic was deleted, end the task"
     )
 
 

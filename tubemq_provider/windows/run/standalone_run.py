@@ -36,6 +36,10 @@ class StandaloneRun(WindowRun):
         """Windows that this run has been compared with."""
         return set()
 
+    def _begun(self) -> bool:
+        """Windows of time have boundaries as well."""
+        return self._planner.has_neighbour() or super()._begun()
+
     # -- 1 load, 2 plan -----------------------------------------------------------------------
 
     def _load(self) -> Iterator[str]:

@@ -21,11 +21,11 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
-from tubemq_client.errors import LogRegression
+from tubemq_client.errors import LogRegression, UnknownTopic
 from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.read_limits import Throughput
-from tubemq_provider.windows.planning.scopes import refuse_other_scopes
+from tubemq_provider.windows.planning.scopes import refuse_other_scopes, scope_in
 from tubemq_provider.windows.policies import OnOtherScope
 from tubemq_provider.windows.protocols import (
     AbandoningEngine,
@@ -42,7 +42,7 @@ from tubemq_provider.windows.protocols import (
 )
 from tubemq_provider.windows.run._base import RunBase
 from tubemq_provider.windows.run._outcome import outcome
-from tubemq_provider.windows.run._progress import same_window
+from tubemq_provider.windows.run._progress import same_window, topic_away
 from tubemq_provider.windows.run.result import WindowResult, event_document
 from tubemq_provider.windows.verify import check_counts, check_marker, counts_of_another
 
@@ -117,10 +117,24 @@ class WindowRun(RunBase, ABC):
         }
         for step, body in bodies.items():
             yield StepPoint(step, "begin")
-            for point in body():
-                yield StepPoint(step, point)
+            try:
+                for point in body():
+                    yield StepPoint(step, point)
+            except UnknownTopic as error:
+                if self._scope.space.forgets_brokers and self._begun():
+                    raise topic_away(self._scope) from error
+                raise
             yield StepPoint(step, "end")
         return replace(self._made_result(), warnings=tuple(self._now.warnings))
+
+    def _begun(self) -> bool:
+        """Whether the group has known the topic: it has a position, a plan or a window."""
+        now, own = self._now, self._scope.scope_hash
+        return (
+            bool(now.plan or now.position or now.past)
+            or self._store.load_task_plan() is not None
+            or any(scope_in(window_id) == own for window_id in self._sink.window_ids())
+        )
 
     # -- 1 load -------------------------------------------------------------------------------
 

@@ -20,12 +20,14 @@ from tests.provider.windows.world import (
     keeping_boundaries,
     memory_world,
 )
+from tubemq_client.errors import DataLoss
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.canonical import basic_instant
 from tubemq_provider.windows.errors import BoundaryConflict, WindowNotReady
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
+from tubemq_provider.windows.policies import GapPolicy
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
@@ -136,6 +138,55 @@ class TestOrder:
         found = [book.at(at(hours)) for hours in sorted({hours for hours, _ in answers})]
         for key in ("1:0", "1:1"):
             assert [item[key] for item in found] == sorted(item[key] for item in found)
+
+
+class TestRetention:
+    """Retention has removed what lay before the answer: the boundary was somewhere below it."""
+
+    WORN = Resolved({"1:0": 7 * ENTRY, "1:1": 9 * ENTRY}, eroded={"1:0": 0})
+    SKIP = GapPolicy.SKIP
+
+    def test_no_window_begins_or_ends_there(self, world: World) -> None:
+        for begins in (True, False):
+            with pytest.raises(DataLoss, match=r"1:0: what is left begins at 196.*in .0, 196."):
+                self.fix(world, 1, begins=begins)
+        assert scope_book(world).instants() == []
+
+    def test_what_is_fixed_before_may_tell_it(self, world: World) -> None:
+        self.fix(world, 0, Resolved({"1:0": 7 * ENTRY, "1:1": 0}))
+        assert self.fix(world, 1, begins=True) == self.WORN.offsets
+
+    def test_what_is_fixed_on_both_sides_may_tell_it(self, world: World) -> None:
+        for hours in (0, 2):
+            self.fix(world, hours, Resolved({"1:0": 5 * ENTRY, "1:1": 9 * ENTRY}))
+        assert self.fix(world, 1, begins=True)["1:0"] == 5 * ENTRY
+
+    def test_a_partition_that_joins_has_no_earlier_boundary(self, world: World) -> None:
+        self.fix(world, 0, Resolved({"1:1": 9 * ENTRY}))
+        assert self.fix(world, 1) == self.WORN.offsets
+
+    def test_who_skips_begins_at_the_least_and_ends_at_the_highest(self, world: World) -> None:
+        self.fix(world, 0, Resolved({"1:0": 3 * ENTRY, "1:1": 0}))
+        assert self.fix(world, 2, begins=True, gap_policy=self.SKIP)["1:0"] == 3 * ENTRY
+        assert self.fix(world, 3, gap_policy=self.SKIP)["1:0"] == 7 * ENTRY
+        assert scope_book(world).evidence(at(2)) == {"eroded": {"1:0": [3 * ENTRY, 7 * ENTRY]}}
+
+    def test_a_boundary_that_was_left_open_tells_nothing_of_earlier_ones(
+        self, world: World
+    ) -> None:
+        self.fix(world, 2, begins=True, gap_policy=self.SKIP)
+        with pytest.raises(DataLoss):
+            self.fix(world, 1, begins=True)
+
+    def test_what_is_fixed_is_not_asked_for_again(self, world: World) -> None:
+        known = self.fix(world, 1, Resolved({"1:0": 2 * ENTRY, "1:1": 0}))
+        assert self.fix(world, 1, begins=True) == known
+
+    def fix(
+        self, world: World, hours: float, answer: Resolved = WORN, **options: object
+    ) -> dict[str, int]:
+        book = scope_book(world)
+        return book.fix(at(hours), "says", lambda: answer, exact=False, **options)  # type: ignore[arg-type]
 
 
 class RacingBook(MemoryBook):

@@ -1,0 +1,82 @@
+"""One record of a queue by its offset: what planning compares and bisects with.
+
+Read as ranges are: an answer without the record counts as "retention has removed it" only once the
+queue's minimum says so, and as "the queue ends before" only once the broker has nothing to index.
+The record is not unpacked, and its checksum not compared: a damaged one has its place, too. This
+module decides; it does no I/O.
+
+Source: `docs/rocketmq-protocol/exact-ranges.md#what-an-answer-means`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_client import errors
+from rocketmq_client._core.addresses import AddressFinder
+from rocketmq_client._core.pulling import PullAnswer, pull_request
+from rocketmq_client._core.read_policy import Patience
+from rocketmq_client._core.refusals import Refusals, Unexplained
+from rocketmq_client._wire import codes
+from rocketmq_client._wire.records import parse_records
+from rocketmq_client.model import QueueRange, RecordMark
+
+if TYPE_CHECKING:
+    from rocketmq_client._core.cluster import Cluster
+    from rocketmq_client._wire.records import StoredRecord
+    from rocketmq_client.model import Address, Queue
+    from tubemq_client._core.effects import Conversation
+
+__all__ = ["pull_one", "record_at"]
+
+_DEADLINE_MS: Final = 15_000
+"""How long a broker may leave unexplained where the record is."""
+
+
+def record_at(
+    cluster: Cluster, queue: Queue, group: str, offset: int
+) -> Conversation[RecordMark | None]:
+    """As `pull_one`, at the queue's broker; a route that turns out to be stale is asked for again.
+    Raises `errors.UnknownTopic`."""
+    finder = AddressFinder(cluster, queue, {})
+    address = yield from finder.find(False)  # noqa: FBT003 - a reader's callback
+    try:
+        found = yield from pull_one(cluster, address, queue, group, offset)
+    except (errors.NetworkError, errors.NotLeader):
+        address = yield from finder.find(True)  # noqa: FBT003
+        found = yield from pull_one(cluster, address, queue, group, offset)
+    if found is None:
+        return None
+    return RecordMark(found.queue_offset, found.physical_offset, found.store_ms)
+
+
+def pull_one(
+    cluster: Cluster, address: Address, queue: Queue, group: str, offset: int
+) -> Conversation[StoredRecord | None]:
+    """The record at `offset`, or None if retention has removed it. Raises `errors.LogTruncated`
+    where the queue ends at `offset` or before, and `errors.RangeStalled` for a broker that goes on
+    telling neither."""
+    range_ = QueueRange(queue, offset, offset + 1)
+    refusals, patience = Refusals(range_, cluster), Patience(range_, _DEADLINE_MS)
+    yield from patience.renew()
+    while True:
+        request = pull_request(cluster, queue, group, offset, 1)
+        answer = PullAnswer.of((yield from cluster.ask(address, codes.PULL_MESSAGE, request)))
+        try:
+            return (yield from _record(refusals, address, offset, answer))
+        except Unexplained as error:
+            yield from patience.pause(offset, error)
+
+
+def _record(
+    refusals: Refusals, address: Address, offset: int, answer: PullAnswer
+) -> Conversation[StoredRecord | None]:
+    if answer.code != codes.SUCCESS:
+        yield from refusals.judge(address, offset, answer)
+        return None
+    found = parse_records(answer.body)
+    if not found:
+        raise Unexplained("the broker found records and sent none")
+    if found[0].queue_offset > offset:
+        yield from refusals.hole(offset, answer, found[0].queue_offset)
+    return found[0] if found[0].queue_offset == offset else None

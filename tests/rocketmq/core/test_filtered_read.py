@@ -1,0 +1,88 @@
+"""The broker's tag filter: odd answers are not taken for a place where to go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketmq_client import ClientSettings, QueueRange, errors
+from rocketmq_client._core.batch import DecodePolicy
+from rocketmq_client._core.cluster import Cluster
+from rocketmq_client._core.filtered_read import FilteredRead
+from rocketmq_client._core.read_policy import Gap, ReadPolicy, ReadStats
+from rocketmq_client._wire import codes
+from rocketmq_client._wire.commands import Command
+from tests.rocketmq.core.script import ADDRESS, QUEUE, asked, play, pulled, record, runtime
+
+
+def find_address(_fresh):
+    return ADDRESS
+    yield
+
+
+class Reading:
+    """Twelve records with the tag, of which a broker gives four at a time."""
+
+    def __init__(self, *odd: Command, gap_policy: str = "fail", behind: int = 0) -> None:
+        self.odd = list(odd)
+        self.behind = behind
+        self.stats = ReadStats()
+        self.read = FilteredRead(
+            QueueRange(QUEUE, 0, 12),
+            Cluster(ClientSettings((ADDRESS,))),
+            find_address,
+            group="g",
+            decode=DecodePolicy(tags=frozenset([b"a"])),
+            policy=ReadPolicy(gap_policy, 60_000, 1),
+            stats=self.stats,
+        )
+
+    def offsets(self) -> list[int]:
+        batches = play(self.read.conversation(), self.broker)
+        return [offset for batch in batches for offset in batch.columns.offsets]
+
+    def broker(self, method: object, request: object) -> Command:
+        if method is codes.GET_BROKER_RUNTIME_INFO:
+            self.behind = max(0, self.behind - 1)
+            return runtime(dispatchBehindBytes=str(self.behind))
+        at, _ = asked(request)
+        if self.odd and at == 4:
+            return self.odd.pop(0)
+        tagged = [record(n, properties=b"TAGS\x01a\x02") for n in range(at, at + 4)]
+        return pulled(0, "FOUND", at + 4, (0, 12), b"".join(tagged))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pulled(21, "OFFSET_RESET", 9, (0, 12)),
+        pulled(19, "OFFSET_FOUND_NULL", 9, (0, 12)),
+        pulled(20, "MESSAGE_WAS_REMOVING", 9, (0, 12)),
+        pulled(20, "NO_MATCHED_MESSAGE", 4, (0, 12)),
+        pulled(19, "OFFSET_OVERFLOW_ONE", 4, (0, 4)),
+    ],
+    ids=["an operator's reset", "nothing", "removing", "no progress", "no index yet"],
+)
+def test_what_passes_is_asked_again(odd) -> None:
+    reading = Reading(odd, odd, behind=3)
+    assert reading.offsets() == list(range(12))
+    assert reading.stats.gaps == []
+
+
+def test_where_nothing_matches_the_read_goes_on() -> None:
+    reading = Reading(pulled(20, "NO_MATCHED_MESSAGE", 8, (0, 12)))
+    assert reading.offsets() == [0, 1, 2, 3, 8, 9, 10, 11]
+
+
+def test_a_log_that_ends_before_the_range_is_truncated() -> None:
+    short = pulled(19, "OFFSET_OVERFLOW_ONE", 4, (0, 4))
+    with pytest.raises(errors.LogTruncated):
+        Reading(short, short, short, short).offsets()
+
+
+def test_retention_that_is_told_is_a_loss_or_a_gap() -> None:
+    gone = pulled(21, "OFFSET_TOO_SMALL", 6, (6, 12))
+    with pytest.raises(errors.DataLoss):
+        Reading(gone).offsets()
+    reading = Reading(gone, gap_policy="skip")
+    assert reading.offsets() == [0, 1, 2, 3, *range(6, 12)]
+    assert reading.stats.gaps == [Gap("broker-a:0", 4, 6)]

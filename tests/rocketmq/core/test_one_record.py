@@ -1,0 +1,88 @@
+"""One record by its offset: what brokers answer while it is not there is not taken at its word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from rocketmq_client import ClientSettings, errors
+from rocketmq_client._core.cluster import Cluster
+from rocketmq_client._core.ends import queue_ends
+from rocketmq_client._core.one_record import pull_one
+from rocketmq_client._wire import codes
+from rocketmq_client._wire.bodies import BrokerData, QueueData, TopicRoute
+from rocketmq_client._wire.commands import Command
+from rocketmq_client._wire.records import StoredRecord
+from tests.rocketmq.core.script import ADDRESS, QUEUE, asked, found, play, pulled, record, runtime
+
+ROUTE = TopicRoute(
+    "orders",
+    {"broker-a": BrokerData("broker-a", "c", {0: ADDRESS})},
+    (QueueData("broker-a", 1, 1, 6),),
+)
+RESET = pulled(21, "OFFSET_RESET", 0, (0, 10))
+REMOVING = pulled(20, "MESSAGE_WAS_REMOVING", 9, (0, 10))
+NOTHING = pulled(19, "OFFSET_FOUND_NULL", 9, (0, 10))
+GONE = pulled(21, "OFFSET_TOO_SMALL", 7, (7, 10))
+SHORT = pulled(19, "OFFSET_OVERFLOW_ONE", 5, (0, 5))
+
+
+def look(*answers: Command, behind: Sequence[int] = ()) -> StoredRecord | None:
+    """What becomes of offset 5, the last answer being given for ever."""
+    left, lag = list(answers), iter(behind)
+
+    def broker(method: object, request: object) -> Command:
+        if method is codes.GET_BROKER_RUNTIME_INFO:
+            return runtime(dispatchBehindBytes=str(next(lag, 0)))
+        assert asked(request) == (5, 1)
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    cluster = Cluster(ClientSettings((ADDRESS,)))
+    return play(pull_one(cluster, ADDRESS, QUEUE, "g", 5), broker) or None
+
+
+@pytest.mark.parametrize("odd", [RESET, REMOVING, NOTHING, found([8])])
+def test_an_odd_answer_is_asked_again(odd) -> None:
+    assert look(odd, odd, found([5])).queue_offset == 5
+    assert look(odd, odd, GONE) is None
+
+
+def test_a_hole_that_stays_unexplained_is_the_work_of_retention() -> None:
+    assert look(found([8])) is None
+
+
+@pytest.mark.parametrize("odd", [RESET, REMOVING, NOTHING])
+def test_what_is_never_explained_is_an_error_that_may_be_tried_again(odd) -> None:
+    with pytest.raises(errors.RangeStalled, match="no progress at offset 5") as caught:
+        look(odd)
+    assert caught.value.retriable
+
+
+def test_a_log_that_ends_before_is_short_once_its_index_is_built() -> None:
+    assert look(SHORT, SHORT, found([5]), behind=[100, 50]).queue_offset == 5
+    with pytest.raises(errors.LogTruncated):
+        look(SHORT, behind=[100])
+
+
+def test_a_damaged_record_has_its_place() -> None:
+    seen = look(pulled(0, "FOUND", 6, (0, 10), record(5, crc=1)))
+    assert (seen.queue_offset, seen.physical_offset, seen.store_ms) == (5, 500, 50)
+
+
+def test_a_stable_end_is_not_beyond_the_disk_after_a_reset() -> None:
+    """The first pull after an operator's reset of the reader's group is answered with 21."""
+    resets = [RESET]
+
+    def broker(method: object, request: object) -> Command:
+        if method is codes.GET_BROKER_RUNTIME_INFO:
+            return runtime(commitLogMaxOffset="600")
+        if method in {codes.GET_MIN_OFFSET, codes.GET_MAX_OFFSET}:
+            return Command(
+                0, 0, {"offset": "0" if method is codes.GET_MIN_OFFSET else "10"}, b"", 1
+            )
+        return resets.pop() if resets else found([asked(request)[0]])
+
+    cluster = Cluster(ClientSettings((ADDRESS,)))
+    ends = play(queue_ends(cluster, ROUTE, [QUEUE], "g", stable=True), broker)
+    assert ends[QUEUE].max_offset == 5

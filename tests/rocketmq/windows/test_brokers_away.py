@@ -1,0 +1,136 @@
+"""Windows of a topic whose brokers are away for a while, in part or all of them."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from rocketmq_client import errors
+from tests.kit.servers import embedded_rocketmq
+from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, CONTEXT
+from tests.rocketmq.windows.child import run_window
+from tests.rocketmq.windows.topics import PLANNED, Topic
+from tubemq_provider.sources.rocketmq.reading import QueueReader
+from tubemq_provider.sources.rocketmq.space import SPACE
+from tubemq_provider.windows.errors import WindowNotReady
+
+pytestmark = pytest.mark.timeout(240)
+
+rocketmq = embedded_rocketmq(2, brokers=2)
+
+
+@pytest.fixture
+def topic(rocketmq, tmp_path) -> Topic:
+    return Topic(rocketmq.settings, "orders", tmp_path)
+
+
+@pytest.fixture
+def restarting(rocketmq, topic) -> Iterator[None]:
+    """Both brokers are away, and name servers have forgotten them; the topic was read before."""
+    topic.produce(20)
+    topic.run("first")
+    topic.produce(20)
+    for broker in rocketmq.broker_names:
+        rocketmq.kill_broker(broker)
+    yield
+    for broker in rocketmq.broker_names:
+        rocketmq.start_broker(broker)
+    assert topic.run("later").total == 20
+    topic.check()
+
+
+@pytest.fixture
+def unreachable(rocketmq, topic) -> tuple[datetime, datetime]:
+    """`broker-b` is in the route, as its host died a moment ago, and takes no connections. Between
+    which instants records were sent before."""
+    start = datetime.now(UTC)
+    topic.produce(20)
+    end = datetime.now(UTC)
+    topic.run()
+    topic.produce(20)
+    rocketmq._thread.wait(lambda: rocketmq._close("broker-b"))
+    return start, end
+
+
+@pytest.mark.usefixtures("unreachable")
+def test_a_broker_that_does_not_answer_holds_up_its_own_queues_only(rocketmq, topic) -> None:
+    result = topic.run()
+    late = {key for key, _ in topic.receipts.keys() - topic.rows().keys()}
+    rocketmq.start_broker("broker-b")
+
+    assert result.total == 10
+    assert late == set(result.absent) == {"broker-b:0", "broker-b:1"}
+    topic.catch_up()
+    topic.check()
+
+
+def test_a_window_of_time_waits_for_a_broker_that_does_not_answer(topic, unreachable) -> None:
+    time.sleep(3.2)
+    with pytest.raises(WindowNotReady, match=r"broker-b:0: ConnectError"):
+        topic.run(between=unreachable, tags=("other",), policies={"on_other_scope": "start_anew"})
+
+
+@pytest.mark.usefixtures("unreachable")
+def test_a_group_that_begins_waits_for_a_broker_that_does_not_answer(topic) -> None:
+    with pytest.raises(WindowNotReady, match="needs every broker"):
+        topic.run(tags=("other",), policies={"on_other_scope": "start_anew"})
+
+
+@pytest.mark.usefixtures("restarting")
+def test_a_topic_whose_brokers_all_restart_is_awaited(topic) -> None:
+    with pytest.raises(WindowNotReady, match="no broker of topic 'orders' is registered now"):
+        topic.run("later")
+
+
+def test_a_topic_that_nobody_knows_is_an_error_where_a_group_begins(topic) -> None:
+    topic.topic = "oders"
+    with pytest.raises(errors.UnknownTopic):
+        topic.run()
+    now = datetime.now(UTC)
+    with pytest.raises(errors.UnknownTopic):
+        topic.run(between=(now - timedelta(hours=1), now))
+
+
+def test_a_window_that_was_planned_waits_for_brokers_that_restart(rocketmq, topic) -> None:
+    topic.produce(20)
+    words = (rocketmq.name_server, "orders", str(topic.root), "first", PLANNED)
+    child = CONTEXT.Process(target=run_window, args=words)
+    child.start()
+    child.join(CHILD_TIMEOUT)
+    assert child.exitcode == -signal.SIGKILL
+    for broker in rocketmq.broker_names:
+        rocketmq.kill_broker(broker)
+    with pytest.raises(WindowNotReady, match="registered"):
+        topic.run("first")
+    for broker in rocketmq.broker_names:
+        rocketmq.start_broker(broker)
+    assert topic.run("first").total == 20
+
+
+def test_a_range_whose_brokers_restart_is_tried_again(rocketmq) -> None:
+    for broker in rocketmq.broker_names:
+        rocketmq.kill_broker(broker)
+    queue = SPACE.partition("orders", "broker-a:0")
+    with (
+        QueueReader(rocketmq.settings, "g") as reader,
+        pytest.raises(errors.ConnectError, match="registered now") as caught,
+    ):
+        list(reader.read(SPACE.range(queue, 0, 1)))
+    assert caught.value.retriable
+    assert not caught.value.fatal
+
+
+def test_a_window_of_time_beside_another_waits_for_brokers_that_restart(rocketmq, topic) -> None:
+    start = datetime.now(UTC)
+    topic.produce(20)
+    end = datetime.now(UTC)
+    time.sleep(3.2)
+    topic.run(between=(start, end))
+    for broker in rocketmq.broker_names:
+        rocketmq.kill_broker(broker)
+    with pytest.raises(WindowNotReady, match="registered"):
+        topic.run(between=(end, end + timedelta(milliseconds=1)))

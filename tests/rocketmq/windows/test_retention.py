@@ -1,0 +1,151 @@
+"""Windows of records that retention removes: an error, a recorded gap, or none of theirs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pytest
+
+from tests.kit.servers import embedded_rocketmq
+from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, CONTEXT
+from tests.rocketmq.windows.child import run_window
+from tests.rocketmq.windows.topics import ALL, PLANNED, Topic
+from tubemq_client.errors import DataLoss
+from tubemq_provider.sources.rocketmq.space import SPACE
+
+pytestmark = pytest.mark.timeout(240)
+
+rocketmq = embedded_rocketmq(2, brokers=2)
+
+
+@pytest.fixture
+def topic(rocketmq, tmp_path) -> Topic:
+    return Topic(rocketmq.settings, "orders", tmp_path)
+
+
+@pytest.fixture
+def hours(rocketmq, topic) -> list[datetime]:
+    """Instants before, between and behind three times ten records in each of two queues; the
+    brokers' clocks are past all of them."""
+    found = [datetime.now(UTC)]
+    for _ in range(3):
+        time.sleep(0.02)
+        topic.produce(40)
+        time.sleep(0.02)
+        found.append(datetime.now(UTC))
+    time.sleep(3.2)
+    return found
+
+
+def _remove(rocketmq, offset: int, *queues: str) -> None:
+    for key in queues:
+        rocketmq.remove_until(SPACE.partition("orders", key), offset)
+
+
+@pytest.mark.parametrize("removed", [7, 10, 17, 30])
+def test_a_window_of_time_that_retention_has_reached_is_not_begun(
+    removed, rocketmq, topic, hours
+) -> None:
+    """Some, all and more than what was stored in the first hour is gone, or all there was."""
+    _remove(rocketmq, removed, *ALL)
+    with pytest.raises(DataLoss, match=rf"broker-a:0: what is left begins at {removed}"):
+        topic.run(between=(hours[0], hours[1]))
+    assert topic.rows() == {}
+    assert not list((topic.root / "lake").glob("_boundaries/*")), "nothing was fixed"
+
+
+def test_a_window_of_time_behind_what_retention_took_is_whole(rocketmq, topic, hours) -> None:
+    _remove(rocketmq, 7, *ALL)
+    assert topic.run(between=(hours[1], hours[2])).total == 40
+    with pytest.raises(DataLoss, match=r"somewhere in .0, 7."):
+        topic.run(between=(hours[0], hours[1]))
+
+
+def test_what_retention_took_of_windows_of_time_is_a_gap_once(rocketmq, topic, hours) -> None:
+    """The first window may have lost all from the queues' beginning; the others begin where it
+    ended, and what is gone of them is told exactly."""
+    _remove(rocketmq, 17, *ALL)
+    skip = {"gap_policy": "skip"}
+    results = [topic.run(between=pair, policies=skip) for pair in pairwise(hours)]
+
+    assert [result.gaps for result in results] == [{key: [[0, 17]] for key in ALL}, {}, {}]
+    assert [result.total for result in results] == [0, 12, 40]
+
+
+def test_what_retention_took_behind_a_fixed_boundary_is_exact(rocketmq, topic, hours) -> None:
+    topic.run(between=(hours[0], hours[1]))
+    _remove(rocketmq, 13, *ALL)
+    with pytest.raises(DataLoss, match=r"broker-b:1: offsets .10, 13. are gone"):
+        topic.run(between=(hours[1], hours[2]))
+    result = topic.run(between=(hours[1], hours[2]), policies={"gap_policy": "skip"})
+
+    assert result.gaps == {key: [[10, 13]] for key in ALL}
+    assert result.total == 28
+
+
+def test_a_boundary_that_is_fixed_is_taken_though_retention_has_reached_it(
+    rocketmq, topic, hours
+) -> None:
+    topic.run(between=(hours[0], hours[1]))
+    _remove(rocketmq, 10, *ALL)
+    assert topic.run(between=(hours[1], hours[2])).total == 40
+
+
+def test_a_plan_that_is_stored_stands_though_retention_has_reached_it(
+    rocketmq, topic, hours
+) -> None:
+    words = (rocketmq.name_server, "orders", str(topic.root), "first", PLANNED)
+    child = CONTEXT.Process(target=run_window, args=words, kwargs={"between": (hours[0], hours[1])})
+    child.start()
+    child.join(CHILD_TIMEOUT)
+    assert child.exitcode == -signal.SIGKILL
+    _remove(rocketmq, 7, *ALL)
+    with pytest.raises(DataLoss, match=r"offsets .0, 7. of queue"):
+        topic.run("first", between=(hours[0], hours[1]))
+    result = topic.run("first", between=(hours[0], hours[1]), policies={"gap_policy": "skip"})
+
+    assert result.total == 12
+    assert result.gaps == {key: [[0, 7]] for key in ALL}
+
+
+def test_a_quiet_queue_whose_records_are_long_gone_holds_nothing_up(rocketmq, topic, hours) -> None:
+    """The log of its broker goes back behind the instant, and all that is gone is older still."""
+    _remove(rocketmq, 3, *ALL)
+    for broker in ("broker-a", "broker-b"):
+        rocketmq.do(lambda target: _empty(target.storage.index("orders", 0)), broker)
+    assert topic.run(between=(hours[1], hours[2])).total == 20
+
+
+def _empty(index) -> None:
+    """As if the queue had had its last record before those that retention has removed."""
+    index.first = index.said_first = index.end
+    index.entries.clear()
+
+
+def test_a_quiet_topic_that_expires_was_not_made_anew(rocketmq, topic) -> None:
+    """All that was read is removed, and the brokers go on telling the old minimum for a while."""
+    topic.produce(20)
+    topic.run()
+    topic.produce(8)
+    for key in ALL:
+        rocketmq.remove_until(SPACE.partition("orders", key), 5, said=False)
+    late = threading.Timer(1.0, _tell_minima, (rocketmq,))
+    late.start()
+    result = topic.run()
+    late.join()
+
+    assert (result.total, result.gaps) == (8, {})
+
+
+def _tell_minima(rocketmq) -> None:
+    for broker in rocketmq.broker_names:
+        rocketmq.do(_tell_minimum, broker)
+
+
+def _tell_minimum(broker) -> None:
+    for index in broker.storage.queues.values():
+        index.said_first = index.first
