@@ -6,9 +6,11 @@ No I/O, no pydantic: a Spark executor imports this. What an *offset* means is sa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from rocketmq_client import errors
 from tubemq_client.model import Address, TlsSettings, address_text
 from tubemq_client.model import ClientSettings as NetworkSettings
 
@@ -27,6 +29,7 @@ __all__ = [
     "SendReceipt",
     "TlsSettings",
     "address_text",
+    "tag_names",
 ]
 
 
@@ -232,3 +235,28 @@ class ProducerSettings:
     retry_pause_ms: int = 50
     retry_unknown: bool = False
     max_message_bytes: int = 4 * 1024 * 1024
+
+
+def tag_names(tags: str | Sequence[str]) -> tuple[str, ...]:
+    """The tags that a reader keeps; one text is one tag, nothing is everything.
+
+    Raises `errors.ConfigError` for what no record's tag can be, among it the notation of
+    subscriptions (`*`, `a || b`): a reader compares whole tags, so it would read nothing.
+    """
+    names = (tags,) if isinstance(tags, str) else tuple(tags)
+    problems = [problem for name in names if (problem := _tag_problem(name))]
+    if problems:
+        raise errors.ConfigError(problems, subject="tags")
+    return names
+
+
+def _tag_problem(name: object) -> str:
+    if not isinstance(name, str):
+        return f"{name!r} is no text"
+    if name.strip() == "*":
+        return f"{name!r} is no tag; give none to read everything"
+    if "||" in name:
+        return f"{name!r} is no tag; give several as items of their own"
+    if not name or name != name.strip() or {"\x01", "\x02"} & set(name):
+        return f"{name!r} is no tag: it is empty, or has blanks around it or a separator in it"
+    return ""

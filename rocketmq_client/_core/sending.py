@@ -195,12 +195,24 @@ def _properties(message: OutgoingMessage, message_id: str) -> dict[str, str]:
         )
     properties = dict(own)
     if message.keys:
-        properties[KEYS] = " ".join(message.keys)
+        properties[KEYS] = _keys(message.keys)
     properties[UNIQ_KEY] = message_id
     properties[WAIT] = "true"
     if message.tags is not None:
         properties[TAGS] = message.tags
     return properties
+
+
+def _keys(keys: str | Sequence[str]) -> str:
+    """Keys lie in one text, with blanks between them."""
+    words = (keys,) if isinstance(keys, str) else tuple(keys)
+    if wrong := [word for word in words if word.split() != [word]]:
+        raise errors.ConfigError(
+            f"keys {', '.join(map(repr, wrong))}: a key is not empty and has no blanks; give "
+            "several as items of their own",
+            subject="record",
+        )
+    return " ".join(words)
 
 
 def _receipts(answer: Command, queue: Queue, message_ids: list[str]) -> list[SendReceipt]:

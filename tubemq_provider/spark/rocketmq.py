@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
-from rocketmq_client.model import Address, ClientSettings, Queue, QueueRange, address_text
+from rocketmq_client.model import (
+    Address,
+    ClientSettings,
+    Queue,
+    QueueRange,
+    address_text,
+    tag_names,
+)
 from tubemq_client.errors import ConfigError, ConnectError, UnknownTopic
 from tubemq_provider.sources.rocketmq.columns import COLUMNS
 from tubemq_provider.sources.rocketmq.reading import QueueReader
@@ -220,7 +227,7 @@ def _parse(given: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
     read = _Read(
         topic,
         group,
-        plan.filters if plan else tuple(values.words("tags")),
+        plan.filters if plan else _tags(values),
         columns,
         decode_option(values, columns),
         values.choice("corruptRecords", ("fail", "drop")),
@@ -241,6 +248,14 @@ def _parse(given: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
 
 
 _NAMES = ("topic", "group")
+
+
+def _tags(values: OptionParser) -> tuple[str, ...]:
+    try:
+        return tag_names(values.words("tags"))
+    except ConfigError as error:
+        values.problems += [f"tags: {problem} (a comma between)" for problem in error.problems]
+        return ()
 
 
 def _window(values: OptionParser) -> WindowPlan | None:

@@ -86,3 +86,11 @@ def test_a_window_waits_for_its_brokers_and_needs_no_others(rocketmq: EmbeddedRo
     rocketmq.start_broker("broker-a")
     rocketmq.start_broker("broker-b")
     assert len(planned(rocketmq, window=both)) == 2
+
+
+@pytest.mark.parametrize("tags", ["*", "paid || open", "paid,*"])
+def test_tags_in_the_notation_of_subscriptions_are_refused(
+    rocketmq: EmbeddedRocketMQ, tags: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"tags: .* is no tag"):
+        planned(rocketmq, topic="orders", group="lake", tags=tags)
