@@ -1,9 +1,10 @@
 """Sending: where a record goes, what is sent, and what may be sent again.
 
 A record that was certainly not stored (no connection, a refusal for load) is sent again, to another
-broker if there is one. One whose fate is unknown (no answer) is not, unless the producer asks for
-at-least-once. The answers 10, 11 and 12 mean stored. `docs/rocketmq-protocol/wire.md` has the
-header's one-letter names.
+broker if there is one. A broker that goes leaves the route at once, so a try may find no queue to
+send to: it has failed like the others. One whose fate is unknown (no answer) is not sent again,
+unless the producer asks for at-least-once. The answers 10, 11 and 12 mean stored.
+`docs/rocketmq-protocol/wire.md` has the header's one-letter names.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ __all__ = ["Sending"]
 _RESERVED = frozenset({KEYS, TAGS, UNIQ_KEY, WAIT})
 _NOT_STORED = (errors.ConnectError, errors.Busy, errors.NotLeader)
 _UNKNOWN = (errors.ConnectionLost, errors.RpcTimeout, errors.BrokerFailure)
+_NOWHERE = (errors.UnknownTopic, errors.ConfigError, errors.NetworkError, *_NOT_STORED, *_UNKNOWN)
+"""How a look for a queue fails while the topic's brokers, or the name servers, are away."""
 
 
 @dataclass(slots=True)
@@ -126,18 +129,27 @@ class Sending:
 
     def _send(self, outgoing: _Outgoing, queue: Queue | None) -> Conversation[list[SendReceipt]]:
         failed: set[str] = set()
+        failure: errors.RocketMQError | None = None
         for retries_left in reversed(range(self.settings.retries + 1)):
-            route = yield from self.cluster.route(outgoing.topic, fresh=bool(failed))
-            chosen = self._choose(route, queue, frozenset(failed))
+            known = self.cluster.knows(outgoing.topic)
             try:
-                return (yield from self._send_to(route, chosen, outgoing))
-            except (*_NOT_STORED, *_UNKNOWN) as error:
-                certain = isinstance(error, _NOT_STORED)
-                if not retries_left or not (certain or self.settings.retry_unknown):
-                    raise
-                failed.add(chosen.broker)
+                route = yield from self.cluster.route(outgoing.topic, fresh=failure is not None)
+                chosen = self._choose(route, queue, frozenset(failed))
+            except _NOWHERE as error:
+                if failure is None:
+                    failure = _away(error, outgoing.topic, known=known)
+            else:
+                try:
+                    return (yield from self._send_to(route, chosen, outgoing))
+                except (*_NOT_STORED, *_UNKNOWN) as error:
+                    if not (isinstance(error, _NOT_STORED) or self.settings.retry_unknown):
+                        raise
+                    failure = error
+                    failed.add(chosen.broker)
+            if retries_left:
                 yield Sleep(self.settings.retry_pause_ms)
-        raise AssertionError("the last try returns or raises")
+        assert failure is not None, "the last try returns, or has failed"
+        raise failure
 
     def _send_to(
         self, route: TopicRoute, queue: Queue, outgoing: _Outgoing
@@ -183,6 +195,16 @@ class Sending:
         open_ = [found for found in queues if found.broker not in failed] or queues
         turn = self._turns[route.topic] = self._turns.get(route.topic, -1) + 1
         return open_[turn % len(open_)]
+
+
+def _away(error: errors.RocketMQError, topic: str, *, known: bool) -> errors.RocketMQError:
+    """What a first look that found no queue counts as. Raises `error` itself unless the topic was
+    there before."""
+    if not (known and isinstance(error, errors.UnknownTopic)):
+        raise error
+    failure = errors.ConnectError(f"no broker of topic {topic!r} that can be written is there now")
+    failure.__cause__ = error
+    return failure
 
 
 def _properties(message: OutgoingMessage, message_id: str) -> dict[str, str]:

@@ -1,0 +1,129 @@
+"""Sends against a broker that a test plays: what is tried again, and what is raised in the end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rocketmq_client import ClientSettings, OutgoingMessage, ProducerSettings, Queue, errors
+from rocketmq_client._core.cluster import Cluster
+from rocketmq_client._core.sending import Sending
+from rocketmq_client._wire import codes
+from rocketmq_client._wire.commands import Command
+from tests.rocketmq.core.script import ADDRESS, play
+
+NAME_SERVER = ("127.0.0.1", 9876)
+A, B = Queue("broker-a", "orders", 0), Queue("broker-b", "orders", 0)
+GONE = errors.UnknownTopic(17, "No topic route info in name server for the topic: orders")
+REFUSED = errors.ConnectError("refused")
+
+
+def route(*brokers: str, perm: int = 6) -> Command:
+    host, port = ADDRESS
+    data = {
+        "brokerDatas": [
+            {"brokerName": name, "cluster": "c", "brokerAddrs": {"0": f"{host}:{port}"}}
+            for name in brokers
+        ],
+        "queueDatas": [
+            {"brokerName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": perm}
+            for name in brokers
+        ],
+    }
+    return Command(0, 0, {}, json.dumps(data).encode(), 1)
+
+
+def stored(queue_id: int = 0) -> Command:
+    return Command(0, 0, {"queueOffset": "7", "queueId": str(queue_id), "msgId": "X"}, b"", 1)
+
+
+class World:
+    """Name server and brokers whose answers are given in order; the last of each stays."""
+
+    def __init__(self, routes, sends) -> None:
+        self.routes, self.sends = list(routes), list(sends)
+        self.tried: list[str] = []
+
+    def __call__(self, method, request) -> Command:
+        looks = method is codes.GET_ROUTEINFO_BY_TOPIC
+        queue = self.routes if looks else self.sends
+        if not looks:
+            self.tried.append(request.fields["n"])
+        item = queue.pop(0) if len(queue) > 1 else queue[0]
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+
+def sending(*, route_period_ms: int = 30_000, **settings) -> Sending:
+    cluster = Cluster(ClientSettings((NAME_SERVER,), route_period_ms=route_period_ms))
+    return Sending(cluster, ProducerSettings(**settings), "g", lambda: "ID")
+
+
+def send(made: Sending, world: World, queue: Queue | None = None):
+    return play(made.send("orders", OutgoingMessage(b"x"), queue), world)
+
+
+@pytest.mark.parametrize("queue", [None, A])
+@pytest.mark.parametrize(
+    "away", [GONE, route("broker-b", perm=4), route("broker-a", perm=4), REFUSED]
+)
+def test_a_look_that_finds_no_queue_is_a_try_that_failed(away, queue) -> None:
+    world = World([route("broker-a"), away, away, route("broker-a")], [REFUSED, stored()])
+
+    receipt = send(sending(retries=3), world, queue)
+
+    assert (receipt.offset, world.tried) == (7, ["broker-a", "broker-a"])
+
+
+def test_a_queue_whose_broker_left_the_route_is_waited_for() -> None:
+    only_a, both = route("broker-a"), route("broker-a", "broker-b")
+    world = World([both, only_a, only_a, both], [REFUSED, stored()])
+
+    assert send(sending(retries=3), world, B).queue == B
+    assert world.tried == ["broker-b", "broker-b"]
+
+
+@pytest.mark.parametrize("away", [GONE, route(), REFUSED])
+def test_tries_that_are_used_up_raise_why_the_sending_failed(away) -> None:
+    world = World([route("broker-a"), away], [REFUSED])
+
+    with pytest.raises(errors.ConnectError, match="refused") as caught:
+        send(sending(retries=3), world)
+    assert caught.value.retriable
+    assert world.tried == ["broker-a"]
+
+
+def test_a_topic_that_was_there_is_waited_for_from_the_first_look_on() -> None:
+    made = sending(route_period_ms=-10_000, retries=2)  # the clock of each play begins at 0
+    world = World([route("broker-a"), GONE, route("broker-a"), GONE], [stored()])
+    send(made, world)
+
+    assert send(made, world).offset == 7
+    with pytest.raises(errors.ConnectError, match="no broker of topic 'orders'") as caught:
+        send(made, world)
+    assert world.tried == ["broker-a", "broker-a"]
+    assert isinstance(caught.value.__cause__, errors.UnknownTopic)
+
+
+def test_a_topic_or_queue_that_nobody_knew_is_raised_at_once() -> None:
+    world = World([GONE], [stored()])
+    with pytest.raises(errors.UnknownTopic):
+        send(sending(retries=3), world)
+    with pytest.raises(errors.ConfigError, match="not writable now"):
+        send(sending(retries=3), World([route("broker-a")], [stored()]), B)
+    with pytest.raises(errors.ConnectError):
+        send(sending(retries=3), World([REFUSED, route("broker-a")], [stored()]))
+    assert world.tried == []
+
+
+def test_a_record_whose_fate_is_unknown_is_sent_again_only_if_asked() -> None:
+    lost = errors.ConnectionLost("cut")
+    world = World([route("broker-a")], [lost, stored()])
+    with pytest.raises(errors.ConnectionLost):
+        send(sending(retries=3), world)
+    assert world.tried == ["broker-a"]
+
+    world = World([route("broker-a"), GONE, route("broker-a")], [lost, stored()])
+    assert send(sending(retries=3, retry_unknown=True), world).offset == 7
