@@ -227,7 +227,8 @@ class ProducerSettings:
     (None: never). A record that was certainly not stored (no connection, the broker was busy) is
     sent again up to `retries` times, to another broker if there is one, `retry_pause_ms` apart.
     With `retry_unknown` so is a record whose fate is unknown: at least once instead of at most
-    once. `max_message_bytes` refuses larger bodies before they are sent."""
+    once. `max_message_bytes` refuses larger bodies before they are sent, as they are
+    then: a body that is compressed may have been larger, up to the 64 MiB that readers unpack."""
 
     compress_over_bytes: int | None = 4096
     compression: Literal["zlib", "lz4", "zstd"] = "zlib"

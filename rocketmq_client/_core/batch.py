@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rocketmq_client import errors
 from rocketmq_client._core.pulling import message_of
+from rocketmq_client._wire.compression import MAX_BODY_BYTES
 from rocketmq_client._wire.properties import (
     KEYS,
     TAGS,
@@ -101,8 +102,8 @@ class DecodePolicy:
         if self.corrupt_records == "fail":
             raise errors.CorruptRecord(
                 f"the record at offset {offset} of {queue} (message id {name}) fails its checksum "
-                "or cannot be unpacked; set corrupt_records to 'drop' or 'quarantine' "
-                "(Spark: corruptRecords=drop) to go on without it"
+                f"or cannot be unpacked to at most {MAX_BODY_BYTES} bytes; set corrupt_records to "
+                "'drop' or 'quarantine' (Spark: corruptRecords=drop) to go on without it"
             )
         if self.corrupt_records == "quarantine" and self.quarantine is not None:
             self.quarantine(CorruptEntry(queue, offset, name, columns.bodies[index]))

@@ -16,7 +16,7 @@ from rocketmq_client import errors
 from rocketmq_client._core.pulling import number
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.batches import BatchElement, encode_batch
-from rocketmq_client._wire.compression import compress, compression_flags
+from rocketmq_client._wire.compression import MAX_BODY_BYTES, compress, compression_flags
 from rocketmq_client._wire.properties import KEYS, TAGS, UNIQ_KEY, WAIT, encode_properties
 from rocketmq_client.model import SendReceipt
 from tubemq_client._core.effects import Call, Post, Sleep, WallNow
@@ -114,6 +114,12 @@ class Sending:
         over = self.settings.compress_over_bytes
         sys_flag = 0
         if over is not None and len(body) > over:
+            if len(body) > MAX_BODY_BYTES:
+                raise errors.ConfigError(
+                    f"a body of {len(body)} bytes would be compressed, and readers unpack no more "
+                    f"than {MAX_BODY_BYTES}",
+                    subject="record",
+                )
             body = compress(body, self.settings.compression)
             sys_flag = compression_flags(self.settings.compression)
         self._check_size(body)

@@ -11,6 +11,7 @@ from rocketmq_client._core.cluster import Cluster
 from rocketmq_client._core.sending import Sending
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.commands import Command
+from rocketmq_client._wire.compression import MAX_BODY_BYTES
 from tests.rocketmq.core.script import ADDRESS, play
 
 NAME_SERVER = ("127.0.0.1", 9876)
@@ -116,6 +117,17 @@ def test_a_topic_or_queue_that_nobody_knew_is_raised_at_once() -> None:
     with pytest.raises(errors.ConnectError):
         send(sending(retries=3), World([REFUSED, route("broker-a")], [stored()]))
     assert world.tried == []
+
+
+def test_a_body_that_no_reader_would_unpack_is_not_sent() -> None:
+    world = World([route("broker-a")], [stored()])
+    body = bytes(MAX_BODY_BYTES)
+    made = sending(max_message_bytes=2**20)
+
+    assert play(made.send("orders", OutgoingMessage(body), None), world).offset == 7
+    with pytest.raises(errors.ConfigError, match=r"67108865 bytes .* readers unpack no more"):
+        play(made.send("orders", OutgoingMessage(body + b"0"), None), world)
+    assert len(world.tried) == 1
 
 
 def test_a_record_whose_fate_is_unknown_is_sent_again_only_if_asked() -> None:
