@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from rocketmq_client import errors
+from rocketmq_client._core.outgoing import check_record, property_text
 from rocketmq_client._core.pulling import number
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.batches import BatchElement, encode_batch
 from rocketmq_client._wire.compression import MAX_BODY_BYTES, compress, compression_flags
-from rocketmq_client._wire.properties import KEYS, TAGS, UNIQ_KEY, WAIT, encode_properties
+from rocketmq_client._wire.properties import WAIT, encode_properties
 from rocketmq_client.model import SendReceipt
 from tubemq_client._core.effects import Call, Post, Sleep, WallNow
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Sending"]
 
-_RESERVED = frozenset({KEYS, TAGS, UNIQ_KEY, WAIT})
 _NOT_STORED = (errors.ConnectError, errors.Busy, errors.NotLeader)
 _UNKNOWN = (errors.ConnectionLost, errors.RpcTimeout, errors.BrokerFailure)
 _NOWHERE = (errors.UnknownTopic, errors.ConfigError, errors.NetworkError, *_NOT_STORED, *_UNKNOWN)
@@ -92,9 +92,10 @@ class Sending:
         yield Post(address, outgoing.method, request)
 
     def _single(self, topic: str, message: OutgoingMessage) -> _Outgoing:
+        check_record(message)
         body, sys_flag = self._packed(message.body)
         message_id = self.next_id()
-        properties = encode_properties(_properties(message, message_id))
+        properties = property_text(message, message_id)
         return _Outgoing(
             codes.SEND_MESSAGE_V2, topic, body, properties, sys_flag, message.flag, [message_id]
         )
@@ -103,7 +104,8 @@ class Sending:
         ids = [self.next_id() for _ in messages]
         elements = []
         for message, message_id in zip(messages, ids, strict=True):
-            properties = encode_properties(_properties(message, message_id)).encode()
+            check_record(message)
+            properties = property_text(message, message_id).encode()
             elements.append(BatchElement(message.flag, message.body, properties))
         body = encode_batch(elements)
         self._check_size(body)
@@ -211,36 +213,6 @@ def _away(error: errors.RocketMQError, topic: str, *, known: bool) -> errors.Roc
     failure = errors.ConnectError(f"no broker of topic {topic!r} that can be written is there now")
     failure.__cause__ = error
     return failure
-
-
-def _properties(message: OutgoingMessage, message_id: str) -> dict[str, str]:
-    own = message.properties or {}
-    if taken := _RESERVED & own.keys():
-        raise errors.ConfigError(
-            f"properties {', '.join(sorted(taken))} have arguments of their own (tags, keys) or "
-            "are the client's",
-            subject="record",
-        )
-    properties = dict(own)
-    if message.keys:
-        properties[KEYS] = _keys(message.keys)
-    properties[UNIQ_KEY] = message_id
-    properties[WAIT] = "true"
-    if message.tags is not None:
-        properties[TAGS] = message.tags
-    return properties
-
-
-def _keys(keys: str | Sequence[str]) -> str:
-    """Keys lie in one text, with blanks between them."""
-    words = (keys,) if isinstance(keys, str) else tuple(keys)
-    if wrong := [word for word in words if word.split() != [word]]:
-        raise errors.ConfigError(
-            f"keys {', '.join(map(repr, wrong))}: a key is not empty and has no blanks; give "
-            "several as items of their own",
-            subject="record",
-        )
-    return " ".join(words)
 
 
 def _receipts(answer: Command, queue: Queue, message_ids: list[str]) -> list[SendReceipt]:

@@ -130,6 +130,46 @@ def test_a_body_that_no_reader_would_unpack_is_not_sent() -> None:
     assert len(world.tried) == 1
 
 
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        (OutgoingMessage("text"), "body: a str"),
+        (OutgoingMessage(b"x", properties={"n": 1}), "property 'n': 1 is no text"),
+        (OutgoingMessage(b"x", properties={1: "n"}), "name of a property: 1"),
+        (OutgoingMessage(b"x", properties={"n": "\ud800"}), "property 'n'"),
+        (OutgoingMessage(b"x", properties={"n": "a\x01"}), "separator"),
+        (OutgoingMessage(b"x", properties={"KEYS": "n"}), "KEYS have arguments of their own"),
+        (OutgoingMessage(b"x", properties={"n": "y" * 32_768}), "a record can have 32767"),
+        (OutgoingMessage(b"x", properties={"n": "\u00e9" * 16_384}), "a record can have 32767"),
+        (OutgoingMessage(b"x", tags=7), "tags: 7"),
+        (OutgoingMessage(b"x", keys=(7,)), "keys 7: a key is a text"),
+        (OutgoingMessage(b"x", flag=2**31), "flag: 2147483648"),
+        (OutgoingMessage(b"x", flag="1"), "flag: '1'"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_record_that_cannot_be_sent_is_refused_before_it_is(message, problem) -> None:
+    world = World([route("broker-a")], [stored()])
+    made = sending()
+
+    for conversation in (
+        made.send("orders", message, None),
+        made.send_batch("orders", [OutgoingMessage(b"fine"), message], None),
+        made.send_one_way("orders", message, None),
+    ):
+        with pytest.raises(errors.ConfigError) as caught:
+            play(conversation, world)
+        assert problem in str(caught.value)
+    assert world.tried == []
+
+
+def test_everything_wrong_with_a_record_is_told_at_once() -> None:
+    message = OutgoingMessage("text", tags=7, keys=("a b",), properties={"n": 1}, flag="1")
+    with pytest.raises(errors.ConfigError) as caught:
+        play(sending().send("orders", message, None), World([route("broker-a")], [stored()]))
+    assert len(caught.value.problems) == 5
+
+
 def test_a_record_whose_fate_is_unknown_is_sent_again_only_if_asked() -> None:
     lost = errors.ConnectionLost("cut")
     world = World([route("broker-a")], [lost, stored()])
