@@ -34,6 +34,14 @@ def test_login_password_and_token_sign_requests_and_are_never_shown() -> None:
     assert not [word for word in ("s3cret-word", "t0ken-word") if word in shown]
 
 
+def test_a_token_without_the_key_that_it_belongs_to_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"security_token: .* without login") as caught:
+        RocketMQConnection.from_connection(connection({"security_token": "t0ken-word"}))
+    assert "t0ken-word" not in str(caught.value)
+    blank = RocketMQConnection.from_connection(connection({"security_token": ""}))
+    assert blank.settings().auth is None
+
+
 def test_a_token_that_is_a_number_is_refused_without_repeating_it() -> None:
     given = connection({"security_token": 20261123777}, login="k", password="p")
     with pytest.raises(ConfigError, match=r"auth\.security_token") as caught:
