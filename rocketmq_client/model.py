@@ -6,10 +6,11 @@ No I/O, no pydantic: a Spark executor imports this. What an *offset* means is sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeVar
 
+from rocketmq_client import errors
 from tubemq_client.model import Address, TlsSettings, address_text
 from tubemq_client.model import ClientSettings as NetworkSettings
 
@@ -31,6 +32,7 @@ __all__ = [
     "TimeBoundary",
     "TlsSettings",
     "address_text",
+    "tag_names",
 ]
 
 
@@ -261,7 +263,8 @@ class ProducerSettings:
     (None: never). A record that was certainly not stored (no connection, the broker was busy) is
     sent again up to `retries` times, to another broker if there is one, `retry_pause_ms` apart.
     With `retry_unknown` so is a record whose fate is unknown: at least once instead of at most
-    once. `max_message_bytes` refuses larger bodies before they are sent."""
+    once. `max_message_bytes` refuses larger bodies before they are sent, as they are
+    then: a body that is compressed may have been larger, up to the 64 MiB that readers unpack."""
 
     compress_over_bytes: int | None = 4096
     compression: Literal["zlib", "lz4", "zstd"] = "zlib"
@@ -269,3 +272,28 @@ class ProducerSettings:
     retry_pause_ms: int = 50
     retry_unknown: bool = False
     max_message_bytes: int = 4 * 1024 * 1024
+
+
+def tag_names(tags: str | Sequence[str]) -> tuple[str, ...]:
+    """The tags that a reader keeps; one text is one tag, nothing is everything.
+
+    Raises `errors.ConfigError` for what no record's tag can be, among it the notation of
+    subscriptions (`*`, `a || b`): a reader compares whole tags, so it would read nothing.
+    """
+    names = (tags,) if isinstance(tags, str) else tuple(tags)
+    problems = [problem for name in names if (problem := _tag_problem(name))]
+    if problems:
+        raise errors.ConfigError(problems, subject="tags")
+    return names
+
+
+def _tag_problem(name: object) -> str:
+    if not isinstance(name, str):
+        return f"{name!r} is no text"
+    if name.strip() == "*":
+        return f"{name!r} is no tag; give none to read everything"
+    if "||" in name:
+        return f"{name!r} is no tag; give several as items of their own"
+    if not name or name != name.strip() or {"\x01", "\x02"} & set(name):
+        return f"{name!r} is no tag: it is empty, or has blanks around it or a separator in it"
+    return ""

@@ -10,11 +10,11 @@ Source: `docs/rocketmq-protocol/records.md`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rocketmq_client import errors
 from rocketmq_client._core.pulling import message_of
+from rocketmq_client._wire.compression import MAX_BODY_BYTES
 from rocketmq_client._wire.properties import (
     KEYS,
     TAGS,
@@ -101,8 +101,8 @@ class DecodePolicy:
         if self.corrupt_records == "fail":
             raise errors.CorruptRecord(
                 f"the record at offset {offset} of {queue} (message id {name}) fails its checksum "
-                "or cannot be unpacked; set corrupt_records to 'drop' or 'quarantine' "
-                "(Spark: corruptRecords=drop) to go on without it"
+                f"or cannot be unpacked to at most {MAX_BODY_BYTES} bytes; set corrupt_records to "
+                "'drop' or 'quarantine' (Spark: corruptRecords=drop) to go on without it"
             )
         if self.corrupt_records == "quarantine" and self.quarantine is not None:
             self.quarantine(CorruptEntry(queue, offset, name, columns.bodies[index]))
@@ -194,16 +194,15 @@ _SINGLE: dict[str, bytes] = {
 }
 
 
+_MOST_MS: dict[str, int] = {"us": (2**63 - 1) // 1_000, "ns": (2**63 - 1) // 1_000_000}
+"""The furthest times of a unit, ms before or after 1970."""
+
+
 def _times(values: list[int], type_: Any, pa: Any) -> Any:
-    """Milliseconds as timestamps of any unit; a producer's absurd clock gives null, not an end."""
-    try:
-        return pa.array(values, pa.timestamp("ms", "UTC")).cast(type_)
-    except pa.ArrowInvalid:
-        return pa.array([_datetime(value) for value in values], type_)
-
-
-def _datetime(value: int) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(value / 1000, UTC)
-    except (OverflowError, OSError, ValueError):
-        return None
+    """Milliseconds as timestamps of any unit. A time that the unit cannot hold is null, whatever
+    its neighbours are: a producer's clock may say anything."""
+    most = _MOST_MS.get(getattr(type_, "unit", "ms"), 2**63 - 1)
+    known: list[int | None] = [*values]
+    if max(values, default=0) > most or min(values, default=0) < -most:
+        known = [value if -most <= value <= most else None for value in values]
+    return pa.array(known, pa.timestamp("ms", "UTC")).cast(type_, safe=False)

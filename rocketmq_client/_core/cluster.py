@@ -99,6 +99,10 @@ class Cluster:
         self._routes[topic] = (now, route)
         return route
 
+    def knows(self, topic: str) -> bool:
+        """Whether a name server has told where the topic is, even if long ago."""
+        return topic in self._routes
+
     def forget_route(self, topic: str) -> None:
         """The next look-up asks a name server."""
         self._routes.pop(topic, None)

@@ -128,6 +128,8 @@ class FilteredRead:
         self._check(columns, following)
         if following == self._at:
             raise errors.BrokerFailure(answer.code, "no progress", where=str(queue))
+        if columns.cut:  # the rest of the answer is asked for again
+            following = columns.offsets[-1] + 1
         end = min(following, self._range.end)
         inside = [i for i, offset in enumerate(columns.offsets) if offset < end]
         if len(inside) < len(columns):

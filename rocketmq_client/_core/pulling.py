@@ -16,7 +16,7 @@ from rocketmq_client._wire.bodies import Subscription
 from rocketmq_client._wire.compression import decompress
 from rocketmq_client._wire.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
 from rocketmq_client._wire.records import INNER_BATCH, StoredRecord, offset_id, parse_records
-from rocketmq_client.model import Message, PullResult
+from rocketmq_client.model import Message, PullResult, tag_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -133,8 +133,10 @@ def pull(
     )
 
 
-def subscription_of(topic: str, tags: Sequence[str], sql: str | None) -> Subscription:
-    """What a pull asks for. Raises `errors.ConfigError` for both kinds at once."""
+def subscription_of(topic: str, tags: str | Sequence[str], sql: str | None) -> Subscription:
+    """What a pull asks for. Raises `errors.ConfigError` for both kinds at once, and for tags that
+    are none."""
+    tags = tag_names(tags)
     if tags and sql is not None:
         raise errors.ConfigError("tags, sql: give one of them", subject="pull")
     if sql is not None:

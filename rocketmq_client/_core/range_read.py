@@ -48,6 +48,9 @@ _BATCH_RECORDS: Final = 4_096
 _BATCH_BYTES: Final = 1024 * 1024
 """Small answers are delivered together, up to either."""
 
+_HELD_BYTES: Final = 4 * 1024 * 1024
+"""Of few records that lie in large answers (those with a tag, between others) so much is held."""
+
 
 class _Flight(NamedTuple):
     start: int
@@ -84,6 +87,7 @@ class RangeRead:
         self._at = range_.start
         self._held = RecordColumns()
         self._held_from = range_.start
+        self._body_bytes = 0
         self._held_bytes = 0
         self._flights: deque[_Flight] = deque()
         self._stride = Stride()
@@ -165,15 +169,18 @@ class RangeRead:
         yield from self._patience.renew()
         self._decode.apply(self._queue, columns)
         self._held.extend(columns)
-        self._held_bytes += sum(map(len, columns.bodies))
-        if len(self._held) >= _BATCH_RECORDS or self._held_bytes >= _BATCH_BYTES:
+        self._body_bytes += sum(map(len, columns.bodies))
+        self._held_bytes += columns.held_bytes
+        full = len(self._held) >= _BATCH_RECORDS or self._body_bytes >= _BATCH_BYTES
+        if full or self._held_bytes >= _HELD_BYTES:
             yield from self._deliver()
 
     def _deliver(self) -> Conversation[None]:
         if self._held_from == self._at:
             return
         batch = RecordBatch(self._queue, self._held_from, self._at, self._held)
-        self._held, self._held_bytes, self._held_from = RecordColumns(), 0, self._at
+        self._held, self._held_from = RecordColumns(), self._at
+        self._body_bytes = self._held_bytes = 0
         self._stats.count(batch, self._decode)
         if len(batch):
             yield Deliver(batch)

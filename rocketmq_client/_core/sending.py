@@ -1,9 +1,11 @@
 """Sending: where a record goes, what is sent, and what may be sent again.
 
 A record that was certainly not stored (no connection, a refusal for load) is sent again, to another
-broker if there is one. One whose fate is unknown (no answer, or code 1, which is a service node's
-word for that, too) is not, unless the producer asks for at-least-once. The answers 10, 11 and 12
-mean stored. `docs/rocketmq-protocol/wire.md` has the header's one-letter names.
+broker if there is one. A broker that goes leaves the route at once, so a try may find no queue to
+send to: it has failed like the others. One whose fate is unknown (no answer, or code 1, which is a
+service node's word for that, too) is not sent again, unless the producer asks for at-least-once.
+The answers 10, 11 and 12 mean stored. `docs/rocketmq-protocol/wire.md` has the header's one-letter
+names.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from rocketmq_client import errors
+from rocketmq_client._core.outgoing import check_record, property_text
 from rocketmq_client._core.pulling import number
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.batches import BatchElement, encode_batch
-from rocketmq_client._wire.compression import compress, compression_flags
-from rocketmq_client._wire.properties import KEYS, TAGS, UNIQ_KEY, WAIT, encode_properties
+from rocketmq_client._wire.compression import MAX_BODY_BYTES, compress, compression_flags
+from rocketmq_client._wire.properties import WAIT, encode_properties
 from rocketmq_client.model import SendReceipt
 from tubemq_client._core.effects import Call, Post, Sleep, WallNow
 
@@ -32,9 +35,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Sending"]
 
-_RESERVED = frozenset({KEYS, TAGS, UNIQ_KEY, WAIT})
 _NOT_STORED = (errors.ConnectError, errors.Busy, errors.NotLeader)
 _UNKNOWN = (errors.ConnectionLost, errors.RpcTimeout, errors.BrokerFailure)
+_NOWHERE = (errors.UnknownTopic, errors.ConfigError, errors.NetworkError, *_NOT_STORED, *_UNKNOWN)
+"""How a look for a queue fails while the topic's brokers, or the name servers, are away."""
 
 
 @dataclass(slots=True)
@@ -89,9 +93,10 @@ class Sending:
         yield Post(address, outgoing.method, request)
 
     def _single(self, topic: str, message: OutgoingMessage) -> _Outgoing:
+        check_record(message)
         body, sys_flag = self._packed(message.body)
         message_id = self.next_id()
-        properties = encode_properties(_properties(message, message_id))
+        properties = property_text(message, message_id)
         return _Outgoing(
             codes.SEND_MESSAGE_V2, topic, body, properties, sys_flag, message.flag, [message_id]
         )
@@ -100,7 +105,8 @@ class Sending:
         ids = [self.next_id() for _ in messages]
         elements = []
         for message, message_id in zip(messages, ids, strict=True):
-            properties = encode_properties(_properties(message, message_id)).encode()
+            check_record(message)
+            properties = property_text(message, message_id).encode()
             elements.append(BatchElement(message.flag, message.body, properties))
         body = encode_batch(elements)
         self._check_size(body)
@@ -111,6 +117,12 @@ class Sending:
         over = self.settings.compress_over_bytes
         sys_flag = 0
         if over is not None and len(body) > over:
+            if len(body) > MAX_BODY_BYTES:
+                raise errors.ConfigError(
+                    f"a body of {len(body)} bytes would be compressed, and readers unpack no more "
+                    f"than {MAX_BODY_BYTES}",
+                    subject="record",
+                )
             body = compress(body, self.settings.compression)
             sys_flag = compression_flags(self.settings.compression)
         self._check_size(body)
@@ -126,18 +138,27 @@ class Sending:
 
     def _send(self, outgoing: _Outgoing, queue: Queue | None) -> Conversation[list[SendReceipt]]:
         failed: set[str] = set()
+        failure: errors.RocketMQError | None = None
         for retries_left in reversed(range(self.settings.retries + 1)):
-            route = yield from self.cluster.route(outgoing.topic, fresh=bool(failed))
-            chosen = self._choose(route, queue, frozenset(failed))
+            known = self.cluster.knows(outgoing.topic)
             try:
-                return (yield from self._send_to(route, chosen, outgoing))
-            except (*_NOT_STORED, *_UNKNOWN) as error:
-                certain = isinstance(error, _NOT_STORED)
-                if not retries_left or not (certain or self.settings.retry_unknown):
-                    raise
-                failed.add(chosen.broker)
+                route = yield from self.cluster.route(outgoing.topic, fresh=failure is not None)
+                chosen = self._choose(route, queue, frozenset(failed))
+            except _NOWHERE as error:
+                if failure is None:
+                    failure = _away(error, outgoing.topic, known=known)
+            else:
+                try:
+                    return (yield from self._send_to(route, chosen, outgoing))
+                except (*_NOT_STORED, *_UNKNOWN) as error:
+                    if not (isinstance(error, _NOT_STORED) or self.settings.retry_unknown):
+                        raise
+                    failure = error
+                    failed.add(chosen.broker)
+            if retries_left:
                 yield Sleep(self.settings.retry_pause_ms)
-        raise AssertionError("the last try returns or raises")
+        assert failure is not None, "the last try returns, or has failed"
+        raise failure
 
     def _send_to(
         self, route: TopicRoute, queue: Queue, outgoing: _Outgoing
@@ -185,22 +206,14 @@ class Sending:
         return open_[turn % len(open_)]
 
 
-def _properties(message: OutgoingMessage, message_id: str) -> dict[str, str]:
-    own = message.properties or {}
-    if taken := _RESERVED & own.keys():
-        raise errors.ConfigError(
-            f"properties {', '.join(sorted(taken))} have arguments of their own (tags, keys) or "
-            "are the client's",
-            subject="record",
-        )
-    properties = dict(own)
-    if message.keys:
-        properties[KEYS] = " ".join(message.keys)
-    properties[UNIQ_KEY] = message_id
-    properties[WAIT] = "true"
-    if message.tags is not None:
-        properties[TAGS] = message.tags
-    return properties
+def _away(error: errors.RocketMQError, topic: str, *, known: bool) -> errors.RocketMQError:
+    """What a first look that found no queue counts as. Raises `error` itself unless the topic was
+    there before."""
+    if not (known and isinstance(error, errors.UnknownTopic)):
+        raise error
+    failure = errors.ConnectError(f"no broker of topic {topic!r} that can be written is there now")
+    failure.__cause__ = error
+    return failure
 
 
 def _receipts(answer: Command, queue: Queue, message_ids: list[str]) -> list[SendReceipt]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rocketmq_client._core.cluster import Cluster
-    from rocketmq_client._wire.bodies import TopicRoute
+    from rocketmq_client._wire.bodies import ClusterInfo, TopicRoute
     from rocketmq_client.model import Address
     from tubemq_client._core.effects import Conversation
 
@@ -31,6 +31,7 @@ __all__ = [
     "delete_topic",
     "is_system_topic",
     "list_topics",
+    "master_addresses",
     "topic_config",
 ]
 
@@ -66,6 +67,27 @@ def list_topics(cluster: Cluster) -> Conversation[list[str]]:
         for name in parse_topic_list(answer.body)
         if name not in hidden and not is_system_topic(name)
     ]
+
+
+def master_addresses(info: ClusterInfo, broker: str | None) -> list[Address]:
+    """The master of one broker, or all masters that a name server knows.
+
+    Raises `errors.ConfigError` for a broker that is not there, and `errors.ConnectError` while none
+    is: what all brokers are to do would be done by nobody.
+    """
+    known = info.brokers
+    if broker is None:
+        found = [data.master for data in known.values() if data.master is not None]
+        if not found:
+            raise errors.ConnectError("no broker with a master is registered now")
+        return found
+    master = known[broker].master if broker in known else None
+    if master is None:
+        raise errors.ConfigError(
+            f"broker {broker!r} is not there; known: {', '.join(sorted(known)) or 'none'}",
+            subject="broker",
+        )
+    return [master]
 
 
 def create_topic(

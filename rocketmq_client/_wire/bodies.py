@@ -137,7 +137,7 @@ class Subscription(NamedTuple):
 def parse_address(text: str) -> Address:
     """``host:port``. Raises `errors.ProtocolViolation`."""
     host, _, port = text.rpartition(":")
-    if not (host and port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536):
+    if not (host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536):
         raise errors.ProtocolViolation(f"{text[:80]!r} is no address")
     return host.strip("[]"), int(port)
 
@@ -200,8 +200,8 @@ def parse_runtime_info(body: bytes) -> RuntimeInfo:
 
 
 _UNITS: Final = {"": 0, "Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5}
-_AMOUNT: Final = re.compile(r"\s*(\d+)(?:[.,](\d))?\s*([KMGTP]i)?B\s*")
-_DURATION: Final = re.compile(r"(\d+)\s+(day|hour|minute|second)")
+_AMOUNT: Final = re.compile(r"\s*(\d{1,18})(?:[.,](\d))?\s*([KMGTP]i)?B\s*")
+_DURATION: Final = re.compile(r"(\d{1,18})\s+(day|hour|minute|second)")
 _DURATION_MS: Final = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1_000}
 
 

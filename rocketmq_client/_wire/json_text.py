@@ -22,6 +22,7 @@ _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _NUMBER: Final = re.compile(r"-?\d{1,64}(?:\.\d{1,64})?(?:[eE][+-]?\d{1,4})?")
 _WORDS: Final = {"true": True, "false": False, "null": None}
 _DEEPEST: Final = 64
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _STRINGS = json.JSONDecoder()
 
 
@@ -37,6 +38,8 @@ def read_json(body: bytes, what: str) -> dict[str, Any]:
         raise errors.ProtocolViolation(f"{what} is nested too deeply") from error
     except ValueError:
         found = _Tolerant(text, what).read()
+    if _SURROGATE.search(text):
+        _refuse_half_characters(found, what)
     if not isinstance(found, dict):
         raise errors.ProtocolViolation(f"{what} is not a JSON object")
     return found
@@ -44,7 +47,19 @@ def read_json(body: bytes, what: str) -> dict[str, Any]:
 
 def write_json(value: Any) -> bytes:
     """Compact standard JSON."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    return _compact(value).encode()
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _refuse_half_characters(found: Any, what: str) -> None:
+    """A text with one half of a pair (``\\ud800``) can be written nowhere, not even in a log."""
+    try:
+        write_json(found)
+    except (UnicodeEncodeError, RecursionError) as error:
+        raise errors.ProtocolViolation(f"{what} holds half a character") from error
 
 
 class _Tolerant:
@@ -78,9 +93,7 @@ class _Tolerant:
             key = self._value(depth + 1)
             if not self._taken(":"):
                 raise self._broken()
-            found[key if isinstance(key, str) else write_json(key).decode()] = self._value(
-                depth + 1
-            )
+            found[key if isinstance(key, str) else _compact(key)] = self._value(depth + 1)
             if not self._taken(",") and not self._ahead("}"):
                 raise self._broken()
         return found
@@ -109,8 +122,12 @@ class _Tolerant:
         number = _NUMBER.match(self._text, self._pos)
         if number is None:
             raise self._broken()
+        try:
+            read: Any = int(number[0]) if _leads_with_zero(number[0]) else json.loads(number[0])
+        except ValueError as error:  # 01.5
+            raise self._broken() from error
         self._pos = number.end()
-        return json.loads(number[0]) if not _leads_with_zero(number[0]) else int(number[0])
+        return read
 
     def _taken(self, mark: str) -> bool:
         if not self._ahead(mark):

@@ -22,6 +22,7 @@ __all__ = [
     "INNER_BATCH",
     "MAGIC",
     "MAGIC_LONG_TOPIC",
+    "MAX_UNPACKED_BYTES",
     "RecordColumns",
     "StoredRecord",
     "body_crc",
@@ -35,6 +36,10 @@ __all__ = [
 MAGIC: Final = 0xDAA320A7
 MAGIC_LONG_TOPIC: Final = 0xDAA320AB
 """Topic lengths have two bytes (5.x, long names)."""
+
+MAX_UNPACKED_BYTES: Final = 8 * 1024 * 1024
+"""An answer is read on elsewhere once so much of it has been unpacked. Ordinary answers (256 KiB at
+most from a broker with default options) stay below."""
 
 BORN_IPV6: Final = 0x10
 STORED_IPV6: Final = 0x20
@@ -99,9 +104,18 @@ class RecordColumns:
     chunks: list[tuple[int, bytes]] = field(default_factory=list)
     """(index of its first record, answer body); `positions` are places in these."""
     corrupt: list[int] = field(default_factory=list)
+    unpacked_bytes: int = 0
+    """What `scan` has unpacked for these."""
+    cut: bool = False
+    """Whether `scan` left records of the answer out because it had unpacked enough."""
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the answers that the records lie in, which stay as long as they do."""
+        return sum(len(data) for _, data in self.chunks)
 
     def extend(self, other: RecordColumns) -> None:
         """Append the records of another answer."""
@@ -139,7 +153,8 @@ _LISTS = (
 
 
 def scan(data: bytes, topic: str, queue_id: int, limit: int | None = None) -> RecordColumns:
-    """The records of an answer, of which at most `limit` are read.
+    """The records of an answer, of which at most `limit` are read, and none after bodies of
+    `MAX_UNPACKED_BYTES` have been unpacked: a few bytes must not fill the memory.
 
     Raises `errors.ProtocolViolation` when sizes do not add up, and for records of another queue or
     of a kind that stands for several offsets (an inner batch).
@@ -150,6 +165,9 @@ def scan(data: bytes, topic: str, queue_id: int, limit: int | None = None) -> Re
     pos, end, left = 0, len(data), -1 if limit is None else limit
     try:
         while pos < end and left != 0:
+            if columns.unpacked_bytes >= MAX_UNPACKED_BYTES:
+                columns.cut = True
+                break
             pos = _scan_one(data, pos, columns, short, queue_id, topic)
             left -= 1
     except struct.error as error:
@@ -210,10 +228,12 @@ def _append(columns: RecordColumns, record: StoredRecord, pos: int) -> None:
 
 def _unpacked(body: bytes, sys_flag: int, columns: RecordColumns) -> bytes:
     try:
-        return decompress(body, sys_flag)
+        found = decompress(body, sys_flag)
     except ValueError:
         columns.corrupt.append(len(columns.offsets))
         return body
+    columns.unpacked_bytes += len(found) if found is not body else 0
+    return found
 
 
 def _refuse_strangers(record: StoredRecord, topic: str, queue_id: int) -> None:

@@ -50,7 +50,7 @@ class Producer(AsyncClient):
         body: bytes,
         *,
         tags: str | None = None,
-        keys: Sequence[str] = (),
+        keys: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         queue: Queue | None = None,
     ) -> SendReceipt:
@@ -59,7 +59,8 @@ class Producer(AsyncClient):
         Raises `errors.UnknownTopic`, `errors.ConfigError` (too large, not writable), and
         `errors.NetworkError` when it is unknown whether it was stored.
         """
-        message = OutgoingMessage(body, tags, tuple(keys), dict(properties or {}))
+        words = (keys,) if isinstance(keys, str) else tuple(keys)
+        message = OutgoingMessage(body, tags, words, dict(properties or {}))
         return await self._driver.run(self._sending.send(topic, message, queue))
 
     async def send_batch(

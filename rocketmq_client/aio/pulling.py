@@ -54,7 +54,7 @@ class PullConsumer(AsyncClient):
         offset: int,
         *,
         max_records: int = 32,
-        tags: Sequence[str] = (),
+        tags: str | Sequence[str] = (),
         sql: str | None = None,
         wait_ms: int = 0,
     ) -> PullResult:

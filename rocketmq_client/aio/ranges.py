@@ -15,6 +15,7 @@ from rocketmq_client._core.filtered_read import FilteredRead
 from rocketmq_client._core.range_read import RangeRead
 from rocketmq_client._core.read_policy import ReadPolicy, ReadStats
 from rocketmq_client.aio._base import AsyncClient
+from rocketmq_client.model import tag_names
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -44,7 +45,7 @@ class RangeReader(AsyncClient):
         settings: ClientSettings,
         *,
         group: str,
-        tags: Sequence[str] = (),
+        tags: str | Sequence[str] = (),
         tag_filter: Literal["here", "broker"] = "here",
         brokers: Mapping[str, Address] | None = None,
         in_flight: int = 4,
@@ -53,11 +54,12 @@ class RangeReader(AsyncClient):
         gap_policy: Literal["fail", "skip"] = "fail",
         deadline_ms: int = 60_000,
     ) -> None:
+        names = tag_names(tags)
         super().__init__(settings)
         self._group = group
         self._brokers = dict(brokers or {})
-        self._kind = FilteredRead if tags and tag_filter == "broker" else RangeRead
-        wanted = frozenset(tag.encode() for tag in tags)
+        self._kind = FilteredRead if names and tag_filter == "broker" else RangeRead
+        wanted = frozenset(name.encode() for name in names)
         self._decode = DecodePolicy(corrupt_records, quarantine, wanted)
         self._policy = ReadPolicy(gap_policy, deadline_ms, in_flight)
         self.stats = ReadStats()

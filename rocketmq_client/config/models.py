@@ -126,7 +126,7 @@ class ProducerConfig(CommonOptions):
         default=False, description="send again what may have been stored: at least once"
     )
     max_message_bytes: int = Field(
-        4 * _MIB, ge=1, le=16 * _MIB, description="larger bodies are refused, bytes"
+        4 * _MIB, ge=1, le=16 * _MIB, description="larger bodies are refused, bytes as sent"
     )
 
     def settings(self) -> ProducerSettings:

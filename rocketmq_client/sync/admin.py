@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_client import errors
 from rocketmq_client._core.topics import (
     broker_config,
     change_broker_config,
     create_topic,
     delete_topic,
     list_topics,
+    master_addresses,
     topic_config,
 )
 from rocketmq_client.sync._base import BlockingClient
@@ -88,13 +88,4 @@ class Admin(BlockingClient):
         self._driver.run(change_broker_config(self._cluster, address, options))
 
     def _masters(self, broker: str | None) -> list[Address]:
-        known = self._driver.run(self._cluster.brokers()).brokers
-        if broker is None:
-            return [data.master for data in known.values() if data.master is not None]
-        found = known[broker].master if broker in known else None
-        if found is None:
-            raise errors.ConfigError(
-                f"broker {broker!r} is not there; known: {', '.join(sorted(known)) or 'none'}",
-                subject="broker",
-            )
-        return [found]
+        return master_addresses(self._driver.run(self._cluster.brokers()), broker)

@@ -50,7 +50,7 @@ class Producer(BlockingClient):
         body: bytes,
         *,
         tags: str | None = None,
-        keys: Sequence[str] = (),
+        keys: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         queue: Queue | None = None,
     ) -> SendReceipt:
@@ -59,7 +59,8 @@ class Producer(BlockingClient):
         Raises `errors.UnknownTopic`, `errors.ConfigError` (too large, not writable), and
         `errors.NetworkError` when it is unknown whether it was stored.
         """
-        message = OutgoingMessage(body, tags, tuple(keys), dict(properties or {}))
+        words = (keys,) if isinstance(keys, str) else tuple(keys)
+        message = OutgoingMessage(body, tags, words, dict(properties or {}))
         return self._driver.run(self._sending.send(topic, message, queue))
 
     def send_batch(

@@ -1,16 +1,17 @@
 """What all option models have in common: frozen, unknown names refused, every problem at once.
 
-A problem is one line: option, value, what is allowed. Values of secrets and of unknown options are
-not repeated, because a secret under a wrong name would otherwise end up in a log.
+A problem is one line: option, value, what is allowed. Values of secrets, of whatever has a secret
+in it, and of unknown options are not repeated: a secret of the wrong type, in the wrong place or
+under a wrong name would otherwise end up in a log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, SecretBytes, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from tubemq_client import errors
@@ -19,7 +20,10 @@ __all__ = ["CommonOptions", "range_of", "validated"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
-_SECRETS = ("password", "key_password")
+_IDENTITIES = frozenset({"auth", "users", "credentials"})
+"""Options that say who somebody is: nothing of or below them is repeated, also where a name and its
+secret were written as one text."""
+
 _BOUNDS = {"ge": "at least {}", "gt": "more than {}", "le": "at most {}", "lt": "less than {}"}
 
 
@@ -56,10 +60,19 @@ def range_of(field: FieldInfo) -> str:
     return " and ".join(_BOUNDS[name].format(value) for name, value in found.items())
 
 
+class _Place(NamedTuple):
+    """Where a problem is: the model that has the option, the option (None if there is none), and
+    whether its value may hold a secret."""
+
+    owner: type[BaseModel]
+    field: FieldInfo | None
+    secret: bool
+
+
 def _problem(item: Any, model: type[BaseModel]) -> str:
     path = [str(part) for part in item["loc"]]
     name = ".".join(path) or "options"
-    owner, field = _field(path, model)
+    owner, field, secret = _place(path, model)
     if item["type"] == "extra_forbidden":
         near = get_close_matches(path[-1].lower(), owner.model_fields, n=1, cutoff=0.75)
         if near:
@@ -67,22 +80,42 @@ def _problem(item: Any, model: type[BaseModel]) -> str:
         return f"{name}: unknown option; known: {', '.join(sorted(owner.model_fields))}"
     message = item["msg"].removeprefix("Value error, ")
     text = f"{message[0].lower()}{message[1:]}"
-    if item["type"] in ("value_error", "missing") or field is None or path[-1] in _SECRETS:
+    if item["type"] in ("value_error", "missing") or field is None or secret:
         return f"{name}: {text}"
     allowed = range_of(field)
     return f"{name}: {item['input']!r}: {text}" + (f" (allowed: {allowed})" if allowed else "")
 
 
-def _field(path: list[str], model: type[BaseModel]) -> tuple[type[BaseModel], FieldInfo | None]:
-    """The model and field that `path` leads to; the field is None if there is none."""
-    field = None
+def _place(path: list[str], model: type[BaseModel]) -> _Place:
+    field, secret = None, False
     for part in path:
         field = model.model_fields.get(part)
+        if field is None:
+            break
+        secret = secret or _is_secret(part, field)
         nested = _model_of(field)
-        if field is None or nested is None:
+        if nested is None:
             break
         model = nested
-    return model, field
+    else:  # the value is the whole of a nested model
+        secret = secret or _has_secrets(model)
+    return _Place(model, field, secret)
+
+
+def _is_secret(name: str, field: FieldInfo) -> bool:
+    return name in _IDENTITIES or not field.repr or _names_a_secret(field.annotation)
+
+
+def _names_a_secret(annotation: Any) -> bool:
+    return annotation in (SecretStr, SecretBytes) or any(map(_names_a_secret, get_args(annotation)))
+
+
+def _has_secrets(model: type[BaseModel]) -> bool:
+    for name, field in model.model_fields.items():
+        nested = _model_of(field)
+        if _is_secret(name, field) or (nested is not None and _has_secrets(nested)):
+            return True
+    return False
 
 
 def _model_of(field: FieldInfo | None) -> type[BaseModel] | None:

@@ -127,7 +127,7 @@ def of_ini(source: str, text: str, put: Put) -> dict[str, Any]:
         parser.read_string(text, source=source)
         keys = dict(parser["TubeMQ"])
     except configparser.Error as error:
-        message = str(error).replace("\n", " ")
+        message = f"{source}: {_unreadable(error)}"
         raise errors.ConfigError(message, subject="option file") from None
     except KeyError:
         raise errors.ConfigError(f"{source}: no section [TubeMQ]", subject="option file") from None
@@ -139,6 +139,15 @@ def of_ini(source: str, text: str, put: Put) -> dict[str, Any]:
     if not _is_on(keys.get("auth_enable", "true")):
         keys = {name: value for name, value in keys.items() if not name.startswith("usr_")}
     return _carried_over(source, keys, _CPP, put)
+
+
+def _unreadable(error: configparser.Error) -> str:
+    """What is wrong without the line itself, which may be the one with the password."""
+    if isinstance(error, configparser.MissingSectionHeaderError):
+        return f"line {error.lineno} stands before any section"
+    if isinstance(error, configparser.ParsingError):
+        return f"not 'key = value': line {', '.join(str(line) for line, _ in error.errors)}"
+    return str(error).replace("\n", " ")
 
 
 def is_go_address(text: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from tubemq_client import ClientSettings
 from tubemq_client.config import ClientConfig, from_file
@@ -32,6 +32,8 @@ class SourceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     record: what is written is proven by the markers in the sink. A kind derives from it, with its
     fields, and `source`.
     """
+
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     offsets_dir: str = Field(description="absolute path of the directory with the progress")
     cluster: str = Field(
@@ -65,7 +67,9 @@ class TubeMQResource(SourceResource):
     )
 
     username: str | None = Field(None, description="the user, if the cluster asks for one")
-    password: str | None = Field(None, description="signs requests; give it as an EnvVar")
+    password: str | None = Field(
+        None, repr=False, description="signs requests; give it as an EnvVar"
+    )
     config_file: str | None = Field(
         None, description="file of client options (TOML), such as those of TLS"
     )

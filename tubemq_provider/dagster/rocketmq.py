@@ -36,7 +36,9 @@ class RocketMQResource(SourceResource):
         default_factory=dict, description="further client options, such as rpc_timeout_ms"
     )
     access_key: str | None = Field(None, description="the key, if the brokers ask for one")
-    secret_key: str | None = Field(None, description="signs requests; give it as an EnvVar")
+    secret_key: str | None = Field(
+        None, repr=False, description="signs requests; give it as an EnvVar"
+    )
     config_file: str | None = Field(
         None, description="file of client options (TOML), such as those of TLS"
     )

@@ -34,11 +34,11 @@ def _in_the_form(problem: str) -> str:
 
 
 def _http_url(value: object) -> object:
+    if isinstance(value, str) and "@" in value:
+        raise ValueError("credentials do not belong into a URL")
     parts = urlsplit(value) if isinstance(value, str) else None
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"{value!r} is not http://host:port")
-    if parts.username or parts.password:
-        raise ValueError("credentials do not belong into a URL")
     return f"{parts.scheme}://{parts.netloc}"
 
 

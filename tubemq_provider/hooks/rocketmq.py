@@ -72,7 +72,11 @@ class RocketMQConnection(ClientConfig):
         Raises `errors.ConfigError` that lists every problem and never repeats a secret.
         """
         subject = f"connection {connection.conn_id!r}"
-        if problems := misplaced(connection):
+        known = bool(connection.login or connection.password)
+        problems = misplaced(connection)
+        if connection.extra_dejson.get("security_token") and not known:
+            problems.append("security_token: has no effect without login and password")
+        if problems:
             raise errors.ConfigError(problems, subject=subject)
         options: dict[str, Any] = {
             "cluster": connection.conn_id,
@@ -80,7 +84,7 @@ class RocketMQConnection(ClientConfig):
             **extra_options(connection),
         }
         token = options.pop("security_token", None)
-        if connection.login or connection.password:
+        if known:
             options["auth"] = {
                 "access_key": connection.login or "",
                 "secret_key": connection.password or "",

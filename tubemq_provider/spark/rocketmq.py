@@ -9,15 +9,22 @@ pickles it; heavy modules are imported where they are used.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
-from rocketmq_client.model import Address, ClientSettings, Queue, QueueRange, address_text
-from tubemq_client.errors import ConfigError
+from rocketmq_client.model import (
+    Address,
+    ClientSettings,
+    Queue,
+    QueueRange,
+    address_text,
+    tag_names,
+)
+from tubemq_client.errors import ConfigError, ConnectError, UnknownTopic
 from tubemq_provider.sources.rocketmq.columns import COLUMNS
 from tubemq_provider.sources.rocketmq.reading import QueueReader
 from tubemq_provider.sources.rocketmq.space import SPACE
@@ -220,7 +227,7 @@ def _parse(given: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
     read = _Read(
         topic,
         group,
-        plan.filters if plan else tuple(values.words("tags")),
+        plan.filters if plan else _tags(values),
         columns,
         decode_option(values, columns),
         values.choice("corruptRecords", ("fail", "drop")),
@@ -241,6 +248,14 @@ def _parse(given: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
 
 
 _NAMES = ("topic", "group")
+
+
+def _tags(values: OptionParser) -> tuple[str, ...]:
+    try:
+        return tag_names(values.words("tags"))
+    except ConfigError as error:
+        values.problems += [f"tags: {problem} (a comma between)" for problem in error.problems]
+        return ()
 
 
 def _window(values: OptionParser) -> WindowPlan | None:
@@ -282,11 +297,29 @@ def _settings(
 
 
 def _plan(read: _Read, settings: ClientSettings) -> _Planned:
+    """Raises `ConnectError` while a broker of a window is away, `ConfigError` for queues that are
+    named and cannot be read: a read without them would lack their records, and nobody would see
+    it."""
     from rocketmq_client.sync import Metadata
 
     with Metadata(settings) as metadata:
-        route = metadata.topic(read.topic)
-        return _Planned(_ranges(read, metadata, route), dict(route.masters()), settings)
+        try:
+            route = metadata.topic(read.topic)
+        except UnknownTopic as error:
+            if read.window is None:
+                raise
+            raise ConnectError(
+                f"no broker of topic {read.topic!r} is registered now; its window can be read when "
+                "they are back"
+            ) from error
+        planned = _Planned(_ranges(read, metadata, route), dict(route.masters()), settings)
+    away = {found.queue.broker for found in planned.ranges} - planned.brokers.keys()
+    if away:
+        raise ConnectError(
+            f"no master of {', '.join(sorted(away))} is in the route of topic {read.topic!r} now; "
+            "the window can be read when it is back"
+        )
+    return planned
 
 
 def _ranges(read: _Read, metadata: Any, route: Any) -> tuple[QueueRange, ...]:
@@ -296,6 +329,7 @@ def _ranges(read: _Read, metadata: Any, route: Any) -> tuple[QueueRange, ...]:
         return tuple(WindowPlan.from_document(json.loads(read.window)).reads())
     ends = metadata.ends(read.topic, stable="latest" not in read.end, route=route)
     start, end = (_bounds(text, read.topic) for text in (read.start, read.end))
+    _check_named({"startingOffsets": start, "endingOffsets": end}, ends, read.topic)
     found = []
     for queue, known in sorted(ends.items(), key=lambda item: SPACE.order(item[0].key)):
         words = {
@@ -306,6 +340,22 @@ def _ranges(read: _Read, metadata: Any, route: Any) -> tuple[QueueRange, ...]:
         first, last = (_offset(bound, queue, words) for bound in (start, end))
         found.append(QueueRange(queue, min(first, last), last))
     return tuple(found)
+
+
+def _check_named(
+    bounds: Mapping[str, str | Mapping[str, int | str]], queues: Collection[Queue], topic: str
+) -> None:
+    known = {queue.key for queue in queues}
+    problems = [
+        f"{option}: {key} is no queue of topic {topic!r} that can be read now (while its broker is "
+        f"away a queue is in no route); known: {', '.join(sorted(known, key=SPACE.order))}"
+        for option, bound in bounds.items()
+        if not isinstance(bound, str)
+        for key in bound
+        if key not in known
+    ]
+    if problems:
+        raise ConfigError(problems, subject=SUBJECT)
 
 
 def _bounds(text: str, topic: str) -> str | Mapping[str, int | str]:

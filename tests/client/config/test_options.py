@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import Field
 
 from tubemq_client import errors
-from tubemq_client.config import ClientConfig, ConsumerConfig, from_url
+from tubemq_client.config import ClientConfig, CommonOptions, ConsumerConfig, from_url
 
 
 def test_all_problems_are_listed_at_once_by_option_name() -> None:
@@ -78,4 +79,47 @@ def test_a_url_with_credentials_is_refused_without_repeating_them() -> None:
 def test_values_in_problems_are_not_echoed_by_pydantic() -> None:
     with pytest.raises(errors.ConfigError) as failure:
         ClientConfig.parse({"masters": "m1", "secret": "hunter2"})
+    assert "hunter2" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"auth": {"username": "u", "password": 20261123777}},
+        {"auth": {"username": "u", "password": {"value": "20261123777"}}},
+        {"auth": {"username": 20261123777, "password": "p"}},
+        {"auth": "u:20261123777"},
+        {"auth": ["u", "20261123777"]},
+        {"tls": {"cert_file": "c.pem", "key_password": 20261123777}},
+        {"tls": "key_password=20261123777"},
+    ],
+)
+def test_what_is_or_holds_a_secret_is_not_repeated_whatever_its_type(
+    options: dict[str, object],
+) -> None:
+    with pytest.raises(errors.ConfigError) as failure:
+        ClientConfig.parse({"masters": "m1", **options})
+    assert next(iter(options)) in str(failure.value)
+    assert "20261123777" not in str(failure.value)
+
+
+class _Nested(CommonOptions):
+    limit: int = 1
+    hidden: int = Field(1, repr=False)
+
+
+class _Outer(CommonOptions):
+    nested: _Nested = _Nested()
+    users: tuple[tuple[str, str], ...] = Field((), repr=False)
+
+
+def test_options_that_a_model_does_not_show_are_not_repeated_and_others_are() -> None:
+    with pytest.raises(errors.ConfigError) as failure:
+        _Outer.parse({"nested": {"limit": "many", "hidden": "hunter2"}, "users": [["u", 2026]]})
+    limit, *others = failure.value.problems
+    assert "'many'" in limit
+    assert [line.split(":")[0] for line in others] == ["nested.hidden", "users.0.1"]
+    assert not {"hunter2", "2026"} & set(" ".join(others).replace("'", " ").split())
+    with pytest.raises(errors.ConfigError) as failure:
+        _Outer.parse({"nested": "hunter2"})
     assert "hunter2" not in str(failure.value)

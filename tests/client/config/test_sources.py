@@ -95,6 +95,18 @@ def test_files_that_are_none_are_named(tmp_path: Path, name: str, text: str | No
         from_file(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("[TubeMQ]\nmaster_addrinfo=m1\nusr_passwd hunter2\n", 3), ("usr_passwd=hunter2\n", 1)],
+)
+def test_a_line_that_cannot_be_read_is_numbered_and_not_repeated(
+    tmp_path: Path, text: str, line: int
+) -> None:
+    with pytest.raises(errors.ConfigError, match=rf"a\.ini: .*line {line}\b") as failure:
+        from_file(written(tmp_path / "a.ini", text))
+    assert "hunter2" not in str(failure.value)
+
+
 def test_the_environment_overrules_a_file_and_only_when_asked() -> None:
     environ = {
         "TUBEMQ_MASTERS": "e1",

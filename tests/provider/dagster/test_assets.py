@@ -10,11 +10,13 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from pydantic import ValidationError
 
 from tests.kit.servers import embedded_tubemq
 from tubemq_client import ClientSettings, Partition, Producer, Record, errors
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_provider.dagster import (
+    RocketMQResource,
     TubeMQResource,
     build_coverage_check,
     build_tubemq_asset,
@@ -226,7 +228,20 @@ def test_a_user_and_tls_come_from_fields_and_a_file(tmp_path: Path) -> None:
     assert settings.auth.username == "etl"
     assert settings.tls is not None
     assert settings.masters == (("m1", 8716),)
-    assert "s3cret-word" not in repr(settings)
+    assert "s3cret-word" not in f"{settings!r} {resource!r} {resource}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (TubeMQResource, {"masters": "m1", "username": "etl", "password": 20261123777}),
+        (RocketMQResource, {"name_servers": "ns", "access_key": "k", "secret_key": 20261123777}),
+    ],
+)
+def test_a_secret_that_is_a_number_is_refused_without_repeating_it(kind, fields) -> None:
+    with pytest.raises(ValidationError, match="valid string") as caught:
+        kind(offsets_dir="/progress", **fields)
+    assert "20261123777" not in str(caught.value)
 
 
 def test_options_that_do_not_go_together_are_refused_when_the_asset_is_made(lake: Path) -> None:

@@ -158,3 +158,4 @@ def test_a_named_broker_is_retired_and_ends_are_sampled(
 def test_the_secret_is_shown_nowhere(resource: RocketMQResource) -> None:
     assert KEY.secret_key not in repr(resource.source(TOPIC, "lake"))
     assert KEY.secret_key not in repr(resource.settings())
+    assert KEY.secret_key not in f"{resource!r} {resource}"

@@ -80,6 +80,14 @@ def test_credentials_among_the_extras_are_refused() -> None:
     assert "s3cret-word" not in str(caught.value)
 
 
+@pytest.mark.parametrize("scheme", ["http://", "ftp://", "http:/", ""])
+def test_an_address_with_a_password_is_refused_without_repeating_it(scheme: str) -> None:
+    extra = {"admin_url": f"{scheme}u:s3cret-word@m1:8080"}
+    with pytest.raises(ConfigError, match="admin_url: credentials do not belong") as caught:
+        ConnectionConfig.from_connection(connection(extra=extra))
+    assert "s3cret-word" not in str(caught.value)
+
+
 def test_tls_is_a_switch_and_its_fields() -> None:
     assert ConnectionConfig.from_connection(connection()).settings().tls is None
     plain = ConnectionConfig.from_connection(connection(host="m1", extra={"tls": True}))

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rocketmq_client import OutgoingMessage, Subscription, errors
+from rocketmq_client import OutgoingMessage, Queue, QueueRange, Subscription, errors
 from tests.rocketmq.shells import Shell
 from tests.rocketmq.sites import Site
 
@@ -38,6 +38,52 @@ def test_tags_with_equal_hashes_are_told_apart(shell: Shell, site: Site) -> None
     assert [message.offset for message in two.messages] == [1, 3]
     assert (none.status, none.messages) == ("filtered", ())
     assert none.next_offset == 5
+
+
+def test_one_text_is_one_tag_and_one_key(shell: Shell, site: Site) -> None:
+    queue = filled(shell, site, ("paid", "open", "paid"))
+    with shell.PullConsumer(site.settings, group="g") as consumer:
+        pulled = consumer.pull(queue, 0, tags="paid")
+    assert [message.offset for message in pulled.messages] == [0, 2]
+    for tag_filter in ("here", "broker"):
+        with shell.RangeReader(
+            site.settings, group="g", tags="paid", tag_filter=tag_filter
+        ) as reader:
+            read = [
+                m.offset for batch in reader.read(QueueRange(queue, 0, 3)) for m in batch.messages()
+            ]
+        assert read == [0, 2]
+
+    with shell.Producer(site.settings) as producer:
+        producer.send(queue.topic, b"x", keys="4711", queue=queue)
+        producer.send_batch(queue.topic, [OutgoingMessage(b"x", keys="4711")], queue=queue)
+    with shell.RangeReader(site.settings, group="g") as reader:
+        found = [m for batch in reader.read(QueueRange(queue, 3, 5)) for m in batch.messages()]
+    assert [message.keys for message in found] == [("4711",), ("4711",)]
+
+
+@pytest.mark.parametrize(
+    "tags",
+    ["*", ("paid", "*"), "paid || open", ("a||b",), "", ("a", ""), " paid", ("a\x02",), (1,)],
+)
+def test_what_can_be_no_record_s_tag_is_refused(shell: Shell, site: Site, tags) -> None:
+    with pytest.raises(errors.ConfigError, match=r"no tag|no text"):
+        shell.RangeReader(site.settings, group="g", tags=tags)
+    topic = site.topic(1)
+    with (
+        shell.PullConsumer(site.settings, group="g") as consumer,
+        pytest.raises(errors.ConfigError, match=r"no tag|no text"),
+    ):
+        consumer.pull(Queue("broker-a", topic, 0), 0, tags=tags)
+
+
+@pytest.mark.parametrize("keys", ["a b", ("a", "b\tc"), ("",), ("a", "")])
+def test_keys_that_would_come_back_as_others_are_refused(shell: Shell, site: Site, keys) -> None:
+    topic = site.topic(1)
+    with shell.Producer(site.settings) as producer:
+        with pytest.raises(errors.ConfigError, match="without blanks"):
+            producer.send(topic, b"x", keys=keys)
+        assert producer.send(topic, b"x", keys=("a", "b")).offset == 0
 
 
 def test_sql_expressions_filter_by_property(shell: Shell, site: Site) -> None:

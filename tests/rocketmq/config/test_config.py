@@ -6,6 +6,7 @@ import pytest
 
 from rocketmq_client import ClientSettings, Credentials, ProducerSettings, TlsSettings, errors
 from rocketmq_client.config import ClientConfig, ProducerConfig
+from rocketmq_client.snode.options import SnodeConfig
 
 
 @pytest.mark.parametrize(
@@ -60,3 +61,36 @@ def test_every_problem_is_told_and_no_secret() -> None:
     )
     with pytest.raises(errors.ConfigError, match="name_servers"):
         ClientConfig.parse({"name_servers": ""})
+
+
+@pytest.mark.parametrize(
+    "auth",
+    [
+        {"access_key": "k", "secret_key": 20261123777},
+        {"access_key": "k", "secret_key": ["20261123777"]},
+        {"access_key": "k", "secret_key": "s", "security_token": 20261123777},
+        {"access_key": "", "secret_key": {"of": "20261123777"}},
+        "k:20261123777",
+        ["k", "20261123777"],
+    ],
+)
+def test_a_secret_of_the_wrong_type_or_in_the_wrong_place_is_not_repeated(auth) -> None:
+    with pytest.raises(errors.ConfigError, match="auth") as caught:
+        ClientConfig.parse({"name_servers": "ns", "auth": auth})
+    assert "20261123777" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"users": {"alice": 20261123777}},
+        {"users": [["alice", "20261123777", "more"]]},
+        {"users": ["alice:20261123777"]},
+        {"credentials": ["k", "20261123777"]},
+        {"credentials": 20261123777},
+    ],
+)
+def test_a_node_s_users_and_credentials_are_not_repeated(options) -> None:
+    with pytest.raises(errors.ConfigError, match=next(iter(options))) as caught:
+        SnodeConfig.parse({"name_servers": "ns", **options})
+    assert "20261123777" not in str(caught.value)

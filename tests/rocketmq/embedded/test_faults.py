@@ -45,6 +45,18 @@ def bodies(rocketmq, queue, start, end, **options):
     return found, reader.stats
 
 
+def test_topics_are_not_made_or_removed_while_nobody_is_there_to_do_it(rocketmq) -> None:
+    rocketmq.kill_broker()
+    with Admin(rocketmq.settings) as admin:
+        for change in (admin.create_topic, admin.delete_topic):
+            with pytest.raises(errors.ConnectError, match="no broker"):
+                change("orders")
+        rocketmq.start_broker()
+        admin.create_topic("new")
+        admin.delete_topic("orders")
+        assert admin.topics() == ["new"]
+
+
 def test_retention_that_is_told_is_a_loss_or_a_gap(rocketmq) -> None:
     queue = fill(rocketmq)
     rocketmq.remove_until(queue, 100)

@@ -52,6 +52,26 @@ def test_garbage_is_a_violation_or_an_object(text) -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{0:01.5}",
+        b"{0:-01e2}",
+        b'{{"\\ud800":1}:2}',
+        b'{"a":"\\udc00"}',
+        b'{"a":["\\ud83d"]}',
+        b'{"\\uD800\\u0041":1}',
+    ],
+)
+def test_numbers_and_texts_that_are_none_are_violations(body) -> None:
+    with pytest.raises(errors.ProtocolViolation):
+        read_json(body, "it")
+
+
+def test_pairs_of_halves_are_characters_and_zeros_may_lead() -> None:
+    assert read_json(b'{{"\\ud83d\\ude00":007}:-01}', "it") == {'{"\U0001f600":7}': -1}
+
+
 def test_depth_is_bounded() -> None:
     for text in ("{0:" * 5_000, "[" * 100_000, '{"a":' * 50_000):
         with pytest.raises(errors.ProtocolViolation):
@@ -115,6 +135,13 @@ def test_the_flushed_position_is_a_lower_bound(unflushed, at_most) -> None:
     assert info.flushed_bytes == 100_000 - at_most
     assert info.clock_ms == 5_000 + 93_784_000
     assert info.dispatch_behind_bytes == 7
+
+
+@pytest.mark.parametrize("unflushed", ["9" * 5_000 + " B", "many", "-1 B"])
+def test_an_amount_that_is_none_is_a_violation(unflushed) -> None:
+    table = {"commitLogMaxOffset": "1", "remainHowManyDataToFlush": unflushed}
+    with pytest.raises(errors.ProtocolViolation):
+        parse_runtime_info(json.dumps({"table": table}).encode())
 
 
 @settings(deadline=None)

@@ -27,4 +27,5 @@ COLUMNS: Final = ColumnSet(
         Column("value", "binary"),
     )
 )
-"""What a RocketMQ record consists of. Never null: topic, partition, offset and both times."""
+"""What a RocketMQ record consists of. Never null: topic, partition, offset and `store_time`.
+`born_time` is the producer's, null where its clock said what no timestamp can be."""

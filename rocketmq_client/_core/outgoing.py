@@ -1,0 +1,97 @@
+"""What a record must be to be sent: bytes with texts beside them, whose properties fit.
+
+Judged before anything is sent, so that a mistake names the record and no broker has to refuse it.
+Keys and tags are properties under names of their own; brokers store all of them as one text.
+
+Source: `docs/rocketmq-protocol/records.md`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_client import errors
+from rocketmq_client._wire.properties import KEYS, TAGS, UNIQ_KEY, WAIT, encode_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rocketmq_client.model import OutgoingMessage
+
+__all__ = ["check_record", "property_text"]
+
+_RESERVED: Final = frozenset({KEYS, TAGS, UNIQ_KEY, WAIT})
+_MOST_PROPERTY_BYTES: Final = 32_767
+_FLAGS: Final = range(-(2**31), 2**31)
+
+
+def check_record(message: OutgoingMessage) -> None:
+    """Raises `errors.ConfigError` with everything about a record that cannot be sent."""
+    problems = [*_of_texts(message), *_of_keys(message)]
+    if not isinstance(message.body, bytes | bytearray | memoryview):
+        problems.append(f"body: a {type(message.body).__name__} is no bytes")
+    if type(message.flag) is not int or message.flag not in _FLAGS:
+        problems.append(f"flag: {message.flag!r:.40} is no number of 32 bits")
+    if taken := _RESERVED & (message.properties or {}).keys():
+        problems.append(
+            f"properties {', '.join(sorted(taken))} have arguments of their own (tags, keys) or "
+            "are the client's"
+        )
+    if problems:
+        raise errors.ConfigError(problems, subject="record")
+
+
+def property_text(message: OutgoingMessage, message_id: str) -> str:
+    """All properties of a record that was checked, as brokers store them.
+
+    Raises `errors.ConfigError` for more than a record can have.
+    """
+    properties = dict(message.properties or {})
+    if message.keys:
+        properties[KEYS] = " ".join(_key_words(message.keys))
+    properties[UNIQ_KEY] = message_id
+    properties[WAIT] = "true"
+    if message.tags is not None:
+        properties[TAGS] = message.tags
+    text = encode_properties(properties)
+    if len(text.encode()) > _MOST_PROPERTY_BYTES:
+        raise errors.ConfigError(
+            f"properties, tags and keys have {len(text.encode())} bytes; a record can have "
+            f"{_MOST_PROPERTY_BYTES}",
+            subject="record",
+        )
+    return text
+
+
+def _of_texts(message: OutgoingMessage) -> Iterator[str]:
+    given = [] if message.tags is None else [("tags", message.tags)]
+    for name, value in (message.properties or {}).items():
+        given += [("the name of a property", name), (f"property {name!r}", value)]
+    for what, text in given:
+        if not _is_text(text):
+            yield f"{what}: {text!r:.40} is no text"
+
+
+def _of_keys(message: OutgoingMessage) -> Iterator[str]:
+    """Keys lie in one text, with blanks between them."""
+    if wrong := [word for word in _key_words(message.keys) if not _is_key(word)]:
+        yield (
+            f"keys {', '.join(map(repr, wrong))}: a key is a text, not empty and without blanks; "
+            "give several as items of their own"
+        )
+
+
+def _key_words(keys: str | Sequence[str]) -> tuple[str, ...]:
+    return (keys,) if isinstance(keys, str) else tuple(keys)
+
+
+def _is_key(word: object) -> bool:
+    return _is_text(word) and str(word).split() == [word]
+
+
+def _is_text(value: object) -> bool:
+    """Half of a pair (`\\ud800`) is none: it has no UTF-8."""
+    try:
+        return isinstance(value, str) and bool(value.encode() or True)
+    except UnicodeEncodeError:
+        return False

@@ -1,0 +1,96 @@
+"""What `format("rocketmq")` plans on the driver: every queue that is named, or an error."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rocketmq_client import Producer
+from rocketmq_client.embedded import EmbeddedRocketMQ
+from rocketmq_client.model import Queue
+from tests.kit.servers import embedded_rocketmq
+from tubemq_client.errors import ConfigError, ConnectError, UnknownTopic
+from tubemq_provider.spark.rocketmq import batch_reader
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+
+pytestmark = pytest.mark.timeout(60)
+
+rocketmq = embedded_rocketmq(1, brokers=2)
+
+QUEUES = ("broker-a:0", "broker-b:0")
+
+
+def fill(rocketmq: EmbeddedRocketMQ) -> None:
+    with Producer(rocketmq.settings) as producer:
+        for key in QUEUES:
+            for n in range(5):
+                producer.send("orders", b"%d" % n, queue=Queue.from_key("orders", key))
+
+
+def planned(rocketmq: EmbeddedRocketMQ, **more: str) -> list[str]:
+    host, port = rocketmq.name_server
+    reader = batch_reader({"nameServers": f"{host}:{port}", **more})
+    return [str(found) for found in reader.planned_ranges]
+
+
+def named(offset: int, *keys: str) -> str:
+    return json.dumps({"orders": dict.fromkeys(keys, offset)})
+
+
+def window(ranges: dict[str, Any]) -> str:
+    scope = WindowScope("test", "orders", "lake", "sink", (), source="rocketmq")
+    return WindowPlan.explicit(scope, ranges).canonical()
+
+
+@pytest.mark.parametrize(
+    ("stray", "away"), [("broker-b:0", True), ("broker-c:7", False), ("broker-a:1", False)]
+)
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_a_queue_that_is_named_and_cannot_be_read_is_refused_by_its_name(
+    rocketmq: EmbeddedRocketMQ, option: str, stray: str, *, away: bool
+) -> None:
+    fill(rocketmq)
+    if away:
+        rocketmq.kill_broker("broker-b")
+    with pytest.raises(ConfigError, match=rf"{option}: {stray} is no queue") as caught:
+        planned(rocketmq, topic="orders", group="lake", **{option: named(0, *{*QUEUES, stray})})
+    assert len(caught.value.problems) == 1
+
+
+def test_queues_that_are_there_may_be_named(rocketmq: EmbeddedRocketMQ) -> None:
+    fill(rocketmq)
+    given = {"startingOffsets": named(1, *QUEUES), "endingOffsets": named(4, *QUEUES)}
+    found = planned(rocketmq, topic="orders", group="lake", **given)
+    assert found == ["orders@broker-a:0[1,4)", "orders@broker-b:0[1,4)"]
+
+
+def test_a_window_waits_for_its_brokers_and_needs_no_others(rocketmq: EmbeddedRocketMQ) -> None:
+    fill(rocketmq)
+    both = window(dict.fromkeys(QUEUES, (0, 5)))
+    rocketmq.kill_broker("broker-b")
+    with pytest.raises(ConnectError, match="broker-b") as caught:
+        planned(rocketmq, window=both)
+    assert caught.value.retriable
+    assert planned(rocketmq, window=window({"broker-a:0": (0, 5), "broker-b:0": (3, 3)})) == [
+        "orders@broker-a:0[0,5)"
+    ]
+
+    rocketmq.kill_broker("broker-a")
+    with pytest.raises(ConnectError, match="'orders'"):
+        planned(rocketmq, window=both)
+    with pytest.raises(UnknownTopic):
+        planned(rocketmq, topic="orders", group="lake")
+
+    rocketmq.start_broker("broker-a")
+    rocketmq.start_broker("broker-b")
+    assert len(planned(rocketmq, window=both)) == 2
+
+
+@pytest.mark.parametrize("tags", ["*", "paid || open", "paid,*"])
+def test_tags_in_the_notation_of_subscriptions_are_refused(
+    rocketmq: EmbeddedRocketMQ, tags: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"tags: .* is no tag"):
+        planned(rocketmq, topic="orders", group="lake", tags=tags)

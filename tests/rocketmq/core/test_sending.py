@@ -1,0 +1,181 @@
+"""Sends against a broker that a test plays: what is tried again, and what is raised in the end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rocketmq_client import ClientSettings, OutgoingMessage, ProducerSettings, Queue, errors
+from rocketmq_client._core.cluster import Cluster
+from rocketmq_client._core.sending import Sending
+from rocketmq_client._wire import codes
+from rocketmq_client._wire.commands import Command
+from rocketmq_client._wire.compression import MAX_BODY_BYTES
+from tests.rocketmq.core.script import ADDRESS, play
+
+NAME_SERVER = ("127.0.0.1", 9876)
+A, B = Queue("broker-a", "orders", 0), Queue("broker-b", "orders", 0)
+GONE = errors.UnknownTopic(17, "No topic route info in name server for the topic: orders")
+REFUSED = errors.ConnectError("refused")
+
+
+def route(*brokers: str, perm: int = 6) -> Command:
+    host, port = ADDRESS
+    data = {
+        "brokerDatas": [
+            {"brokerName": name, "cluster": "c", "brokerAddrs": {"0": f"{host}:{port}"}}
+            for name in brokers
+        ],
+        "queueDatas": [
+            {"brokerName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": perm}
+            for name in brokers
+        ],
+    }
+    return Command(0, 0, {}, json.dumps(data).encode(), 1)
+
+
+def stored(queue_id: int = 0) -> Command:
+    return Command(0, 0, {"queueOffset": "7", "queueId": str(queue_id), "msgId": "X"}, b"", 1)
+
+
+class World:
+    """Name server and brokers whose answers are given in order; the last of each stays."""
+
+    def __init__(self, routes, sends) -> None:
+        self.routes, self.sends = list(routes), list(sends)
+        self.tried: list[str] = []
+
+    def __call__(self, method, request) -> Command:
+        looks = method is codes.GET_ROUTEINFO_BY_TOPIC
+        queue = self.routes if looks else self.sends
+        if not looks:
+            self.tried.append(request.fields["n"])
+        item = queue.pop(0) if len(queue) > 1 else queue[0]
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+
+def sending(*, route_period_ms: int = 30_000, **settings) -> Sending:
+    cluster = Cluster(ClientSettings((NAME_SERVER,), route_period_ms=route_period_ms))
+    return Sending(cluster, ProducerSettings(**settings), "g", lambda: "ID")
+
+
+def send(made: Sending, world: World, queue: Queue | None = None):
+    return play(made.send("orders", OutgoingMessage(b"x"), queue), world)
+
+
+@pytest.mark.parametrize("queue", [None, A])
+@pytest.mark.parametrize(
+    "away", [GONE, route("broker-b", perm=4), route("broker-a", perm=4), REFUSED]
+)
+def test_a_look_that_finds_no_queue_is_a_try_that_failed(away, queue) -> None:
+    world = World([route("broker-a"), away, away, route("broker-a")], [REFUSED, stored()])
+
+    receipt = send(sending(retries=3), world, queue)
+
+    assert (receipt.offset, world.tried) == (7, ["broker-a", "broker-a"])
+
+
+def test_a_queue_whose_broker_left_the_route_is_waited_for() -> None:
+    only_a, both = route("broker-a"), route("broker-a", "broker-b")
+    world = World([both, only_a, only_a, both], [REFUSED, stored()])
+
+    assert send(sending(retries=3), world, B).queue == B
+    assert world.tried == ["broker-b", "broker-b"]
+
+
+@pytest.mark.parametrize("away", [GONE, route(), REFUSED])
+def test_tries_that_are_used_up_raise_why_the_sending_failed(away) -> None:
+    world = World([route("broker-a"), away], [REFUSED])
+
+    with pytest.raises(errors.ConnectError, match="refused") as caught:
+        send(sending(retries=3), world)
+    assert caught.value.retriable
+    assert world.tried == ["broker-a"]
+
+
+def test_a_topic_that_was_there_is_waited_for_from_the_first_look_on() -> None:
+    made = sending(route_period_ms=-10_000, retries=2)  # the clock of each play begins at 0
+    world = World([route("broker-a"), GONE, route("broker-a"), GONE], [stored()])
+    send(made, world)
+
+    assert send(made, world).offset == 7
+    with pytest.raises(errors.ConnectError, match="no broker of topic 'orders'") as caught:
+        send(made, world)
+    assert world.tried == ["broker-a", "broker-a"]
+    assert isinstance(caught.value.__cause__, errors.UnknownTopic)
+
+
+def test_a_topic_or_queue_that_nobody_knew_is_raised_at_once() -> None:
+    world = World([GONE], [stored()])
+    with pytest.raises(errors.UnknownTopic):
+        send(sending(retries=3), world)
+    with pytest.raises(errors.ConfigError, match="not writable now"):
+        send(sending(retries=3), World([route("broker-a")], [stored()]), B)
+    with pytest.raises(errors.ConnectError):
+        send(sending(retries=3), World([REFUSED, route("broker-a")], [stored()]))
+    assert world.tried == []
+
+
+def test_a_body_that_no_reader_would_unpack_is_not_sent() -> None:
+    world = World([route("broker-a")], [stored()])
+    body = bytes(MAX_BODY_BYTES)
+    made = sending(max_message_bytes=2**20)
+
+    assert play(made.send("orders", OutgoingMessage(body), None), world).offset == 7
+    with pytest.raises(errors.ConfigError, match=r"67108865 bytes .* readers unpack no more"):
+        play(made.send("orders", OutgoingMessage(body + b"0"), None), world)
+    assert len(world.tried) == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        (OutgoingMessage("text"), "body: a str"),
+        (OutgoingMessage(b"x", properties={"n": 1}), "property 'n': 1 is no text"),
+        (OutgoingMessage(b"x", properties={1: "n"}), "name of a property: 1"),
+        (OutgoingMessage(b"x", properties={"n": "\ud800"}), "property 'n'"),
+        (OutgoingMessage(b"x", properties={"n": "a\x01"}), "separator"),
+        (OutgoingMessage(b"x", properties={"KEYS": "n"}), "KEYS have arguments of their own"),
+        (OutgoingMessage(b"x", properties={"n": "y" * 32_768}), "a record can have 32767"),
+        (OutgoingMessage(b"x", properties={"n": "\u00e9" * 16_384}), "a record can have 32767"),
+        (OutgoingMessage(b"x", tags=7), "tags: 7"),
+        (OutgoingMessage(b"x", keys=(7,)), "keys 7: a key is a text"),
+        (OutgoingMessage(b"x", flag=2**31), "flag: 2147483648"),
+        (OutgoingMessage(b"x", flag="1"), "flag: '1'"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_record_that_cannot_be_sent_is_refused_before_it_is(message, problem) -> None:
+    world = World([route("broker-a")], [stored()])
+    made = sending()
+
+    for conversation in (
+        made.send("orders", message, None),
+        made.send_batch("orders", [OutgoingMessage(b"fine"), message], None),
+        made.send_one_way("orders", message, None),
+    ):
+        with pytest.raises(errors.ConfigError) as caught:
+            play(conversation, world)
+        assert problem in str(caught.value)
+    assert world.tried == []
+
+
+def test_everything_wrong_with_a_record_is_told_at_once() -> None:
+    message = OutgoingMessage("text", tags=7, keys=("a b",), properties={"n": 1}, flag="1")
+    with pytest.raises(errors.ConfigError) as caught:
+        play(sending().send("orders", message, None), World([route("broker-a")], [stored()]))
+    assert len(caught.value.problems) == 5
+
+
+def test_a_record_whose_fate_is_unknown_is_sent_again_only_if_asked() -> None:
+    lost = errors.ConnectionLost("cut")
+    world = World([route("broker-a")], [lost, stored()])
+    with pytest.raises(errors.ConnectionLost):
+        send(sending(retries=3), world)
+    assert world.tried == ["broker-a"]
+
+    world = World([route("broker-a"), GONE, route("broker-a")], [lost, stored()])
+    assert send(sending(retries=3, retry_unknown=True), world).offset == 7
