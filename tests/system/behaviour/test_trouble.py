@@ -274,11 +274,16 @@ def test_leaving_the_reader_gives_the_partition_of_an_open_iterator_back(
     batches.close()
 
 
+@pytest.mark.parametrize("parallel", [1, 2])
 def test_an_iterator_that_outlives_its_reader_says_that_it_is_closed(
-    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    filled: OffsetRange,
+    parallel: int,
 ) -> None:
     with shell.RangeReader(settings, group="late") as reader:
-        batches = reader.read(filled)
+        batches = reader.read(filled, parallel=parallel)
         next(batches)
     with pytest.raises((errors.ClosedError, errors.ConnectionLost)):
         list(batches)
