@@ -146,6 +146,33 @@ def test_a_fetch_without_an_answer_does_not_keep_the_group(
         assert PARTITION in successor.assignment
 
 
+def test_who_pulls_behind_another_is_told_that_the_partition_is_lost(
+    shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings, group: str
+) -> None:
+    """The first waits for an answer, the second for the first, and then the lease is gone."""
+    consumer = enter(shell, "AssignedConsumer", options, group)
+    server.broker(1).silence(GET_MESSAGES.id)
+    with closing(consumer):
+        pulling = [Side(lambda: consumer.pull(PARTITION)) for _ in range(2)]
+        eventually(lambda: consumer.stats.fetches or None)
+        assert server.broker(1).revoke_lease(group, SHARED, 0)
+        outcomes = {type(side.join()) for side in pulling}
+    assert outcomes == {errors.RpcTimeout, errors.ConfigError}
+
+
+def test_who_pulls_behind_another_is_told_that_the_member_is_closed(
+    shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings, group: str
+) -> None:
+    consumer = enter(shell, "AssignedConsumer", options, group)
+    server.broker(1).silence(GET_MESSAGES.id)
+    pulling = [Side(lambda: consumer.pull(PARTITION)) for _ in range(2)]
+    eventually(lambda: consumer.stats.fetches or None)
+    consumer.close()
+    outcomes = [side.join() for side in pulling]
+    assert any(isinstance(outcome, errors.ClosedError) for outcome in outcomes)
+    assert all(isinstance(outcome, errors.TubeMQError) for outcome in outcomes)
+
+
 def test_a_pull_that_hangs_at_many_brokers_does_not_keep_who_closes(
     shell: Shell, group: str
 ) -> None:
