@@ -171,7 +171,7 @@ class GroupMember(MemberFace, BlockingClient):
             self._end_threads()
             if self._running:
                 self._leave()
-        except (errors.NetworkError, errors.RemoteException, errors.ClosedError):
+        except errors.TubeMQError:
             pass  # master and brokers forget a silent client by themselves
         finally:
             try:
