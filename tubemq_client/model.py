@@ -444,7 +444,7 @@ class ProducerSettings:
     producer, `max_in_flight_per_broker` those of one broker. A broker that answered 503 gets
     nothing for `unavailable_quarantine_ms`. After more than `link_max_failures` connection failures
     within `link_window_ms` a broker is left out for `link_quarantine_ms`, at most
-    `link_max_quarantined_share` of all brokers at once. A partition that failed more than
+    `link_max_quarantined_share` of all brokers, rounded, at once. A partition that failed more than
     `partition_max_failures` times is left out for `partition_quarantine_ms`. A record that the
     broker refused for overflow, and so did not store, is sent again up to `overflow_retries` times,
     `overflow_pause_ms` apart. With `retry_unknown` a record whose fate is unknown (no answer, the

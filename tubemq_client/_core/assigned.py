@@ -239,11 +239,15 @@ class AssignedSession(GroupSession):
         self.calls.rebalance()
 
     def _rebalance(self) -> Conversation[None]:
+        self.rebalance_wait_ms = None
+        yield from self._skip_to_ends()
         if self._unwanted:
             unwanted, self._unwanted = self._unwanted, set()
             yield from self._give_back(unwanted, self.consumer.rebalance_confirm_wait_ms)
         if self._offsets is not None:
             yield from self._keep_share(self._offsets)
+        if self._to_ends:
+            self.rebalance_wait_ms = _AGAIN_MS
 
     def _keep_share(self, offsets: Offsets) -> Conversation[None]:
         """One round: what is the master's news, what is to go, what is missing. Masters that do not
@@ -289,12 +293,6 @@ class AssignedSession(GroupSession):
 
     # -- heartbeats -------------------------------------------------------------------------------
 
-    def broker_heartbeats_if_due(self) -> Conversation[int]:
-        """RPC 16 if it is due, and what was put off; returns the time to the next in ms."""
-        wait: int = yield from GroupSession.broker_heartbeats_if_due(self)
-        yield from self._skip_to_ends()
-        return wait
-
     def heartbeat_master(self) -> Conversation[bool]:
         """RPC 21, reporting held partitions when they changed; re-registers when forgotten."""
         held = frozenset(self.table.held)
@@ -335,15 +333,18 @@ class AssignedSession(GroupSession):
             self._from_max_id = order
             if since is not None and order > since:
                 self._to_ends = set(self.table.held)
-                self.calls.beat()
+                self.calls.rebalance()
 
     def _skip_to_ends(self) -> Conversation[None]:
-        """Register held partitions again, at their ends. What fails is tried with later beats."""
+        """Register held partitions again, at their ends. What fails is tried again soon, of a
+        broker that does not answer one partition at a time. Heartbeats must not wait for this:
+        leases at the other brokers would end."""
+        unreached: set[BrokerNode] = set()
         for partition in sorted(self._to_ends):
             held = self.table.held.get(partition)
             if held is None:
                 self._to_ends.discard(partition)
-            if held is None or held.renewing:
+            if held is None or held.renewing or self.closing or held.lease.broker in unreached:
                 continue
             lease = held.lease
             try:
@@ -355,6 +356,8 @@ class AssignedSession(GroupSession):
                 if may_be_served_late(error):
                     self._names.doubt(partition)
                 self.last_errors[str(partition)] = error
+                if isinstance(error, _NOT_REACHED):
+                    unreached.add(lease.broker)
             else:
                 self._to_ends.discard(partition)
                 held.use, held.token = Use.IDLE, 0

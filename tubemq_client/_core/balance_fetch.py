@@ -130,17 +130,19 @@ class GroupFetch:
         wrong; for a broker that failed several times in a row what it was, without asking."""
         found: ReceivedBatch | Idle | None = None
         for _ in range(_EMPTY_PULLS):
-            found = yield from self._pull_once(self._holding(partition))
+            found = yield from self._pull_once(partition)
             if not (isinstance(found, Idle) and found.moved):
                 break
         if isinstance(found, Idle) and found.error is not None:
             raise found.error
         return found if isinstance(found, ReceivedBatch) else None
 
-    def _pull_once(self, held: HeldPartition) -> Conversation[ReceivedBatch | Idle | None]:
+    def _pull_once(self, partition: Partition) -> Conversation[ReceivedBatch | Idle | None]:
+        held = self._holding(partition)
         attempt, out = self._attempts.of(held), None
         while attempt is None and held.use in (Use.FETCHING, Use.SETTLING):
             yield Sleep(LOOK_MS)  # it is another caller's turn, whose request ends in its time
+            held = self._holding(partition)  # what is taken away meanwhile stays as it is for ever
             attempt = self._attempts.of(held)
         now = yield Now()
         if attempt is None:

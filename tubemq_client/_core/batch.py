@@ -99,15 +99,15 @@ class DecodePolicy:
 
     def reject(self, entry: CorruptEntry) -> None:
         self.corrupt += 1
-        if self.corrupt_records == "fail":
+        if self.corrupt_records == "quarantine" and self.quarantine is not None:
+            self.quarantine(entry)
+        elif self.corrupt_records != "drop":
             raise errors.CorruptRecord(
                 f"record {entry.position} of the batch at offset {entry.batch_offset} of partition "
                 f"{entry.partition} (message id {entry.message_id}) fails its checksum; set "
                 f"corrupt_records to 'drop' or 'quarantine' (Spark: corruptRecords=drop) to go on "
                 f"without it"
             )
-        if self.corrupt_records == "quarantine" and self.quarantine is not None:
-            self.quarantine(entry)
 
 
 class DecodePolicies(dict[str, DecodePolicy]):

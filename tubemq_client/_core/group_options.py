@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from tubemq_client import errors
 from tubemq_client._core.balance_orders import BoundStart
+from tubemq_client._core.limits import word_problem
 from tubemq_client.model import ClientSettings, ConsumerSettings
 
 __all__ = ["GroupConfig", "GroupOptions", "group_options"]
@@ -79,8 +80,11 @@ def group_options(
                 "give group and topics beside the settings, or a ConsumerConfig alone",
                 subject="consumer",
             )
+        corrupt_records = corrupt_records or "fail"
+        if problems := _no_policy(corrupt_records):
+            raise errors.ConfigError(problems, subject="consumer")
         return GroupOptions(
-            given, group, topics, consumer or ConsumerSettings(), bound, corrupt_records or "fail"
+            given, group, topics, consumer or ConsumerSettings(), bound, corrupt_records
         )
     beside: dict[str, Any] = {
         "group": group,
@@ -113,8 +117,11 @@ def _without_effect(
     ]
     if config.bound_start is not None and not takes_bound:
         problems.append("bound: a member that assigns partitions itself begins where it says")
-    if config.corrupt_records == "quarantine":
-        problems.append(
-            "corrupt_records: a group's member has no place to quarantine records: fail or drop"
-        )
-    return problems
+    return problems + _no_policy(config.corrupt_records)
+
+
+def _no_policy(corrupt_records: str) -> list[str]:
+    """Why a member cannot do as `corrupt_records` says."""
+    if corrupt_records == "quarantine":
+        return ["corrupt_records: a member of a group cannot quarantine records: fail or drop"]
+    return word_problem("corrupt_records", corrupt_records, "fail", "drop")

@@ -1,4 +1,4 @@
-"""What names of groups and topics, filters and session keys may be, wherever they come from.
+"""What names of groups and topics, filters, session keys and policies may be, from wherever.
 
 The limits of upstream's clients (`TBaseConstants.java`, `const_config.h`, `config.go`): servers
 refuse some of what is beyond them late, and some not at all. Option models and consumers ask here,
@@ -29,6 +29,7 @@ __all__ = [
     "group_problem",
     "session_key_problem",
     "topic_problem",
+    "word_problem",
 ]
 
 GROUP: Final = re.compile(r"[a-zA-Z][\w-]+", re.ASCII)
@@ -61,9 +62,17 @@ def check_topic(name: str) -> None:
         raise errors.ConfigError(problem, subject="topic")
 
 
-def check_reader(group: str, filters: Iterable[str]) -> None:
-    """Raises `errors.ConfigError` for what no broker can take of a reader. Its group is only part
-    of a name of its own, and so need not be one of a member's."""
+def check_reader(
+    group: str,
+    filters: Iterable[str],
+    *,
+    corrupt_records: str = "fail",
+    gap_policy: str = "fail",
+    can_quarantine: bool = False,
+) -> None:
+    """Raises `errors.ConfigError` for what no broker can take of a reader, and for policies that
+    mean nothing. Its group is only part of a name of its own, and so need not be one of a
+    member's."""
     wanted = [filters] if isinstance(filters, str) else list(filters)
     problems = [
         f"filters: {item!r} is blank or contains '#' or ','"
@@ -76,6 +85,10 @@ def check_reader(group: str, filters: Iterable[str]) -> None:
     longest = MAX_GROUP_LENGTH - _SUFFIX_LENGTH
     if not group.strip() or len(group) > longest:
         problems.append(f"group: give a name of at most {longest} characters")
+    problems += word_problem("corrupt_records", corrupt_records, "fail", "drop", "quarantine")
+    problems += word_problem("gap_policy", gap_policy, "fail", "skip")
+    if corrupt_records == "quarantine" and not can_quarantine:
+        problems.append("corrupt_records: 'quarantine' needs a callback: quarantine=…")
     if problems:
         raise errors.ConfigError(problems, subject="reader")
 
@@ -91,6 +104,11 @@ def filter_problems(items: Iterable[str]) -> list[str]:
     if len(given) > MAX_FILTERS:
         found.append(f"{len(given)} filters, at most {MAX_FILTERS} are possible")
     return found
+
+
+def word_problem(option: str, word: str, *known: str) -> list[str]:
+    """What is wrong with `word` as the value of `option`: nothing if it is a known one."""
+    return [] if word in known else [f"{option}: {word!r} is not one of {', '.join(known)}"]
 
 
 def session_key_problem(key: str) -> str | None:

@@ -184,6 +184,7 @@ class RangeRead:
         self._pause_ms = _PAUSE_MS
         self._leased_at = range_.start
         self._reach_per_byte = 0.0
+        self._is_counting = False
 
     def conversation(self) -> Conversation[None]:
         """Yields `Deliver` for every batch; returns when the position has reached `end`."""
@@ -194,7 +195,7 @@ class RangeRead:
                 if self._resume_at < self._range.end:
                     yield from self._read(self._lease)
             except _BREAKS as error:
-                if isinstance(error, errors.TlsError):
+                if self._is_counting or isinstance(error, errors.TlsError):
                     raise  # certificates do not get better by waiting
                 self._held.clear()
                 self._stats.restarts += 1
@@ -366,13 +367,17 @@ class RangeRead:
             else:
                 count = yield from self._cut(raw, end)
             end = self._range.end
+        batch = MessageBatch(
+            self._range.partition, raw, end=end, count=count, exact=exact, policy=self._decode
+        )
+        if count:
+            # Decoding calls the user's `quarantine`, whose errors are no breaks of this read.
+            self._is_counting = True
+            self._stats.count(batch, self._decode)
+            self._is_counting = False
         # What is delivered must never be read again, whatever happens while the user has it.
         self._resume_at = max(self._resume_at, end)
         if count:
-            batch = MessageBatch(
-                self._range.partition, raw, end=end, count=count, exact=exact, policy=self._decode
-            )
-            self._stats.count(batch, self._decode)
             yield Deliver(batch)
 
     def _cut(self, raw: RawBatch, upto: int) -> Conversation[int]:

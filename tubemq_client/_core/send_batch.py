@@ -16,7 +16,7 @@ from tubemq_client.model import Partition, SendReceipt
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Ticket
 
-__all__ = ["InFlightRecord", "Record", "SendBatch", "chunks", "fate_unknown"]
+__all__ = ["InFlightRecord", "Record", "SendBatch", "chunks", "fate_unknown", "with_bytes"]
 
 _GROUP_BYTES = 2**19
 """Bytes of records put on the wire in one chunk, which exist twice for a moment."""
@@ -72,16 +72,28 @@ class SendBatch:
     flights: Sequence[InFlightRecord]
     posted: list[tuple[Ticket, Sequence[InFlightRecord]]] = field(default_factory=list)
 
-    @classmethod
-    def unsent(cls, flights: Sequence[InFlightRecord], error: Exception) -> SendBatch:
-        """Records that could not be put on their way because of `error`."""
+    def failed(self, error: Exception) -> SendBatch:
+        """The batch, whose records could not be put on their way because of `error`, but for those
+        of which something is known already."""
         failure = error
         if not isinstance(failure, errors.TubeMQError):
             failure = errors.LocalError(f"cannot send: {error!r}")
             failure.__cause__ = error
-        for flight in flights:
-            flight.failure = flight.failure or failure
-        return cls(flights)
+        there = {id(flight) for _, group in self.posted for flight in group}
+        for flight in self.flights:
+            if flight.reply is None and id(flight) not in there:
+                flight.failure = flight.failure or failure
+        return self
+
+
+def with_bytes(record: Record) -> Record:
+    """The record with a body that nobody changes while it is under way. Raises
+    `errors.ConfigError` if there are no bytes in it."""
+    try:
+        return record._replace(body=bytes(memoryview(record.body)))
+    except TypeError:
+        problem = f"body is of type {type(record.body).__name__}, not bytes; encode text first"
+        raise errors.ConfigError(problem, subject="record") from None
 
 
 def chunks(flights: list[InFlightRecord]) -> Iterator[list[InFlightRecord]]:

@@ -20,7 +20,14 @@ from tubemq_client import errors
 from tubemq_client._core.effects import Await, AwaitAll, Deliver, Now, Post, PostAll, Sleep
 from tubemq_client._core.record_size import judge_size
 from tubemq_client._core.routes import RouteSession
-from tubemq_client._core.send_batch import InFlightRecord, Record, SendBatch, chunks, fate_unknown
+from tubemq_client._core.send_batch import (
+    InFlightRecord,
+    Record,
+    SendBatch,
+    chunks,
+    fate_unknown,
+    with_bytes,
+)
 from tubemq_client._wire import methods
 from tubemq_client._wire.payload import encode_payload
 from tubemq_client._wire.sending import SendTemplate
@@ -78,7 +85,7 @@ class ProducerSession(RouteSession):
 
     def send_together(self, flights: Sequence[InFlightRecord]) -> Conversation[None]:
         """Send these together and settle them."""
-        yield from self.settle((yield from self.post_all(flights)))
+        yield from self.settle((yield from self.post_all(SendBatch(flights))))
 
     def _window(
         self,
@@ -140,6 +147,8 @@ class ProducerSession(RouteSession):
         Raises `errors.ConfigError` for a record that no broker would take, `errors.UnknownTopic`
         for a topic without routes.
         """
+        if record.body.__class__ is not bytes:
+            record = with_bytes(record)
         if not record.body:
             raise errors.ConfigError("body is empty", subject="record")
         try:
@@ -179,14 +188,18 @@ class ProducerSession(RouteSession):
         try:
             return self.encode(topic, record, sent_address, now)
         except errors.TubeMQError as error:
+            if record.body.__class__ is not bytes:
+                record = record._replace(body=b"")
             nowhere = Partition(-1, topic, -1)
             return InFlightRecord(topic, record, sent_address, nowhere, b"", 0, now, failure=error)
 
-    def post_all(self, flights: Sequence[InFlightRecord]) -> Conversation[SendBatch]:
-        """Put records on their way, those of one broker together. Failures are kept in the
-        flights, for `finish` to raise."""
-        batch = SendBatch(flights)
-        yield from self._post_together(batch)
+    def post_all(self, batch: SendBatch) -> Conversation[SendBatch]:
+        """Put records on their way, those of one broker together; returns the batch. Failures are
+        kept in the flights, for `finish` to raise."""
+        try:
+            yield from self._post_together(batch)
+        except Exception as error:  # noqa: BLE001 - it is not the failure of those that are posted
+            return batch.failed(error)
         return batch
 
     def _post_soon(self, batch: SendBatch) -> Conversation[None]:

@@ -119,10 +119,13 @@ class Pieces:
         are connections, so that none stands still when it is done before its turn."""
         return not self.all_begun and len(self.under_way) <= self._parallel
 
-    @property
-    def is_over(self) -> bool:
-        """Whether everything has been taken."""
-        return self.all_begun and not self.under_way
+    def is_over(self, *, stopped: bool) -> bool:
+        """Whether everything has been taken. Raises `errors.ClosedError` if reading was `stopped`
+        before: what comes no more must not look like the end of the range."""
+        over = self.all_begun and not self.under_way
+        if stopped and not over:
+            raise errors.ClosedError("the reader was closed before all of the range was delivered")
+        return over
 
     def take(self) -> Part | Piece | None:
         """The next batch in the order of the range, or the piece whose last batch was taken; None

@@ -2,8 +2,7 @@
 
 The caller chooses the partition and waits for room; the sender's thread writes what has gathered in
 one piece and hands out receipts, so that a broker that stands still holds up only its own records.
-Threads start with the first record for a broker and end with `close()`. An event loop needs none of
-this: there a task is enough.
+Threads start with the first record for it and end with `close()`. For asyncio a task is enough.
 """
 
 from __future__ import annotations
@@ -159,10 +158,11 @@ class _BrokerSender:
         return group
 
     def _post(self, flights: list[InFlightRecord]) -> SendBatch:
+        batch = SendBatch(flights)
         try:
-            return self._driver.start(self._session.post_all(flights))
+            return self._driver.start(self._session.post_all(batch))
         except Exception as error:  # noqa: BLE001 - the thread goes on, whatever failed
-            return SendBatch.unsent(flights, error)
+            return batch.failed(error)
 
     def _receive(self, batch: SendBatch, futures: list[Future[SendReceipt]]) -> None:
         answered = 0

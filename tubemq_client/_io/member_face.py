@@ -340,7 +340,11 @@ class AssignedFace(MemberFace):
         while True:
             seen = self._ready.count
             self._raise_if_unusable()
-            batch = yield Do(fetching.pull(partition), fetching.put_back)
+            try:
+                batch = yield Do(fetching.pull(partition), fetching.put_back)
+            except errors.ConfigError:
+                self._raise_if_unusable()  # closing gave the partition back meanwhile
+                raise
             left_s = deadline - time.monotonic()
             if batch is not None or left_s <= 0:
                 return batch  # type: ignore[no-any-return]

@@ -78,7 +78,13 @@ class RangeFace(ClientFace):
         gap_policy: Literal["fail", "skip"] = "fail",
         deadline_ms: int = 60_000,
     ) -> None:
-        check_reader(group, filters)
+        check_reader(
+            group,
+            filters,
+            corrupt_records=corrupt_records,
+            gap_policy=gap_policy,
+            can_quarantine=quarantine is not None,
+        )
         super().__init__(settings)
         self._pool = ReaderPool(group, pool_size, slot_seed)
         self._brokers = dict(brokers or {})

@@ -5,9 +5,11 @@ Private to `aio`; `sync._base` is its twin. Nothing here decides anything.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from tubemq_client import errors
 from tubemq_client._io.asyncio_driver import AsyncDriver
 from tubemq_client._io.closing import AsyncClosing
 from tubemq_client._io.faces import ClientFace
@@ -58,6 +60,11 @@ class AsyncClient(AsyncClosing, ClientFace):
         if isinstance(step, Wait):
             return await step.bell.wait(step.seen, step.timeout_s)
         if isinstance(step, Apply):
-            found = step.function(step.argument)
-            return await found if inspect.isawaitable(found) else found
+            try:
+                found = step.function(step.argument)
+                return await found if inspect.isawaitable(found) else found
+            except asyncio.CancelledError as error:
+                if (me := asyncio.current_task()) is not None and me.cancelling():
+                    raise
+                raise errors.LocalError("a callback awaited what others cancelled") from error
         return await self._driver.finish(step.conversation)

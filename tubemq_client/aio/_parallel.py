@@ -65,7 +65,7 @@ class SideBySide:
 
     async def _next(self) -> Part | Piece | None:
         async with self._changed:
-            while not (self._stopped or self._pieces.is_over):
+            while not self._pieces.is_over(stopped=self._stopped):
                 if (found := self._pieces.take()) is not None:
                     self._changed.notify_all()
                     return found

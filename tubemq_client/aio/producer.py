@@ -152,11 +152,13 @@ class Producer(ProducerFace, AsyncClient):
     async def close(self) -> None:
         """Wait for receipts under way, stop beating, tell the master, close connections."""
         try:
-            await self._sender.close()
-            await self._stop_beating()
-            if self._registered:
-                self._registered = False
-                await self._driver.finish(self._producer.close())
+            try:
+                await self._sender.close()
+            finally:  # even if the waiting was cancelled
+                await self._stop_beating()
+                if self._registered:
+                    self._registered = False
+                    await self._driver.finish(self._producer.close())
         finally:
             await super().close()
 
@@ -170,7 +172,7 @@ class Producer(ProducerFace, AsyncClient):
             self._heartbeat = asyncio.create_task(beating, name="tubemq-producer-heartbeat")
 
     async def _stop_beating(self) -> None:
-        beat, self._heartbeat = self._heartbeat, None
+        beat, self._heartbeat, self._closing = self._heartbeat, None, True
         if beat is not None:
             beat.cancel()
             await asyncio.wait([beat])

@@ -7,8 +7,9 @@ conversations take turns. `aio._member` is its twin. When to beat is decided by 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._core.balance_fetch import ReceivedBatch
@@ -17,14 +18,12 @@ from tubemq_client.sync._base import BlockingClient
 from tubemq_client.sync._sync import Notifier, serialized
 
 if TYPE_CHECKING:
-    from typing import TypeVar
-
     from tubemq_client._core.effects import Conversation
     from tubemq_client.model import ClientSettings, Delivery, Partition
 
-    T = TypeVar("T")
-
 __all__ = ["GroupMember"]
+
+T = TypeVar("T")
 
 
 class GroupMember(MemberFace, BlockingClient):
@@ -172,7 +171,7 @@ class GroupMember(MemberFace, BlockingClient):
             self._end_threads()
             if self._running:
                 self._leave()
-        except (errors.NetworkError, errors.RemoteException, errors.ClosedError):
+        except errors.TubeMQError:
             pass  # master and brokers forget a silent client by themselves
         finally:
             try:
@@ -233,9 +232,10 @@ class GroupMember(MemberFace, BlockingClient):
     def _end_threads(self) -> None:
         for bell in (self._heartbeat, self._orders):
             bell.ring()
-        patience_s = self._consumer.consumer.close_wait_ms / 1000
+        over = time.monotonic() + self._consumer.consumer.close_wait_ms / 1000
         a_call_s = (self._settings.rpc_timeout_ms + self._settings.connect_timeout_ms) / 1000
         for thread in (*self._workers, *self._running):
             if thread is not threading.current_thread() and thread.is_alive():
                 # Calls that are under way end by themselves; a handler or callback may hang.
-                thread.join(patience_s if thread in self._workers else patience_s + a_call_s)
+                until = over if thread in self._workers else over + a_call_s
+                thread.join(max(0.0, until - time.monotonic()))

@@ -68,7 +68,7 @@ class SideBySide:
 
     def _next(self) -> Part | Piece | None:
         with self._changed:
-            while not (self._stopped or self._pieces.is_over):
+            while not self._pieces.is_over(stopped=self._stopped):
                 if (found := self._pieces.take()) is not None:
                     self._changed.notify_all()
                     return found

@@ -9,7 +9,7 @@ still lose it. `aio.producer` is its twin.
 from __future__ import annotations
 
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
@@ -151,18 +151,18 @@ class Producer(ProducerFace, BlockingClient):
     def close(self) -> None:
         """Wait for receipts under way, stop beating, tell the master, close connections."""
         self._sender.close()
-        self._closing = True
-        self._notifier.ring()
-        if self._heartbeat is not None:
-            self._heartbeat.join()
-            self._heartbeat = None
-        if self._registered:
-            self._registered = False
-            try:
-                self._driver.run(self._producer.close())
-            except (errors.NetworkError, errors.RemoteException, errors.ClosedError):
-                pass  # the master forgets a silent producer by itself
-        super().close()
+        try:
+            self._closing = True
+            self._notifier.ring()
+            if self._heartbeat is not None:
+                self._heartbeat.join()
+                self._heartbeat = None
+            if self._registered:
+                self._registered = False
+                with suppress(errors.TubeMQError):  # the master forgets a silent producer by itself
+                    self._driver.run(self._producer.close())
+        finally:
+            super().close()
 
     def _ready(self, topic: str) -> None:
         if not self._producer.routes.get(topic):

@@ -46,6 +46,23 @@ def test_no_future_stays_open_however_early_closing_is_given_up(turns: int) -> N
         asyncio.run(send())
 
 
+def test_a_producer_whose_closing_is_cancelled_beats_no_more() -> None:
+    """It waits for a broker that does not answer, as a caller with a timeout finds out."""
+
+    async def send() -> None:
+        producer = Producer(ClientSettings((server.master_address,)))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1), producer:
+                await producer.publish(TOPIC)
+                server.broker(1).silence(methods.SEND_MESSAGE.id)
+                await producer.send_async(TOPIC, Record(b"x"))
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left or not (await asyncio.wait(left, timeout=5))[1]
+
+    with EmbeddedTubeMQ(1, [TopicSpec(TOPIC)], http=False) as server:
+        asyncio.run(send())
+
+
 @pytest.mark.parametrize("together", [1, 400])
 def test_what_is_never_answered_is_over_with_its_deadline(together: int) -> None:
     """However many it is, in groups or one by one: they all had the same time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import Literal
 
 import pytest
 
@@ -73,6 +74,52 @@ def test_a_cancelled_run_rejects_what_its_handlers_had(settings: ClientSettings)
             assert batch is not None
             assert [message.body for message in batch.messages()] == [b"a"]
         assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(scenario())
+
+
+async def awaits_what_is_cancelled() -> None:
+    """As a pool of connections does whose library cancels a call."""
+    inner = asyncio.create_task(asyncio.sleep(PATIENCE_MS))
+    inner.cancel()
+    await inner
+
+
+@pytest.mark.parametrize("on_error", ["stop", "retry"])
+def test_a_handler_whose_own_task_is_cancelled_has_failed(
+    settings: ClientSettings, on_error: Literal["stop", "retry"]
+) -> None:
+    async def scenario() -> None:
+        seen: list[ReceivedBatch] = []
+
+        async def handle(batch: ReceivedBatch) -> None:
+            seen.append(batch)
+            if len(seen) == 1:
+                await awaits_what_is_cancelled()
+            await consumer.stop()
+
+        async with Consumer(settings, f"inner_{on_error}", {TOPIC: ()}) as consumer:
+            await send(settings, b"a")
+            run = asyncio.wait_for(consumer.run(handle, on_error=on_error), 10)
+            if on_error == "retry":
+                await run
+                assert len(seen) == 2, "the batch came again"
+                return
+            with pytest.raises(errors.LocalError, match="cancelled"):
+                await run
+            assert await consumer.receive(PATIENCE_MS), "the batch is there again"
+
+    asyncio.run(scenario())
+
+
+def test_a_listener_whose_own_task_is_cancelled_is_told_of(settings: ClientSettings) -> None:
+    async def scenario() -> None:
+        async def listen(_: list[Partition]) -> None:
+            await awaits_what_is_cancelled()
+
+        async with Consumer(settings, "inner", {TOPIC: ()}, on_assigned=listen) as consumer:
+            with pytest.raises(errors.LocalError, match="cancelled"):
+                await consumer.receive(PATIENCE_MS)
 
     asyncio.run(scenario())
 

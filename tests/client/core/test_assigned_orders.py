@@ -176,7 +176,7 @@ def test_an_order_to_skip_to_the_end_is_carried_out_once_and_echoed(
     order = memory.clock()
     memory.tamper = rewriting("consumer heartbeat v2", order_at(order))
     driver.run(consumer.master_heartbeat_if_due())
-    driver.run(consumer.broker_heartbeats_if_due())
+    driver.run(consumer.rebalance())
     assert driver.run(consumer.fetching.pull(PARTITION)) is None
     position = consumer.held[PARTITION].offset
     assert position is not None
@@ -184,7 +184,7 @@ def test_an_order_to_skip_to_the_end_is_carried_out_once_and_echoed(
     send(b"new")
     memory.elapse(5_000)
     driver.run(consumer.master_heartbeat_if_due())
-    driver.run(consumer.broker_heartbeats_if_due())
+    driver.run(consumer.rebalance())
     batch = driver.run(consumer.fetching.pull(PARTITION))
     assert batch is not None
     assert batch.start == 5 * 28
@@ -212,12 +212,12 @@ def test_an_order_that_a_renewal_overtakes_costs_no_partition_and_no_batch(
             pulled.append(driver.run(consumer.fetching.pull(PARTITION)))
         return memory.reply(asked)
 
-    ScriptedDriver(overtaken, memory.clock).run(consumer.broker_heartbeats_if_due())
+    ScriptedDriver(overtaken, memory.clock).run(consumer.rebalance())
     assert consumer.held.keys() == {PARTITION}
     assert pulled[0] is not None
     driver.run(consumer.fetching.settle(pulled[0], consumed=True))
     send(b"b", b"c")
-    driver.run(consumer.broker_heartbeats_if_due())
+    driver.run(consumer.rebalance())
     assert driver.run(consumer.fetching.pull(PARTITION)) is None, "the order still counts"
 
 
@@ -229,8 +229,41 @@ def test_an_order_from_before_the_member_joined_is_none(
     driver.run(consumer.assign(PARTITION, 0))
     memory.tamper = rewriting("consumer heartbeat v2", order_at(memory.clock() - 1))
     driver.run(consumer.heartbeat_master())
-    driver.run(consumer.broker_heartbeats_if_due())
+    driver.run(consumer.rebalance())
     assert driver.run(consumer.fetching.pull(PARTITION)) is not None
+
+
+def test_a_broker_that_hangs_costs_an_order_one_request_and_no_heartbeat(
+    memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
+) -> None:
+    there, hung = Partition(2, TOPIC, 0), memory.node(1).address
+    driver = memory.driver(rpc_timeout_ms=1_000)
+    for partition in (PARTITION, BESIDE, there):
+        driver.run(consumer.assign(partition, 0))
+        send(b"old", to=partition)
+    memory.elapse(5_000)
+    memory.tamper = rewriting("consumer heartbeat v2", order_at(memory.clock()))
+    driver.run(consumer.master_heartbeat_if_due())
+    memory.tamper = lambda asked, reply: None if asked.address == hung else reply
+    asked, began = len(driver.asked), memory.clock()
+    driver.run(consumer.broker_heartbeats_if_due())
+    assert set(driver.asked[asked:]) == {"broker heartbeat"}
+    asked, began = len(driver.asked), memory.clock()
+    driver.run(consumer.rebalance())
+    assert driver.asked[asked:].count("register partition") <= 3, "one of them at the hung broker"
+    assert memory.clock() - began <= 1_000
+    assert at_end(consumer) == {there}
+    assert consumer.rebalance_wait_ms == 1_000
+    memory.tamper = None
+    driver.run(consumer.rebalance())
+    assert at_end(consumer) == {PARTITION, BESIDE, there}
+    assert consumer.rebalance_wait_ms is None
+
+
+def at_end(consumer: AssignedSession) -> set[Partition]:
+    """What is held where nothing is left to read, as far as the member knows."""
+    known = ((partition, held.offset) for partition, held in consumer.held.items())
+    return {partition for partition, offset in known if offset and 0 == offset.lag < offset.current}
 
 
 # -- what brokers say ------------------------------------------------------------------------------

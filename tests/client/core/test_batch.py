@@ -93,10 +93,13 @@ def stream_of(sent: Sent) -> str | None:
     return "stream" if sent.attributes else None
 
 
+@pytest.mark.parametrize("word", ["fail", "Fail", "quarantine"])
 @pytest.mark.parametrize("before", [0, 1, 5])
-def test_a_record_that_is_not_sound_fails_the_batch_by_default(before: int) -> None:
+def test_a_record_that_is_not_sound_fails_the_batch_unless_it_has_a_place(
+    before: int, word: str
+) -> None:
     records = [plain(b"good")] * before + [damaged(plain(b"bad"))]
-    batch = batch_of(records, before + 1, DecodePolicy())
+    batch = batch_of(records, before + 1, DecodePolicy(word))
     with pytest.raises(errors.CorruptRecord, match=f"record {before} of the batch"):
         batch.decode()
 

@@ -75,6 +75,29 @@ def test_what_no_broker_takes_of_a_reader_is_refused(
 
 
 @pytest.mark.parametrize("kind", [RangeReader, aio.RangeReader])
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        ({"corrupt_records": "Fail"}, "'Fail' is not one of fail, drop, quarantine"),
+        ({"corrupt_records": "quarantine"}, "needs a callback: quarantine=…"),
+        ({"gap_policy": "Skip"}, "gap_policy: 'Skip' is not one of fail, skip"),
+    ],
+)
+def test_a_policy_that_a_reader_cannot_follow_is_refused(
+    kind: Any, policy: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(errors.ConfigError, match=problem):
+        kind(SETTINGS, group="loader", **policy)
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("word", ["Fail", "quarantine"])
+def test_a_policy_that_a_member_cannot_follow_is_refused(kind: Any, word: str) -> None:
+    with pytest.raises(errors.ConfigError, match=r"fail(, | or )drop"):
+        kind(SETTINGS, "loader", {"orders": []}, corrupt_records=word)
+
+
+@pytest.mark.parametrize("kind", [RangeReader, aio.RangeReader])
 def test_a_reader_takes_names_that_no_member_may_have(kind: Any) -> None:
     """It registers under names of its own with brokers, which do not look at them."""
     kind(SETTINGS, group="dag.task-1", filters=["f" * 256])

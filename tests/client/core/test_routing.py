@@ -103,6 +103,16 @@ def test_no_more_than_a_share_of_the_brokers_is_left_out_for_connections() -> No
     assert set(breaker.brokers) == {1, 2}
 
 
+@pytest.mark.parametrize(("known", "left_out"), [(1, 0), (2, 1), (3, 1), (4, 1), (5, 2), (7, 2)])
+def test_the_share_that_is_left_out_is_rounded_to_whole_brokers(known: int, left_out: int) -> None:
+    """As upstream does: rounded down, it would protect no cluster of two or three."""
+    breaker = CircuitBreaker()
+    for broker in range(known):
+        for _ in range(6):
+            breaker.unreachable(Partition(broker, "orders", 0), 0, known)
+    assert len(breaker.brokers) == left_out
+
+
 def test_when_everything_is_left_out_everything_is_tried() -> None:
     breaker = CircuitBreaker()
     for partition in PARTITIONS:

@@ -428,6 +428,19 @@ def test_large_records_are_not_joined_without_bound(
     assert max(sizes) < 2**20
 
 
+def test_a_record_that_cannot_be_written_spares_those_that_are_posted(
+    memory: MemoryTubeMQ, producer: ProducerSession
+) -> None:
+    """A mistake of ours, late: nobody may take what is stored for what was not sent."""
+    record = Record(bytes(300_000), partition=PARTITION)
+    flights = [producer.encode(TOPIC, record, 0, 0) for _ in range(3)]
+    broken: Any = "no" * 150_000
+    flights[2].data = broken
+    found = flat(memory.driver().stream(producer.send_together(flights)))
+    kinds = [type(outcome).__name__ for outcome, _ in found]
+    assert kinds == ["SendReceipt", "SendReceipt", "LocalError"]
+
+
 def test_a_refusal_that_is_final_counts_once(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:

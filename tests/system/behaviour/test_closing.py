@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -14,7 +16,7 @@ from tests.system.behaviour.conftest import embedded
 from tests.system.behaviour.shells import BLOCKING, Shell
 from tests.system.behaviour.sites import SHARED, Site, bodies, eventually
 from tests.system.behaviour.windows import settings_for
-from tubemq_client import ClientSettings, Partition, errors
+from tubemq_client import ClientSettings, ConsumerSettings, Partition, errors
 from tubemq_client._core.assigned import AssignedSession
 from tubemq_client._core.balance import BalancedSession
 from tubemq_client._wire.methods import GET_MESSAGES
@@ -132,6 +134,36 @@ def test_closing_does_not_mind_workers_that_have_yet_to_start(
     assert Side(consumer.close).join() is None
 
 
+def test_closing_waits_once_for_all_handlers_that_hang(
+    shell: Shell, options: ClientSettings, group: str
+) -> None:
+    """However many: threads cannot be cancelled, and each would be waited for in its turn."""
+    held, go_on = [Partition(1, SHARED, number) for number in range(3)], threading.Event()
+    for partition in held:
+        Site(options, [1]).send(partition, b"a")
+    busy: list[Any] = []
+
+    async def hang_on_loop(batch: Any) -> None:
+        busy.append(batch)
+        await asyncio.sleep(30)
+
+    def hang(batch: Any) -> None:
+        busy.append(batch)
+        go_on.wait(30)
+
+    impatient = ConsumerSettings(close_wait_ms=2_000)
+    consumer = shell.Consumer(options, group, TOPICS, consumer=impatient).__enter__()
+    running = Side(
+        lambda: consumer.run(hang_on_loop if shell.name == "aio" else hang, workers=len(held))
+    )
+    eventually(lambda: len(busy) == len(held) or None)
+    began = time.monotonic()
+    consumer.close()
+    assert time.monotonic() - began < 5, "close_wait_ms and a little, not once for each"
+    go_on.set()
+    running.join()
+
+
 @KINDS
 def test_a_fetch_without_an_answer_does_not_keep_the_group(
     shell: Shell, kind: str, server: EmbeddedTubeMQ, options: ClientSettings, group: str
@@ -144,6 +176,33 @@ def test_a_fetch_without_an_answer_does_not_keep_the_group(
     server.broker(1).silence()
     with closing(enter(shell, kind, options, group)) as successor:
         assert PARTITION in successor.assignment
+
+
+def test_who_pulls_behind_another_is_told_that_the_partition_is_lost(
+    shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings, group: str
+) -> None:
+    """The first waits for an answer, the second for the first, and then the lease is gone."""
+    consumer = enter(shell, "AssignedConsumer", options, group)
+    server.broker(1).silence(GET_MESSAGES.id)
+    with closing(consumer):
+        pulling = [Side(lambda: consumer.pull(PARTITION)) for _ in range(2)]
+        eventually(lambda: consumer.stats.fetches or None)
+        assert server.broker(1).revoke_lease(group, SHARED, 0)
+        outcomes = {type(side.join()) for side in pulling}
+    assert outcomes == {errors.RpcTimeout, errors.ConfigError}
+
+
+def test_who_pulls_behind_another_is_told_that_the_member_is_closed(
+    shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings, group: str
+) -> None:
+    consumer = enter(shell, "AssignedConsumer", options, group)
+    server.broker(1).silence(GET_MESSAGES.id)
+    pulling = [Side(lambda: consumer.pull(PARTITION)) for _ in range(2)]
+    eventually(lambda: consumer.stats.fetches or None)
+    consumer.close()
+    outcomes = [side.join() for side in pulling]
+    assert any(isinstance(outcome, errors.ClosedError) for outcome in outcomes)
+    assert all(isinstance(outcome, errors.TubeMQError) for outcome in outcomes)
 
 
 def test_a_pull_that_hangs_at_many_brokers_does_not_keep_who_closes(

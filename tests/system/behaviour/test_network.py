@@ -89,3 +89,20 @@ def test_a_garbled_record_fails_its_checksum(
     proxy.faults = Faults(garble_at=9_000)
     with pytest.raises((errors.CorruptRecord, errors.ProtocolViolation)):
         read(shell, settings, proxy, filled)
+
+
+@pytest.mark.parametrize("kind", ["Producer", "Consumer"])
+def test_a_garbled_answer_to_the_last_word_leaves_no_connection(
+    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, kind: str
+) -> None:
+    host, port = by_hand.masters.split(":")
+    with FaultProxy((host, int(port))) as proxy:
+        address = proxy.address
+        there = dataclasses.replace(settings, masters=(address,), heartbeat_period_ms=60_000)
+        args = (there,) if kind == "Producer" else (there, "leaving", {SHARED: ()})
+        with getattr(shell, kind)(*args) as client:
+            if kind == "Producer":
+                client.send(SHARED, b"x")
+            so_far = client.connections["{}:{}".format(*address)].bytes_received
+            proxy.faults = Faults(garble_at=so_far)
+        assert not [where for where, found in client.connections.items() if found.is_open]

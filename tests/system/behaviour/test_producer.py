@@ -87,10 +87,12 @@ def test_what_cannot_be_a_topic_is_told_at_once(shell: Shell, site: Site) -> Non
     ("record", "words"),
     [
         (Record(b""), "body is empty"),
+        (Record("a text"), "body is of type str, not bytes"),  # type: ignore[arg-type]
+        (Record(None), "body is of type NoneType, not bytes"),  # type: ignore[arg-type]
         (Record(b"x", partition=Partition(1, SHARED, 9)), "1:0, 1:1, 1:2"),
         (Record(bytes(2 * 2**20)), "exceeds the limit"),
     ],
-    ids=["empty", "elsewhere", "large"],
+    ids=["empty", "text", "none", "elsewhere", "large"],
 )
 def test_a_record_no_broker_would_take_is_refused_before_it_is_sent(
     shell: Shell, site: Site, record: Record, words: str

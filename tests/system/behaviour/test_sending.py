@@ -122,13 +122,35 @@ def test_attributes_and_system_headers_arrive(shell: Shell, site: Site) -> None:
 def test_records_that_no_broker_would_take_are_listed_and_the_others_stored(
     shell: Shell, site: Site
 ) -> None:
-    records = [Record(b"a"), Record(b""), Record(bytes(2 * 2**20)), Record(b"b")]
+    text: Any = "text"
+    records = [Record(b"a"), Record(b""), Record(bytes(2 * 2**20)), Record(text), Record(b"b")]
     with shell.Producer(site.settings) as producer:
-        summary = producer.send_all(SHARED, records, max_failures=2)
+        summary = producer.send_all(SHARED, records, max_failures=3)
         assert summary.stored == 2
-        assert [type(error) for error in summary.failures] == [errors.ConfigError] * 2
+        assert [type(error) for error in summary.failures] == [errors.ConfigError] * 3
         with pytest.raises(errors.ConfigError, match="body is empty"):
             producer.send_all(SHARED, records)
+
+
+def test_a_text_among_records_is_its_caller_s_mistake_alone(shell: Shell, site: Site) -> None:
+    text: Any = "a text instead of bytes"
+    with shell.Producer(site.settings) as producer:
+        futures = [producer.send_async(SHARED, Record(b"x" * 4_000)) for _ in range(200)]
+        with pytest.raises(errors.ConfigError, match="not bytes"):
+            producer.send_async(SHARED, Record(text))
+        producer.flush()
+        assert {type(outcome(shell, future)) for future in futures} == {SendReceipt}
+
+
+def test_a_body_is_taken_as_it_is_when_it_is_sent(shell: Shell, site: Site) -> None:
+    partition = site.partition(SINGLE)
+    start, body = site.end(partition), bytearray(b"before")
+    with shell.Producer(site.settings) as producer:
+        future = producer.send_async(SINGLE, Record(body))
+        body[:] = b"later, longer"
+        producer.flush()
+        assert outcome(shell, future)
+    assert read_back(shell, site, partition, start, 1) == [b"before"]
 
 
 def test_topics_may_be_added_while_records_are_under_way(shell: Shell, site: Site) -> None:

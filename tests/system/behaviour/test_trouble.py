@@ -14,7 +14,7 @@ from tests.kit.ports import reserved_port
 from tests.system.behaviour.shells import Shell
 from tests.system.behaviour.sites import SHARED
 from tests.system.behaviour.windows import Feeder, Ledger, check_window, settings_for
-from tubemq_client import ClientSettings, OffsetRange, Partition, errors
+from tubemq_client import ClientSettings, CorruptEntry, OffsetRange, Partition, errors
 from tubemq_client.embedded import EmbeddedTubeMQ
 
 PARTITION = Partition(1, SHARED, 1)
@@ -218,6 +218,35 @@ def test_corrupt_records_can_be_dropped_and_counted_or_quarantined(
     assert all(entry.partition == PARTITION for entry in kept)
 
 
+@pytest.mark.parametrize("parallel", [1, 2])
+@pytest.mark.parametrize(
+    "failure", [errors.RpcTimeout("no answer"), errors.ServiceUnavailable(503), OSError("full")]
+)
+def test_what_a_quarantine_raises_ends_the_read(
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    filled: OffsetRange,
+    failure: Exception,
+    parallel: int,
+) -> None:
+    """Whoever sends corrupt records elsewhere raises what a broken read raises, too."""
+
+    def keep(entry: CorruptEntry) -> None:
+        raise failure
+
+    by_hand.broker(1).corrupt_next(1)
+    with (
+        shell.RangeReader(
+            settings, group="bad", corrupt_records="quarantine", quarantine=keep
+        ) as reader,
+        pytest.raises(type(failure)) as raised,
+    ):
+        for _ in reader.read(filled, parallel=parallel):
+            pass
+    assert raised.value is failure
+
+
 # -- endings --------------------------------------------------------------------------------------
 
 
@@ -245,11 +274,16 @@ def test_leaving_the_reader_gives_the_partition_of_an_open_iterator_back(
     batches.close()
 
 
+@pytest.mark.parametrize("parallel", [1, 2])
 def test_an_iterator_that_outlives_its_reader_says_that_it_is_closed(
-    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    filled: OffsetRange,
+    parallel: int,
 ) -> None:
     with shell.RangeReader(settings, group="late") as reader:
-        batches = reader.read(filled)
+        batches = reader.read(filled, parallel=parallel)
         next(batches)
     with pytest.raises((errors.ClosedError, errors.ConnectionLost)):
         list(batches)
