@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any, NamedTuple
 
 from airflow.models.asset import AssetEvent, AssetModel, TaskOutletAssetReference
@@ -46,6 +47,9 @@ __all__ = [
 
 _PREFIX = f"{FIRST_SOURCE}:"
 _EVENTS = 1_000
+_LOOKED_THROUGH = 50_000
+"""Events of successes without a commit event are passed over, as tasks that only look can have any
+number of them; they are small."""
 _TASKS = 50
 _AT_WORK = ("running", "deferred")
 _EVENTS_AT_ONCE = 5
@@ -116,13 +120,11 @@ class Group:
     def events(self, *, most: int | None = None) -> Generator[Document]:
         """Commit events of successful runs, the newest first; at most a thousand, of which a few
         are in memory at a time: one of ten thousand partitions has about a megabyte."""
-        streamed = self._newest(AssetEvent.extra).limit(_EVENTS if most is None else most)
+        streamed = self._newest(AssetEvent.extra).limit(_LOOKED_THROUGH)
         streamed = streamed.execution_options(yield_per=_EVENTS_AT_ONCE)
         with closing(self.session.scalars(streamed)) as extras:
-            for extra in extras:
-                document = commit_event(extra)
-                if document is not None:
-                    yield document
+            told = filter(None, map(commit_event, extras))
+            yield from islice(told, _EVENTS if most is None else most)
 
     def newest_position(self, *, most: int | None = None) -> Document | None:
         """The newest commit event that has a position, or None; of the `most` newest ones. Windows

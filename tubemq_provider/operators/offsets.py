@@ -17,7 +17,7 @@ from pydantic import Field
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.model import Partition
 from tubemq_provider._airflow import AirflowFailException
-from tubemq_provider.assets import declared, offsets_asset
+from tubemq_provider.assets import declared, offsets_asset, without
 from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -98,6 +98,8 @@ class TubeMQOffsetsOperator(BaseOperator):
 
     A mapped task needs ``inlets=[a], outlets=[a]`` in its ``.partial()``.
 
+    The offsets asset has an event of the task only if the task has moved the group.
+
     A broker that is away costs its own partitions only: ``show`` and ``mirror`` leave them out, of
     the lag too, and say so in the log. ``set`` needs every broker.
 
@@ -169,7 +171,12 @@ class TubeMQOffsetsOperator(BaseOperator):
                 )
         for key, reason in away.items():
             self.log.warning("partition %s is left out, its broker is away: %s", key, reason)
-        return self._judged(arguments, before, after, ends)
+        report = self._judged(arguments, before, after, ends)
+        if not report["changed"]:
+            # An event is for those whom a change concerns; an alert would have one every minute.
+            task: Any = context["ti"].task
+            task.outlets = without(task.outlets, self.offsets_asset)
+        return report
 
     def _judged(
         self,
