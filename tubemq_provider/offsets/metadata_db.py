@@ -28,7 +28,7 @@ from tubemq_provider.offsets.ledger.backend import TubeMQStateBackend, ledger_of
 from tubemq_provider.offsets.ledger.envelope import CURSOR
 from tubemq_provider.offsets.ledger.store import VersionedState
 from tubemq_provider.offsets.ledger.tables import CURSORS, WindowRow
-from tubemq_provider.windows.cursor import epoch_of, past_epochs
+from tubemq_provider.windows.cursor import cursor_in_use
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.spaces import FIRST_SOURCE, SOURCES
@@ -183,12 +183,10 @@ class Group:
         self._seen = DocumentState(self._state()).load("cursor")
         found = VersionedState(self._state()).load(CURSOR) if self._ledgers() else None
         self._revision = found.rev if found else 0
-        left = found and self._seen and self._seen["seq"] > found.document["seq"]
-        if left and found and epoch_of(self._seen) in past_epochs(found.document):
-            left = False
-        if found is None or (left and not of_ledger):
+        claimed = found.document if found else None
+        if claimed is None or (not of_ledger and cursor_in_use(self._seen, claimed) is self._seen):
             return "asset_state", self._seen
-        return "ledger", found.document
+        return "ledger", claimed
 
     def store_cursor(self, store: str, document: Document) -> None:
         """Replace what `cursor` gave. Raises `StoreConflict` if a task has written it since; asset
