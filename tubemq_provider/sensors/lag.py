@@ -169,6 +169,9 @@ class TubeMQLagSensor(TubeMQSensor):
             positions=self._looked_from,
             stable=self.end == "stable",
             poll_interval=self.poke_interval,
+            # The sensor has just looked. If it could not find the position, the trigger takes all
+            # there is for lag, and the two would call each other without a pause.
+            first_look_after=self.poke_interval,
             tubemq_conn_id=self.tubemq_conn_id,
         )
 
