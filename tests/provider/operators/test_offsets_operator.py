@@ -147,6 +147,18 @@ def test_a_broker_that_is_away_costs_its_own_partitions_only(
     assert state[ASSET].get("cursor")["next"]["1:0"] == 140
 
 
+def test_a_partition_that_is_gone_keeps_others_from_nothing(
+    state: dict[str, Any], mq: EmbeddedTubeMQ
+) -> None:
+    """A broker is retired, a partition taken away: the position keeps them."""
+    cursor = state[ASSET].get("cursor")
+    cursor["next"] = {"1:0": 140, "1:7": 28, "9:0": 28}
+    state[ASSET].set("cursor", cursor)
+    task = offsets(action="mirror")
+    assert execute(task, fake_context(task, state))["away"] == ["1:7", "9:0"]
+    assert mq.broker(1).position("lake", TOPIC, 0) == 140
+
+
 def test_offsets_that_are_none_are_refused(state: dict[str, Any]) -> None:
     task = offsets(action="set", to={"1:0": 28})
     with pytest.raises(AirflowFailException, match="name every partition of the group; missing"):
