@@ -22,6 +22,7 @@ The tree says whose fault it is; each class carries data that callers may act on
     │   ├── NothingToRead          404      ├── PartitionTaken       412
     │   ├── DataMoved              301      ├── AuthenticationFailed 415
     │   ├── Overflow               419      ├── GroupInconsistent    424–430
+    │   │                                   │   └── GroupBusy        425, of a look-up (retriable)
     │   ├── UnknownTopic           431      ├── NotAuthorized        450, 455
     │   ├── RateLimited            452      ├── ServerFailure        500
     │   └── ServiceUnavailable     503
@@ -64,6 +65,7 @@ __all__ = [
     "DataLoss",
     "DataMoved",
     "Forbidden",
+    "GroupBusy",
     "GroupInconsistent",
     "ItemFailure",
     "LocalError",
@@ -321,6 +323,14 @@ class GroupInconsistent(ServerError):
     """The group's other members use another topic set, filter set or consume type."""
 
     fatal = True
+
+
+class GroupBusy(GroupInconsistent):
+    """A look-up's group is registered for another topic: a look-up there has it for a moment, and
+    one that was killed until the master forgets it (30 s)."""
+
+    retriable = True
+    fatal = False
 
 
 class UnknownTopic(ServerError):

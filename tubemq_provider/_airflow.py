@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         AirflowSensorTimeout,
         AirflowSkipException,
         AirflowTaskTimeout,
+        DownstreamTasksSkipped,
         TaskDeferred,
     )
     from airflow.sdk.execution_time.context import (
@@ -44,6 +45,7 @@ __all__ = [
     "AirflowTaskTimeout",
     "AssetScope",
     "AssetStateStoreAccessor",
+    "DownstreamTasksSkipped",
     "ExceptionRetryPolicy",
     "MetastoreBackend",
     "RetryAction",
@@ -65,7 +67,7 @@ _PLACES: Final = {
         (
             *("AirflowException", "AirflowFailException", "AirflowNotFoundException"),
             *("AirflowSensorTimeout", "AirflowSkipException", "AirflowTaskTimeout"),
-            "TaskDeferred",
+            *("DownstreamTasksSkipped", "TaskDeferred"),
         ),
         _EXCEPTIONS,
     ),

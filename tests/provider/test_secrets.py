@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
+from airflow.serialization.helpers import serialize_template_field
 
 from tests.provider.contexts import accept, fake_context
 from tests.provider.hooks.test_visible import Backend, backend  # noqa: F401 - a fixture
 from tubemq_client import Partition, Record
 from tubemq_client._wire.methods import SEND_MESSAGE
 from tubemq_client.embedded import EmbeddedTubeMQ, Security, Switches, TopicSpec
+from tubemq_client.errors import ConfigError
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
+from tubemq_provider.ingest.values import Spark, SparkConnect, SparkSubmit
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQSparkIngestOperator
 from tubemq_provider.operators.produce import TubeMQProduceOperator
 from tubemq_provider.sensors.lag import TubeMQLagSensor
 from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
@@ -143,3 +147,30 @@ def test_a_broker_that_never_answers_ends_the_sending_by_a_deadline(
     send = TubeMQProduceOperator(task_id="send", topic="orders", cluster="test", records=["x"])
     with pytest.raises(Exception, match=r"1000 ms|timed out|no answer|deadline|not delivered"):
         execute(send, {})
+
+
+@pytest.mark.parametrize("kind", [Spark, SparkSubmit, SparkConnect])
+def test_settings_of_spark_are_shown_by_name(kind: Any) -> None:
+    """Airflow shows rendered fields, and stores Dags, with the `repr` of such a value."""
+    conf = {"spark.hadoop.fs.s3a.secret.key": SECRETS[0]}
+    if kind is SparkConnect:
+        conf["spark.remote"] = f"sc://spark:15002/;x-api-key={SECRETS[1]}"
+    task = TubeMQCursorIngestOperator(
+        task_id="ingest", path="/lake", engine=kind(conf=conf), initial_position="earliest", **WHAT
+    )
+    shown = [
+        repr(kind(conf=SECRETS[0])),
+        repr(task.engine),
+        str(serialize_template_field(task.engine, "engine")),
+        str(_serialize_rendered_fields(task)["engine"]),
+    ]
+    assert not [text for text in shown if any(secret in text for secret in SECRETS)]
+    assert all("spark.hadoop.fs.s3a.secret.key" in text for text in shown[1:])
+    assert task.engine.conf == conf
+
+
+def test_settings_that_contradict_each_other_are_named_without_their_values() -> None:
+    given = {"engine": Spark(conf={"spark.one": SECRETS[0]}), "spark_conf": {"spark.two": "x"}}
+    with pytest.raises(ConfigError, match=r"spark\.two.*spark\.one") as refused:
+        TubeMQSparkIngestOperator(task_id="ingest", path="/lake", **WHAT, **given)
+    assert SECRETS[0] not in str(refused.value)

@@ -14,6 +14,7 @@ Sources: `docs/protocol/wire.md#methods-methods`, `docs/protocol/errors.md#failu
 from __future__ import annotations
 
 import itertools
+import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -43,6 +44,10 @@ SETTLING_MS = 30_000
 that serve through this time must not lose anything to it."""
 
 _LOOK_AGAIN_MS = 200
+
+_OTHER_TOPICS = 425
+_TURN_WAIT_MS = 10_000
+_FIRST_TURN_MS, _LAST_TURN_MS = 25, 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,21 +378,46 @@ def fetch_topic_metadata(
     """Register, ask, close: what the master knows of a topic. Leaves nothing behind.
 
     While a switch of masters may be to blame for trouble, or for a topic without any partition to
-    subscribe, asks again for up to `fail_over_wait_ms`.
+    subscribe, asks again for up to `fail_over_wait_ms`. While a look-up at another topic has the
+    group, asks again for some ten seconds; then raises `errors.GroupBusy`.
     """
     check_topic(topic)
     return (
         yield from session.outlast(
-            lambda: _look_up(session, topic, client_id, group),
+            lambda: _in_turn(session, topic, client_id, group),
             lambda found: bool(found.subscribable),
         )
     )
 
 
+def _in_turn(
+    session: MasterSession, topic: str, client_id: str, group: str
+) -> Conversation[TopicMetadata]:
+    """One look-up, behind those at other topics that go by the same group: a master takes members
+    of one group for one set of topics only."""
+    waited, pause = 0, _FIRST_TURN_MS
+    while True:
+        try:
+            return (yield from _look_up(session, topic, client_id, group))
+        except errors.GroupBusy:
+            if waited >= _TURN_WAIT_MS:
+                raise
+        # Ids differ, and so do the pauses of look-ups that wait side by side.
+        spread = pause + zlib.crc32(f"{client_id}|{waited}".encode()) % pause
+        yield Sleep(spread)
+        waited, pause = waited + spread, min(2 * pause, _LAST_TURN_MS)
+
+
 def _look_up(
     session: MasterSession, topic: str, client_id: str, group: str
 ) -> Conversation[TopicMetadata]:
-    yield from session.register_consumer(client_id, group, {topic: ()})
+    try:
+        yield from session.register_consumer(client_id, group, {topic: ()})
+    except errors.GroupInconsistent as error:
+        if error.code != _OTHER_TOPICS:
+            raise
+        where = f"{error.where}, while a look-up at another topic has it"
+        raise errors.GroupBusy(error.code, error.detail, where=where) from None
     found = yield from session.partition_meta(client_id, group)
     try:
         yield from session.close_consumer(client_id, group)

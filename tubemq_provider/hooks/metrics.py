@@ -41,21 +41,18 @@ def count_window(result: WindowResult, cluster: str, space: OffsetSpace) -> None
     """Count one run of an ingest task; `space` says how long an index entry is."""
     counts: dict[str, int] = {
         "window.recovered": len(result.recovered),
+        "window.gap_entries": 0 if result.replayed else _lost(result, space),
     }
     if result.window_id is None or result.empty:
         counts["window.empty"] = 1
     elif result.replayed:
         counts["window.replayed"] = 1
     else:
-        lost = sum(
-            space.entries(start, end) for gaps in result.gaps.values() for start, end in gaps
-        )
         counts |= {
             "window.written": 1,
             "window.records": result.total,
             "window.bytes": result.bytes,
             "window.corrupt": result.corrupt,
-            "window.gap_entries": lost,
         }
     tags = _tags(cluster, result.topic, result.group)
     for name, value in counts.items():
@@ -63,6 +60,11 @@ def count_window(result: WindowResult, cluster: str, space: OffsetSpace) -> None
             _send("incr", name, value, tags)
     if "window.written" in counts and result.pace is not None:
         _send("timing", "window.seconds", timedelta(milliseconds=result.pace.took_ms), tags)
+
+
+def _lost(result: WindowResult, space: OffsetSpace) -> int:
+    """Retention may have taken all of a window, which is empty then."""
+    return sum(space.entries(start, end) for gaps in result.gaps.values() for start, end in gaps)
 
 
 def gauge_group(

@@ -188,6 +188,15 @@ class TubeMQHook(BaseHook):
 
         commit_offsets(self.get_settings(), topic, group, offsets)
 
+    def mirror_group_offsets(
+        self, topic: str, group: str, offsets: Mapping[Partition, int]
+    ) -> dict[Partition, str]:
+        """`commit_group_offsets` for the partitions that the topic has and whose brokers answer;
+        those left out, with the reason. Raises what the last broker said if none answers."""
+        from tubemq_provider.sources.tubemq.source import mirror_offsets
+
+        return mirror_offsets(self.get_settings(), topic, group, offsets)
+
     # Moving records
 
     def read_range(

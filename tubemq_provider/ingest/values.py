@@ -67,7 +67,7 @@ class IngestPolicies(Value):
     on_other_scope: str = "fail"
 
 
-@dataclass
+@dataclass(repr=False)
 class _OnSpark(Value):
     """What the engines on Spark have in common."""
 
@@ -81,8 +81,17 @@ class _OnSpark(Value):
             warnings.warn(LANDING, DeprecationWarning, stacklevel=3)
             self.direct_write = landing
 
+    def __repr__(self) -> str:
+        """Settings by name only: Airflow shows a value of a rendered argument by its `repr`, and a
+        setting may be a secret."""
+        shown = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.conf is not None:
+            shown["conf"] = _names_of(self.conf)
+        told = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        return f"{type(self).__name__}({told})"
 
-@dataclass
+
+@dataclass(repr=False)
 class Spark(_OnSpark):
     """The engine ``session``: Spark in the task's process, with the configuration of a new session
     (``spark.master`` defaults to ``local[2]``). `direct_write`: tasks write files themselves
@@ -93,7 +102,7 @@ class Spark(_OnSpark):
     fixed: ClassVar[Mapping[str, str]] = {"engine": "session"}
 
 
-@dataclass
+@dataclass(repr=False)
 class SparkSubmit(_OnSpark):
     """The engine ``submit``: `spark-submit` as a process of its own, which outlives the task.
     `work_dir` is where applications keep what the next try takes up; `ship_package`: nodes get this
@@ -110,7 +119,7 @@ class SparkSubmit(_OnSpark):
     fixed: ClassVar[Mapping[str, str]] = {"engine": "submit"}
 
 
-@dataclass
+@dataclass(repr=False)
 class SparkConnect(_OnSpark):
     """The engine ``connect``: a session on the server of Spark Connect at `remote`
     (``sc://host:port``), or of `conn_id`, a connection of type ``spark_connect``, which may have a
@@ -178,10 +187,20 @@ def taken_apart(arguments: Mapping[str, Any]) -> dict[str, Any]:
                 found[name] = member
             else:
                 kind = f"{holder}={type(value).__name__}(…)"
-                problems.append(f"{name}: {given!r}, but {member!r} in {kind}; give it once")
+                shown, other = (_shown(name, found) for found in (given, member))
+                problems.append(f"{name}: {shown}, but {other} in {kind}; give it once")
     if problems:
         raise ConfigError(problems, subject="arguments")
     return found
+
+
+def _names_of(conf: object) -> object:
+    """What may be shown of Spark's settings."""
+    return dict.fromkeys(conf, "***") if isinstance(conf, Mapping) else "***"
+
+
+def _shown(name: str, value: object) -> str:
+    return repr(_names_of(value) if name == "spark_conf" else value)
 
 
 def members(kind: type[Value]) -> frozenset[str]:

@@ -25,7 +25,6 @@ from tubemq_provider.offsets.commit_events import (
     writer_of,
 )
 from tubemq_provider.offsets.ledger.claims_guard import refuse_claims
-from tubemq_provider.windows.cursor import newer_position
 from tubemq_provider.windows.errors import DocumentError
 
 if TYPE_CHECKING:
@@ -173,16 +172,6 @@ class AssetProgress:
     def recent_events(self) -> Iterable[Document]:
         """The newest commit events, the newest first: some, in up to three requests."""
         return self._recent
-
-    def position(self) -> dict[str, int]:
-        """Next start by partition key, from the newer of cursor and event; empty if neither is.
-
-        Windows that are published but not yet accepted are not known here; only a run, which asks
-        the sink as well, moves past them.
-        """
-        newest = newer_position(self.load_cursor(), self.newest_position())
-        following = (newest or {}).get("next", {})
-        return {str(key): int(offset) for key, offset in following.items()}
 
 
 class AssetStateOffsetStore(AssetProgress):

@@ -10,7 +10,6 @@ windows need a sink that fixes boundaries. Uses Airflow's accessors by shape onl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any, Final, Protocol, Self
 
 from tubemq_provider.windows.canonical import canonical_json
@@ -40,7 +39,7 @@ position: asking for twenty at once would fetch nineteen in vain, on every run."
 _LOOKED_THROUGH = 2000
 
 RECENT: Final = 25
-"""This many of the newest events are read where a position is not sure to be among them."""
+"""This many of the newest commit events are read where a position is not sure to be among them."""
 
 
 class OutletEvent(Protocol):
@@ -139,16 +138,14 @@ class RecentEvents:
     remembered."""
 
     def __init__(self, inlet_events: Any) -> None:
-        self._unread = islice(_newest_first(inlet_events), RECENT)
+        self._unread = _recent(inlet_events)
         self._read: list[Document] = []
 
     def __iter__(self) -> Iterator[Document]:
         yield from list(self._read)
-        for extra in self._unread:
-            document = commit_event(extra)
-            if document is not None:
-                self._read.append(document)
-                yield document
+        for document in self._unread:
+            self._read.append(document)
+            yield document
 
 
 def newest_position(inlet_events: Any) -> Document | None:
@@ -174,6 +171,22 @@ def is_accepted(inlet_events: Any, window_id: str) -> bool:
         if seen >= _LOOKED_THROUGH:
             return False
     return False
+
+
+def _recent(inlet_events: Any) -> Iterator[Document]:
+    """The newest commit events, at most `RECENT`.
+
+    Successes without one count for nothing, as tasks that only look can have any number of them.
+    The newest commit event is found however many there are; others among some thousand events.
+    """
+    found = 0
+    for seen, extra in enumerate(_newest_first(inlet_events), start=1):
+        document = commit_event(extra)
+        if document is not None:
+            found += 1
+            yield document
+        if found >= RECENT or (found and seen >= _LOOKED_THROUGH):
+            return
 
 
 def _newest_first(inlet_events: Any) -> Iterable[Mapping[str, Any] | None]:

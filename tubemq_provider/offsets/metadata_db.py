@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any, NamedTuple
 
 from airflow.models.asset import AssetEvent, AssetModel, TaskOutletAssetReference
@@ -27,7 +28,7 @@ from tubemq_provider.offsets.ledger.backend import TubeMQStateBackend, ledger_of
 from tubemq_provider.offsets.ledger.envelope import CURSOR
 from tubemq_provider.offsets.ledger.store import VersionedState
 from tubemq_provider.offsets.ledger.tables import CURSORS, WindowRow
-from tubemq_provider.windows.cursor import epoch_of, past_epochs
+from tubemq_provider.windows.cursor import cursor_in_use
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.spaces import FIRST_SOURCE, SOURCES
@@ -46,6 +47,9 @@ __all__ = [
 
 _PREFIX = f"{FIRST_SOURCE}:"
 _EVENTS = 1_000
+_LOOKED_THROUGH = 50_000
+"""Events of successes without a commit event are passed over, as tasks that only look can have any
+number of them; they are small."""
 _TASKS = 50
 _AT_WORK = ("running", "deferred")
 _EVENTS_AT_ONCE = 5
@@ -116,13 +120,11 @@ class Group:
     def events(self, *, most: int | None = None) -> Generator[Document]:
         """Commit events of successful runs, the newest first; at most a thousand, of which a few
         are in memory at a time: one of ten thousand partitions has about a megabyte."""
-        streamed = self._newest(AssetEvent.extra).limit(_EVENTS if most is None else most)
+        streamed = self._newest(AssetEvent.extra).limit(_LOOKED_THROUGH)
         streamed = streamed.execution_options(yield_per=_EVENTS_AT_ONCE)
         with closing(self.session.scalars(streamed)) as extras:
-            for extra in extras:
-                document = commit_event(extra)
-                if document is not None:
-                    yield document
+            told = filter(None, map(commit_event, extras))
+            yield from islice(told, _EVENTS if most is None else most)
 
     def newest_position(self, *, most: int | None = None) -> Document | None:
         """The newest commit event that has a position, or None; of the `most` newest ones. Windows
@@ -181,12 +183,10 @@ class Group:
         self._seen = DocumentState(self._state()).load("cursor")
         found = VersionedState(self._state()).load(CURSOR) if self._ledgers() else None
         self._revision = found.rev if found else 0
-        left = found and self._seen and self._seen["seq"] > found.document["seq"]
-        if left and found and epoch_of(self._seen) in past_epochs(found.document):
-            left = False
-        if found is None or (left and not of_ledger):
+        claimed = found.document if found else None
+        if claimed is None or (not of_ledger and cursor_in_use(self._seen, claimed) is self._seen):
             return "asset_state", self._seen
-        return "ledger", found.document
+        return "ledger", claimed
 
     def store_cursor(self, store: str, document: Document) -> None:
         """Replace what `cursor` gave. Raises `StoreConflict` if a task has written it since; asset

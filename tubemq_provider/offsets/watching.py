@@ -1,8 +1,9 @@
-"""What a watcher reads of a group's progress: asynchronously, and from outside any task.
+"""Where a group stands for those who wait: a sensor in its task, a watcher outside of any.
 
-A trigger sees asset state but no asset events, so what is read here is the cursor of the stores
-that keep one: asset state, or the ledger, whose cursor also says which windows are taken. It is a
-hint for scheduling and never the beginning of a window; runs find that out for themselves.
+Both see the cursors of the stores that keep one: asset state, and the ledger, whose cursor also
+says which windows are taken. A sensor sees commit events besides; a trigger, which reads
+asynchronously, does not. What they find is a hint for scheduling and never the beginning of a
+window; runs find that out for themselves.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tubemq_provider.offsets.asset_state import AssetProgress
 from tubemq_provider.offsets.chunking import join, piece_names, read_whole
 from tubemq_provider.offsets.ledger.envelope import CURSOR, Versioned, piece_keys
+from tubemq_provider.offsets.ledger.store import VersionedState
+from tubemq_provider.windows.cursor import cursor_in_use, newer_position
 from tubemq_provider.windows.protocols import Document
 
-__all__ = ["Kept", "kept_position", "load_note", "store_note"]
+__all__ = ["Kept", "inlet_position", "kept_position", "load_note", "store_note"]
 
 _CURSOR = "cursor"
 _NOTE = "ring"
@@ -48,12 +52,30 @@ async def kept_position(state: AsyncState) -> Kept:
     A document that cannot be read counts as none: the run that it triggers says what is wrong with
     it. Raises what Airflow's accessor raises when the API server does not answer.
     """
-    document = await _ledger_cursor(state) or await _cursor(state) or {}
+    document = cursor_in_use(await _cursor(state), await _ledger_cursor(state)) or {}
     accepted = _offsets(document.get("next"))
     _move(accepted, document.get("done"))
     taken = dict(accepted)
     _move(taken, document.get("pending"))
     return Kept(accepted, taken)
+
+
+def inlet_position(context: Mapping[str, Any], asset: Any) -> dict[str, int]:
+    """Where a group stands by partition key, of which the running task has `asset` as inlet: behind
+    the windows that the newer of cursor and newest commit event knows as published.
+
+    Raises `DocumentError` for a cursor that cannot be read. Windows that are published but not yet
+    told of are not known here; only a run, which asks the sink as well, moves past them.
+    """
+    progress = AssetProgress.of_inlet(context, asset)
+    states = context.get("asset_state_store")
+    claimed = None if states is None else VersionedState(states[asset]).load(CURSOR)
+    cursor = cursor_in_use(progress.load_cursor(), claimed.document if claimed else None)
+    newest = newer_position(cursor, progress.newest_position()) or {}
+    following = {str(key): int(offset) for key, offset in newest.get("next", {}).items()}
+    if newest is cursor:
+        _move(following, newest.get("done"))
+    return following
 
 
 async def load_note(state: AsyncState) -> Document:

@@ -238,7 +238,7 @@ class IngestOperator(BaseOperator):
             result,
             emit_replayed=arguments.emit_replayed,
         )
-        if arguments.skip_if_empty and result.empty and not (result.recovered or result.begun):
+        if arguments.skip_if_empty and result.empty and not result.has_news:
             raise AirflowSkipException("there was nothing to read")
         return bounded(result.to_document())
 

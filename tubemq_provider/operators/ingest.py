@@ -249,8 +249,8 @@ class TubeMQSparkIngestOperator(IngestOperator):
 
     :param skip_if_empty: a run that finds nothing to read is skipped instead of a success, and so
         is what comes after it. A window of time that is empty is then written, and shows in the
-        sink's coverage, without a commit event. Not the run that resolves where a group begins:
-        nothing else would remember it.
+        sink's coverage, without a commit event. Not the run that resolves where a group begins,
+        or that passes over what retention took or a reset left out: nothing else would tell of it.
     :param emit_replayed: also tell the sink's asset of a window that an earlier success told of.
     :param deferrable: with ``engine="submit"``: wait in the triggerer, without a worker slot, while
         the application runs; `execution_timeout` counts from the begin of the try. Default:

@@ -7,7 +7,7 @@ progress, so Airflow shows on the asset which tasks do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,7 +17,7 @@ from pydantic import Field
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.model import Partition
 from tubemq_provider._airflow import AirflowFailException
-from tubemq_provider.assets import declared, offsets_asset
+from tubemq_provider.assets import declared, offsets_asset, without
 from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -98,8 +98,11 @@ class TubeMQOffsetsOperator(BaseOperator):
 
     A mapped task needs ``inlets=[a], outlets=[a]`` in its ``.partial()``.
 
+    The offsets asset has an event of the task only if the task has moved the group.
+
     A broker that is away costs its own partitions only: ``show`` and ``mirror`` leave them out, of
-    the lag too, and say so in the log. ``set`` needs every broker.
+    the lag too, and say so in the log; so does ``mirror`` with partitions that the topic has no
+    more. ``set`` needs every broker.
 
     XCom: ``{"asset", "action", "before", "after", "lag", "changed", "away"}``; offsets by
     partition, left out beyond 1 000 partitions.
@@ -156,20 +159,26 @@ class TubeMQOffsetsOperator(BaseOperator):
             # What moves a group by words needs every broker; what looks does without one.
             look = hook.ends if arguments.action == "set" else hook.reachable_ends
             ends = look(arguments.topic, arguments.group, stable=True)
-            away = away_of(ends)
+            away = dict(away_of(ends))
             before = _position(store)
             after = before
             if arguments.action == "set":
                 after = self._set(arguments, store, ends)
             elif arguments.action == "mirror" and not arguments.dry_run and before:
-                hook.commit_group_offsets(
+                left_out = hook.mirror_group_offsets(
                     arguments.topic,
                     arguments.group,
                     self._by_partition({k: v for k, v in before.items() if k not in away}),
                 )
+                away |= {place.key: reason for place, reason in left_out.items()}
         for key, reason in away.items():
-            self.log.warning("partition %s is left out, its broker is away: %s", key, reason)
-        return self._judged(arguments, before, after, ends)
+            self.log.warning("partition %s is left out: %s", key, reason)
+        report = self._judged(arguments, before, after, ends, away)
+        if not report["changed"]:
+            # An event is for those whom a change concerns; an alert would have one every minute.
+            task: Any = context["ti"].task
+            task.outlets = without(task.outlets, self.offsets_asset)
+        return report
 
     def _judged(
         self,
@@ -177,6 +186,7 @@ class TubeMQOffsetsOperator(BaseOperator):
         before: Mapping[str, int],
         after: Mapping[str, int],
         ends: Mapping[Partition, Ends],
+        away: Iterable[str],
     ) -> dict[str, Any]:
         """The report. Raises `AirflowFailException` if the lag is beyond the limit."""
         lag = lag_between(ends, self._by_partition(after), SPACE).total
@@ -194,7 +204,7 @@ class TubeMQOffsetsOperator(BaseOperator):
             "after": _shown(after),
             "lag": lag,
             "changed": after != before and not arguments.dry_run,
-            "away": list(away_of(ends)),
+            "away": list(away),
         }
 
     def _arguments(self) -> dict[str, Any]:

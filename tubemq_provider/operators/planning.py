@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider._airflow import AirflowSkipException
+from tubemq_provider._airflow import AirflowSkipException, DownstreamTasksSkipped
 from tubemq_provider.assets import sink_asset, without
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.metrics import count_window
@@ -35,6 +35,9 @@ __all__ = ["TubeMQCommitWindowOperator", "TubeMQPlanWindowOperator"]
 _SHOWN: Final = 1_000
 """XCom has the ranges of at most this many partitions; more do not fit."""
 
+_RUN_ANYWAY: Final = ("all_done", "always", "none_failed")
+"""Trigger rules of tasks that a skipped task keeps from nothing."""
+
 
 class TubeMQPlanWindowOperator(TubeMQWindowOperator):
     """Freeze the next window of `group`, and say which offsets it is.
@@ -44,6 +47,8 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
     success with ``window_id`` None. Where the group begins is remembered also then. A window
     without entries, as `gap_policy` and `on_offset_regression` leave them, is finished here, and
     the one behind it is planned; one of time that is empty is finished, and then nothing is left.
+    Where there is nothing behind one that tells of lost records or a reset, the task is a success,
+    as an event must say so, and what comes after it is skipped.
 
     XCom: ``{"window_id", "hash", "topic", "group", "start", "end", "entries", "partitions",
     "ranges": {"1:0": [0, 2800]}, "starting_offsets", "ending_offsets"}``: ranges are half open,
@@ -77,11 +82,18 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
             document = _document(plan)
         self._tell(context, arguments, finished)
         if arguments.skip_if_empty and (plan is None or not plan.entries or marker is not None):
-            raise AirflowSkipException(
+            why = (
                 "there is nothing to read"
                 if plan is None or not plan.entries
                 else f"window {plan.window_id} is done already"
             )
+            told = any(result.has_news for result in finished)
+            if told and context["ti"].map_index in (None, -1):
+                # Airflow drops the events of a skipped task.
+                self.log.info("%s: what comes after this task is skipped", why)
+                skip: Any = DownstreamTasksSkipped
+                raise skip(tasks=_not_to_run(context))
+            raise AirflowSkipException(why)
         self.log.info("window %s: at most %s records", document["window_id"], document["entries"])
         return document
 
@@ -170,6 +182,16 @@ class TubeMQCommitWindowOperator(TubeMQWindowOperator):
         if kept is not None:
             store.store_task_plan(kept.to_document())
         job.take_counts(str(wanted["hash"]), dict(self.records), int(self.size))
+
+
+def _not_to_run(context: Context) -> list[str]:
+    """The tasks behind this one, but those that would run behind a skipped one too."""
+    task: Any = context["ti"].task
+    return sorted(
+        behind.task_id
+        for behind in task.downstream_list
+        if not behind.is_teardown and behind.trigger_rule not in _RUN_ANYWAY
+    )
 
 
 def _kept(store: TaskStore, job: IngestJob, window_id: str, plan_hash: str) -> WindowPlan | None:

@@ -18,7 +18,7 @@ from tubemq_provider.assets import declared, offsets_asset
 from tubemq_provider.hooks.failures import Whereabouts
 from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.offsets.asset_state import AssetProgress
+from tubemq_provider.offsets.watching import inlet_position
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.task_arguments import (
@@ -64,8 +64,9 @@ class TubeMQLagSensor(TubeMQSensor):
     :param topic: topic to look at.
     :param group: whose position counts.
     :param of: ``cursor``: the position that the ingest task keeps on the offsets asset (the newer
-        of cursor and commit event); without any, everything in the logs is lag. ``broker``: the
-        position that brokers keep for the group, asked over HTTP (see the connection's admin URL).
+        of cursor, in asset state or the ledger, and commit event); without any, everything in the
+        logs is lag. ``broker``: the position that brokers keep for the group, asked over HTTP (see
+        the connection's admin URL).
     :param min_lag: index entries to wait for.
     :param end: ``stable`` (on the broker's disk; what windows plan with) or ``latest`` (in its
         memory; a window may not take it yet, so expect empty ones).
@@ -168,6 +169,9 @@ class TubeMQLagSensor(TubeMQSensor):
             positions=self._looked_from,
             stable=self.end == "stable",
             poll_interval=self.poke_interval,
+            # The sensor has just looked. If it could not find the position, the trigger takes all
+            # there is for lag, and the two would call each other without a pause.
+            first_look_after=self.poke_interval,
             tubemq_conn_id=self.tubemq_conn_id,
         )
 
@@ -189,7 +193,7 @@ class TubeMQLagSensor(TubeMQSensor):
         if arguments.of == "broker":
             return hook.group_offsets(topic, group)
         asset = offsets_asset(arguments.cluster, topic, group)
-        kept = AssetProgress.of_inlet(context, asset).position()
+        kept = inlet_position(context, asset)
         return {SPACE.partition(topic, key): offset for key, offset in kept.items()}
 
 

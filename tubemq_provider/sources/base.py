@@ -154,8 +154,9 @@ class Source(Protocol):
     ) -> AbstractContextManager[RecordReader]:
         """What reads the ranges of a plan; close it."""
 
-    def mirror(self, ends: Mapping[str, int]) -> None:
-        """Show at the brokers where the group goes on, by partition key; where the system can."""
+    def mirror(self, ends: Mapping[str, int]) -> Mapping[str, str] | None:
+        """Show at the brokers where the group goes on, by partition key; where the system can. May
+        give the partitions that were left out, with the reason."""
 
     def close(self) -> None:
         """Close what was opened; may be called twice."""

@@ -23,13 +23,15 @@ __all__ = ["WaitingTrigger"]
 class WaitingTrigger(BaseTrigger):
     """Fires ``{"status": "ready"}``, or ``{"status": "error", "message"}``, and ends.
 
-    `topic` is named in the log; `poll_interval` is in seconds, a fifth more or less.
+    `topic` is named in the log; `poll_interval` is in seconds, a fifth more or less, and so is
+    `first_look_after`.
     """
 
-    def __init__(self, *, topic: str, poll_interval: float) -> None:
+    def __init__(self, *, topic: str, poll_interval: float, first_look_after: float = 0.0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.topic = topic
         self.poll_interval = poll_interval
+        self.first_look_after = first_look_after
         self._hook: Any = None
 
     @abstractmethod
@@ -57,6 +59,8 @@ class WaitingTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until there is something to say."""
+        if self.first_look_after:
+            await asyncio.sleep(jittered(self.first_look_after))
         backoff = Backoff()
         while True:
             pause = jittered(self.poll_interval)

@@ -35,6 +35,7 @@ class TubeMQOffsetTrigger(WaitingTrigger):
         as well: a log that was cut or made anew is nothing to wait for.
     :param stable: look at ends on the brokers' disks, or in their memory.
     :param poll_interval: seconds between looks, a fifth more or less.
+    :param first_look_after: seconds until the first look, a fifth more or less.
     :param tubemq_conn_id: the connection.
 
     Brokers that do not answer are waited for. Fires ``{"status": "ready"}``, or ``{"status":
@@ -52,9 +53,12 @@ class TubeMQOffsetTrigger(WaitingTrigger):
         positions: Mapping[str, int] | None = None,
         stable: bool = True,
         poll_interval: float = 30.0,
+        first_look_after: float = 0.0,
         tubemq_conn_id: str = "tubemq_default",
     ) -> None:
-        super().__init__(topic=topic, poll_interval=poll_interval)
+        super().__init__(
+            topic=topic, poll_interval=poll_interval, first_look_after=first_look_after
+        )
         self.group = group
         self.until = dict(until or {})
         self.partitions = list(partitions or ())
@@ -74,6 +78,7 @@ class TubeMQOffsetTrigger(WaitingTrigger):
             "positions": self.positions,
             "stable": self.stable,
             "poll_interval": self.poll_interval,
+            "first_look_after": self.first_look_after,
             "tubemq_conn_id": self.tubemq_conn_id,
         }
 

@@ -26,6 +26,7 @@ __all__ = [
     "Cursor",
     "EarlierLife",
     "Position",
+    "cursor_in_use",
     "earlier_life",
     "epoch_command",
     "epoch_of",
@@ -154,6 +155,25 @@ def newer_position(
     if epoch_of(cursor) in past_epochs(event or {}):
         return accepted
     return accepted if int(accepted["seq"]) > int(cursor.get("seq", 0)) else cursor
+
+
+def cursor_in_use(
+    kept: Mapping[str, Any] | None, claimed: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """Which of two cursors a group goes by that has moved from one store to another: `kept` in
+    asset state, or `claimed` in the ledger, which counts unless it is behind."""
+    if not kept or not claimed:
+        return kept or claimed
+    if epoch_of(kept) in past_epochs(claimed):
+        return claimed
+    if epoch_of(claimed) in past_epochs(kept):
+        return kept
+    return kept if _seq(kept) > _seq(claimed) else claimed
+
+
+def _seq(document: Mapping[str, Any]) -> int:
+    found = document.get("seq")
+    return found if isinstance(found, int) else 0
 
 
 def present_life(

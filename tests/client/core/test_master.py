@@ -138,3 +138,54 @@ def test_without_a_switch_an_unknown_topic_is_unknown_at_once(
     with pytest.raises(errors.UnknownTopic):
         driver.run(fetch_topic_metadata(session, "nowhere", ids.consumer("g", "Meta"), "g"))
     assert driver.slept == []
+
+
+# -- beside other members of the group -------------------------------------------------------------
+
+
+def test_a_look_up_waits_until_another_one_has_left_its_group(
+    memory: MemoryTubeMQ, ids: ClientIds
+) -> None:
+    """A master takes a group for one set of topics, and tasks at two topics may name one group."""
+    driver, session = memory.driver(), MasterSession((memory.master_address,))
+    there = ids.consumer("g.e", "Meta")
+    driver.run(session.register_consumer(there, "g.e", {"other": ()}))
+    refused = 0
+
+    def leaves(asked: Asked, reply: Any) -> Any:
+        nonlocal refused
+        refused += getattr(reply, "errCode", 0) == 425
+        if refused == 3:
+            memory.tamper = None
+            memory.driver().run(session.close_consumer(there, "g.e"))
+        return reply
+
+    memory.tamper = leaves
+    found = driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g.e", "Meta"), "g.e"))
+    assert len(found.partitions) == 4
+    assert len(driver.slept) == 3
+
+
+def test_a_group_that_stays_busy_is_told_as_what_passes(
+    memory: MemoryTubeMQ, ids: ClientIds
+) -> None:
+    """A look-up that was killed has the group until the master forgets it."""
+    driver, session = memory.driver(), MasterSession((memory.master_address,))
+    driver.run(session.register_consumer(ids.consumer("g.e", "Meta"), "g.e", {"other": ()}))
+    with pytest.raises(errors.GroupBusy) as busy:
+        driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g.e", "Meta"), "g.e"))
+    assert (busy.value.retriable, busy.value.fatal, busy.value.code) == (True, False, 425)
+    assert 10_000 <= sum(driver.slept) < 11_000
+    memory.elapse(30_000)
+    assert driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g.e", "Meta"), "g.e"))
+
+
+def test_members_that_differ_otherwise_are_not_waited_for(
+    memory: MemoryTubeMQ, ids: ClientIds
+) -> None:
+    driver, session = memory.driver(), MasterSession((memory.master_address,))
+    driver.run(session.register_consumer(ids.consumer("g", "Pull"), "g", {TOPIC: ("red",)}))
+    with pytest.raises(errors.GroupInconsistent) as refused:
+        driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
+    assert refused.value.fatal
+    assert driver.slept == []

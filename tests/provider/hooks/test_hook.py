@@ -11,7 +11,14 @@ from airflow.sdk import ExceptionRetryPolicy, RetryAction
 
 from tubemq_client import OffsetRange, Partition, ProducerSettings, Record
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
-from tubemq_client.errors import ConfigError, ConnectError, TlsError, UnknownTopic
+from tubemq_client.errors import (
+    ConfigError,
+    ConnectError,
+    NetworkError,
+    ServiceUnavailable,
+    TlsError,
+    UnknownTopic,
+)
 from tubemq_provider.hooks.admin import TubeMQAdminHook
 from tubemq_provider.hooks.retries import tubemq_retry_policy
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -71,6 +78,27 @@ def test_committing_moves_the_position_that_the_broker_keeps(
     produce(hook, 6)
     hook.commit_group_offsets(TOPIC, "lake", {at("1:0"): 84})
     assert mq.broker(1).position("lake", TOPIC, 0) == 84
+
+
+def test_partitions_that_are_gone_or_away_are_left_out_of_what_brokers_are_shown(
+    hook: TubeMQHook, mq: EmbeddedTubeMQ
+) -> None:
+    """A group's position keeps them, and what came behind them was never shown."""
+    produce(hook, 6)
+    produce(hook, 3, "2:0")
+    position = {"1:0": 84, "1:7": 28, "2:0": 28, "9:0": 28}
+    with hook.source(TOPIC, "lake") as source:
+        assert sorted(source.mirror(position)) == ["1:7", "9:0"]
+    assert mq.broker(1).position("lake", TOPIC, 0) == 84
+    assert mq.broker(2).position("lake", TOPIC, 0) == 28
+    mq.broker(1).stop()
+    offsets = {at(key): offset for key, offset in (position | {"2:0": 56, "1:1": 0}).items()}
+    left_out = hook.mirror_group_offsets(TOPIC, "lake", offsets)
+    assert sorted(place.key for place in left_out) == ["1:0", "1:1", "1:7", "9:0"]
+    assert mq.broker(2).position("lake", TOPIC, 0) == 56
+    mq.broker(2).stop()
+    with pytest.raises((NetworkError, ServiceUnavailable)):
+        hook.mirror_group_offsets(TOPIC, "lake", offsets)
 
 
 def test_producer_settings_are_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:

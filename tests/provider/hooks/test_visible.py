@@ -71,6 +71,15 @@ def test_a_window_is_counted_with_tags_and_with_a_name_of_its_own(backend: Backe
     assert "tubemq.window.replayed" not in sent
 
 
+def test_a_window_that_retention_took_as_a_whole_counts_what_is_lost(backend: Backend) -> None:
+    gone = {"records": {}, "empty": True, "gaps": {"1:0": [[0, 56]]}}
+    metrics.count_window(result(**gone), "test", SPACE)
+    assert ("incr", "tubemq.window.gap_entries", 2) in backend.sent
+    backend.sent.clear()
+    metrics.count_window(result(**gone, replayed=True), "test", SPACE)
+    assert "tubemq.window.gap_entries" not in {name for _, name, _ in backend.sent}
+
+
 def test_entries_are_as_long_as_the_source_has_them(backend: Backend) -> None:
     gaps = {"broker-a:0": [[0, 56]]}
     metrics.count_window(result(gaps=gaps), "test", space_of("rocketmq"))

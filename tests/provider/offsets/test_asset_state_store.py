@@ -112,6 +112,22 @@ def test_years_of_windows_of_time_are_not_looked_through_for_an_epoch() -> None:
     assert stored_epoch(task.store()[0], chained=False) == "second"
 
 
+def test_tasks_that_only_looked_hide_no_epoch() -> None:
+    """Their events have no commit event; in the first epoch records would be stored again."""
+    hour = {"window": "t-1", "kind": "time", "epoch": "second", "past": [""]}
+    task = Task()
+    for _ in range(30):
+        task.succeed(hour)
+    task.inlet.events += [Event({})] * 3_000
+    assert stored_epoch(task.store()[0], chained=False) == "second"
+    task.succeed(hour)
+    assert len(list(task.store()[0].recent_events())) == 1, "the others are behind thousands"
+    for _ in range(30):
+        task.succeed(hour)
+        task.inlet.events.append(Event({}))
+    assert len(list(task.store()[0].recent_events())) == 25
+
+
 def test_normally_one_request_finds_the_position() -> None:
     task = Task()
     for seq in range(500):

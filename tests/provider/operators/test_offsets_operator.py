@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from tests.provider.contexts import fake_context
+from tests.provider.contexts import accept, fake_context
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError, ConnectError
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator, TubeMQWindowIngestOperator
 from tubemq_provider.operators.offsets import TubeMQOffsetsOperator
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60), pytest.mark.usefixtures("hook")]
@@ -72,6 +73,65 @@ def test_it_sets_a_group_and_a_dry_run_does_not(state: dict[str, Any]) -> None:
     assert after["lag"] == 5
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({}, []),
+        ({"action": "mirror"}, []),
+        ({"action": "set", "to": "earliest", "dry_run": True}, []),
+        ({"action": "set", "to": "stable"}, []),
+        ({"action": "set", "to": "earliest"}, [ASSET]),
+    ],
+)
+def test_only_a_change_is_an_event_of_the_offsets_asset(
+    state: dict[str, Any], arguments: dict[str, Any], told: list[Any]
+) -> None:
+    task = offsets(**arguments)
+    execute(task, fake_context(task, state))
+    assert (task.inlets, task.outlets) == ([ASSET], told)
+
+
+def test_looks_do_not_make_a_group_forget_its_epoch(
+    hook: TubeMQHook, mq: Any, tmp_path: Path
+) -> None:
+    """In the first epoch, which has ended, the window would be stored a second time."""
+    partition = Partition.from_key(TOPIC, "1:0")
+    list(hook.produce(TOPIC, [Record(b"x", partition=partition)] * 5))
+    mq.broker(1).store(TOPIC, 0).flush()
+    hours = {f"2026-01-01T0{h}:00:00Z": {TOPIC: {"1:0": at}} for h, at in ((0, 0), (1, 140))}
+    kept: dict[Any, Any] = {}
+
+    def hour(**arguments: Any) -> Any:
+        task = TubeMQWindowIngestOperator(
+            task_id="hour",
+            topic=TOPIC,
+            group="lake",
+            cluster="test",
+            path=str(tmp_path / "lake"),
+            engine="inline",
+            resolver="boundaries",
+            boundaries=hours,
+            start="2026-01-01T00:00:00Z",
+            end="2026-01-01T01:00:00Z",
+            **arguments,
+        )
+        context = fake_context(task, kept, run=str(len(kept)))
+        done = execute(task, context)
+        accept(context, kept)
+        return done
+
+    first = hour(epoch="second")
+    for look in range(40):
+        task = offsets()
+        context = fake_context(task, kept, run=f"look {look}")
+        execute(task, context)
+        # Events of looks are there from releases that emitted them.
+        kept["events"][ASSET].append({})
+        accept(context, kept)
+    again = hour()
+    assert (again["window_id"], again["replayed"]) == (first["window_id"], True)
+
+
 def test_a_broker_that_is_away_costs_its_own_partitions_only(
     state: dict[str, Any], mq: EmbeddedTubeMQ
 ) -> None:
@@ -85,6 +145,18 @@ def test_a_broker_that_is_away_costs_its_own_partitions_only(
     with pytest.raises(ConnectError):
         execute(task, fake_context(task, state))
     assert state[ASSET].get("cursor")["next"]["1:0"] == 140
+
+
+def test_a_partition_that_is_gone_keeps_others_from_nothing(
+    state: dict[str, Any], mq: EmbeddedTubeMQ
+) -> None:
+    """A broker is retired, a partition taken away: the position keeps them."""
+    cursor = state[ASSET].get("cursor")
+    cursor["next"] = {"1:0": 140, "1:7": 28, "9:0": 28}
+    state[ASSET].set("cursor", cursor)
+    task = offsets(action="mirror")
+    assert execute(task, fake_context(task, state))["away"] == ["1:7", "9:0"]
+    assert mq.broker(1).position("lake", TOPIC, 0) == 140
 
 
 def test_offsets_that_are_none_are_refused(state: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from tests.provider.contexts import fake_context
+from tests.provider.contexts import accept, fake_context
 from tests.provider.offsets.accessors import Event, Inlet, State
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
@@ -318,6 +318,37 @@ class TestJob:
             run(2)
         scene.produce(8)
         assert run(3) == 8
+
+    def test_a_run_that_passes_over_a_loss_is_not_skipped(self, scene: Scene) -> None:
+        """Airflow drops the event of a skipped task, and no later one names the lost offsets."""
+        kept: dict[Any, Any] = {}
+
+        def run(name: str) -> Any:
+            task = operator(
+                path=str(scene.root),
+                engine="inline",
+                initial_position="earliest",
+                gap_policy="skip",
+                skip_if_empty=True,
+            )
+            context = fake_context(task, kept, run=name)
+            found = execute(task, context)
+            accept(context, kept)
+            return found
+
+        scene.produce(16)
+        assert run("r1")["total"] == 16
+        scene.produce(8)
+        for broker in scene.mq.broker_ids:
+            for store in range(2):
+                found = scene.mq.broker(broker).store(TOPIC, store)
+                found.expire_to(found.ends.stable)
+        lost = run("r2")
+        assert (lost["empty"], lost["total"]) == (True, 0)
+        told = kept["events"][offsets_asset("test", TOPIC, "lake")][-1]["tubemq"]
+        assert told["gaps"] == lost["gaps"] != {}
+        with pytest.raises(AirflowSkipException):
+            run("r3")
 
     def test_progress_is_kept_as_task_state_and_no_run_depends_on_it(self, scene: Scene) -> None:
         scene.produce(16)

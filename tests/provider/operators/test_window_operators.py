@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from airflow.sdk import DAG, CronPartitionTimetable
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk import DAG, BaseOperator, CronPartitionTimetable
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowSkipException,
+    DownstreamTasksSkipped,
+)
 
 from tests.provider.contexts import accept, fake_context
 from tests.provider.offsets.accessors import LedgerState
@@ -260,7 +264,8 @@ def test_own_tasks_go_on_behind_a_window_without_entries(
     options = given | {"offset_store": kind, "gap_policy": "skip"}
 
     def planning(run: str) -> Any:
-        task = TubeMQPlanWindowOperator(task_id="plan", **options)
+        with DAG("loads", schedule=None):
+            task = TubeMQPlanWindowOperator(task_id="plan", **options)
         context = under_way(task, kept, run)
         document = execute(task, context)
         accept(context, kept)
@@ -277,7 +282,7 @@ def test_own_tasks_go_on_behind_a_window_without_entries(
     commit("r1", planning("r1"), 2)
     send(mq, hook, b"c", b"d")
     expire(mq, 4 * 28)
-    with pytest.raises(AirflowSkipException, match="nothing to read"):
+    with pytest.raises(DownstreamTasksSkipped):
         planning("r2")
     send(mq, hook, b"e", b"f", b"g")
     expire(mq, 7 * 28)
@@ -310,6 +315,45 @@ def test_a_window_without_entries_is_told_of_by_the_task_that_plans(
     (event,) = kept["events"][ASSET]
     assert event["tubemq"]["gaps"]["1:0"] == [[2 * 28, 3 * 28]]
     assert event["tubemq"]["position"]["seq"] == 1
+
+
+def test_a_loss_is_told_of_though_what_comes_after_the_plan_is_skipped(
+    mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
+) -> None:
+    """Airflow drops the event of a skipped task, and no other one tells of those offsets."""
+    kept: dict[Any, Any] = {}
+
+    def planning(run: str) -> Any:
+        with DAG("loads", schedule=None):
+            task = TubeMQPlanWindowOperator(task_id="plan", gap_policy="skip", **given)
+            task >> BaseOperator(task_id="read")
+            task >> BaseOperator(task_id="clean_up", trigger_rule="all_done")
+        context = fake_context(task, kept, run=run)
+        try:
+            return execute(task, context)
+        finally:
+            accept(context, kept)
+
+    send(mq, hook, b"a", b"b")
+    plan = planning("r1")
+    commit = TubeMQCommitWindowOperator(
+        task_id="commit", plan=plan, records={"1:0": 2}, gap_policy="skip", **given
+    )
+    context = fake_context(commit, kept, run="r1")
+    execute(commit, context)
+    accept(context, kept)
+    send(mq, hook, b"c")
+    expire(mq, 3 * 28)
+    with pytest.raises(DownstreamTasksSkipped) as skipped:
+        planning("r2")
+    assert skipped.value.tasks == ["read"]
+    told = kept["events"][ASSET][-1]["tubemq"]
+    assert told["gaps"]["1:0"] == [[2 * 28, 3 * 28]]
+    assert told["position"]["next"]["1:0"] == 3 * 28
+    count = len(kept["events"][ASSET])
+    with pytest.raises(AirflowSkipException, match="nothing to read"):
+        planning("r3")
+    assert len(kept["events"][ASSET]) == count
 
 
 def test_an_empty_window_of_time_is_done_when_it_is_planned(

@@ -181,6 +181,14 @@ def test_many_windows_of_time_are_not_looked_through_for_a_position(group: Group
     assert standing_of(group, most=4).next == {}
 
 
+def test_tasks_that_only_look_hide_no_position(group: Group) -> None:
+    position = {"seq": 3, "next": {"1:0": 84}, "h": H}
+    add_event(group.session, group.asset_id, 1, {"v": 1, "position": position})
+    for minute in range(2, 40):
+        add_event(group.session, group.asset_id, minute, None, dag_id="alert")
+    assert standing_of(group, most=1).next == {"1:0": 84}
+
+
 def test_a_group_stands_where_its_newest_event_says(group: Group) -> None:
     position = {"seq": 3, "next": {"1:0": 84}, "h": H}
     add_event(group.session, group.asset_id, 1, {"v": 1, "position": position})

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowFailException
 
+from tests.kit.look_ups import look_up_under_way
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
@@ -129,6 +132,18 @@ class TestReady:
         assert not sensor.poke({}).is_done
         mq.add_topic("later")
         assert sensor.poke({}).is_done
+
+    def test_a_look_at_another_topic_in_the_same_group_is_waited_for(
+        self, hook: TubeMQHook, mq: EmbeddedTubeMQ
+    ) -> None:
+        """By default all of them look in one group, which a master takes for one topic only."""
+        mq.add_topic("mails")
+        with ThreadPoolExecutor(1) as beside:
+            with look_up_under_way(hook.get_settings(), "mails", "tubemq_ready"):
+                found = beside.submit(ready().poke, {})
+                time.sleep(0.5)
+                assert not found.done()
+            assert found.result(20).is_done
 
     def test_waits_while_no_master_answers(self, mq: EmbeddedTubeMQ) -> None:
         mq.stop()

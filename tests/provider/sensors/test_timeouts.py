@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
 from datetime import timedelta
 from typing import Any
@@ -10,7 +12,12 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, TaskDeferred
 
 from tests.provider.contexts import fake_context
+from tubemq_client import Partition, Record
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.sensors.lag import TubeMQLagSensor
 from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
+from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60), pytest.mark.usefixtures("hook")]
 
@@ -33,6 +40,32 @@ def test_a_timeout_counts_over_all_deferrals() -> None:
     assert timedelta(seconds=30) < deferred.value.timeout < timedelta(seconds=41)
     with pytest.raises(AirflowSensorTimeout, match="after 100 s"):
         ready().execute_complete(context, {"status": "ready"}, time.time() - 101)
+
+
+def test_a_sensor_that_finds_no_position_looks_no_more_often_for_being_deferred(
+    hook: TubeMQHook, mq: EmbeddedTubeMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Positions of brokers are asked over HTTP, which may be away while brokers answer."""
+    connection = {"conn_type": "tubemq", "host": mq.masters}
+    extra = {"cluster": "test", "admin_url": "http://127.0.0.1:9"}
+    monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", json.dumps({**connection, "extra": extra}))
+    list(hook.produce("orders", [Record(b"x", partition=Partition(1, "orders", 0))]))
+    mq.broker(1).store("orders", 0).flush()
+    what = {"topic": "orders", "group": "lake", "cluster": "test", "of": "broker"}
+    task = TubeMQLagSensor(task_id="lag", deferrable=True, poke_interval=1.5, **what)
+    with pytest.raises(TaskDeferred) as deferred:
+        task.poke(fake_context(task, {}))
+    trigger = deferred.value.trigger
+    assert isinstance(trigger, TubeMQOffsetTrigger)
+    _, arguments = trigger.serialize()
+
+    async def fired_after() -> float:
+        began = time.monotonic()
+        event = await asyncio.wait_for(anext(TubeMQOffsetTrigger(**arguments).run()), 20)
+        assert event.payload == {"status": "ready"}
+        return time.monotonic() - began
+
+    assert asyncio.run(fired_after()) > 1.1
 
 
 def test_a_topic_that_is_not_there_is_waited_for_or_fails() -> None:

@@ -14,6 +14,7 @@ import pytest
 from airflow.sdk import BaseHook
 from airflow.triggers.base import BaseEventTrigger
 
+from tests.kit.look_ups import look_up_under_way
 from tests.system.behaviour.sites import eventually
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
@@ -367,6 +368,23 @@ class TestOffsets:
             events = TubeMQOffsetTrigger(topic=TOPIC, group="ready", poll_interval=0.1).run()
             assert await fired(events) == {"status": "ready"}
             assert len(asked) == 3
+
+        run(scene)
+
+    def test_waits_for_a_look_at_another_topic_in_the_same_group(
+        self, hook: TubeMQHook, mq: EmbeddedTubeMQ
+    ) -> None:
+        mq.add_topic("mails")
+        held = look_up_under_way(hook.get_settings(), "mails", "ready")
+
+        async def scene() -> None:
+            await asyncio.to_thread(held.__enter__)
+            events = TubeMQOffsetTrigger(topic=TOPIC, group="ready").run()
+            waiting = asyncio.ensure_future(anext(events))
+            await asyncio.sleep(0.5)
+            assert not waiting.done()
+            await asyncio.to_thread(held.__exit__, None, None, None)
+            assert (await waiting).payload == {"status": "ready"}
 
         run(scene)
 

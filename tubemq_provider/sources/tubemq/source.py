@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from tubemq_client import errors
 from tubemq_client.config import ClientConfig
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import ClientSettings, Message, OffsetRange, Partition
@@ -32,7 +33,7 @@ from tubemq_provider.windows.planning.instants import TimeResolver
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.probing import ReadRange
 
-__all__ = ["CONFIG", "TubeMQSource", "commit_offsets", "open_source"]
+__all__ = ["CONFIG", "TubeMQSource", "commit_offsets", "mirror_offsets", "open_source"]
 
 CONFIG: Final = ClientConfig
 """What a user may say of a cluster: the client's own options."""
@@ -164,10 +165,12 @@ class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
         """Reads single ranges with the source's filters, under the group's pool."""
         return self._reading(self._group, pool_size=_POOL, filters=self._filters)
 
-    def mirror(self, ends: Mapping[str, int]) -> None:
-        """Commit for the group at the brokers, for TubeMQ's own dashboards."""
+    def mirror(self, ends: Mapping[str, int]) -> Mapping[str, str]:
+        """Commit for the group at the brokers, for TubeMQ's own dashboards; which partitions were
+        left out, and why. See `mirror_offsets`."""
         offsets = {SPACE.partition(self._topic, key): offset for key, offset in ends.items()}
-        commit_offsets(self._settings, self._topic, self._group, offsets)
+        left_out = mirror_offsets(self._settings, self._topic, self._group, offsets)
+        return {partition.key: reason for partition, reason in left_out.items()}
 
     def _reading(self, group: str, *, pool_size: int, filters: Sequence[str] = ()) -> ReadRange:
         """Opened with the first range. Corrupt records are judged where the window is read, not
@@ -214,3 +217,37 @@ def commit_offsets(
         for partition, offset in sorted(offsets.items()):
             consumer.assign(partition, offset)
             consumer.release(partition)
+
+
+def mirror_offsets(
+    settings: ClientSettings, topic: str, group: str, offsets: Mapping[Partition, int]
+) -> dict[Partition, str]:
+    """`commit_offsets` at the brokers that answer, for the partitions that a master offers.
+
+    Gives those left out, with the reason: a broker is retired or away, or serves a partition no
+    more. Raises what the last broker said if no partition was told.
+    """
+    left_out: dict[Partition, str] = {}
+    silent: dict[int, errors.TubeMQError] = {}
+    trouble: errors.TubeMQError | None = None
+    with AssignedConsumer(settings, group, {topic: ()}) as consumer:
+        known = consumer.partitions()
+        for partition, offset in sorted(offsets.items()):
+            if partition not in known:
+                left_out[partition] = "the topic does not have it any more"
+                continue
+            try:
+                if partition.broker_id in silent:
+                    # Each of its partitions would wait for it anew.
+                    raise silent[partition.broker_id]
+                consumer.assign(partition, offset)
+                consumer.release(partition)
+            except (errors.NetworkError, errors.RemoteException) as error:
+                silent[partition.broker_id] = trouble = error
+                left_out[partition] = str(error)
+            except (errors.Forbidden, errors.ServerFailure, errors.ServiceUnavailable) as error:
+                trouble = error
+                left_out[partition] = str(error)
+    if trouble is not None and len(left_out) == len(offsets):
+        raise trouble
+    return left_out

@@ -28,7 +28,7 @@ from tubemq_provider.windows.run.result import WindowResult
 
 __all__ = ["Mirror", "Planner", "RunBase"]
 
-Mirror = Callable[[Mapping[str, int]], None]
+Mirror = Callable[[Mapping[str, int]], Mapping[str, str] | None]
 """Told by partition key where the group goes on, to show it as its offsets at the brokers."""
 
 

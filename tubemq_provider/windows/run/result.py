@@ -75,6 +75,12 @@ class WindowResult:
         """Records over all partitions."""
         return sum(self.records.values())
 
+    @property
+    def has_news(self) -> bool:
+        """Whether the commit event tells what nothing else will, though there was nothing to
+        read: offsets that are lost or left out, windows of other runs, where the group begins."""
+        return bool(self.gaps or self.resets or self.recovered or self.begun)
+
     def to_document(self) -> dict[str, Any]:
         """A JSON object with every member, `total` included."""
         position = self.position

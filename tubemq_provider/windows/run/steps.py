@@ -444,7 +444,12 @@ class WindowRun(RunBase, ABC):
         if self._mirror_to is None or ends is None:
             return
         try:
-            self._mirror_to(ends)
+            if left_out := self._mirror_to(ends):
+                key, reason = next(iter(left_out.items()))
+                others = f" and {len(left_out) - 1} more" if len(left_out) > 1 else ""
+                self._now.warnings.append(
+                    f"group offsets at the brokers leave out {key}{others}: {reason}"
+                )
         except Exception as exc:  # noqa: BLE001 (nothing depends on it, and any client may raise)
             self._now.warnings.append(f"group offsets at the brokers were not updated: {exc}")
         yield "mirrored"

@@ -431,6 +431,13 @@ def test_a_failing_mirror_is_a_warning(world: World) -> None:
     assert "no broker" in result.warnings[0]
 
 
+def test_what_a_mirror_leaves_out_is_a_warning(world: World) -> None:
+    result = world.run(mirror=lambda _: {"1:1": "its broker is away", "2:0": "away too"}).run()
+    assert result.warnings == (
+        "group offsets at the brokers leave out 1:1 and 1 more: its broker is away",
+    )
+
+
 def test_rewriting_is_refused_where_a_window_cannot_be_replaced_in_one_step(world: World) -> None:
     with pytest.raises(ConfigError, match="on_clear"):
         world.run(policies={"on_clear": "rewrite"})
