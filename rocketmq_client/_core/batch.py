@@ -69,12 +69,20 @@ class CorruptEntry(NamedTuple):
 @dataclass(slots=True)
 class DecodePolicy:
     """What to do with corrupt records ("fail", "drop" or "quarantine": call back), and which tags
-    were asked for (none: all). Either way the offset is consumed."""
+    were asked for (none: all). Either way the offset is consumed. Raises `errors.ConfigError`."""
 
     corrupt_records: str = "fail"
     quarantine: Callable[[CorruptEntry], None] | None = None
     tags: frozenset[bytes] = frozenset()
     corrupt: int = 0
+
+    def __post_init__(self) -> None:
+        known = ("fail", "drop", "quarantine")
+        if self.corrupt_records not in known:
+            words = " or ".join(map(repr, known))
+            raise errors.ConfigError(f"corrupt_records: {self.corrupt_records!r} is not {words}")
+        if self.corrupt_records == "quarantine" and self.quarantine is None:
+            raise errors.ConfigError("corrupt_records: 'quarantine' needs a callback, quarantine=…")
 
     def apply(self, queue: Queue, columns: RecordColumns) -> None:
         """Take out what is corrupt or not asked for. Raises `errors.CorruptRecord`."""
@@ -104,7 +112,7 @@ class DecodePolicy:
                 f"or cannot be unpacked to at most {MAX_BODY_BYTES} bytes; set corrupt_records to "
                 "'drop' or 'quarantine' (Spark: corruptRecords=drop) to go on without it"
             )
-        if self.corrupt_records == "quarantine" and self.quarantine is not None:
+        if self.quarantine is not None and self.corrupt_records == "quarantine":
             self.quarantine(CorruptEntry(queue, offset, name, columns.bodies[index]))
 
 

@@ -63,6 +63,7 @@ class FilteredRead:
         self._decode = decode
         self._policy = policy
         self._stats = stats
+        self._is_decoding = False
         self._at = range_.start
         self._patience = Patience(range_, policy.deadline_ms)
         self._refusals = Refusals(range_, cluster)
@@ -80,6 +81,8 @@ class FilteredRead:
                 yield from self._take(address, answer)
                 fresh = False
             except BREAKS as error:
+                if self._is_decoding:
+                    raise
                 self._stats.restarts += 1
                 yield from self._patience.pause(self._at, error)
                 fresh = not isinstance(error, Unexplained)
@@ -134,7 +137,10 @@ class FilteredRead:
         inside = [i for i, offset in enumerate(columns.offsets) if offset < end]
         if len(inside) < len(columns):
             columns = scan(answer.body, queue.topic, queue.queue_id, len(inside))
+        # It calls the user's `quarantine`, whose errors are no breaks of this read.
+        self._is_decoding = True
         self._decode.apply(queue, columns)
+        self._is_decoding = False
         batch = RecordBatch(queue, self._at, end, columns)
         self._at = end
         self._refusals.forget()

@@ -84,6 +84,7 @@ class RangeRead:
         self._decode = decode
         self._policy = policy
         self._stats = stats
+        self._is_decoding = False
         self._at = range_.start
         self._held = RecordColumns()
         self._held_from = range_.start
@@ -103,6 +104,8 @@ class RangeRead:
                 address = yield from self._find_address(self._fresh)
                 yield from self._read_on(address)
             except BREAKS as error:
+                if self._is_decoding:
+                    raise
                 self._stats.restarts += 1
                 yield from self._drain()
                 yield from self._patience.pause(self._at, error)
@@ -167,7 +170,10 @@ class RangeRead:
         self._refusals.forget()
         self._fresh = False
         yield from self._patience.renew()
+        # It calls the user's `quarantine`, whose errors are no breaks of this read.
+        self._is_decoding = True
         self._decode.apply(self._queue, columns)
+        self._is_decoding = False
         self._held.extend(columns)
         self._body_bytes += sum(map(len, columns.bodies))
         self._held_bytes += columns.held_bytes

@@ -22,7 +22,13 @@ def find_address(_fresh):
 class Reading:
     """Twelve records with the tag, of which a broker gives four at a time."""
 
-    def __init__(self, *odd: Command, gap_policy: str = "fail", behind: int = 0) -> None:
+    def __init__(
+        self,
+        *odd: Command,
+        gap_policy: str = "fail",
+        behind: int = 0,
+        decode: DecodePolicy | None = None,
+    ) -> None:
         self.odd = list(odd)
         self.behind = behind
         self.stats = ReadStats()
@@ -31,7 +37,7 @@ class Reading:
             Cluster(ClientSettings((ADDRESS,))),
             find_address,
             group="g",
-            decode=DecodePolicy(tags=frozenset([b"a"])),
+            decode=decode or DecodePolicy(tags=frozenset([b"a"])),
             policy=ReadPolicy(gap_policy, 60_000, 1),
             stats=self.stats,
         )
@@ -86,3 +92,13 @@ def test_retention_that_is_told_is_a_loss_or_a_gap() -> None:
     reading = Reading(gone, gap_policy="skip")
     assert reading.offsets() == [0, 1, 2, 3, *range(6, 12)]
     assert reading.stats.gaps == [Gap("broker-a:0", 4, 6)]
+
+
+def test_what_a_quarantine_raises_ends_the_read() -> None:
+    def aside(entry: object) -> None:
+        raise errors.RpcTimeout("no answer about the copy")
+
+    bad = [record(n, properties=b"TAGS\x01a\x02", crc=1) for n in range(4, 8)]
+    policy = DecodePolicy("quarantine", aside, frozenset([b"a"]))
+    with pytest.raises(errors.RpcTimeout, match="copy"):
+        Reading(pulled(0, "FOUND", 8, (0, 12), b"".join(bad)), decode=policy).offsets()

@@ -250,6 +250,20 @@ def test_damaged_records_follow_the_policy() -> None:
     assert [(entry.offset, entry.data) for entry in aside] == [(7, b"record 7")]
 
 
+def test_what_a_quarantine_raises_ends_the_read() -> None:
+    def aside(entry: object) -> None:
+        raise errors.RpcTimeout("no answer about the copy")
+
+    with pytest.raises(errors.RpcTimeout, match="copy"):
+        Reading(0, 100, decode=DecodePolicy("quarantine", aside)).offsets(in_turn(damaged(7)))
+
+
+@pytest.mark.parametrize("word", ["Fail", "quarantine"])
+def test_what_to_do_with_damaged_records_is_judged_at_once(word: str) -> None:
+    with pytest.raises(errors.ConfigError, match="corrupt_records"):
+        DecodePolicy(word)
+
+
 def test_tags_are_compared_after_density_was_proved() -> None:
     def broker(method, request) -> Command:
         offset, count = asked(request)
