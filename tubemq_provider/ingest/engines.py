@@ -169,10 +169,11 @@ def _require_pyspark(engine: str) -> None:
     """Raise `errors.MissingExtraError` without pyspark. Imports nothing of it."""
     try:
         missing = find_spec("pyspark") is None
-    except ValueError:
+    except (ImportError, ValueError):
         missing = True
     if missing:
-        error = require_extra("spark", ImportError(name="pyspark"))
+        extra = "connect" if engine == "connect" else "spark"
+        error = require_extra(extra, ImportError(name="pyspark"))
         raise type(error)(f"engine={engine!r}: {error}; or use engine='inline'")
 
 
