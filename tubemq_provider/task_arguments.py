@@ -104,16 +104,21 @@ def check_literals(
 
 
 @contextmanager
-def near_names(kind: type) -> Iterator[None]:
-    """Tell of arguments that `kind` does not take which one nearly matches; for Airflow's own
-    `TypeError`."""
+def near_names(kind: type, elsewhere: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Tell of arguments that `kind` does not take which one nearly matches, or how they are given
+    by what `elsewhere` says of them; for Airflow's own `TypeError`."""
+    told = elsewhere or {}
     try:
         yield
     except TypeError as exc:
         wrong = re.findall(r"'(\w+)': ", str(exc)) if "Invalid arguments" in str(exc) else []
         known = [name for base in kind.__mro__ for name in signature(base).parameters]
         near = {name: get_close_matches(name, known, n=1, cutoff=0.75) for name in wrong}
-        hints = [f"{name}: did you mean {found[0]}?" for name, found in near.items() if found]
+        hints = [
+            f"{name}: give it as {told[name]}" if name in told else f"{name}: did you mean {item}?"
+            for name in wrong
+            for item in (near[name] or ([""] if name in told else []))
+        ]
         if not hints:
             raise
         raise TypeError("\n".join([str(exc), *hints])) from None

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
+from airflow.sdk.execution_time.task_runner import coerce_datetime
+
 from tests.provider.offsets.accessors import Event, Inlet, State
 
-__all__ = ["accept", "fake_context"]
+__all__ = ["accept", "data_interval", "fake_context"]
 
 
 class States(dict[Any, State]):
@@ -38,6 +41,14 @@ class Inlets(dict[Any, Inlet]):
 
     def __missing__(self, asset: Any) -> Inlet:
         return Inlet([Event(extra) for extra in self._kept.get("events", {}).get(asset, [])])
+
+
+def data_interval(start: datetime, end: datetime) -> dict[str, Any]:
+    """A data interval in a context, as Airflow's task runner puts it there: of pendulum's type."""
+    return {
+        "data_interval_start": coerce_datetime(start),
+        "data_interval_end": coerce_datetime(end),
+    }
 
 
 def fake_context(task: Any, kept: dict[Any, Any], *, run: str = "r1", **more: Any) -> Any:

@@ -143,9 +143,11 @@ class Cluster:
             self.broker_stopped(broker_id)
 
     def broker_stopped(self, broker_id: int) -> None:
-        """The broker has said good-bye; it is offline at once."""
-        record = self.brokers[broker_id]
-        record.alive, record.lost_ms = False, None
+        """The broker has said good-bye; it is offline at once. One whose start failed may not be
+        known yet."""
+        record = self.brokers.get(broker_id)
+        if record is not None:
+            record.alive, record.lost_ms = False, None
 
     def broker_lost(self, broker_id: int, now_ms: int) -> None:
         """The broker went away without a word; it counts as online until its timeout."""

@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -125,9 +126,11 @@ class ServedBroker:
     async def stop(self) -> None:
         if not self.broker.running:
             return
-        self.broker.stop()
-        self._runtime.cluster.broker_stopped(self.broker.broker_id)
-        await self.close()
+        try:
+            self.broker.stop()
+            self._runtime.cluster.broker_stopped(self.broker.broker_id)
+        finally:
+            await self.close()
 
     async def restart(self) -> None:
         await self.stop()
@@ -192,7 +195,9 @@ class Runtime:
     # ------------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Open everything; on failure close what was opened and raise."""
+        """Open everything; on failure close what was opened and raise. The data directory then
+        holds what it did."""
+        self._check()
         try:
             former = self._load()
             # Brokers that have run on this directory run again, even if fewer are asked for.
@@ -205,7 +210,7 @@ class Runtime:
             await self._start_masters(former)
             self._save()
         except BaseException:
-            await self.stop()
+            await self.stop(save=False)
             raise
         self._timers = [asyncio.create_task(self._flush_timer())]
         if self.switches.lease_scan_ms is not None:
@@ -213,20 +218,38 @@ class Runtime:
         if self.switches.balance_period_ms is not None:
             self._timers.append(asyncio.create_task(self._balance_timer()))
 
-    async def stop(self) -> None:
+    def _check(self) -> None:
+        """Raise for packages and certificates that are missing, before anything is opened."""
+        if self.tls is not None:
+            self.tls.context()
+        if self.http:
+            import tubemq_client.embedded.web  # noqa: F401 - says which extra it needs
+
+    async def stop(self, *, save: bool = True) -> None:
+        """Close everything, and each thing whatever became of the others. `save` is False after a
+        start that failed, whose brokers are not all there."""
         for timer in self._timers:
             timer.cancel()
         await asyncio.gather(*self._timers, return_exceptions=True)
         self._timers = []
-        await self.masters.stop()
-        for served in self.served.values():
-            await served.stop()
-            served.broker.close()
-        if self._directory is not None:
-            self._save()
-            self._directory.close()
+        async with AsyncExitStack() as closing:
+            closing.callback(self.served.clear)
+            closing.callback(self._close_directory, save=save)
+            for served in self.served.values():
+                closing.callback(served.broker.close)
+                closing.push_async_callback(served.stop)
+            closing.push_async_callback(self.masters.stop)
+
+    def _close_directory(self, *, save: bool) -> None:
+        directory = self._directory
+        if directory is None:
+            return
+        try:
+            if save:
+                self._save()
+        finally:
+            directory.close()
             self._directory = None
-        self.served.clear()
 
     def tick(self) -> None:
         """One round of every timer."""

@@ -5,6 +5,13 @@ Needs the extra `dagster`. What a window is, and what makes it exactly-once, is 
 metadata.
 """
 
+from tubemq_client.errors import require_extra
+
+try:
+    import dagster  # noqa: F401 - its absence is told here, once for all modules
+except ImportError as exc:
+    raise require_extra("dagster", exc) from exc
+
 from tubemq_provider.dagster.ingest import build_tubemq_asset
 from tubemq_provider.dagster.observe import build_coverage_check, build_tubemq_ends_asset
 from tubemq_provider.dagster.resource import SourceResource, TubeMQResource

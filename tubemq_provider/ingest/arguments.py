@@ -34,6 +34,7 @@ from tubemq_provider.ingest.validation import (
 from tubemq_provider.offsets.registry import StoreName
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sinks.parquet import local_root
+from tubemq_provider.windows.canonical import in_utc
 from tubemq_provider.windows.policies import end_word, words_in
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
@@ -108,7 +109,12 @@ def _a_length(value: object) -> object:
     return value
 
 
-Instant = Annotated[AwareDatetime | None, BeforeValidator(_with_zone)]
+def _utc(value: datetime | None) -> datetime | None:
+    return None if value is None else in_utc(value)
+
+
+Instant = Annotated[AwareDatetime | None, BeforeValidator(_with_zone), AfterValidator(_utc)]
+"""An instant with a zone; kept in UTC, whatever type of datetime it is given as."""
 
 SparkConf = Annotated[dict[str, str], BeforeValidator(lambda value: value or {})]
 Duration = Annotated[timedelta | None, BeforeValidator(_a_length)]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tubemq_client.errors import ConfigError
+from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.rows.spec import DecodeSpec
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def _session(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
     _refuse_unless_in_spark(arguments, source)
+    _require_pyspark(arguments.engine)
     from tubemq_provider.engines.cluster_mode import DEPLOY_MODE, is_cluster
     from tubemq_provider.engines.session import SessionEngine
 
@@ -112,6 +114,7 @@ def _connect(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
     _refuse_unless_in_spark(arguments, source)
+    _require_pyspark(arguments.engine)
     from tubemq_provider.engines.connect import ConnectEngine
 
     conf = dict(arguments.spark_conf)
@@ -160,6 +163,18 @@ def _refuse_unless_in_spark(arguments: IngestArguments, source: Source) -> None:
             f"engine='inline'",
             subject="engine",
         )
+
+
+def _require_pyspark(engine: str) -> None:
+    """Raise `errors.MissingExtraError` without pyspark. Imports nothing of it."""
+    try:
+        missing = find_spec("pyspark") is None
+    except (ImportError, ValueError):
+        missing = True
+    if missing:
+        extra = "connect" if engine == "connect" else "spark"
+        error = require_extra(extra, ImportError(name="pyspark"))
+        raise type(error)(f"engine={engine!r}: {error}; or use engine='inline'")
 
 
 def _in_spark(source: Source) -> bool:

@@ -20,6 +20,7 @@ from tubemq_provider.ingest.columns import expected_columns
 from tubemq_provider.ingest.engines import make_engine
 from tubemq_provider.ingest.narrate import Log, Narrator, narrated
 from tubemq_provider.ingest.resolvers import make_resolver
+from tubemq_provider.windows.canonical import in_utc
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.boundary_book import retired_brokers
@@ -281,7 +282,7 @@ class IngestJob:
         if self._arguments.start and self._arguments.end:
             return self._arguments.start, self._arguments.end
         start, end = self._interval
-        if start is None or end is None or start >= end:
+        if start is None or end is None or (start := in_utc(start)) >= (end := in_utc(end)):
             raise ConfigError(
                 "the window has no interval: give start and end", subject="time window"
             )

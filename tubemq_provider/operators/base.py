@@ -185,7 +185,7 @@ class IngestOperator(BaseOperator):
         deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        with near_names(type(self)):
+        with near_names(type(self), _inside_of_values(type(self))):
             super().__init__(**kwargs)
         self.topic, self.group, self.tubemq_conn_id = topic, group, tubemq_conn_id
         self.path, self.sink, self.sink_conn_id = path, sink, sink_conn_id
@@ -435,3 +435,14 @@ class IngestOperator(BaseOperator):
         for warning in result.warnings:
             self.log.warning("%s", warning)
         self.log.info("window done: %s", json.dumps(line))
+
+
+def _inside_of_values(kind: type[IngestOperator]) -> dict[str, str]:
+    """How arguments are written that `kind` takes as members of a value only."""
+    found: dict[str, list[str]] = {}
+    for holder, values in _VALUES.items():
+        for value in values if holder in kind.template_fields else ():
+            for member in value().template_fields:
+                text = f"{holder}={value.__name__}({member}=…)"
+                found.setdefault(value.names.get(member, member), []).append(text)
+    return {name: " or ".join(texts) for name, texts in found.items()}

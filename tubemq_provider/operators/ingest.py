@@ -39,6 +39,10 @@ class TubeMQCursorIngestOperator(IngestOperator):
     :param max_records: a window has no more records than this, counted in index entries.
     :param max_bytes: a window has about this many bytes of bodies: an estimate, no bound.
     :param max_duration: a window takes about so long to read and publish: an estimate, no bound.
+    :param decode: typed columns instead of bodies, as ``{"format": "json", "schema": "id bigint"}``
+        says them; what does not decode follows `corrupt_records`.
+    :param transform: dotted path of a function from DataFrame to DataFrame. Engines on Spark.
+    :param sql: the same as a query, in which the window is the table ``records``.
     :param policies: `IngestPolicies(gap_policy=…, …)`: what is done when something is not as it
         should be. By default it fails.
     :param commit_to_broker: also show where the group goes on as its offsets at the brokers.
@@ -50,8 +54,13 @@ class TubeMQCursorIngestOperator(IngestOperator):
         "max_records",
         "max_bytes",
         "max_duration",
+        "decode",
+        "transform",
+        "sql",
         "policies",
     )
+    template_ext: Sequence[str] = (".sql",)
+    template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow's
     mode = "cursor"
 
     def __init__(
@@ -61,6 +70,9 @@ class TubeMQCursorIngestOperator(IngestOperator):
         max_records: int | str | None = None,
         max_bytes: int | str | None = None,
         max_duration: timedelta | float | str | None = None,
+        decode: Mapping[str, Any] | str | None = None,
+        transform: str | None = None,
+        sql: str | None = None,
         policies: IngestPolicies | None = None,
         commit_to_broker: bool = False,
         **kwargs: Any,
@@ -88,6 +100,10 @@ class TubeMQWindowIngestOperator(IngestOperator):
         such a JSON file.
     :param starting_offsets: ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` or JSON.
     :param ending_offsets: the same with ``stable``, the end that a broker crash cannot take back.
+    :param decode: typed columns instead of bodies, as ``{"format": "json", "schema": "id bigint"}``
+        says them; what does not decode follows `corrupt_records`.
+    :param transform: dotted path of a function from DataFrame to DataFrame. Engines on Spark.
+    :param sql: the same as a query, in which the window is the table ``records``.
     :param policies: `IngestPolicies(gap_policy=…, …)`: what is done when something is not as it
         should be. By default it fails.
     """
@@ -101,8 +117,13 @@ class TubeMQWindowIngestOperator(IngestOperator):
         "boundaries",
         "starting_offsets",
         "ending_offsets",
+        "decode",
+        "transform",
+        "sql",
         "policies",
     )
+    template_ext: Sequence[str] = (".sql",)
+    template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow's
     mode = "time"
 
     def __init__(
@@ -115,6 +136,9 @@ class TubeMQWindowIngestOperator(IngestOperator):
         boundaries: Mapping[str, Any] | str | None = None,
         starting_offsets: Mapping[str, Any] | str | None = None,
         ending_offsets: Mapping[str, Any] | str | None = None,
+        decode: Mapping[str, Any] | str | None = None,
+        transform: str | None = None,
+        sql: str | None = None,
         policies: IngestPolicies | None = None,
         **kwargs: Any,
     ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from tubemq_client import errors
 from tubemq_provider.ingest.job import Interval
 from tubemq_provider.operators.partitions import partition_end
-from tubemq_provider.windows.canonical import parse_instant
+from tubemq_provider.windows.canonical import in_utc, parse_instant
 
 __all__ = ["WINDOW_KEY", "Interval", "no_interval", "refuse_interval", "run_interval"]
 
@@ -23,18 +23,19 @@ WINDOW_KEY = "tubemq_window"
 
 
 def run_interval(context: Mapping[str, Any], granularity: timedelta | None) -> Interval:
-    """The run's interval, or a pair of None. Raises `errors.ConfigError` for a wrong
+    """The run's interval in UTC, or a pair of None. Raises `errors.ConfigError` for a wrong
     ``tubemq_window``, or a partition whose end cannot be told."""
     asked = _asked(context)
     if asked is not None:
         return asked
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is not None and end is not None and start < end:
-        return start, end
+        return in_utc(start), in_utc(end)
     partition_date = context.get("partition_date")
     if partition_date is not None:
+        partition_date = in_utc(partition_date)
         end = partition_end(context, partition_date, granularity)
-        return (partition_date, end) if end is not None else (None, None)
+        return (partition_date, in_utc(end)) if end is not None else (None, None)
     return None, None
 
 

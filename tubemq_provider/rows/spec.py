@@ -76,7 +76,7 @@ class DecodeSpec:
             return error.problems
         then = document.get("then")
         inner = [] if then is None else [f"then: {problem}" for problem in cls.judge(then)]
-        return [*_problems(document), *inner]
+        return [*(_problems(document) or _problems_of_schema(document)), *inner]
 
     @classmethod
     def parse(cls, given: str | Mapping[str, Any] | DecodeSpec) -> DecodeSpec:
@@ -156,6 +156,29 @@ def _problems(document: Mapping[str, Any]) -> list[str]:
         if name in document and not _is_texts(document[name]):
             problems.append(f"{name}: {document[name]!r} is not a list of texts, like ['a', 'b']")
     return [*problems, *_problems_of_then(document.get("then"))]
+
+
+def _problems_of_schema(document: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a schema that stands in the document itself."""
+    schema = document.get("schema")
+    if not schema:
+        return []
+    if not isinstance(schema, str):
+        return [f"schema: {schema!r} is not a text"]
+    try:
+        if document["format"] == "avro":
+            json.loads(schema)
+        else:
+            from tubemq_provider.rows.ddl import parse_ddl
+
+            parse_ddl(schema)
+    except ConfigError as error:
+        return [f"schema: {problem}" for problem in error.problems]
+    except (ValueError, RecursionError) as error:
+        return [f"schema: not valid JSON: {error}"]
+    except ImportError:
+        pass  # without pyarrow: where rows are made, that says what to install
+    return []
 
 
 def _is_texts(value: Any) -> bool:

@@ -25,6 +25,7 @@ from tubemq_provider.task_arguments import (
     parse,
 )
 from tubemq_provider.triggers.rocketmq import RocketMQOffsetTrigger
+from tubemq_provider.windows.canonical import in_utc
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.lag import lag_between
 
@@ -45,7 +46,7 @@ def _instant(until: datetime | str | None) -> datetime | None:
     if found is not None and found.utcoffset() is None:
         text = found.isoformat()
         raise ValueError(f"{text} has no time zone; write {text}Z for UTC")
-    return found
+    return None if found is None else in_utc(found)
 
 
 class ReadyArguments(TaskArguments):

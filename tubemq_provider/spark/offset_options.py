@@ -95,8 +95,9 @@ def parse_bounds(
 
 def parse_instant(option: str, text: str, report: Report) -> At | None:
     """One time for all partitions."""
-    number = int(text) if text.isascii() and text.isdecimal() else -1
-    return _instant(option, "", number, report)
+    text = text.strip()
+    given = int(text) if text.isascii() and text.isdecimal() else text
+    return _instant(option, "", given, report)
 
 
 def parse_instants(
@@ -201,8 +202,16 @@ def _instant(option: str, where: str, value: Any, report: Report) -> At | None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LAST_MS:
         report(f"{option}{where}: {value!r} is not a time in ms since 1970, as 1764000000000 is")
         return None
+    if 0 < value < _LEAST_MS:
+        report(
+            f"{option}{where}: {value} lies before the year 2000; it is in ms since 1970, not in "
+            f"seconds: is {value * 1000} meant?"
+        )
+        return None
     return At(value)
 
 
+_LEAST_MS = 946_684_800_000
+"""The year 2000, which no topic is older than. Seconds of today, taken for ms, lie in 1970."""
 _LAST_MS = 253_402_300_799_999
 """The end of the year 9999."""

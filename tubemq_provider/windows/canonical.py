@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 __all__ = [
     "basic_instant",
     "canonical_json",
+    "in_utc",
     "parse_basic_instant",
     "parse_instant",
     "rfc3339",
@@ -61,16 +62,26 @@ def parse_instant(text: str) -> datetime:
     return instant.astimezone(UTC)
 
 
+def in_utc(instant: datetime) -> datetime:
+    """The same instant, to the microsecond, in UTC and as the standard library's own type.
+
+    Windows are reckoned with what is left: subclasses (pendulum's, which Airflow gives to tasks)
+    subtract to a length that cannot be divided, and in a zone whose clocks change a length is added
+    to what the clock shows. Raises `ValueError` for an instant without a zone.
+    """
+    _require_aware(instant)
+    utc = instant.astimezone(UTC)
+    return datetime.combine(utc.date(), utc.time(), UTC)
+
+
 def rfc3339(instant: datetime) -> str:
     """The one spelling of an instant in documents: UTC, ``Z``, fraction only where there is one."""
-    _require_aware(instant)
-    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return in_utc(instant).isoformat().replace("+00:00", "Z")
 
 
 def basic_instant(instant: datetime) -> str:
     """An instant for ids and file names: ``20261121T081500Z``, with a fraction only if present."""
-    _require_aware(instant)
-    text = instant.astimezone(UTC).replace(tzinfo=None).isoformat()
+    text = in_utc(instant).replace(tzinfo=None).isoformat()
     return text.replace("-", "").replace(":", "") + "Z"
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,8 @@ import pytest
 
 from tests.client.embedded.rpc import BrokerWire
 from tests.kit.ports import reserved_port
-from tubemq_client.embedded import EmbeddedTubeMQ, Ports, Switches, TopicSpec
-from tubemq_client.errors import ClosedError, ConfigError
+from tubemq_client.embedded import EmbeddedTubeMQ, Ports, ServerTls, Switches, TopicSpec
+from tubemq_client.errors import ClosedError, ConfigError, MissingExtraError
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -49,6 +51,51 @@ def test_ports_can_be_chosen_and_a_busy_one_is_named() -> None:
         assert mq.master_address == ("127.0.0.1", free)
         assert mq.master_web is None
         assert mq.broker(1).web is None
+
+
+@pytest.mark.parametrize("which", ["broker", "broker_web", "master_web"])
+def test_a_start_that_fails_leaves_nothing_behind(which: str, tmp_path: Path) -> None:
+    """Neither a lock on the directory nor sockets; what other brokers held is still there."""
+    with EmbeddedTubeMQ(3, ["lone"], data_dir=tmp_path, http=False):
+        pass
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        busy = taken.getsockname()[1]
+        server = EmbeddedTubeMQ(2, data_dir=tmp_path, ports=Ports(**{which: busy}))
+        opened = _sockets()
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{busy}"):
+            server.start()
+        assert _sockets() == opened
+    with EmbeddedTubeMQ(data_dir=tmp_path, http=False) as mq, BrokerWire(mq.broker(3).address) as b:
+        assert b.send("lone", b"x").errCode == 200
+
+
+def test_certificates_that_are_missing_are_named(tmp_path: Path) -> None:
+    tls = ServerTls(cert_file=tmp_path / "missing.pem")
+    with pytest.raises(ConfigError, match="server TLS"):
+        EmbeddedTubeMQ(data_dir=tmp_path / "data", http=False, tls=tls).start()
+    with EmbeddedTubeMQ(data_dir=tmp_path / "data", http=False):
+        pass
+
+
+def test_without_its_packages_the_http_side_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "tubemq_client.embedded.web", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(MissingExtraError, match=r"airflow-provider-tubemq\[embedded\]"):
+        EmbeddedTubeMQ(data_dir=tmp_path).start()
+    with EmbeddedTubeMQ(data_dir=tmp_path, http=False):
+        pass
+
+
+def _sockets() -> int:
+    """Of this process, on Linux; elsewhere they are not counted."""
+    gc.collect()
+    place, found = Path("/proc/self/fd"), 0
+    for name in list(place.iterdir()) if place.is_dir() else []:
+        with suppress(FileNotFoundError):  # what listed them is one of them
+            found += str(name.readlink()).startswith("socket")
+    return found
 
 
 def test_it_starts_and_stops_any_number_of_times() -> None:

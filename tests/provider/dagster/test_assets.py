@@ -284,3 +284,13 @@ def test_nothing_of_airflow_or_spark_is_imported() -> None:
         "assert not {'airflow', 'pyspark'} & {m.partition('.')[0] for m in sys.modules}"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_without_dagster_the_extra_is_named() -> None:
+    code = "import sys; sys.modules['dagster'] = None; import tubemq_provider.dagster"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == 1
+    assert "MissingExtraError: dagster is needed here" in done.stderr
+    assert "pip install 'airflow-provider-tubemq[dagster]'" in done.stderr

@@ -145,6 +145,20 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ),
         ({"decode": "xml"}, "decode"),
         ({"decode": {"format": "tdmsg", "then": {"format": "csv"}}}, "then: schema: is needed"),
+        ({"decode": {"format": "json", "schema": "id bigin"}}, "decode: schema: "),
+        (
+            {"decode": {"format": "csv", "schema": "a int, A int"}},
+            "decode: schema: column 'a' is named twice",
+        ),
+        ({"decode": {"format": "avro", "schema": "id bigint"}}, "decode: schema: not valid JSON"),
+        (
+            {"decode": {"format": "json", "schema": {"id": "int"}}},
+            "decode: schema: {'id': 'int'} is not a text",
+        ),
+        (
+            {"decode": {"format": "tdmsg", "then": {"format": "json", "schema": "id bigin"}}},
+            "decode: then: schema: ",
+        ),
         ({"direct_write": "off", "corrupt_records": "quarantine"}, "needs the direct write"),
         ({"topic": "9 lives"}, "topic"),
         ({"cluster": "a/b"}, "cluster"),

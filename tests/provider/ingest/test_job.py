@@ -7,6 +7,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
 from tests.kit.toy_source.source import LineSource, open_source
-from tubemq_client.errors import ConfigError
+from tubemq_client.errors import ConfigError, MissingExtraError
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.columns import expected_columns
 from tubemq_provider.ingest.engines import make_engine
@@ -32,6 +33,7 @@ from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Sink, Step
 from tubemq_provider.windows.run.result import WindowResult
+from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 AT = {"initial_position": "earliest"}
 DECODE = {"format": "json", "schema": "id bigint"}
@@ -61,6 +63,26 @@ def source(tmp_path: Path) -> LineSource:
 class Silent:
     def at(self, step: Step, point: str) -> None:
         """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("engine", "extra", "more"),
+    [
+        ("session", "spark", {}),
+        ("connect", "connect", {"spark_conf": {"spark.remote": "sc://spark"}}),
+    ],
+)
+def test_an_engine_whose_packages_are_missing_names_its_extra(
+    engine: str, extra: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    given = {**BASE, **AT, "source": FIRST_SOURCE, "path": "/lake", "engine": engine, **more}
+    arguments = parse(IngestArguments, given)
+    source: Any = SimpleNamespace(space=spaces.space_of(FIRST_SOURCE))
+    with pytest.raises(MissingExtraError) as caught, ExitStack() as stack:
+        make_engine(arguments, source, Policies(), stack)
+    assert f"pip install 'airflow-provider-tubemq[{extra}]'" in str(caught.value)
+    assert "engine='inline'" in str(caught.value)
 
 
 def job(source: LineSource, root: Path, /, **given: Any) -> IngestJob:

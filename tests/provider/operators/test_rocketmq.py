@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pendulum
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
@@ -18,7 +19,7 @@ from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.errors import NoPermission
 from tests.kit.servers import embedded_rocketmq
 from tests.kit.spark_submit import fake_spark_home
-from tests.provider.contexts import accept, fake_context
+from tests.provider.contexts import accept, data_interval, fake_context
 from tubemq_client.errors import ConfigError
 from tubemq_provider.assets import offsets_asset, sink_asset
 from tubemq_provider.engines.applications import Application
@@ -98,8 +99,20 @@ def test_a_window_of_time_is_what_brokers_stored_in_it(rocketmq, tmp_path) -> No
     day = timedelta(days=1)
     task = operator(tmp_path, mode="time", start=middle - day, end=middle)
     assert task.resolver == "store_time"
+    for name in ("scheduled", "given"):
+        (tmp_path / name).mkdir()
+    scheduled = operator(tmp_path / "scheduled", mode="time")
+    given = operator(
+        tmp_path / "given",
+        mode="time",
+        start=pendulum.instance(middle - day),
+        end=pendulum.instance(middle),
+    )
     time.sleep(3.5)
     assert run(task, {}, "r1")["total"] == 10
+    assert run(given, {}, "r1")["total"] == 10
+    context = fake_context(scheduled, {}, **data_interval(middle - day, middle))
+    assert execute(scheduled, context)["total"] == 10
 
 
 def test_a_window_of_time_is_cut_by_samples_of_the_ends(rocketmq, tmp_path) -> None:
@@ -254,5 +267,7 @@ def test_sensors_wait_for_offsets_instants_and_lag(rocketmq) -> None:
     found = lag.poke({})
     assert (found.is_done, found.xcom_value["lag"]) == (True, 6)
     assert not early.poke({}).is_done
+    over = RocketMQPartitionReadySensor(until=pendulum.now("UTC").subtract(hours=1), **named)
+    assert over.poke({}).is_done
     with pytest.raises(ConfigError, match="broker name"):
         RocketMQPartitionReadySensor(until_offsets={"1": 3}, **named)

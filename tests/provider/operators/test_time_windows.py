@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import jinja2
 import pendulum
@@ -20,18 +21,20 @@ from airflow.sdk import DAG, CronPartitionTimetable
 from airflow.sdk.execution_time import macros
 from airflow.timetables.trigger import CronPartitionTimetable as CoreTimetable
 
+from tests.provider.contexts import data_interval, fake_context
 from tests.provider.operators.test_operator import Silent
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.errors import ConfigError
 from tubemq_client.testing.clock import ManualClock
 from tubemq_provider.assets import offsets_asset
+from tubemq_provider.decorators import tubemq_window_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.offsets.asset_state import AssetTimeline
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
-from tubemq_provider.operators.intervals import run_interval
+from tubemq_provider.operators.intervals import Interval, run_interval
 from tubemq_provider.operators.job import open_job
 from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
 from tubemq_provider.sinks.parquet import ParquetSink
@@ -66,7 +69,7 @@ class Run:
 class TestWhichInterval:
     WINDOW = {"start": "2026-01-01T05:00:00Z", "end": "2026-01-01T08:00:00Z"}  # noqa: RUF012
     ASKED = (datetime(2026, 1, 1, 5, tzinfo=UTC), datetime(2026, 1, 1, 8, tzinfo=UTC))
-    DATA = {"data_interval_start": NOON, "data_interval_end": NOON + HOUR}  # noqa: RUF012
+    DATA = data_interval(NOON, NOON + HOUR)
 
     def test_what_the_run_was_asked_goes_before_its_data_interval(self) -> None:
         run = Run({"tubemq_window": self.WINDOW})
@@ -77,6 +80,17 @@ class TestWhichInterval:
     def test_the_data_interval_goes_before_the_partition(self) -> None:
         context = {**self.DATA, "partition_date": NOON - HOUR}
         assert run_interval(context, HOUR) == (NOON, NOON + HOUR)
+
+    @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+    def test_what_airflow_gives_becomes_the_standard_librarys_instants(self, zone: str) -> None:
+        """Pendulum's cannot be divided, and one with a zone adds lengths to what a clock shows."""
+        start = datetime(2026, 10, 25, 2, 30, 1, 123456, tzinfo=ZoneInfo(zone), fold=1)
+        end = start.astimezone(UTC) + HOUR
+        partition = {"partition_date": pendulum.instance(start)}
+        for context in (data_interval(start, end), partition):
+            found = run_interval(context, HOUR)
+            assert found == (start.astimezone(UTC), end)
+            assert [(type(at), at.tzinfo) for at in found if at] == [(datetime, UTC)] * 2
 
     def test_a_partition_needs_a_length(self) -> None:
         point = {"data_interval_start": NOON, "data_interval_end": NOON, "partition_date": NOON}
@@ -181,6 +195,14 @@ class TestArguments:
             parse(IngestArguments, {**BASE, **arguments})
         assert said in str(caught.value)
 
+    @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+    def test_instants_become_the_standard_librarys(self, zone: str) -> None:
+        start = datetime(2026, 10, 25, 2, 30, 1, 123456, tzinfo=ZoneInfo(zone), fold=1)
+        given = {"start": pendulum.instance(start), "end": start.astimezone(UTC) + HOUR}
+        found = parse(IngestArguments, {**BASE, "resolver": "timeline", **given})
+        assert (found.start, found.end) == (start.astimezone(UTC), given["end"])
+        assert (type(found.start), found.start.tzinfo) == (datetime, UTC)  # type: ignore[union-attr]
+
 
 class TestPlace:
     @pytest.mark.parametrize(
@@ -253,14 +275,19 @@ class OnACluster:
         self.sample()
         return moment
 
-    def run(self, start: datetime, end: datetime, **arguments: Any) -> WindowResult:
+    def run(self, start: datetime, end: datetime, /, **arguments: Any) -> WindowResult:
+        """One run of the ingesting task, which Airflow gives its interval."""
+        return self.run_of(run_interval(data_interval(start, end), None), **arguments)
+
+    def run_of(self, interval: Interval, **arguments: Any) -> WindowResult:
+        """One run for an interval as the scheduler has it."""
         self.runs += 1
         given = {**BASE, "path": str(self.root), "engine": "inline", **arguments}
         with ExitStack() as stack:
             job = open_job(
                 parse(IngestArguments, given),
                 self.hook,
-                (start, end),
+                interval,
                 stack,
                 timeline=AssetTimeline(self.state).load_timeline,
             )
@@ -294,6 +321,35 @@ class TestOnACluster(OnACluster):
         shifted = {"resolver": "message_time", "message_zone": "Etc/GMT-1", "group": "other"}
         shifted["on_other_scope"] = "start_anew"
         assert self.run(NOON - HOUR, NOON, **shifted).total == 16
+
+    def test_instants_of_pendulum_cut_them_too(self) -> None:
+        """As the task's arguments, and as what another scheduler says a run stands for."""
+        self.produce(8)
+        times = [pendulum.instance(self.instant())]
+        self.produce(7)
+        times.append(pendulum.instance(self.instant()))
+        self.flush()
+        given = {"start": times[0], "end": times[1], "resolver": "timeline"}
+        assert self.run(NOON, NOON + HOUR, **given).total == 7
+        assert self.run_of((times[0], times[1]), resolver="timeline").replayed
+
+    def test_a_decorated_function_gets_the_window_of_a_data_interval(self) -> None:
+        times = [self.instant()]
+        self.produce(7)
+        times.append(self.instant())
+        self.flush()
+        given = {**BASE, "resolver": "timeline", "markers": str(self.root)}
+
+        @tubemq_window_task(**{name: given[name] for name in given if name != "path"})
+        def report(window: Any) -> int:
+            return len(list(window.messages()))
+
+        with DAG("d", schedule=None) as dag:
+            report()
+        task: Any = dag.get_task("report")
+        kept: dict[Any, Any] = {task.offsets_asset: self.state}
+        context = fake_context(task, kept, **data_interval(*times))
+        assert type(task).execute.__wrapped__(task, context)["returned"] == 7
 
     def test_a_broker_that_died_holds_windows_back_until_it_is_back(self) -> None:
         times = [self.instant()]

@@ -57,8 +57,8 @@ def test_each_has_its_own_arguments_only() -> None:
     assert not window & OF_CURSOR
     assert both >= OF_TIME | OF_CURSOR
     assert min(len(both - cursor), len(both - window)) >= 16
-    assert len(cursor) <= 29
-    assert len(window) <= 31
+    assert len(cursor) <= 32
+    assert len(window) <= 34
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,33 @@ def test_an_argument_of_the_other_one_is_refused(kind: Any, foreign: dict[str, A
 
 
 @pytest.mark.parametrize(
+    ("kind", "foreign", "said"),
+    [
+        (
+            TubeMQCursorIngestOperator,
+            {"gap_policy": "skip"},
+            r"gap_policy: give it as policies=IngestPolicies\(gap_policy=…\)$",
+        ),
+        (
+            TubeMQCursorIngestOperator,
+            {"spark_conn_id": "spark"},
+            r"spark_conn_id: give it as engine=Spark\(conn_id=…\) or engine=SparkConnect\(",
+        ),
+        (
+            TubeMQWindowIngestOperator,
+            {"late_allowance": "PT5M", "boundarys": {}},
+            r"late_allowance: give it as resolver=Timeline\((.|\n)*boundarys: did you mean bound",
+        ),
+    ],
+)
+def test_an_argument_that_is_a_member_of_a_value_says_of_which(
+    kind: Any, foreign: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(TypeError, match=said):
+        kind(**NAMES, **foreign)
+
+
+@pytest.mark.parametrize(
     ("new", "old"),
     [
         (
@@ -86,6 +113,8 @@ def test_an_argument_of_the_other_one_is_refused(kind: Any, foreign: dict[str, A
                 policies=IngestPolicies(gap_policy="skip", on_other_scope="start_anew"),
                 engine=Spark(conf={"spark.master": "local[4]"}, direct_write="off"),
                 commit_to_broker=True,
+                decode={"format": "json", "schema": "id bigint"},
+                sql="SELECT partition, id FROM records",
             ),
             TubeMQSparkIngestOperator(
                 **NAMES,
@@ -96,20 +125,36 @@ def test_an_argument_of_the_other_one_is_refused(kind: Any, foreign: dict[str, A
                 spark_conf={"spark.master": "local[4]"},
                 direct_write="off",
                 commit_to_broker=True,
+                decode={"format": "json", "schema": "id bigint"},
+                sql="SELECT partition, id FROM records",
             ),
         ),
         (
             TubeMQWindowIngestOperator(
-                **NAMES, resolver=Timeline(late_allowance="PT5M"), engine="inline"
+                **NAMES,
+                resolver=Timeline(late_allowance="PT5M"),
+                engine="inline",
+                decode="tdmsg",
             ),
             TubeMQSparkIngestOperator(
-                **NAMES, mode="time", resolver="timeline", late_allowance="PT5M", engine="inline"
+                **NAMES,
+                mode="time",
+                resolver="timeline",
+                late_allowance="PT5M",
+                engine="inline",
+                decode="tdmsg",
             ),
         ),
         (
-            TubeMQWindowIngestOperator(**NAMES, resolver=History(group="other")),
+            TubeMQWindowIngestOperator(
+                **NAMES, resolver=History(group="other"), transform="jobs.orders.tidy"
+            ),
             TubeMQSparkIngestOperator(
-                **NAMES, mode="time", resolver="history", history_group="other"
+                **NAMES,
+                mode="time",
+                resolver="history",
+                history_group="other",
+                transform="jobs.orders.tidy",
             ),
         ),
         (

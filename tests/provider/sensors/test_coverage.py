@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pendulum
 import pytest
 
 from tubemq_client.errors import ConfigError
@@ -49,6 +50,8 @@ def test_it_waits_for_every_hour_whoever_writes_it(tmp_path: Path) -> None:
     write(sink, 1)
     assert task.poke({}).is_done  # type: ignore[arg-type]
     assert not sensor(place, end=DAY + 4 * HOUR).poke({}).is_done  # type: ignore[arg-type]
+    airflows = {"start": pendulum.instance(DAY), "end": pendulum.instance(DAY).add(hours=3)}
+    assert sensor(place, **airflows).poke({}).is_done  # type: ignore[arg-type]
 
 
 def test_a_day_on_which_an_epoch_began_is_complete_with_both(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def test_a_time_that_retention_may_have_cut_is_an_error_unless_told_otherwise() 
         world = World(mq)
         world.produce(100)
         mq.broker(1).expire_to("demo", 28 * 50)
-        given = {**world.options, "startingTimestamp": "1000"}
+        given = {**world.options, "startingTimestamp": "946684800000"}
         with pytest.raises(ConfigError, match="retention may have removed records"):
             read(given)
         assert read({**given, "failOnDataLoss": "false"}).num_rows == 50
@@ -187,7 +187,7 @@ def test_records_without_any_time_are_an_error() -> None:
             producer.send("demo", b"when?")
         mq.broker(1).flush()
         with pytest.raises(ConfigError, match="carry no message time; give offsets"):
-            read({**world.options, "startingTimestamp": "1000"})
+            read({**world.options, "startingTimestamp": "946684800000"})
 
 
 def test_attributes_are_left_out_on_request(three: World) -> None:

@@ -106,7 +106,13 @@ def test_a_password_is_refused_and_never_repeated() -> None:
         ({"columns": "offset,offset"}, "columns: names a column twice"),
         ({"tubemq.masters": "m3"}, "masters: given twice"),
         ({"includeHeaders": "false", "columns": "attributes,value"}, "columns: names 'attributes'"),
-        ({"startingTimestamp": "soon"}, "is not a time in ms since 1970"),
+        ({"startingTimestamp": "soon"}, "'soon' is not a time in ms since 1970"),
+        ({"startingTimestamp": "2026-11-23T10:00:00"}, "'2026-11-23T10:00:00' is not a time in ms"),
+        ({"startingTimestamp": "1764000000"}, "not in seconds: is 1764000000000 meant"),
+        (
+            {"endingOffsetsByTimestamp": '{"demo": {"1:0": 1764000000}}'},
+            "endingOffsetsByTimestamp of partition 1:0 of topic 'demo': 1764000000 lies before",
+        ),
         ({"endingOffsetsByTimestamp": '{"demo": {"1:0": -1}}'}, "is not a time in ms since 1970"),
         ({"startingOffsets": '{"demo": {"1:0": -1}}'}, "'latest' makes no sense here"),
         ({"endingOffsets": '{"demo": {"1:0": -2}}'}, "'earliest' makes no sense here"),
@@ -151,7 +157,7 @@ def test_topics_are_chosen_as_from_kafka() -> None:
         ({"assign": "[]"}, "assign: "),
         ({"assign": '{"a": ["x"]}'}, "partition key 'x' is not"),
         ({"subscribe": "a,b", "partitions": "1:0"}, "partitions: needs one topic"),
-        ({"topic": "a", "startingTimestamp": "1", "startingOffsets": "earliest"}, "says the same"),
+        ({"topic": "a", "startingTimestamp": "0", "startingOffsets": "earliest"}, "says the same"),
     ],
 )
 def test_a_wrong_choice_of_topics_is_named(given: dict[str, str], sentence: str) -> None:

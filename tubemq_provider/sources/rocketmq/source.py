@@ -30,6 +30,7 @@ from tubemq_provider.sources.base import End, Keep, RecordReader
 from tubemq_provider.sources.rocketmq.reading import QueueReader, Witness, reader_group
 from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.sources.topic import TopicSource
+from tubemq_provider.windows.canonical import in_utc
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.instants import Resolved, TimeResolver
@@ -173,7 +174,7 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
 def milliseconds_of(instant: datetime) -> int:
     """An instant as brokers count, since the epoch; rounded up, for a record of an earlier
     millisecond is before it."""
-    return -((_EPOCH - instant) // timedelta(milliseconds=1))
+    return -((_EPOCH - in_utc(instant)) // timedelta(milliseconds=1))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.canonical import in_utc, rfc3339
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.spaces import OffsetSpace
 
@@ -46,7 +46,7 @@ class Cover:
 
 def ms_of(instant: datetime) -> int:
     """Milliseconds since the epoch, rounded up: a sample counts only from the instant on."""
-    return -((_EPOCH - instant) // timedelta(milliseconds=1))
+    return -((_EPOCH - in_utc(instant)) // timedelta(milliseconds=1))
 
 
 def instant_of(at_ms: int) -> datetime:
