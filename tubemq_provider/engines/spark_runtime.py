@@ -297,6 +297,10 @@ def launch_environment(settings: Mapping[str, str]) -> dict[str, str]:
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
+    here = Path(sys.executable).parent
+    if os.sep not in python and (here / python).exists():
+        # Executors find a name on their own PATH; the driver, which plans, has to find this one.
+        environment["PATH"] = f"{here}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     if _is_local(settings["spark.master"]):
         environment["SPARK_LOCAL_IP"] = _LOOPBACK
     return environment
