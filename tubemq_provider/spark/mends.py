@@ -18,8 +18,8 @@ __all__ = ["mend_of", "mend_on_server"]
 
 _OURS: Final = "airflow-provider-tubemq[spark]"
 _SHIP: Final = (
-    "ship it with spark.addArtifacts(str(spark_artifacts()), pyfile=True), "
-    "addPyFile(str(spark_artifacts())) or --py-files, then register(spark)"
+    "ship it with an engine's ship_package=True, spark.addArtifacts(str(spark_artifacts()), "
+    "pyfile=True), addPyFile(str(spark_artifacts())) or --py-files, then register(spark)"
 )
 _THERE: Final = f"run there: pip install '{_OURS}'"
 _OWN: Final = ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
