@@ -23,7 +23,7 @@ from typing import Final, Self
 from devkit.processes import ServerProcess, tail
 from devkit.reaper import Reaper
 
-__all__ = ["QUICK_JAVA", "ConnectServer", "SparkCluster", "spark_home"]
+__all__ = ["QUICK_JAVA", "ConnectServer", "SparkCluster", "bare_python", "spark_home"]
 
 QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that live for seconds."""
@@ -40,7 +40,8 @@ _EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
 
 
 class SparkCluster:
-    """`workers` workers of so many cores each under `folder`, for as long as the `with`."""
+    """`workers` workers of so many cores each under `folder`, for as long as the `with`. Their PATH
+    is `path`, by default that of this process."""
 
     def __init__(
         self,
@@ -50,9 +51,11 @@ class SparkCluster:
         host: str = _LOOPBACK,
         workers: int = 2,
         cores: int = 1,
+        path: str | None = None,
     ) -> None:
         self.folder = folder
         self._cores = str(cores)
+        self._path = path or os.environ.get("PATH", os.defpath)
         self.master_url = ""
         self._java_home = java_home
         self._host = host
@@ -114,6 +117,7 @@ class SparkCluster:
                 f"SPARK_HOME={spark_home()}",
                 f"SPARK_LOCAL_DIRS={place / 'local'}",
                 f"SPARK_LOCAL_IP={host}",
+                f"PATH={self._path}",
                 f"TMPDIR={place / 'tmp'}",
                 "SPARK_DAEMON_MEMORY=256m",
                 f"SPARK_DAEMON_JAVA_OPTS={QUICK_JAVA}",
@@ -173,7 +177,7 @@ class ConnectServer:
             for name in ("local", "tmp"):
                 (self.folder / name).mkdir(parents=True)
             if self._bare:
-                self._python = _without_this_project(self.folder / "python")
+                self._python = bare_python(self.folder / "python")
             server = ServerProcess(
                 "Spark Connect",
                 [
@@ -215,8 +219,9 @@ class ConnectServer:
         return [path for path in self.folder.rglob("*") if path.is_file()]
 
 
-def _without_this_project(folder: Path) -> str:
-    """A program that is this interpreter, but does not find what is installed from a checkout."""
+def bare_python(folder: Path) -> str:
+    """A program that is this interpreter, but does not find what is installed from a checkout; in
+    `folder`, which is made, and which also has it under the name ``python3``."""
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(_FORGET)
     program = folder / "python"
@@ -224,6 +229,7 @@ def _without_this_project(folder: Path) -> str:
         f'#!/bin/sh\nexport PYTHONPATH="{folder}:$PYTHONPATH"\nexec {sys.executable} "$@"\n'
     )
     program.chmod(0o755)
+    (folder / "python3").symlink_to(program.name)
     return str(program)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 from tubemq_provider.engines.spark_engine import EngineShape, SparkEngine
 from tubemq_provider.engines.spark_runtime import ClassicRuntime
 from tubemq_provider.engines.transforms import Transform
+from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 __all__ = ["SessionEngine", "Transform"]
 
@@ -29,7 +30,8 @@ class SessionEngine(SparkEngine):
     `direct_write`: tasks write files themselves, which costs a fraction of the way through the JVM.
     ``auto`` is ``on``; ``off`` takes Spark's own writer, which needs a directory that executors and
     driver share. `target_file_bytes` (direct write only) is the size of files: without `transform`
-    splits share as many tasks as run at once, and a file takes several of them.
+    splits share as many tasks as run at once, and a file takes several of them. With `ship_package`
+    executors get the package as a zip, an active session's too.
 
     Delivery: each call of `ingest` reads every record of the plan once; nothing is visible before
     the sink publishes. A staging directory must be the same one for every executor; a prefix of an
@@ -43,6 +45,8 @@ class SessionEngine(SparkEngine):
         *,
         master: str = "local[2]",
         conf: Mapping[str, str] | None = None,
+        ship_package: bool = False,
         **shape: Unpack[EngineShape],
     ) -> None:
-        super().__init__(settings, ClassicRuntime(master, conf or {}), **shape)
+        shipped = shape.get("kind", FIRST_SOURCE) if ship_package else None
+        super().__init__(settings, ClassicRuntime(master, conf or {}, shipped), **shape)

@@ -7,11 +7,14 @@ while. Knows nothing of windows; pyspark is imported inside functions.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -83,11 +86,13 @@ class SparkRuntime(Protocol):
 
 class ClassicRuntime:
     """The session of this process: an active one if there is one, else a new one with `master` and
-    `conf`. See `SparkRuntime`."""
+    `conf`. `shipped` is the kind of source whose package executors get, if they do. See
+    `SparkRuntime`."""
 
-    def __init__(self, master: str, conf: Mapping[str, str]) -> None:
+    def __init__(self, master: str, conf: Mapping[str, str], shipped: str | None = None) -> None:
         self._master = master
         self._conf = dict(conf)
+        self._shipped = shipped
         self._own: SparkSession | None = None
 
     @property
@@ -100,6 +105,8 @@ class ClassicRuntime:
         spark, own = open_session(self._master, self._conf)
         if own:
             self._own = spark
+        if self._shipped is not None:
+            _ship(spark, _package(self._shipped))
         return spark
 
     def ui_url(self, spark: SparkSession) -> str | None:
@@ -175,6 +182,27 @@ def open_session(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, bo
         for key, value in settings.items():
             builder = builder.config(key, value)
         return builder.getOrCreate(), True
+
+
+@cache
+def _package(kind: str) -> Path:
+    """The zip for executors. It lasts as long as this process, which serves it to those that come
+    later; one that is killed leaves it in the directory of temporary files."""
+    from tubemq_provider.spark.session import spark_artifacts
+
+    folder = tempfile.TemporaryDirectory(prefix="tubemq-ship-")
+    atexit.register(folder.cleanup)
+    return spark_artifacts(folder.name, kind=kind)
+
+
+def _ship(spark: SparkSession, package: Path) -> None:
+    context = spark.sparkContext
+    if any(Path(file).name == package.name for file in context.listFiles):
+        return  # by an engine before, into a session that was active
+    before = list(sys.path)
+    context.addPyFile(str(package))
+    # It is not the whole package, and this process has that.
+    sys.path[:] = [entry for entry in sys.path if entry in before or package.name not in entry]
 
 
 def spark_submit() -> Path:
@@ -297,6 +325,10 @@ def launch_environment(settings: Mapping[str, str]) -> dict[str, str]:
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
+    here = Path(sys.executable).parent
+    if os.sep not in python and (here / python).exists():
+        # Executors find a name on their own PATH; the driver, which plans, has to find this one.
+        environment["PATH"] = f"{here}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     if _is_local(settings["spark.master"]):
         environment["SPARK_LOCAL_IP"] = _LOOPBACK
     return environment

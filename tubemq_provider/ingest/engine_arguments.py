@@ -61,7 +61,7 @@ def _without_effect(arguments: EngineArguments) -> Iterator[str]:
         "direct_write": (arguments.direct_write != "auto", (*SPARK_ENGINES, "auto")),
         "spark_conn_id": (arguments.spark_conn_id, (*SPARK_ENGINES, "auto")),
         "spark_work_dir": (arguments.spark_work_dir, ("submit",)),
-        "ship_package": (arguments.ship_package, ("submit", "connect")),
+        "ship_package": (arguments.ship_package, (*SPARK_ENGINES, "auto")),
     }
     for name, (value, engines) in given.items():
         if value and arguments.engine not in engines:

@@ -77,6 +77,7 @@ def _session(
         source.settings(),
         master=conf.pop("spark.master", _LOCAL_SPARK),
         conf=conf,
+        ship_package=arguments.ship_package,
         **_shape(arguments, source, policies),
     )
     stack.callback(engine.stop)

@@ -96,7 +96,9 @@ class Spark(_OnSpark):
     """The engine ``session``: Spark in the task's process, with the configuration of a new session
     (``spark.master`` defaults to ``local[2]``). `direct_write`: tasks write files themselves
     (`landing` is its older name). `conn_id`: an Airflow connection of type ``spark``, with the
-    master."""
+    master. `ship_package`: executors get this package as a zip."""
+
+    ship_package: bool = False
 
     names: ClassVar[Mapping[str, str]] = {"conf": "spark_conf", "conn_id": "spark_conn_id"}
     fixed: ClassVar[Mapping[str, str]] = {"engine": "session"}

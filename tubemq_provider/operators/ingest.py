@@ -220,7 +220,7 @@ class TubeMQSparkIngestOperator(IngestOperator):
         extra; with ``engine="connect"`` of type ``spark_connect``: the server, and its token.
     :param spark_work_dir: with ``engine="submit"``: a directory of the workers' user where
         applications keep what the next try takes up. Default: in the user's cache directory.
-    :param ship_package: with ``engine="submit"`` or ``connect``: nodes get this package as a zip.
+    :param ship_package: nodes of a cluster get this package as a zip.
     :param direct_write: ``auto`` (as ``on``): Spark tasks write the files themselves. ``off``:
         records go through Spark's own writer, which costs more.
     :param landing: the older name of `direct_write`.

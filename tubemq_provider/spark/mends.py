@@ -18,8 +18,8 @@ __all__ = ["mend_of", "mend_on_server"]
 
 _OURS: Final = "airflow-provider-tubemq[spark]"
 _SHIP: Final = (
-    "ship it with spark.addArtifacts(str(spark_artifacts()), pyfile=True), "
-    "addPyFile(str(spark_artifacts())) or --py-files, then register(spark)"
+    "ship it with an engine's ship_package=True, spark.addArtifacts(str(spark_artifacts()), "
+    "pyfile=True), addPyFile(str(spark_artifacts())) or --py-files, then register(spark)"
 )
 _THERE: Final = f"run there: pip install '{_OURS}'"
 _OWN: Final = ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
@@ -27,6 +27,7 @@ _NEEDED: Final = ("pyarrow", "google", "protobuf", "pyspark", "obstore")
 _MISSING = re.compile(r"No module named '([A-Za-z0-9_.]+)'")
 _SKEW = re.compile(r"PYTHON_VERSION_MISMATCH|different version .* than that in driver")
 _CRASH: Final = "Python worker exited unexpectedly"
+_NO_PROGRAM = re.compile(r'Cannot run program "([^"]*python[^"]*)"')
 _NOT_FOUND: Final = "DATA_SOURCE_NOT_FOUND"
 
 
@@ -53,6 +54,12 @@ def _sentence(text: str, chosen: str | None) -> str | None:
     missing = _MISSING.findall(text)
     if missing:
         return _missing(missing[-1].partition(".")[0], python, choose)
+    if absent := _NO_PROGRAM.search(text):
+        return (
+            f"there is no program {absent[1]} on a node, or on the driver's machine, which plans "
+            f"with it: set spark.pyspark.python to a path that all have, or to a name such as "
+            f"python3, which each finds on its own PATH"
+        )
     if _SKEW.search(text):
         return f"driver and workers run different versions of Python: {choose}, on every node"
     if _NOT_FOUND in text and "tubemq" in text:

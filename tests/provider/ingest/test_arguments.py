@@ -92,7 +92,10 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ({"sql": "FROM records", "transform": "a.b"}, "give either transform or sql"),
         ({"transform": "change"}, "names no module"),
         ({"engine": "inline", "sql": "FROM records"}, "sql needs engine='session'"),
-        ({"ship_package": True}, "ship_package has no effect with engine='session'"),
+        (
+            {"engine": "inline", "ship_package": True},
+            "ship_package has no effect with engine='inline'",
+        ),
         ({"spark_work_dir": "/w"}, "spark_work_dir has no effect with engine='session'"),
         ({"engine": "submit", "spark_work_dir": "w"}, "'w' is relative"),
         ({"engine": "connect"}, "needs the address of a server"),

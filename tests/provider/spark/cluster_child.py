@@ -29,6 +29,7 @@ def main(order: dict[str, Any]) -> dict[str, Any]:
         settings,
         master=order["master"],
         conf=order["conf"],
+        ship_package=order.get("ship", False),
         options={"minPartitions": str(order["tasks"])},
         transform=sql_transform(order["sql"]) if order["sql"] else None,
     )

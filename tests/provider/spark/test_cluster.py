@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from devkit.spark import QUICK_JAVA, SparkCluster
+from devkit.spark import QUICK_JAVA, SparkCluster, bare_python
 from tests.provider.spark.world import TOPIC, World
+from tubemq_provider.engines.java import find_java
 from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.object_store import ObjectStoreSink
@@ -60,10 +61,12 @@ def order_of(world: World, cluster: SparkCluster, folder: Path) -> dict[str, obj
     }
 
 
-def start_driver(folder: Path, order: dict[str, object]) -> subprocess.Popen[str]:
-    """The driver, with a temporary directory in which nothing of the window may turn up."""
+def start_driver(folder: Path, order: dict[str, object], **more: str) -> subprocess.Popen[str]:
+    """The driver, with a temporary directory in which nothing of the window may turn up, and `more`
+    in its environment."""
     (folder / "tmp").mkdir()
     environment = {**os.environ, "TMPDIR": str(folder / "tmp"), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment |= more
     with (folder / "driver.log").open("w") as log:
         driver = subprocess.Popen(
             [sys.executable, str(CHILD)],
@@ -153,3 +156,30 @@ def test_executors_that_share_nothing_with_the_driver_write_a_window_and_one_is_
     said += [p.read_text("utf-8", "replace") for p in folder.rglob("*") if p.is_file()]
     assert len(said) > 6
     assert not [text[:200] for text in said if SECRET in text]
+
+
+def test_executors_get_the_package_and_each_side_finds_its_own_python_by_name(
+    world: World, lake: dict[str, str], tmp_path: Path
+) -> None:
+    world.produce(200)
+    url = "s3://lake/by-shipped-session"
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    nodes = f"{Path(bare_python(tmp_path / 'python')).parent}:{os.defpath}"
+    with SparkCluster(tmp_path / "cluster", find_java().home, workers=1, path=nodes) as cluster:
+        order = order_of(world, cluster, folder)
+        chosen = {**conf(tmp_path), "spark.pyspark.python": "python3"}
+        given = {"sink": url, "storage_options": lake, "conf": chosen, "ship": True}
+        # As in a task of Airflow's, whose interpreter is not that of the PATH.
+        driver = start_driver(folder, {**order, **given}, PATH=os.defpath)
+        try:
+            driver.wait(DEADLINE_S)
+        finally:
+            driver.kill()
+    answer = folder / "answer.json"
+    assert answer.exists(), (folder / "driver.log").read_text()[-3000:]
+    assert sum(json.loads(answer.read_text())["records"].values()) == 200
+    sink = sink_for(url, storage_options=lake)
+    assert isinstance(sink, ObjectStoreSink)
+    assert bodies_in(sink, lake) == world.expected(world.whole())
+    assert not list((folder / "tmp").glob("tubemq-ship-*"))

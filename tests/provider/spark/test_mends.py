@@ -53,6 +53,16 @@ def test_without_a_choice_the_one_of_the_path_is_named() -> None:
     assert "python3 of PATH" in str(mend_of(CRASH, {}))
 
 
+def test_an_interpreter_that_nodes_do_not_have_is_named_with_the_setting() -> None:
+    text = (
+        'java.io.IOException: Cannot run program "/opt/lake/bin/python3.11": error=2, No such file'
+    )
+    said = str(mend_of(text, {}))
+    assert "no program /opt/lake/bin/python3.11 on a node" in said
+    assert "spark.pyspark.python" in said
+
+
 def test_failures_of_another_kind_are_left_alone() -> None:
+    assert mend_of('Cannot run program "nvidia-smi": error=2', {}) is None
     assert mend_of("No module named 'orders.transform'", {}) is None
     assert mend_of("[TABLE_OR_VIEW_NOT_FOUND] tubemq", {}) is None
