@@ -175,16 +175,15 @@ class Group:
     def cursor(self, *, of_ledger: bool = False) -> tuple[str, Document | None]:
         """Which store has the cursor (``ledger`` or ``asset_state``), and the cursor.
 
-        Where both have one, the group has moved: the ledger's counts unless it is behind, or unless
-        `of_ledger` asks for it all the same.
+        Where both have one, the group has moved: the ledger's counts unless it is behind (an epoch
+        that has begun is ahead of those before it), or unless `of_ledger` asks for it all the same.
         """
         self._seen = DocumentState(self._state()).load("cursor")
         found = VersionedState(self._state()).load(CURSOR) if self._ledgers() else None
         self._revision = found.rev if found else 0
-        left = found and self._seen and self._seen["seq"] > found.document["seq"]
-        if left and found and epoch_of(self._seen) in past_epochs(found.document):
-            left = False
-        if found is None or (left and not of_ledger):
+        if found is None:
+            return "asset_state", self._seen
+        if self._seen is not None and not of_ledger and _is_ahead(self._seen, found.document):
             return "asset_state", self._seen
         return "ledger", found.document
 
@@ -212,6 +211,15 @@ class Group:
 
     def _state(self) -> _SessionState:
         return _SessionState(self.session, AssetScope(asset_id=self.asset_id))
+
+
+def _is_ahead(cursor: Document, of_ledger: Document) -> bool:
+    """Whether the group has left the ledger since the ledger's cursor was written."""
+    if epoch_of(cursor) in past_epochs(of_ledger):
+        return False
+    if epoch_of(of_ledger) in past_epochs(cursor):
+        return True
+    return bool(cursor["seq"] > of_ledger["seq"])
 
 
 class _SessionState:
