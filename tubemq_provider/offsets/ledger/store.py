@@ -22,7 +22,7 @@ from tubemq_provider.offsets.asset_state import (
     InletEvents,
 )
 from tubemq_provider.offsets.asset_state import StateAccessor as State
-from tubemq_provider.offsets.chunking import join, piece_names, split
+from tubemq_provider.offsets.chunking import PiecesMissing, join, piece_names, split
 from tubemq_provider.offsets.commit_events import OutletEvent, writer_of
 from tubemq_provider.offsets.ledger.envelope import (
     CURSOR,
@@ -34,7 +34,7 @@ from tubemq_provider.offsets.ledger.envelope import (
     Versioned,
     piece_keys,
 )
-from tubemq_provider.windows.errors import DocumentError, StoreConflict
+from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
 
 __all__ = ["LedgerStore", "VersionedState"]
@@ -63,11 +63,13 @@ class VersionedState:
             )
 
     def load(self, key: str) -> Versioned | None:
-        """The document under `key`, or None."""
+        """The document under `key`, or None. Raises `PiecesMissing` if a part is not there."""
+        rev = 0
         for _ in range(_LOOKS):
             found = Versioned.from_value(self._state.get(key))
             if found is None or not piece_names(found.document):
                 return found
+            rev = found.rev
             pieces = [
                 Versioned.from_value(self._state.get(name))
                 for name in piece_keys(key, found.document)
@@ -75,7 +77,7 @@ class VersionedState:
             if None not in pieces:
                 whole = join(found.document, [p.document for p in pieces if p], key)
                 return Versioned(found.rev, whole)
-        raise DocumentError(f"ledger key {key!r}", ["pieces of it are missing"])
+        raise PiecesMissing(f"ledger key {key!r}", rev)
 
     def store(self, key: str, document: Document, expected: int) -> None:
         """Replace revision `expected` of the document. Raises `StoreConflict`."""
@@ -164,8 +166,14 @@ class LedgerStore(AssetStateOffsetStore):
         self._store(CURSOR, document)
 
     def load_plan(self, window_id: str) -> Document | None:
-        """The plan stored for a window, or None."""
-        return self._load(WINDOW + window_id)
+        """The plan stored for a window, or None; see `AssetStateOffsetStore` for one without its
+        pieces, which the next plan of the window replaces."""
+        key = WINDOW + window_id
+        try:
+            return self._load(key)
+        except PiecesMissing as exc:
+            self._seen[key] = exc.rev
+            return None
 
     def store_plan(self, window_id: str, document: Document) -> None:
         """Store a plan in place of the one read last; if another planner was first, its plan stays
