@@ -49,6 +49,7 @@ class VersionedState:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._heads: dict[str, Document] = {}
 
     def expect_ledger(self) -> None:
         """Raise `errors.ConfigError` unless the API server has the ledger's backend."""
@@ -67,6 +68,7 @@ class VersionedState:
         rev = 0
         for _ in range(_LOOKS):
             found = Versioned.from_value(self._state.get(key))
+            self._heads[key] = found.document if found else {}
             if found is None or not piece_names(found.document):
                 return found
             rev = found.rev
@@ -80,15 +82,25 @@ class VersionedState:
         raise PiecesMissing(f"ledger key {key!r}", rev)
 
     def store(self, key: str, document: Document, expected: int) -> None:
-        """Replace revision `expected` of the document. Raises `StoreConflict`."""
+        """Replace revision `expected` of the document, and remove what that was made of. Raises
+        `StoreConflict`. Who dies in the middle leaves pieces behind that nothing reads."""
+        before = self._heads.pop(key, None) or (self.head(key) if expected else None) or {}
         head, pieces = split(document)
         for name, piece in zip(piece_keys(key, head), pieces.values(), strict=True):
             # Named after its content: there already means there already.
             self._put(name, Envelope(0, name.removeprefix(PIECE)[-64:], piece))
-        self._put(key, Envelope(expected, uuid4().hex, head))
+        try:
+            self._put(key, Envelope(expected, uuid4().hex, head))
+        except StoreConflict:
+            # Another run may have stored the same document, of the same pieces.
+            if pieces and self.head(key) != head:
+                self.drop_pieces(key, head)
+            raise
+        if before != head:
+            self.drop_pieces(key, before)
 
     def drop_pieces(self, key: str, head: Document) -> None:
-        """Remove what a replaced document was made of."""
+        """Remove what a document is made of that is there no more."""
         for name in piece_keys(key, head):
             self._state.delete(name)
 
@@ -100,6 +112,7 @@ class VersionedState:
     def delete(self, key: str) -> None:
         """Remove what is under `key`."""
         head = self.head(key)
+        self._heads.pop(key, None)
         self._state.delete(key)
         if head is not None:
             self.drop_pieces(key, head)
@@ -234,13 +247,7 @@ class LedgerStore(AssetStateOffsetStore):
         if key not in self._seen:
             self._load(key)
         # Whatever comes of it, what was read is no longer what is there.
-        expected = self._seen.pop(key)
-        head, pieces = split(document)
-        before = self._ledger.head(key) if expected and pieces else None
-        self._ledger.store(key, document, expected)
-        # The same document has the same pieces.
-        if before is not None and before != head:
-            self._ledger.drop_pieces(key, before)
+        self._ledger.store(key, document, self._seen.pop(key))
 
 
 def _status(exc: Exception) -> int | None:
