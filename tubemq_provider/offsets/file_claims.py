@@ -3,8 +3,9 @@
 The cursor of `FileOffsetStore` becomes a document that changes by compare-and-set: under a lock of
 the file system, which a process that dies gives back. The directory must be on a file system whose
 locks all hosts share (a local one, or NFS version 4). Plans and events lie where they always do, so
-a group may go from one store to the other between runs, once no window is claimed. This module must
-not import a framework.
+a group may go from one store to the other between runs, once no window is claimed; a book that the
+plain store has left behind counts as none, and the next run makes it anew. This module must not
+import a framework.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from tubemq_provider.files.durable import ensure_directory, read_document, replace_document
 from tubemq_provider.offsets.file import CLAIMS_FILE, FileOffsetStore
 from tubemq_provider.windows.canonical import canonical_json
+from tubemq_provider.windows.cursor import is_ahead
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
 
@@ -84,7 +86,11 @@ class FileClaimStore(FileOffsetStore):
         self._plans_seen[window_id] = there
 
     def _read(self) -> Document | None:
-        return read_document(self._directory / CLAIMS_FILE)
+        """The claims; None if the plain store has gone on since they were written."""
+        book, plain = read_document(self._directory / CLAIMS_FILE), self._cursor()
+        if book is None or plain is None or book.get("pending") or book.get("done"):
+            return book
+        return None if is_ahead(plain, book) else book
 
     def _replace(self, before: Document | None, after: Document) -> bool:
         """Put `after` in the place of `before`; False if something else is there."""

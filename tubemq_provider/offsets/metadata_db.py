@@ -27,7 +27,7 @@ from tubemq_provider.offsets.ledger.backend import TubeMQStateBackend, ledger_of
 from tubemq_provider.offsets.ledger.envelope import CURSOR
 from tubemq_provider.offsets.ledger.store import VersionedState
 from tubemq_provider.offsets.ledger.tables import CURSORS, WindowRow
-from tubemq_provider.windows.cursor import epoch_of, past_epochs
+from tubemq_provider.windows.cursor import is_ahead
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.spaces import FIRST_SOURCE, SOURCES
@@ -183,7 +183,7 @@ class Group:
         self._revision = found.rev if found else 0
         if found is None:
             return "asset_state", self._seen
-        if self._seen is not None and not of_ledger and _is_ahead(self._seen, found.document):
+        if self._seen is not None and not of_ledger and is_ahead(self._seen, found.document):
             return "asset_state", self._seen
         return "ledger", found.document
 
@@ -211,15 +211,6 @@ class Group:
 
     def _state(self) -> _SessionState:
         return _SessionState(self.session, AssetScope(asset_id=self.asset_id))
-
-
-def _is_ahead(cursor: Document, of_ledger: Document) -> bool:
-    """Whether the group has left the ledger since the ledger's cursor was written."""
-    if epoch_of(cursor) in past_epochs(of_ledger):
-        return False
-    if epoch_of(of_ledger) in past_epochs(cursor):
-        return True
-    return bool(cursor["seq"] > of_ledger["seq"])
 
 
 class _SessionState:

@@ -30,6 +30,7 @@ __all__ = [
     "epoch_command",
     "epoch_of",
     "going_on",
+    "is_ahead",
     "newer_position",
     "past_epochs",
     "position_of_event",
@@ -139,6 +140,20 @@ def earlier_life(document: Mapping[str, Any], scope: WindowScope) -> EarlierLife
 def epoch_of(document: Mapping[str, Any] | None) -> str:
     """The epoch that a cursor or commit event was written in; "" if it says nothing."""
     return str((document or {}).get("epoch", ""))
+
+
+def is_ahead(cursor: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether `cursor` has come further than `other`, which another store of the group keeps; an
+    epoch that has begun is ahead of those before it, though it counts its windows from one. One
+    that was edited so that it has no number counts as ahead: it is there for somebody to see."""
+    if epoch_of(cursor) in past_epochs(other):
+        return False
+    if epoch_of(other) in past_epochs(cursor):
+        return True
+    mine, its = cursor.get("seq"), other.get("seq")
+    if isinstance(mine, int) and isinstance(its, int):
+        return mine > its
+    return not isinstance(mine, int)
 
 
 def newer_position(

@@ -145,3 +145,34 @@ def test_a_ledger_that_was_left_does_not_go_back(tasks: Tasks) -> None:
     world.sink.windows.pop(world.id(2))  # compaction, or the sink's own retention
     with pytest.raises(SinkHistoryLost, match="rebuild"):
         tasks.run("ledger")
+
+
+def test_claims_in_a_directory_are_given_up_and_taken_again_between_runs(tasks: Tasks) -> None:
+    """The book was behind for ever, and the error named a command that Dagster does not have."""
+    world = tasks.world
+    for store in (
+        "file_claims",
+        "file",
+        "file",
+        "file_claims",
+        "file_claims",
+        "file",
+        "file_claims",
+    ):
+        world.log.append("1:0", 3)
+        tasks.run(store)
+    assert set(world.sink.windows) == {world.id(number) for number in range(1, 8)}
+    assert world.sink.records() == Counter(world.log.all_records())
+
+
+def test_claims_that_are_taken_again_know_what_a_plain_run_published_last(tasks: Tasks) -> None:
+    world = tasks.world
+    tasks.run("file_claims")
+    world.log.append("1:0", 3)
+    tasks.run("file")
+    world.log.append("1:0", 3)
+    tasks.run("file", dies_at="published")
+    world.log.append("1:0", 5)
+    for _ in range(3):
+        tasks.run("file_claims")
+    assert world.sink.records() == Counter(world.log.all_records())
