@@ -27,7 +27,7 @@ from tubemq_provider.offsets import metadata_db
 from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.offsets.metadata_db import Group
 from tubemq_provider.windows.cursor import Cursor, Position, epoch_command
-from tubemq_provider.windows.errors import StoreConflict
+from tubemq_provider.windows.errors import DocumentError, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.claims import ClaimBook
 from tubemq_provider.windows.protocols import Document
@@ -208,6 +208,40 @@ def test_an_epoch_of_a_group_that_has_left_the_ledger_stays_the_one_that_command
     assert group.state.get("cursor")["next"] == {"1:0": 28}
     ask(epochs.begin, name="third", begin="earliest", seen=None)
     assert group.state.get("cursor")["past"] == ["", "second"]
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        {"v": 1, "next": {"1:0": 28}},
+        {"v": 1, "seq": "5", "next": {"1:0": 28}},
+        {"v": 1, "seq": 5, "next": [28]},
+    ],
+)
+def test_a_cursor_that_was_edited_is_named_and_hides_no_other_group(
+    group: Here,
+    edited: Document,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    other = Here(LedgerState(group.state.engine, "other"), ledger=group.ledger)
+    other.cursor()
+    other.store_cursor("asset_state", Cursor(Position(7, {"1:0": 28})).to_document(SCOPE, NOW))
+
+    @contextmanager
+    def groups() -> Iterator[list[Here]]:
+        yield [group, other]
+
+    monkeypatch.setattr(offsets, "groups", groups)
+    group.state.set("cursor", edited)
+    with pytest.raises(DocumentError):
+        ask(offsets.show)
+    with pytest.raises(DocumentError):
+        ask(offsets.set_position, offsets='{"1:0": 28}')
+    ask(offsets.list_groups, output="json")
+    broken, whole = json.loads(capsys.readouterr().out)
+    assert (broken["store"], broken["seq"]) == ("unreadable", "")
+    assert (whole["store"], whole["seq"]) == ("asset_state", 7)
 
 
 @LEDGER_ONLY
