@@ -17,13 +17,13 @@ from os import PathLike
 from pathlib import Path
 
 from tubemq_provider.files.durable import ensure_directory, read_document, replace_document
-from tubemq_provider.offsets.file import CLAIMS_FILE, FileOffsetStore
+from tubemq_provider.offsets.file import CLAIMS_FILE, CURSOR_FILE, FileOffsetStore
 from tubemq_provider.windows.canonical import canonical_json
 from tubemq_provider.windows.cursor import is_ahead
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
 
-__all__ = ["FileClaimStore"]
+__all__ = ["FileClaimStore", "claims_lead"]
 
 _ATTEMPTS = 100
 
@@ -87,10 +87,8 @@ class FileClaimStore(FileOffsetStore):
 
     def _read(self) -> Document | None:
         """The claims; None if the plain store has gone on since they were written."""
-        book, plain = read_document(self._directory / CLAIMS_FILE), self._cursor()
-        if book is None or plain is None or book.get("pending") or book.get("done"):
-            return book
-        return None if is_ahead(plain, book) else book
+        behind = claims_lead(self._directory) is False
+        return None if behind else read_document(self._directory / CLAIMS_FILE)
 
     def _replace(self, before: Document | None, after: Document) -> bool:
         """Put `after` in the place of `before`; False if something else is there."""
@@ -107,3 +105,15 @@ class FileClaimStore(FileOffsetStore):
         with (self._directory / "claims.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def claims_lead(directory: str | PathLike[str]) -> bool | None:
+    """Whether the claims kept in `directory` have come further than the plain store's cursor there;
+    None if neither has."""
+    book = read_document(Path(directory) / CLAIMS_FILE)
+    plain = read_document(Path(directory) / CURSOR_FILE)
+    if book is None or plain is None:
+        return None if book is plain else plain is None
+    if book.get("pending") or book.get("done") or is_ahead(book, plain):
+        return True
+    return False if is_ahead(plain, book) else None
