@@ -19,7 +19,7 @@ from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.offsets.metadata_db import groups, open_group
 from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets, stamp
 from tubemq_provider.overview.ends import with_ends
-from tubemq_provider.overview.standing import Standing, standing_of
+from tubemq_provider.overview.standing import Standing, row_of, standing_of
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.anchors import read_anchors
 from tubemq_provider.windows.cursor import (
@@ -42,9 +42,9 @@ _BY = "airflow tubemq"
 
 @command
 def list_groups(args: Any) -> None:
-    """A row per group."""
+    """A row per group; one says so whose cursor was edited and cannot be read."""
     with groups() as every:
-        say(args, [standing_of(group).row() for group in every])
+        say(args, [row_of(group) for group in every])
 
 
 @command

@@ -22,7 +22,7 @@ from tubemq_provider.ingest.upkeep import (
     epochs_of,
 )
 from tubemq_provider.offsets.file import FileOffsetStore
-from tubemq_provider.offsets.file_claims import FileClaimStore
+from tubemq_provider.offsets.file_claims import FileClaimStore, claims_lead
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.plan import WindowScope
@@ -76,7 +76,8 @@ def build_tubemq_upkeep_job(
 
     Configure one of ``retire`` (ids of brokers; ``retire_names`` where brokers have names),
     ``unfix`` (an instant, RFC 3339) and ``epoch`` (a name, with ``begin`` and ``seen``) of its op
-    ``change``. Raises what the commands of Airflow raise.
+    ``change``. Raises what the commands of Airflow raise, and `ConfigError` if the asset keeps its
+    progress where `claims` is the other way round.
     """
     place = sink_for(sink, **sink_options)
 
@@ -84,9 +85,7 @@ def build_tubemq_upkeep_job(
     def change(context: dg.OpExecutionContext, config: _Change) -> None:
         resource: SourceResource = getattr(context.resources, resource_key)
         directory = resource.directory(topic, group)
-        store = FileOffsetStore(directory, task=_TASK)
-        if claims:
-            store = FileClaimStore(directory, task=_TASK, over=lambda _: False)
+        store = _store(directory, claims=claims)
         scope = WindowScope(
             resource.cluster,
             topic,
@@ -103,6 +102,21 @@ def build_tubemq_upkeep_job(
         change()
 
     return upkeep
+
+
+def _store(directory: str | PathLike[str], *, claims: bool) -> FileOffsetStore:
+    """Where the asset has its progress. Raises `ConfigError` if another document is ahead of that:
+    a change of one that no run reads would have no effect."""
+    if claims_lead(directory) in (None, claims):
+        if claims:
+            return FileClaimStore(directory, task=_TASK, over=lambda _: False)
+        return FileOffsetStore(directory, task=_TASK)
+    has, says = ("claims.json", "True") if not claims else ("cursor.json", "False")
+    raise ConfigError(
+        f"the progress of the group is in {has} of {directory}: build the upkeep job with "
+        f"claims={says}, as the asset has it (after a change of the asset, let it run once first)",
+        subject="claims",
+    )
 
 
 def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: Sink) -> str:

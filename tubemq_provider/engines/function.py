@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tubemq_client.errors import ConfigError
 from tubemq_provider.files.columns import columns_of
 from tubemq_provider.sources.base import RecordReader
 from tubemq_provider.windows.errors import CountMismatch, WindowError
@@ -151,10 +152,24 @@ class PlannedWindow:
 
 def reported(plan: WindowPlan, records: Mapping[str, Any], size: int = 0) -> IngestCounts:
     """Counts as a task reports them; partitions that are not named had none. Whether they can be
-    those of the plan is judged where all counts are."""
-    return IngestCounts(
-        {**dict.fromkeys(plan.ranges, 0), **{key: int(n) for key, n in records.items()}}, size
-    )
+    those of the plan is judged where all counts are. Raises `ConfigError`, with the partition, for
+    what is no whole number."""
+    counts = {key: _whole(key, n) for key, n in records.items()}
+    return IngestCounts({**dict.fromkeys(plan.ranges, 0), **counts}, size)
+
+
+def _whole(key: str, count: Any) -> int:
+    """A number as Python, numpy, XCom or a template gives it."""
+    try:
+        whole = int(count)
+        exact = whole == (int(count) if isinstance(count, str) else count)
+    except (TypeError, ValueError, OverflowError):
+        exact = False
+    if not exact:
+        raise ConfigError(
+            f"partition {key}: {count!r} is not a whole number of records", subject="records"
+        )
+    return whole
 
 
 class FunctionEngine:

@@ -6,6 +6,7 @@ must not read or write a frame.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,21 @@ Transform = Callable[["DataFrame"], "DataFrame"]
 
 VIEW: Final = "records"
 """What SQL calls the window."""
+
+_PART: Final = re.compile(
+    r"""
+      (?P<nothing> [\s;]+ | --(?:\\\n|[^\r\n])* )
+    | (?P<comment> /\*(?!\+) )
+    | [rR]'[^']*' | [rR]"[^"]*"
+    | '(?:\\.|[^'\\])*' | "(?:\\.|[^"\\])*" | `[^`]*`
+    | \w+
+    | .
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""One part of a query: blanks and semicolons, or a comment of one line; the beginning of another
+comment (a hint is none); a text, a name, or a sign."""
+_QUOTES: Final = ("'", '"', "`")
 
 
 def transform_of(given: Transform | str) -> Transform:
@@ -60,4 +76,29 @@ def sql_transform(query: str) -> Transform:
 
 def _bound(query: str, view: str) -> str:
     """`query`, whatever it begins with, where `records` is `view`."""
-    return f"WITH {VIEW} AS (TABLE {view}) (\n{query.strip().rstrip(';')}\n)"
+    return f"WITH {VIEW} AS (TABLE {view}) (\n{_to_its_end(query)}\n)"
+
+
+def _to_its_end(query: str) -> str:
+    """`query` without the semicolons, blanks and comments behind it, which may stand in any order
+    there; in parentheses Spark takes no semicolon. One with a text or comment that never ends stays
+    as it is: Spark says so."""
+    at = end = 0
+    while part := _PART.match(query, at):
+        closed = _comment_end(query, at) if part["comment"] else part.end()
+        if closed is None or part[0] in _QUOTES:
+            return query.strip()
+        at = closed
+        if not part["nothing"] and not part["comment"]:
+            end = at
+    return query[:end].lstrip()
+
+
+def _comment_end(query: str, start: int) -> int | None:
+    """Where the comment ends that begins at `start` and may hold others; None if it never does."""
+    depth = 0
+    for sign in re.compile(r"/\*(?!\+)|\*/").finditer(query, start):
+        depth += 1 if sign[0] == "/*" else -1
+        if depth == 0:
+            return sign.end()
+    return None

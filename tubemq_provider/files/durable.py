@@ -94,11 +94,11 @@ def _here() -> str:
 def read_document(path: Path) -> Document | None:
     """The JSON object in `path`, or None if there is no such file. Raises `DocumentError`."""
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except FileNotFoundError:
         return None
     try:
-        document = json.loads(text)
+        document = json.loads(data.decode())
     except (ValueError, RecursionError) as exc:
         raise DocumentError(path.name, [f"it is not JSON: {exc}"]) from exc
     if not isinstance(document, dict):

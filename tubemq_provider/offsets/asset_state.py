@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.offsets.chunking import piece_names, read_whole, split
+from tubemq_provider.offsets.chunking import PiecesMissing, piece_names, read_whole, split
 from tubemq_provider.offsets.commit_events import (
     EVENT_KEY,
     OutletEvent,
@@ -95,7 +95,8 @@ class DocumentState:
         self._heads: dict[str, Any] = {}
 
     def load(self, key: str) -> Document | None:
-        """The document, or None. Raises `DocumentError` if something else is stored."""
+        """The document, or None. Raises `DocumentError` if something else is stored, and
+        `PiecesMissing` if a part of it is not there."""
         for _ in range(_LOOKS):
             head = self._heads[key] = _document(self._state.get(key), key)
             whole = head and read_whole(self._state.get, key, head)
@@ -103,7 +104,7 @@ class DocumentState:
                 return whole
             if head is None:
                 return None
-        raise DocumentError(f"offsets asset state key {key!r}", ["pieces of it are missing"])
+        raise PiecesMissing(f"offsets asset state key {key!r}")
 
     def store(self, key: str, document: Document) -> None:
         """Replace the document, in one write of its head. Raises `TypeError` for values that
@@ -225,8 +226,13 @@ class AssetStateOffsetStore(AssetProgress):
         self._documents.store(_CURSOR, document)
 
     def load_plan(self, window_id: str) -> Document | None:
-        """The plan stored for a window, or None."""
-        return self._documents.load(_PLAN + window_id)
+        """The plan stored for a window, or None. One without its pieces is none: another run has
+        published the window and forgotten its plan while this one was stored, so that the sink's
+        marker has it; and else nothing was read by it that another plan would repeat."""
+        try:
+            return self._documents.load(_PLAN + window_id)
+        except PiecesMissing:
+            return None
 
     def store_plan(self, window_id: str, document: Document) -> None:
         """Replace the plan stored for a window."""

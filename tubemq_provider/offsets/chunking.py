@@ -16,12 +16,21 @@ from tubemq_provider.windows.canonical import canonical_json, sha256_hex
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.protocols import Document
 
-__all__ = ["PIECE_BYTES", "join", "piece_names", "split"]
+__all__ = ["PIECE_BYTES", "PiecesMissing", "join", "piece_names", "split"]
 
 PIECE_BYTES: Final = 60_000
 """No value that a store writes is longer than this and a few bytes of wrapping."""
 
 _HEAD = "tubemq_pieces"
+
+
+class PiecesMissing(DocumentError):
+    """The head of a long document is there, as revision `rev` (0: of a store that counts none), and
+    pieces of it are not, however often one looks."""
+
+    def __init__(self, subject: str, rev: int = 0) -> None:
+        self.rev = rev
+        super().__init__(subject, ["pieces of it are missing"])
 
 
 def split(document: Document) -> tuple[Document, dict[str, Document]]:

@@ -24,8 +24,9 @@ from tubemq_provider.files.durable import create_document, read_document, replac
 from tubemq_provider.windows.canonical import canonical_json
 from tubemq_provider.windows.protocols import Document
 
-__all__ = ["CLAIMS_FILE", "FileOffsetStore"]
+__all__ = ["CLAIMS_FILE", "CURSOR_FILE", "FileOffsetStore"]
 
+CURSOR_FILE: Final = "cursor.json"
 CLAIMS_FILE: Final = "claims.json"
 """The document of a group whose runs claim windows."""
 _EVENT_DIGITS = 12
@@ -64,10 +65,10 @@ class FileOffsetStore:
         return self._cursor()
 
     def _cursor(self) -> Document | None:
-        return read_document(self._root / "cursor.json")
+        return read_document(self._root / CURSOR_FILE)
 
     def store_cursor(self, document: Document) -> None:
-        _replace(self._root / "cursor.json", document)
+        _replace(self._root / CURSOR_FILE, document)
 
     def load_plan(self, window_id: str) -> Document | None:
         return read_document(self._plan(window_id))

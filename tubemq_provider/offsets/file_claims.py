@@ -3,8 +3,9 @@
 The cursor of `FileOffsetStore` becomes a document that changes by compare-and-set: under a lock of
 the file system, which a process that dies gives back. The directory must be on a file system whose
 locks all hosts share (a local one, or NFS version 4). Plans and events lie where they always do, so
-a group may go from one store to the other between runs, once no window is claimed. This module must
-not import a framework.
+a group may go from one store to the other between runs, once no window is claimed; a book that the
+plain store has left behind counts as none, and the next run makes it anew. This module must not
+import a framework.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from os import PathLike
 from pathlib import Path
 
 from tubemq_provider.files.durable import ensure_directory, read_document, replace_document
-from tubemq_provider.offsets.file import CLAIMS_FILE, FileOffsetStore
+from tubemq_provider.offsets.file import CLAIMS_FILE, CURSOR_FILE, FileOffsetStore
 from tubemq_provider.windows.canonical import canonical_json
+from tubemq_provider.windows.cursor import is_ahead
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
 
-__all__ = ["FileClaimStore"]
+__all__ = ["FileClaimStore", "claims_lead"]
 
 _ATTEMPTS = 100
 
@@ -84,7 +86,9 @@ class FileClaimStore(FileOffsetStore):
         self._plans_seen[window_id] = there
 
     def _read(self) -> Document | None:
-        return read_document(self._directory / CLAIMS_FILE)
+        """The claims; None if the plain store has gone on since they were written."""
+        behind = claims_lead(self._directory) is False
+        return None if behind else read_document(self._directory / CLAIMS_FILE)
 
     def _replace(self, before: Document | None, after: Document) -> bool:
         """Put `after` in the place of `before`; False if something else is there."""
@@ -101,3 +105,15 @@ class FileClaimStore(FileOffsetStore):
         with (self._directory / "claims.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def claims_lead(directory: str | PathLike[str]) -> bool | None:
+    """Whether the claims kept in `directory` have come further than the plain store's cursor there;
+    None if neither has."""
+    book = read_document(Path(directory) / CLAIMS_FILE)
+    plain = read_document(Path(directory) / CURSOR_FILE)
+    if book is None or plain is None:
+        return None if book is plain else plain is None
+    if book.get("pending") or book.get("done") or is_ahead(book, plain):
+        return True
+    return False if is_ahead(plain, book) else None

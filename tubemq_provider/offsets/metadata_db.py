@@ -29,7 +29,7 @@ from tubemq_provider.offsets.ledger.envelope import CURSOR
 from tubemq_provider.offsets.ledger.store import VersionedState
 from tubemq_provider.offsets.ledger.tables import CURSORS, WindowRow
 from tubemq_provider.windows.cursor import cursor_in_use
-from tubemq_provider.windows.errors import StoreConflict
+from tubemq_provider.windows.errors import DocumentError, StoreConflict
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.spaces import FIRST_SOURCE, SOURCES
 
@@ -177,16 +177,17 @@ class Group:
     def cursor(self, *, of_ledger: bool = False) -> tuple[str, Document | None]:
         """Which store has the cursor (``ledger`` or ``asset_state``), and the cursor.
 
-        Where both have one, the group has moved: the ledger's counts unless it is behind, or unless
-        `of_ledger` asks for it all the same.
+        Where both have one, the group has moved: the ledger's counts unless it is behind (an epoch
+        that has begun is ahead of those before it), or unless `of_ledger` asks for it all the same.
+        Raises `DocumentError` for one that was edited so that it cannot be read.
         """
         self._seen = DocumentState(self._state()).load("cursor")
         found = VersionedState(self._state()).load(CURSOR) if self._ledgers() else None
         self._revision = found.rev if found else 0
         claimed = found.document if found else None
         if claimed is None or (not of_ledger and cursor_in_use(self._seen, claimed) is self._seen):
-            return "asset_state", self._seen
-        return "ledger", claimed
+            return "asset_state", _legible(self._seen)
+        return "ledger", _legible(claimed)
 
     def store_cursor(self, store: str, document: Document) -> None:
         """Replace what `cursor` gave. Raises `StoreConflict` if a task has written it since; asset
@@ -212,6 +213,18 @@ class Group:
 
     def _state(self) -> _SessionState:
         return _SessionState(self.session, AssetScope(asset_id=self.asset_id))
+
+
+def _legible(cursor: Document | None) -> Document | None:
+    found = cursor or {}
+    seq, following = found.get("seq", None if "next" in found else 0), found.get("next", {})
+    problems = [] if isinstance(following, dict) else [f"next {following!r} is not an object"]
+    if isinstance(seq, bool) or not isinstance(seq, int):
+        problems.append(f"seq {seq!r} is not an integer")
+    if problems:
+        remedy = "it was edited by hand; delete the key, progress is rebuilt from events and sink"
+        raise DocumentError("offsets asset state key 'cursor'", [*problems, remedy])
+    return cursor
 
 
 class _SessionState:

@@ -12,9 +12,11 @@ from typing import Any
 
 from tubemq_provider.offsets.metadata_db import Group
 from tubemq_provider.windows.cursor import newer_position
+from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.spaces import space_of
 
-__all__ = ["Standing", "standing_of"]
+__all__ = ["Standing", "row_of", "standing_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,29 @@ class Standing:
 
 def standing_of(group: Group, *, most: int | None = None) -> Standing:
     """Where `group` stands now: a look at the cursor, and at the newest event with a position, of
-    the `most` newest ones (default: of a thousand)."""
+    the `most` newest ones (default: of a thousand). Raises `DocumentError` for what was edited into
+    another shape."""
     store, cursor = group.cursor()
-    return Standing(group.asset, store, cursor, group.newest_position(most=most))
+    now = Standing(group.asset, store, cursor, group.newest_position(most=most))
+    try:
+        following, claims = now.next, now.claims
+        sound = all(isinstance(offset, int) for offset in following.values())
+        sound = sound and all(isinstance(claim, dict) for claim in claims.values())
+        space_of(group.source).ordered(following)
+        now.row()
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
+        problem = f"it cannot be read: {type(exc).__name__} {exc}"
+        raise DocumentError("position of the group", [problem]) from exc
+    if not sound:
+        raise DocumentError("position of the group", ["next or pending has another shape"])
+    return now
+
+
+def row_of(group: Group) -> dict[str, object]:
+    """The facts in which `group` is listed; where they cannot be read, its name and, as its store,
+    that they cannot."""
+    try:
+        return standing_of(group).row()
+    except DocumentError as exc:
+        row = Standing(group.asset, "", None, None).row()
+        return row | {"store": "unreadable", "by": "; ".join(exc.problems)}

@@ -7,8 +7,6 @@ Answers are bounded: groups, windows and partitions come in pages or up to a num
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.resources import files
 from itertools import islice
 from typing import Annotated, Any, Final
@@ -28,7 +26,6 @@ from tubemq_provider.plugins.access import Reader, ReaderDep
 from tubemq_provider.plugins.clusters import ends_of
 from tubemq_provider.plugins.lag import Answer, LagDesk
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.lag import lag_between, regressed
 from tubemq_provider.windows.spaces import space_of
 
@@ -133,38 +130,11 @@ def _row(reader: Reader, group: Group) -> dict[str, Any]:
     facts = {"id": group.asset_id, "source": group.source, "cluster": cluster, "topic": topic}
     facts |= {"group": name}
     try:
-        now = _standing(group)
-        with _judged():
-            return {**now.row(), **facts, **_by(reader, now)}
+        now = standing_of(group, most=RECENT)
+        return {**now.row(), **facts, **_by(reader, now)}
     except errors.TubeMQError as exc:
         # Edited by hand, or of a newer release: no reason to show nothing of the other groups.
         return {**facts, "trouble": str(exc)}
-
-
-def _standing(group: Group) -> Standing:
-    """Where a group stands, as far as the newest events say so where no cursor does. Raises
-    `DocumentError` for what was edited into another shape."""
-    with _judged():
-        now = standing_of(group, most=RECENT)
-        following, claims = now.next, now.claims
-        sound = all(isinstance(offset, int) for offset in following.values())
-        sound = sound and all(isinstance(claim, dict) for claim in claims.values())
-        space_of(group.source).ordered(following)
-    if not sound:
-        raise DocumentError("position of the group", ["next or pending has another shape"])
-    return now
-
-
-@contextmanager
-def _judged() -> Iterator[None]:
-    """What documents of another shape lead to, as `DocumentError`."""
-    try:
-        yield
-    except errors.TubeMQError:
-        raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
-        problem = f"it cannot be read: {type(exc).__name__} {exc}"
-        raise DocumentError("position of the group", [problem]) from exc
 
 
 def _by(reader: Reader, now: Standing) -> dict[str, Any]:
@@ -181,7 +151,7 @@ def _show(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
         row = _row(reader, group)
         if "trouble" in row:
             return row
-        now = _standing(group)
+        now = standing_of(group, most=RECENT)
     following = space_of(group.source).by_key(now.next)
     claims = [
         {"window": key, "since": claim.get("at", ""), "taken": bool(claim.get("by"))}
@@ -231,7 +201,7 @@ def _lag(desk: LagDesk) -> Any:
         with reading() as session:
             group = reader.group(session, asset_id)
             try:
-                position = _standing(group).next
+                position = standing_of(group, most=RECENT).next
             except errors.TubeMQError as exc:
                 return {"state": "unreachable", "note": str(exc), "partitions": []}
         if not conf.getboolean("tubemq", "page_lag", fallback=True):

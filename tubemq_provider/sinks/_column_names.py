@@ -60,9 +60,11 @@ def path_problems(files: pa.Schema, table: Iterable[str], paths: Iterable[str] =
 
 def refuse_folder_columns(files: Iterable[FileFact]) -> None:
     """`refuse_folder_column` of all columns of a window's files, and of folders inside it. A driver
-    that only publishes needs no pyarrow for it."""
+    that only publishes needs no pyarrow for it: files of Spark's own writer name only leaves, of
+    which the first part of the path is the column."""
     for file in files:
-        refuse_folder_column([*file.nulls, *file.leaves, *(name for name, _, _ in file.keys)])
+        columns = file.nulls or {path.split(".")[0] for path in file.leaves}
+        refuse_folder_column([*columns, *(name for name, _, _ in file.keys)])
 
 
 def refuse_folder_column(names: Iterable[str]) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "epoch_command",
     "epoch_of",
     "going_on",
+    "is_ahead",
     "newer_position",
     "past_epochs",
     "position_of_event",
@@ -142,6 +143,20 @@ def epoch_of(document: Mapping[str, Any] | None) -> str:
     return str((document or {}).get("epoch", ""))
 
 
+def is_ahead(cursor: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether `cursor` has come further than `other`, which another store of the group keeps; an
+    epoch that has begun is ahead of those before it, though it counts its windows from one. One
+    that was edited so that it has no number counts as ahead: it is there for somebody to see."""
+    if epoch_of(cursor) in past_epochs(other):
+        return False
+    if epoch_of(other) in past_epochs(cursor):
+        return True
+    mine, its = cursor.get("seq"), other.get("seq")
+    if isinstance(mine, int) and isinstance(its, int):
+        return mine > its
+    return not isinstance(mine, int)
+
+
 def newer_position(
     cursor: Mapping[str, Any] | None, event: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
@@ -164,16 +179,7 @@ def cursor_in_use(
     asset state, or `claimed` in the ledger, which counts unless it is behind."""
     if not kept or not claimed:
         return kept or claimed
-    if epoch_of(kept) in past_epochs(claimed):
-        return claimed
-    if epoch_of(claimed) in past_epochs(kept):
-        return kept
-    return kept if _seq(kept) > _seq(claimed) else claimed
-
-
-def _seq(document: Mapping[str, Any]) -> int:
-    found = document.get("seq")
-    return found if isinstance(found, int) else 0
+    return kept if is_ahead(kept, claimed) else claimed
 
 
 def present_life(

@@ -7,6 +7,7 @@ import inspect
 import json
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ from tubemq_provider.offsets import metadata_db
 from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.offsets.metadata_db import Group
 from tubemq_provider.windows.cursor import Cursor, Position, epoch_command
-from tubemq_provider.windows.errors import StoreConflict
+from tubemq_provider.windows.errors import DocumentError, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.claims import ClaimBook
 from tubemq_provider.windows.protocols import Document
@@ -187,6 +188,60 @@ def test_of_two_cursors_the_newer_is_set_and_the_ledger_s_is_rebuilt(
     _, cursor = group.cursor()
     assert cursor is not None
     assert (cursor["seq"], cursor["next"], cursor["pending"]) == (5, {"1:0": 560}, {})
+
+
+@LEDGER_ONLY
+def test_an_epoch_of_a_group_that_has_left_the_ledger_stays_the_one_that_commands_change(
+    group: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows of an epoch count from one: the old cursor in the ledger has a higher number."""
+    monkeypatch.setattr(epochs, "open_group", offsets.open_group)
+    group.state.set("cursor", Cursor(Position(3, {"1:0": 308})).to_document(SCOPE, NOW))
+    ask(epochs.begin, name="second", begin="earliest", seen=None)
+    store, cursor = group.cursor()
+    assert cursor is not None
+    assert (store, cursor["epoch"]) == ("asset_state", "second")
+    of_second = replace(SCOPE, epoch="second")
+    run = Cursor(Position(1, {"1:0": 280}), past=("",))
+    group.state.set("cursor", run.to_document(of_second, NOW))
+    ask(offsets.set_position, offsets='{"1:0": 28}')
+    assert group.state.get("cursor")["next"] == {"1:0": 28}
+    ask(epochs.begin, name="third", begin="earliest", seen=None)
+    assert group.state.get("cursor")["past"] == ["", "second"]
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        {"v": 1, "next": {"1:0": 28}},
+        {"v": 1, "seq": "5", "next": {"1:0": 28}},
+        {"v": 1, "seq": 5, "next": [28]},
+    ],
+)
+def test_a_cursor_that_was_edited_is_named_and_hides_no_other_group(
+    group: Here,
+    edited: Document,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    other = Here(LedgerState(group.state.engine, "other"), ledger=group.ledger)
+    other.cursor()
+    other.store_cursor("asset_state", Cursor(Position(7, {"1:0": 28})).to_document(SCOPE, NOW))
+
+    @contextmanager
+    def groups() -> Iterator[list[Here]]:
+        yield [group, other]
+
+    monkeypatch.setattr(offsets, "groups", groups)
+    group.state.set("cursor", edited)
+    with pytest.raises(DocumentError):
+        ask(offsets.show)
+    with pytest.raises(DocumentError):
+        ask(offsets.set_position, offsets='{"1:0": 28}')
+    ask(offsets.list_groups, output="json")
+    broken, whole = json.loads(capsys.readouterr().out)
+    assert (broken["store"], broken["seq"]) == ("unreadable", "")
+    assert (whole["store"], whole["seq"]) == ("asset_state", 7)
 
 
 @LEDGER_ONLY

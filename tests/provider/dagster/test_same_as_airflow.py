@@ -162,6 +162,17 @@ def test_a_life_begins_where_claims_are_kept(resource: TubeMQResource, lake: Pat
     assert json.loads((resource.directory(TOPIC, "lake") / "claims.json").read_text())["past"]
 
 
+@pytest.mark.parametrize("claims", [False, True])
+def test_upkeep_of_progress_that_no_run_reads_is_refused(
+    claims: bool, resource: TubeMQResource, lake: Path
+) -> None:
+    """It said that a life begins, and the asset went on with the one that it had."""
+    materialize(asset(lake, claims=claims), resource)
+    with pytest.raises(ConfigError, match=f"claims={claims}, as the asset has it"):
+        upkeep(resource, lake, claims=not claims, epoch="2")
+    upkeep(resource, lake, claims=claims, epoch="2")
+
+
 def test_brokers_are_retired_and_boundaries_taken_back(
     resource: TubeMQResource, lake: Path
 ) -> None:

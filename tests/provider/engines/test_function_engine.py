@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,14 @@ from tests.provider.windows.fake_reader import (
     open_fake,
 )
 from tubemq_client import Gap
+from tubemq_client.errors import ConfigError
 from tubemq_client.model import OffsetRange
-from tubemq_provider.engines.function import FunctionEngine, PlannedWindow, ReportedEngine
+from tubemq_provider.engines.function import (
+    FunctionEngine,
+    PlannedWindow,
+    ReportedEngine,
+    reported,
+)
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.read import published_windows
@@ -162,6 +169,16 @@ def test_counts_of_somebody_else_are_taken(tasks: Tasks) -> None:
     plan = tasks.planned()
     done = tasks.run(ReportedEngine(plan.hash, {"1:0": 10, "2:1": 10}, 99))
     assert (done.total, done.records["1:1"], done.bytes) == (20, 0, 99)
+
+
+def test_counts_are_whole_numbers_however_they_come() -> None:
+    scope = WindowScope("c1", TOPIC, "g1", "memory:test")
+    plan = WindowPlan.cursor(scope, 1, {"1:0": (0, 2_800), "2:1": (0, 2_800)})
+    for count in (100, "100", 100.0, Decimal(100)):
+        assert reported(plan, {"1:0": count}).records == {"1:0": 100, "2:1": 0}
+    for count in (None, "ten", "", float("nan"), float("inf"), 99.9, [1], {}):
+        with pytest.raises(ConfigError, match=r"partition 2:1: .* is not a whole number"):
+            reported(plan, {"1:0": 1, "2:1": count})
 
 
 def test_a_killed_function_stops_at_its_next_batch(tasks: Tasks) -> None:

@@ -104,6 +104,18 @@ class LedgerState(State):
             return work(LedgerTables(connection, self.engine.dialect.name))
 
 
+def before_set(state: State, key: str, act: Callable[[], None]) -> None:
+    """Let another run `act` just before `key` is set for the next time."""
+    store, waiting = state.set, [act]
+
+    def set_after(name: str, value: Any) -> None:
+        if name == key and waiting:
+            waiting.pop()()
+        store(name, value)
+
+    state.set = set_after  # type: ignore[assignment, method-assign]
+
+
 def ledger_store(
     engine: sa.Engine,
     writer: str,

@@ -19,7 +19,7 @@ from tubemq_provider.offsets.ledger.envelope import CURSOR, Envelope
 from tubemq_provider.offsets.ledger.store import LedgerStore, VersionedState
 from tubemq_provider.offsets.ledger.tables import LedgerTables, metadata
 from tubemq_provider.windows.errors import StoreConflict
-from tubemq_provider.windows.protocols import OffsetStore
+from tubemq_provider.windows.protocols import Document, OffsetStore
 
 ROOT = Path(__file__).parents[3]
 
@@ -197,6 +197,47 @@ def test_no_value_exceeds_what_airflow_takes_and_old_pieces_are_removed(
         keys = connection.execute(sa.text("SELECT key FROM tubemq_offset_cursor")).scalars().all()
     pieces = {key.split("/")[2] for key in keys if key.startswith("piece/")}
     assert len(pieces) == 1
+
+
+def pieces_in(engine: sa.Engine) -> int:
+    with engine.begin() as connection:
+        keys = connection.execute(sa.text("SELECT key FROM tubemq_offset_cursor")).scalars().all()
+    return sum(key.startswith("piece/") for key in keys)
+
+
+def long_document(tag: str) -> Document:
+    return {"by": tag, "next": {f"1:{n}": BIG for n in range(3_000)}}
+
+
+def test_a_document_that_becomes_short_leaves_no_pieces_behind(engine: sa.Engine) -> None:
+    store = ledger_store(engine, "a")
+    for tag in ("one", "two"):
+        for document in (long_document(tag), {"by": tag, "next": {}}):
+            store.load_cursor()
+            store.store_cursor(document)
+        assert pieces_in(engine) == 0
+    VersionedState(LedgerState(engine)).store(CURSOR, long_document("command"), 4)
+    VersionedState(LedgerState(engine)).store(CURSOR, {"by": "command"}, 5)
+    assert pieces_in(engine) == 0
+
+
+def test_a_document_that_came_too_late_leaves_no_pieces_behind(engine: sa.Engine) -> None:
+    fast, slow = ledger_store(engine, "a"), ledger_store(engine, "b")
+    for number in range(3):
+        slow.load_cursor()
+        fast.load_cursor()
+        fast.store_cursor(long_document(f"a{number}"))
+        needed = pieces_in(engine)
+        with pytest.raises(StoreConflict):
+            slow.store_cursor(long_document(f"b{number}"))
+        assert pieces_in(engine) == needed
+        # Of one document that two store, the pieces stay.
+        slow.load_cursor()
+        fast.load_cursor()
+        fast.store_cursor(long_document("both"))
+        with pytest.raises(StoreConflict):
+            slow.store_cursor(long_document("both"))
+        assert slow.load_cursor() == long_document("both")
 
 
 def test_without_the_backend_the_ledger_is_refused_with_what_to_configure() -> None:

@@ -51,6 +51,9 @@ class TestFileStore(OffsetStoreSuite):
         (tmp_path / "cursor.json").write_text('{"seq": ')
         with pytest.raises(DocumentError, match=r"cursor\.json"):
             FileOffsetStore(tmp_path, task="a").load_cursor()
+        (tmp_path / "cursor.json").write_bytes('{"by": "Jürgen"}'.encode("latin-1"))
+        with pytest.raises(DocumentError, match=r"cursor\.json"):
+            FileOffsetStore(tmp_path, task="a").load_cursor()
         (tmp_path / "cursor.json").write_text("[]")
         with pytest.raises(DocumentError, match="not an object"):
             FileOffsetStore(tmp_path, task="a").load_cursor()

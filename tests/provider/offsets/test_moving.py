@@ -15,6 +15,8 @@ from tests.provider.windows.world import World
 from tubemq_client.errors import ConfigError
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.offsets.file_claims import FileClaimStore
+from tubemq_provider.offsets.ledger.claims_guard import refuse_claims
+from tubemq_provider.offsets.ledger.envelope import CURSOR
 from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.offsets.ledger.task_liveness import task_is_over
 from tubemq_provider.offsets.registry import store_for
@@ -99,6 +101,8 @@ def test_claims_are_not_forgotten_when_the_ledger_is_left(tasks: Tasks) -> None:
     world.log.append("1:0", 2)
     with pytest.raises(ConfigError, match=world.id(2)):
         tasks.run("asset_state")
+    with pytest.raises(ConfigError, match=r"offsets adopt.*offsets rebuild.* --drop-claims"):
+        tasks.run("asset_state")
     with pytest.raises(SinkHistoryLost, match="claimed in a ledger and never written"):
         tasks.run("events")
     tasks.over.add("run-2")
@@ -125,6 +129,17 @@ def test_claims_in_a_directory_are_not_forgotten_when_claims_are_given_up(tasks:
     assert world.sink.records() == Counter(world.log.all_records())
 
 
+def test_claims_of_a_ledger_that_is_gone_are_forgotten_with_the_key(tasks: Tasks) -> None:
+    """Without its backend Airflow has a copy under the key: only then does removing it help."""
+    window = tasks.world.id(2)
+    state = State()
+    state.set(CURSOR, {"v": 1, "pending": {window: {}}, "done": {}})
+    with pytest.raises(ConfigError, match=rf"{window}.*remove the key '{CURSOR}'"):
+        refuse_claims(state)
+    state.delete(CURSOR)
+    refuse_claims(state)
+
+
 @pytest.mark.parametrize("state", ["success", "failed"])
 def test_a_task_that_planned_for_others_keeps_its_claim_until_its_run_ends(state: str) -> None:
     run = {"r": "running"}
@@ -145,3 +160,34 @@ def test_a_ledger_that_was_left_does_not_go_back(tasks: Tasks) -> None:
     world.sink.windows.pop(world.id(2))  # compaction, or the sink's own retention
     with pytest.raises(SinkHistoryLost, match="rebuild"):
         tasks.run("ledger")
+
+
+def test_claims_in_a_directory_are_given_up_and_taken_again_between_runs(tasks: Tasks) -> None:
+    """The book was behind for ever, and the error named a command that Dagster does not have."""
+    world = tasks.world
+    for store in (
+        "file_claims",
+        "file",
+        "file",
+        "file_claims",
+        "file_claims",
+        "file",
+        "file_claims",
+    ):
+        world.log.append("1:0", 3)
+        tasks.run(store)
+    assert set(world.sink.windows) == {world.id(number) for number in range(1, 8)}
+    assert world.sink.records() == Counter(world.log.all_records())
+
+
+def test_claims_that_are_taken_again_know_what_a_plain_run_published_last(tasks: Tasks) -> None:
+    world = tasks.world
+    tasks.run("file_claims")
+    world.log.append("1:0", 3)
+    tasks.run("file")
+    world.log.append("1:0", 3)
+    tasks.run("file", dies_at="published")
+    world.log.append("1:0", 5)
+    for _ in range(3):
+        tasks.run("file_claims")
+    assert world.sink.records() == Counter(world.log.all_records())

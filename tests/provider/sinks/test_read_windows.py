@@ -87,6 +87,13 @@ def test_a_column_that_is_called_as_windows_are_is_refused(sink: Sink, name: str
     assert {*read_windows(sink).to_table()["window_id"].to_pylist()} == {first}
 
 
+@pytest.mark.parametrize("cells", [[{"a": 1}] * 3, [[1]] * 3], ids=["struct", "list"])
+def test_a_column_of_several_leaves_that_is_called_so_is_refused(sink: Sink, cells: Any) -> None:
+    """Footers of Spark's own writer have no name of the column but in the paths of its leaves."""
+    with pytest.raises(ConfigError, match="column 'window_id' has the name of the folders"):
+        publish(sink, 1, window_id=cells)
+
+
 def test_a_window_without_partitions_in_its_files_is_counted_as_a_whole(sink: Sink) -> None:
     """Engines of others may write no column `partition`; the marker has the counts all the same."""
     plan = plan_of(sink)

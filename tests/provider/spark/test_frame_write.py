@@ -98,10 +98,12 @@ def test_a_transform_that_leaves_nothing_writes_no_file(
     assert sum((counts.read or {}).values()) == 8
 
 
-BEGINNINGS = {
+SPELLINGS = {
     "a comment": "-- of the window\nSELECT partition, value FROM records;",
     "a table of its own": "/* two */ WITH r AS (SELECT * FROM records) SELECT partition FROM r",
     "FROM": "FROM records SELECT partition ORDER BY partition -- all of them",
+    "a comment behind it": "SELECT partition, ';--' AS c FROM records; -- the whole window",
+    "comments behind it": "SELECT partition FROM records;\n-- the /* whole\n/* win /* dow */ */ ; ",
     "RECURSIVE": (
         "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 3) "
         "SELECT partition FROM records WHERE 3 IN (SELECT n FROM t)"
@@ -111,8 +113,8 @@ BEGINNINGS = {
 
 @pytest.mark.spark
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("query", BEGINNINGS.values(), ids=BEGINNINGS)
-def test_a_query_may_begin_as_it_likes(
+@pytest.mark.parametrize("query", SPELLINGS.values(), ids=SPELLINGS)
+def test_a_query_may_begin_and_end_as_it_likes(
     spark: SparkSession, world: World, stagings: tuple[Staging, Staging], query: str
 ) -> None:
     world.produce(8)

@@ -38,7 +38,20 @@ def refuse_claims(state: Readable) -> None:
         raise ConfigError(
             f"the ledger has windows of this group that are claimed or wait for a claimed one "
             f"({', '.join(windows) or 'too many to be read from here'}): let runs with "
-            f"offset_store='ledger' finish them, or remove the key {CURSOR!r} from the asset's "
-            f"state if all of them are known to be in the sink",
+            f"offset_store='ledger' finish them, {_way_out(found)}",
             subject="offset_store",
         )
+
+
+def _way_out(found: dict[str, Any]) -> str:
+    """What else there is to do: a ledger that answers keeps its cursor, whoever deletes the key."""
+    if found.get("ledger") == 1:
+        return (
+            "after 'airflow tubemq offsets adopt' if their tasks are gone; or 'airflow tubemq "
+            "offsets rebuild' notes those that are in the sink, and with --drop-claims forgets the "
+            "others"
+        )
+    return (
+        f"or, as this Airflow has no ledger any more, remove the key {CURSOR!r} from the asset's "
+        f"state if all of them are known to be in the sink"
+    )

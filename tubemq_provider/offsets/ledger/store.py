@@ -22,7 +22,7 @@ from tubemq_provider.offsets.asset_state import (
     InletEvents,
 )
 from tubemq_provider.offsets.asset_state import StateAccessor as State
-from tubemq_provider.offsets.chunking import join, piece_names, split
+from tubemq_provider.offsets.chunking import PiecesMissing, join, piece_names, split
 from tubemq_provider.offsets.commit_events import OutletEvent, writer_of
 from tubemq_provider.offsets.ledger.envelope import (
     CURSOR,
@@ -34,7 +34,7 @@ from tubemq_provider.offsets.ledger.envelope import (
     Versioned,
     piece_keys,
 )
-from tubemq_provider.windows.errors import DocumentError, StoreConflict
+from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
 
 __all__ = ["LedgerStore", "VersionedState"]
@@ -49,6 +49,7 @@ class VersionedState:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._heads: dict[str, Document] = {}
 
     def expect_ledger(self) -> None:
         """Raise `errors.ConfigError` unless the API server has the ledger's backend."""
@@ -63,11 +64,14 @@ class VersionedState:
             )
 
     def load(self, key: str) -> Versioned | None:
-        """The document under `key`, or None."""
+        """The document under `key`, or None. Raises `PiecesMissing` if a part is not there."""
+        rev = 0
         for _ in range(_LOOKS):
             found = Versioned.from_value(self._state.get(key))
+            self._heads[key] = found.document if found else {}
             if found is None or not piece_names(found.document):
                 return found
+            rev = found.rev
             pieces = [
                 Versioned.from_value(self._state.get(name))
                 for name in piece_keys(key, found.document)
@@ -75,18 +79,28 @@ class VersionedState:
             if None not in pieces:
                 whole = join(found.document, [p.document for p in pieces if p], key)
                 return Versioned(found.rev, whole)
-        raise DocumentError(f"ledger key {key!r}", ["pieces of it are missing"])
+        raise PiecesMissing(f"ledger key {key!r}", rev)
 
     def store(self, key: str, document: Document, expected: int) -> None:
-        """Replace revision `expected` of the document. Raises `StoreConflict`."""
+        """Replace revision `expected` of the document, and remove what that was made of. Raises
+        `StoreConflict`. Who dies in the middle leaves pieces behind that nothing reads."""
+        before = self._heads.pop(key, None) or (self.head(key) if expected else None) or {}
         head, pieces = split(document)
         for name, piece in zip(piece_keys(key, head), pieces.values(), strict=True):
             # Named after its content: there already means there already.
             self._put(name, Envelope(0, name.removeprefix(PIECE)[-64:], piece))
-        self._put(key, Envelope(expected, uuid4().hex, head))
+        try:
+            self._put(key, Envelope(expected, uuid4().hex, head))
+        except StoreConflict:
+            # Another run may have stored the same document, of the same pieces.
+            if pieces and self.head(key) != head:
+                self.drop_pieces(key, head)
+            raise
+        if before != head:
+            self.drop_pieces(key, before)
 
     def drop_pieces(self, key: str, head: Document) -> None:
-        """Remove what a replaced document was made of."""
+        """Remove what a document is made of that is there no more."""
         for name in piece_keys(key, head):
             self._state.delete(name)
 
@@ -98,6 +112,7 @@ class VersionedState:
     def delete(self, key: str) -> None:
         """Remove what is under `key`."""
         head = self.head(key)
+        self._heads.pop(key, None)
         self._state.delete(key)
         if head is not None:
             self.drop_pieces(key, head)
@@ -164,8 +179,14 @@ class LedgerStore(AssetStateOffsetStore):
         self._store(CURSOR, document)
 
     def load_plan(self, window_id: str) -> Document | None:
-        """The plan stored for a window, or None."""
-        return self._load(WINDOW + window_id)
+        """The plan stored for a window, or None; see `AssetStateOffsetStore` for one without its
+        pieces, which the next plan of the window replaces."""
+        key = WINDOW + window_id
+        try:
+            return self._load(key)
+        except PiecesMissing as exc:
+            self._seen[key] = exc.rev
+            return None
 
     def store_plan(self, window_id: str, document: Document) -> None:
         """Store a plan in place of the one read last; if another planner was first, its plan stays
@@ -226,13 +247,7 @@ class LedgerStore(AssetStateOffsetStore):
         if key not in self._seen:
             self._load(key)
         # Whatever comes of it, what was read is no longer what is there.
-        expected = self._seen.pop(key)
-        head, pieces = split(document)
-        before = self._ledger.head(key) if expected and pieces else None
-        self._ledger.store(key, document, expected)
-        # The same document has the same pieces.
-        if before is not None and before != head:
-            self._ledger.drop_pieces(key, before)
+        self._ledger.store(key, document, self._seen.pop(key))
 
 
 def _status(exc: Exception) -> int | None:

@@ -81,9 +81,10 @@ class ClaimedRun(CursorRun):
         """A group that used another store for a while is ahead of its book."""
         if accepted > self._position().seq:
             raise SinkHistoryLost(
-                f"the ledger of group {self._scope.group!r} knows windows up to "
+                f"the claims of group {self._scope.group!r} know windows up to "
                 f"{self._position().seq}, but windows up to {accepted} were accepted with another "
-                f"store; bring it up with 'airflow tubemq offsets rebuild'"
+                f"store. Bring a ledger up with 'airflow tubemq offsets rebuild'; of claims in a "
+                f"directory, remove claims.json if it has nothing under 'pending' and 'done'"
             )
 
     def _rebuild(self, accepted: Position | None, found: list[ClaimBook]) -> Iterator[str]:
@@ -373,8 +374,8 @@ class ClaimedRun(CursorRun):
         def changed(document: Document | None) -> Document | None:
             if document is None:
                 raise SinkHistoryLost(
-                    f"the ledger of group {self._scope.group!r} vanished during a run; a new run "
-                    f"rebuilds it"
+                    f"the claims of group {self._scope.group!r} vanished during a run; a new run "
+                    f"rebuilds them"
                 )
             book = change(ClaimBook.from_document(document, self._scope))
             return None if book is None else self._document(book)
@@ -387,10 +388,10 @@ class ClaimedRun(CursorRun):
 
     def _keep(self, document: Document | None) -> ClaimBook:
         if document is None:
-            raise SinkHistoryLost(f"group {self._scope.group!r} has no ledger")
+            raise SinkHistoryLost(f"the claims of group {self._scope.group!r} are gone")
         if earlier_life(document, self._scope) is not None:
             raise SinkHistoryLost(
-                f"the ledger of group {self._scope.group!r} was begun anew during a run, by an "
+                f"the claims of group {self._scope.group!r} were begun anew during a run, by an "
                 f"epoch or a restored database; a new run goes on from what it says"
             )
         self._book = ClaimBook.from_document(document, self._scope)
