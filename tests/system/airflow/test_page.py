@@ -237,7 +237,7 @@ def _lag(server: AirflowStack, user: Browser, cluster: str, state: str) -> dict[
 
 def test_what_was_edited_into_another_shape_hides_no_other_group(boss: Browser) -> None:
     (broken,) = boss.groups("?q=broken")
-    assert "position of the group" in broken["trouble"]
+    assert "edited by hand" in broken["trouble"]
     number = broken["id"]
     assert boss.get(f"api/groups/{number}").json()["trouble"] == broken["trouble"]
     assert boss.get(f"api/groups/{number}/lag").json()["state"] == "unreachable"
