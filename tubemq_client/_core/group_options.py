@@ -7,7 +7,7 @@ beside a configuration, or an option that this kind of member cannot obey, is re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from tubemq_client import errors
@@ -15,7 +15,7 @@ from tubemq_client._core.balance_orders import BoundStart
 from tubemq_client._core.limits import word_problem
 from tubemq_client.model import ClientSettings, ConsumerSettings
 
-__all__ = ["GroupConfig", "GroupOptions", "group_options"]
+__all__ = ["GroupConfig", "GroupOptions", "group_options", "no_settings"]
 
 Corrupt = Literal["fail", "drop"]
 
@@ -81,7 +81,7 @@ def group_options(
                 subject="consumer",
             )
         corrupt_records = corrupt_records or "fail"
-        if problems := _no_policy(corrupt_records):
+        if problems := [*_no_policy(corrupt_records), *_no_topics(topics)]:
             raise errors.ConfigError(problems, subject="consumer")
         return GroupOptions(
             given, group, topics, consumer or ConsumerSettings(), bound, corrupt_records
@@ -106,10 +106,35 @@ def group_options(
     )
 
 
+def no_settings(given: object) -> str:
+    """What is wrong with something that a client was given in the place of its settings."""
+    hint = (
+        "write config.settings()"
+        if callable(getattr(given, "settings", None))
+        else 'ClientConfig.parse({"masters": "<host>:<port>"}).settings() makes them'
+    )
+    return f"settings are of type {type(given).__name__}, not ClientSettings; {hint}"
+
+
+def _no_topics(topics: object) -> list[str]:
+    """A list of names would be taken for a mapping, and a text for filters, letter by letter."""
+    if not isinstance(topics, Mapping):
+        kind = type(topics).__name__
+        return [f"topics is of type {kind}, not a mapping to filters; write {{'orders': ()}}"]
+    return [
+        f"topics: the filters of {name!r} are {filters!r}, not a list of stream ids (or () for all)"
+        for name, filters in topics.items()
+        if isinstance(filters, str | bytes) or not isinstance(filters, Iterable)
+    ]
+
+
 def _without_effect(
     config: GroupConfig, beside: Mapping[str, Any], *, takes_bound: bool
 ) -> list[str]:
-    """What would be ignored if it were not refused."""
+    """What would be ignored if it were not refused. Raises `errors.ConfigError` for what is no
+    configuration."""
+    if not hasattr(config, "consumer_settings"):
+        raise errors.ConfigError(no_settings(config), subject="consumer")
     problems = [
         f"{name}: the configuration has it; change it there"
         for name, value in beside.items()

@@ -138,12 +138,18 @@ class RouteSession:
         if wanted is not None:
             if wanted in routes:
                 return routes[routes.index(wanted)]
+            if not isinstance(wanted, Partition):
+                problem = f"partition is {wanted!r}, not a Partition such as {routes[0]!r}"
+                raise errors.ConfigError(problem, subject="record")
             known = ", ".join(p.key for p in routes)
             raise errors.ConfigError(
                 f"partition {wanted.key} of topic {topic!r} is not writable; writable: {known}",
                 subject="record",
             )
         if record.key is not None:
+            if not isinstance(record.key, str | bytes):
+                problem = f"key is {record.key!r}, neither text nor bytes"
+                raise errors.ConfigError(problem, subject="record")
             return partition_for_key(record.key, routes)
         return self._pick(
             topic, record, self.breaker.open(routes, now) if self.breaker.any else routes

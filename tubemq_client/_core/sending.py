@@ -185,6 +185,12 @@ class ProducerSession(RouteSession):
 
     def _encoded(self, topic: str, record: Record, sent_address: int, now: int) -> InFlightRecord:
         """Like `encode`, but what is wrong with a record is told when its turn comes."""
+        if not isinstance(record, Record):
+            kind, record = type(record).__name__, Record(b"")
+            problem = f"it is of type {kind}, not a Record; write Record(body)"
+            wrong = errors.ConfigError(problem, subject="record")
+            nowhere = Partition(-1, topic, -1)
+            return InFlightRecord(topic, record, sent_address, nowhere, b"", 0, now, failure=wrong)
         try:
             return self.encode(topic, record, sent_address, now)
         except errors.TubeMQError as error:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
+from tubemq_client._core.group_options import no_settings
 from tubemq_client._core.master import MasterSession
 from tubemq_client._io.host import client_ids, first_nonce
+from tubemq_client.model import ClientSettings
 
 if TYPE_CHECKING:
     from tubemq_client._io.requests import Requests
-    from tubemq_client.model import ClientSettings, ConnectionStats
+    from tubemq_client.model import ConnectionStats
 
 __all__ = ["ClientFace"]
 
@@ -45,6 +47,8 @@ class ClientFace:
         self._begun = True
 
     def __init__(self, settings: ClientSettings) -> None:
+        if not isinstance(settings, ClientSettings):
+            raise errors.ConfigError(no_settings(settings), subject="settings")
         self._settings = settings
         self._ids = client_ids()
         self._session = MasterSession.of(settings, self._ids.host, first_nonce())

@@ -90,6 +90,8 @@ def encode_payload(
 
 
 def _problem(what: str, text: str) -> str | None:
+    if not isinstance(text, str):
+        return f"{what} is {text!r}, of type {type(text).__name__}, not text"
     if not text.strip():
         return f"{what} is blank"
     forbidden = [token for token in _RESERVED if token in text]
@@ -103,6 +105,8 @@ def _problem(what: str, text: str) -> str | None:
 
 
 def _msg_time_problem(text: str) -> str | None:
+    if not isinstance(text, str):
+        return f"msg_time is {text!r}, of type {type(text).__name__}, not text yyyyMMddHHmm"
     if len(text) != _MSG_TIME_DIGITS or not (text.isascii() and text.isdecimal()):
         return f"msg_time {text!r} is not 12 digits yyyyMMddHHmm"
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -424,28 +423,6 @@ def test_the_commit_of_a_plan_has_its_arguments(given: dict[str, Any]) -> None:
     for name in ("topic", "group", "cluster", "sink", "max_records", "initial_position", "mode"):
         assert getattr(commit, name) == getattr(plan, name)
     assert commit.outlets[0] == ASSET
-
-
-def test_own_tasks_as_documented_count_what_they_read(
-    mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Path
-) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "operators.md").read_text("utf-8")
-    (block,) = (
-        text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "def count(" in text
-    )
-    block = block.replace('"/lake/done/own"', f'{str(tmp_path / "done")!r}, cluster="test"')
-    known: dict[str, Any] = {}
-    exec(block, known)
-    send(mq, hook, b"a", b"b", b"c")
-    kept: dict[Any, Any] = {}
-    plan = known["plan"]
-    window = execute(plan, fake_context(plan, kept))
-    dag = plan.dag
-    counts = dag.get_task("count").python_callable(window)
-    assert counts["1:0"] == 3
-    commit = dag.get_task("commit")
-    commit.plan, commit.records = window, counts
-    assert execute(commit, fake_context(commit, kept))["total"] == 3
 
 
 def test_a_decorated_function_gets_the_window(

@@ -312,3 +312,67 @@ def test_what_somebody_may_have_to_act_on_is_a_warning(
         send(settings, b"b")
         assert consumer.receive(SOON_MS) is not None
     assert any("answers again" in text for text in told("INFO"))
+
+
+# -- arguments of another kind --------------------------------------------------------------------
+
+
+def test_other_things_than_settings_are_refused_by_name(shell: Shell, mq: EmbeddedTubeMQ) -> None:
+    for given, said in (
+        (mq.masters, r"of type str, not ClientSettings; ClientConfig.parse"),
+        (
+            ClientConfig.parse({"masters": mq.masters}),
+            r"ClientConfig, not .* write config.settings",
+        ),
+    ):
+        for kind in (shell.Consumer, shell.AssignedConsumer):
+            with pytest.raises(errors.ConfigError, match=said):
+                kind(given, "habitual", {TOPIC: ()})
+        for kind in (shell.Producer, shell.Metadata):
+            with pytest.raises(errors.ConfigError, match=said):
+                kind(given)
+
+
+@pytest.mark.parametrize(
+    ("topics", "said"),
+    [
+        ([TOPIC], "topics is of type list, not a mapping"),
+        (TOPIC, "topics is of type str, not a mapping"),
+        ({TOPIC: None}, "topics: the filters of 'habits' are None"),
+        ({TOPIC: "alpha"}, "topics: the filters of 'habits' are 'alpha', not a list"),
+    ],
+)
+def test_topics_that_are_no_mapping_are_refused_by_name(
+    shell: Shell, settings: ClientSettings, topics: Any, said: str
+) -> None:
+    for kind in (shell.Consumer, shell.AssignedConsumer):
+        with pytest.raises(errors.ConfigError, match=said):
+            kind(settings, "habitual", topics)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"attributes": {"n": 7}}, "value of 'n' is 7, of type int, not text"),
+        ({"attributes": {7: "n"}}, "attribute key is 7, of type int"),
+        ({"stream_id": 7}, "stream_id is 7, of type int"),
+        ({"msg_time": 202601011200}, "msg_time is 202601011200, of type int"),
+        ({"partition": "1:0"}, "partition is '1:0', not a Partition"),
+        ({"key": 7}, "key is 7, neither text nor bytes"),
+    ],
+)
+def test_a_field_of_another_kind_is_refused_by_name(
+    shell: Shell, settings: ClientSettings, more: dict[str, Any], said: str
+) -> None:
+    with shell.Producer(settings) as producer:
+        with pytest.raises(errors.ConfigError, match=said):
+            producer.send(TOPIC, b"x", **more)
+        assert producer.send(TOPIC, b"x").partition.topic == TOPIC
+
+
+def test_bodies_in_the_place_of_records_are_refused(shell: Shell, settings: ClientSettings) -> None:
+    bodies: Any = [b"a", b"b"]
+    with shell.Producer(settings) as producer:
+        with pytest.raises(errors.ConfigError, match="of type bytes, not a Record"):
+            list(producer.send_many(TOPIC, bodies))
+        assert producer.send(TOPIC, b"x").partition.topic == TOPIC
