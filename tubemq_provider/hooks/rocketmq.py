@@ -74,7 +74,8 @@ class RocketMQConnection(ClientConfig):
         subject = f"connection {connection.conn_id!r}"
         known = bool(connection.login or connection.password)
         problems = misplaced(connection)
-        if connection.extra_dejson.get("security_token") and not known:
+        extras = connection.extra_dejson
+        if isinstance(extras, dict) and extras.get("security_token") and not known:
             problems.append("security_token: has no effect without login and password")
         if problems:
             raise errors.ConfigError(problems, subject=subject)

@@ -42,6 +42,13 @@ def test_a_token_without_the_key_that_it_belongs_to_is_refused() -> None:
     assert blank.settings().auth is None
 
 
+def test_an_extra_that_is_no_object_is_refused() -> None:
+    made = connection({})
+    made.extra = '["security_token"]'
+    with pytest.raises(ConfigError, match="extra: it is no JSON object"):
+        RocketMQConnection.from_connection(made)
+
+
 def test_a_token_that_is_a_number_is_refused_without_repeating_it() -> None:
     given = connection({"security_token": 20261123777}, login="k", password="p")
     with pytest.raises(ConfigError, match=r"auth\.security_token") as caught:
