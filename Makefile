@@ -12,11 +12,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 REPORTS := build/reports
-# Tests wait half of their time, for servers and JVMs, so that two parts at once keep two cores busy.
-# The longest comes first, and genuine servers last: half of those tests are about time. Nothing may
-# run beside those of TEST_ALONE, which compare rates.
-TEST_ALONE := rates
-TEST_PARTS := airflow unit spark real pure
+# Tests on Spark and on genuine servers wait half of their time, for JVMs, so they are played side by
+# side. The others keep two cores busy by themselves; beside each other they only take longer.
+TEST_ALONE := rates unit pure airflow
+TEST_PARTS := real spark
 LANES ?= 2
 
 # Handed to pytest, the demo and the benchmarks: make test-unit ARGS="-k framing -x"
@@ -122,7 +121,7 @@ format: $(VENV)/.installed ## Rewrite code and reference the way `check` wants t
 test: setup ## The whole suite, the genuine TubeMQ included
 	@rm -rf $(REPORTS) && mkdir -p $(REPORTS)
 	@for part in $(TEST_ALONE); do scripts/test-part $$part; done
-	@printf '%s\n' $(TEST_PARTS) | WORKERS=2 xargs -P $(LANES) -I PART scripts/test-part PART
+	@printf '%s\n' $(TEST_PARTS) | xargs -P $(LANES) -I PART scripts/test-part PART
 	@$(PY) scripts/test_report.py $(REPORTS) $(TEST_ALONE) $(TEST_PARTS)
 
 # A file to each process: its servers are started once. Tests wait as much as they work, so three

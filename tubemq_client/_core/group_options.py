@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from tubemq_client import errors
 from tubemq_client._core.balance_orders import BoundStart
-from tubemq_client._core.limits import word_problem
+from tubemq_client._core.limits import no_settings, word_problem
 from tubemq_client.model import ClientSettings, ConsumerSettings
 
-__all__ = ["GroupConfig", "GroupOptions", "group_options", "no_settings"]
+__all__ = ["GroupConfig", "GroupOptions", "group_options"]
 
 Corrupt = Literal["fail", "drop"]
 
@@ -106,25 +106,15 @@ def group_options(
     )
 
 
-def no_settings(given: object) -> str:
-    """What is wrong with something that a client was given in the place of its settings."""
-    hint = (
-        "write config.settings()"
-        if callable(getattr(given, "settings", None))
-        else 'ClientConfig.parse({"masters": "<host>:<port>"}).settings() makes them'
-    )
-    return f"settings are of type {type(given).__name__}, not ClientSettings; {hint}"
-
-
 def _no_topics(topics: object) -> list[str]:
-    """A list of names would be taken for a mapping, and a text for filters, letter by letter."""
+    """A list of names would be taken for a mapping. Texts for filters are judged with the names."""
     if not isinstance(topics, Mapping):
         kind = type(topics).__name__
         return [f"topics is of type {kind}, not a mapping to filters; write {{'orders': ()}}"]
     return [
         f"topics: the filters of {name!r} are {filters!r}, not a list of stream ids (or () for all)"
         for name, filters in topics.items()
-        if isinstance(filters, str | bytes) or not isinstance(filters, Iterable)
+        if isinstance(filters, bytes) or not isinstance(filters, Iterable)
     ]
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "check_topic",
     "filter_problems",
     "group_problem",
+    "no_settings",
     "session_key_problem",
     "topic_problem",
     "word_problem",
@@ -128,3 +129,13 @@ def _problem(name: str, what: str, pattern: re.Pattern[str], limit: int) -> str 
         f"{shown} is not a {what}: it has two characters or more, a letter first (it must match "
         f"{pattern.pattern}), and at most {limit}"
     )
+
+
+def no_settings(given: object) -> str:
+    """What is wrong with something that a client was given in the place of its settings."""
+    hint = (
+        "write config.settings()"
+        if callable(getattr(given, "settings", None))
+        else 'ClientConfig.parse({"masters": "<host>:<port>"}).settings() makes them'
+    )
+    return f"settings are of type {type(given).__name__}, not ClientSettings; {hint}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
-from tubemq_client._core.group_options import no_settings
+from tubemq_client._core.limits import no_settings
 from tubemq_client._core.master import MasterSession
 from tubemq_client._io.host import client_ids, first_nonce
 from tubemq_client.model import ClientSettings

@@ -10,9 +10,10 @@ Compressed bodies need pyarrow (extra `arrow`), which is imported when the first
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from tubemq_client._lazy import homes
 from tubemq_client.tdmsg._attributes import format_attributes, parse_attributes
-from tubemq_client.tdmsg._building import TDMsgBuilder
-from tubemq_client.tdmsg._packet_building import TDMsgPacketBuilder
 from tubemq_client.tdmsg._parsing import is_tdmsg, parse_tdmsg
 from tubemq_client.tdmsg._values import (
     DEFAULT_MAX_BYTES,
@@ -21,6 +22,10 @@ from tubemq_client.tdmsg._values import (
     TDMsgPacket,
     TDMsgRecord,
 )
+
+if TYPE_CHECKING:
+    from tubemq_client.tdmsg._building import TDMsgBuilder
+    from tubemq_client.tdmsg._packet_building import TDMsgPacketBuilder
 
 __all__ = [
     "DEFAULT_MAX_BYTES",
@@ -35,3 +40,9 @@ __all__ = [
     "parse_attributes",
     "parse_tdmsg",
 ]
+
+# Who reads packs needs no builder; Spark's executors are sent none.
+__getattr__ = homes(
+    __name__,
+    {"._building": ("TDMsgBuilder",), "._packet_building": ("TDMsgPacketBuilder",)},
+)

@@ -74,7 +74,7 @@ class RocketMQConnection(ClientConfig):
         subject = f"connection {connection.conn_id!r}"
         known = bool(connection.login or connection.password)
         problems = misplaced(connection)
-        extras = connection.extra_dejson
+        extras: Any = connection.extra_dejson
         if isinstance(extras, dict) and extras.get("security_token") and not known:
             problems.append("security_token: has no effect without login and password")
         if problems:

@@ -46,7 +46,7 @@ _LEFT_OUT = (
     *("windows/coverage.py", "windows/cursor.py", "windows/lag.py", "windows/verify.py"),
     *("files/durable.py", "files/mounts.py", "files/staging.py"),
     *("rows/inference.py", "spark/mends.py"),
-    *("_io/asyncio_", "metrics.py"),
+    *("_io/asyncio_", "metrics.py", "tdmsg/_building.py", "tdmsg/_packet_building.py"),
     *("_core/assigned", "_core/slow_fetches.py", "_core/balance.py", "_core/balance_fetch.py"),
     *("_core/balance_partitions.py", "_core/breaker.py"),
     *("_core/broker_heartbeats.py", "_core/fencing.py", "_core/fetch_stats.py"),

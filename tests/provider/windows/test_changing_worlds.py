@@ -116,8 +116,8 @@ class UntoldIsRead(ScopeBook):
     def _missing(self, answer: Resolved, sides: object) -> dict[str, str]:
         return {}
 
-    def _fitted(self, instant: datetime, name: str, answer: Resolved, *, exact: bool) -> Document:
-        document = super()._fitted(instant, name, answer, exact=exact)
+    def _fitted(self, instant: datetime, name: str, answer: Resolved, *rest, **more) -> Document:  # type: ignore[no-untyped-def]
+        document = super()._fitted(instant, name, answer, *rest, **more)
         for key in document["offsets"].keys() - answer.offsets:
             document["offsets"][key] += 0 if self.is_retired(key) else 28
         return document
@@ -128,15 +128,17 @@ class RetiredIsForgotten(ScopeBook):
 
     def _sides(self, instant: datetime):  # type: ignore[no-untyped-def]
         sides = super()._sides(instant)
-        kept = {key: offset for key, offset in sides.below.items() if not self.is_retired(key)}
+        kept = {
+            key: offset for key, offset in (sides.below or {}).items() if not self.is_retired(key)
+        }
         return sides._replace(below=kept)
 
 
 class RetiredIsRead(ScopeBook):
     """Broker decommissioned and back: what it has counts as read."""
 
-    def _fitted(self, instant: datetime, name: str, answer: Resolved, *, exact: bool) -> Document:
-        document = super()._fitted(instant, name, answer, exact=exact)
+    def _fitted(self, instant: datetime, name: str, answer: Resolved, *rest, **more) -> Document:  # type: ignore[no-untyped-def]
+        document = super()._fitted(instant, name, answer, *rest, **more)
         for key in document["offsets"]:
             if self.is_retired(key) and key not in answer.offsets:
                 document["offsets"][key] += 28

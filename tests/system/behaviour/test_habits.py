@@ -339,7 +339,7 @@ def test_other_things_than_settings_are_refused_by_name(shell: Shell, mq: Embedd
         ([TOPIC], "topics is of type list, not a mapping"),
         (TOPIC, "topics is of type str, not a mapping"),
         ({TOPIC: None}, "topics: the filters of 'habits' are None"),
-        ({TOPIC: "alpha"}, "topics: the filters of 'habits' are 'alpha', not a list"),
+        ({TOPIC: "alpha"}, "topics: the filters of 'habits' are the text 'alpha'"),
     ],
 )
 def test_topics_that_are_no_mapping_are_refused_by_name(
