@@ -12,11 +12,11 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 REPORTS := build/reports
-# Tests on Spark and on genuine servers wait half of their time, for JVMs, so they are played side by
-# side. The others keep two cores busy by themselves; beside each other they only take longer.
-TEST_ALONE := rates unit pure airflow
-TEST_PARTS := real spark
-LANES ?= 2
+# Those of TEST_ALONE compare rates: nothing may run beside them. The others may, on more than two
+# cores, which each of them keeps busy: LANES=2.
+TEST_ALONE := rates
+TEST_PARTS := unit pure airflow spark real
+LANES ?= 1
 
 # Handed to pytest, the demo and the benchmarks: make test-unit ARGS="-k framing -x"
 ARGS ?=

@@ -45,7 +45,7 @@ def test_produce_consume_and_move(tubemq: Callable[..., Outcome], genuine: Genui
     rows = tubemq("ends", SINGLE, "--latest", "--json").rows()
     end = end or rows[0]["latest"]
     got = tubemq("consume", SINGLE, "--from", f"{place}={end - 56}", "-o", "raw")
-    assert got.out.split("\n")[:2] == ['{"a":1}', '{"a":2}']
+    assert got.out.split("\n")[:2] == ['{"a": 1}', '{"a": 2}']
 
     assert tubemq("offsets", "set", "cli_real", SINGLE, f"{place}={end - 28}", "--yes").code == 0
     found = eventually(
