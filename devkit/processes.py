@@ -2,20 +2,22 @@
 
 A `ServerProcess` is one JVM with one log file; a `Reaper` makes sure it dies with this process. All
 waits are bounded and all signals go to a pid that was started here. What the servers mean, and in
-which order they run, is not known here.
+which order they run, is not known here. `start_with_order` starts what kill drills kill.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from devkit.reaper import Reaper
 from tubemq_client.model import Address
 
-__all__ = ["ServerProcess", "listens", "tail"]
+__all__ = ["ServerProcess", "listens", "start_with_order", "tail"]
 
 
 class ServerProcess:
@@ -95,6 +97,33 @@ class ServerProcess:
     def _collect(self, process: subprocess.Popen[bytes]) -> None:
         process.wait(timeout=30)
         self._reaper.forget(process.pid)
+
+
+def start_with_order(
+    command: Sequence[str],
+    order: Mapping[str, object],
+    *,
+    log: Path,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.Popen[str]:
+    """A program that is given `order` as JSON on its input, and leads a process group. Its output
+    is appended to `log`; `environment` is added to this process's. Who starts it ends it."""
+    with log.open("a") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            cwd=cwd,
+            text=True,
+            start_new_session=True,
+        )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(order))
+    process.stdin.close()
+    return process
 
 
 def listens(address: Address) -> bool:

@@ -11,7 +11,6 @@ and there were as many kills and batches as asked for.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -25,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from devkit.processes import start_with_order
 from devkit.spark import QUICK_JAVA, SparkCluster
 from tubemq_client import ClientSettings, Producer, Record
 from tubemq_client.config import ClientConfig
@@ -180,21 +180,12 @@ class StreamDrill:
             },
         }
         tmp = str(self._folder / "tmp")
-        environment = {**os.environ, "TMPDIR": tmp, "SPARK_LOCAL_IP": "127.0.0.1"}
-        with (self._folder / "driver.log").open("a") as log:
-            driver = subprocess.Popen(
-                [sys.executable, "-m", "drill.stream_driver"],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                text=True,
-                start_new_session=True,
-            )
-        assert driver.stdin is not None
-        driver.stdin.write(json.dumps(order))
-        driver.stdin.close()
-        return driver
+        return start_with_order(
+            [sys.executable, "-m", "drill.stream_driver"],
+            order,
+            log=self._folder / "driver.log",
+            environment={"TMPDIR": tmp, "SPARK_LOCAL_IP": "127.0.0.1"},
+        )
 
     def _judge(self) -> Found:
         import pyarrow.parquet as pq

@@ -100,6 +100,7 @@ __all__ = [
     "for_code",
     "from_text",
     "require_extra",
+    "without_userinfo",
 ]
 
 
@@ -485,3 +486,8 @@ def require_extra(extra: str, error: ImportError) -> MissingExtraError:
     return MissingExtraError(
         f"{missing} is needed here; install it with: pip install 'airflow-provider-tubemq[{extra}]'"
     )
+
+
+def without_userinfo(address: str) -> str:
+    """An address for a message, without what stands before an ``@``: it may be a password."""
+    return f"…@{address.rpartition('@')[2]}" if "@" in address else address

@@ -61,17 +61,16 @@ def web_urls(urls: Sequence[str] | str) -> tuple[str, ...]:
     texts = urls.split(",") if isinstance(urls, str) else list(urls)
     found = [text.strip().rstrip("/") for text in texts if text.strip()]
     found = [text if "://" in text else f"http://{text}" for text in found]
-    problems = [f"{_shown(text)!r} is not http://host:port" for text in found if not _is_web(text)]
+    problems = [
+        f"{errors.without_userinfo(text)!r} is not http://host:port"
+        for text in found
+        if not _is_web(text)
+    ]
     if not found:
         problems.append("give the HTTP address of every master, for instance http://host:8080")
     if problems:
         raise errors.ConfigError(problems, subject="HTTP addresses of masters")
     return tuple(found)
-
-
-def _shown(text: str) -> str:
-    """The address without what stands before an ``@``, which may be a password."""
-    return f"…@{text.rpartition('@')[2]}" if "@" in text else text
 
 
 def _is_web(text: str) -> bool:

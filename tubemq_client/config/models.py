@@ -14,6 +14,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from tubemq_client import errors
 from tubemq_client._core.balance_orders import BoundStart
 from tubemq_client._wire.strings import (
     DEFAULT_MASTER_PORT,
@@ -51,8 +52,7 @@ def _masters(value: object) -> object:
 
 
 def _shown(item: object) -> str:
-    """The item without what stands before an ``@``, which may be a password."""
-    return repr(f"…@{item.rpartition('@')[2]}" if isinstance(item, str) and "@" in item else item)
+    return repr(errors.without_userinfo(item) if isinstance(item, str) else item)
 
 
 def _master(item: object) -> object:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from devkit.processes import start_with_order
 from devkit.spark import QUICK_JAVA, SparkCluster, bare_python
 from tests.provider.spark.world import TOPIC, World
 from tubemq_provider.engines.java import find_java
@@ -65,22 +66,13 @@ def start_driver(folder: Path, order: dict[str, object], **more: str) -> subproc
     """The driver, with a temporary directory in which nothing of the window may turn up, and `more`
     in its environment."""
     (folder / "tmp").mkdir()
-    environment = {**os.environ, "TMPDIR": str(folder / "tmp"), "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment |= more
-    with (folder / "driver.log").open("w") as log:
-        driver = subprocess.Popen(
-            [sys.executable, str(CHILD)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            cwd=folder,
-            text=True,
-        )
-    assert driver.stdin is not None
-    driver.stdin.write(json.dumps(order))
-    driver.stdin.close()
-    return driver
+    return start_with_order(
+        [sys.executable, str(CHILD)],
+        order,
+        log=folder / "driver.log",
+        cwd=folder,
+        environment={"TMPDIR": str(folder / "tmp"), "SPARK_LOCAL_IP": "127.0.0.1", **more},
+    )
 
 
 def data_files(sink: ObjectStoreSink | DeltaSink) -> list[str]:

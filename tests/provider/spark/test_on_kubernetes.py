@@ -4,7 +4,6 @@ By hand."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -21,6 +20,7 @@ from devkit.kubernetes.binaries import KubernetesUnavailable, binaries
 from devkit.kubernetes.cluster import KubernetesCluster
 from devkit.kubernetes.node import Node
 from devkit.kubernetes.spark_image import spark_image
+from devkit.processes import start_with_order
 from devkit.spark import QUICK_JAVA
 from tests.provider.spark.jobs import Window
 from tests.provider.spark.test_cluster import CHILD
@@ -264,20 +264,8 @@ def driver_of(place: Place, window: Window, folder: Path) -> subprocess.Popen[st
         "storage_options": window.storage,
         "answer": str(folder / "answer.json"),
     }
-    with (folder / "driver.log").open("w") as log:
-        driver = subprocess.Popen(
-            [sys.executable, str(CHILD)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            text=True,
-            start_new_session=True,
-        )
-    assert driver.stdin is not None
-    driver.stdin.write(json.dumps(order))
-    driver.stdin.close()
-    return driver
+    command = [sys.executable, str(CHILD)]
+    return start_with_order(command, order, log=folder / "driver.log", cwd=folder)
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["task", "task-and-its-jvm"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from rocketmq_client import ClientSettings, Credentials
 from rocketmq_client.model import Address
 from tests.provider.windows.kill_child import Killer, Point
+from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, CONTEXT
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.sinks.factory import sink_for
@@ -85,6 +87,17 @@ def run_window(
             observer=Killer(kill_at),
             mirror=source.mirror,
         ).run()
+
+
+def run_killed(
+    name_server: Address, topic: str, root: str, task: str, kill_at: Point, **options: object
+) -> None:
+    """`run_window` in a process that kills itself at a point, which it must reach."""
+    words = (name_server, topic, root, task, kill_at)
+    child = CONTEXT.Process(target=run_window, args=words, kwargs=options)
+    child.start()
+    child.join(CHILD_TIMEOUT)
+    assert child.exitcode == -signal.SIGKILL
 
 
 def _cursor(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,22 +9,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rocketmq_client import errors
-from tests.kit.servers import embedded_rocketmq
-from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, CONTEXT
-from tests.rocketmq.windows.child import run_window
-from tests.rocketmq.windows.topics import PLANNED, Topic
 from tubemq_provider.sources.rocketmq.reading import QueueReader
 from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.windows.errors import WindowNotReady
 
 pytestmark = pytest.mark.timeout(240)
-
-rocketmq = embedded_rocketmq(2, brokers=2)
-
-
-@pytest.fixture
-def topic(rocketmq, tmp_path) -> Topic:
-    return Topic(rocketmq.settings, "orders", tmp_path)
 
 
 @pytest.fixture
@@ -97,11 +85,7 @@ def test_a_topic_that_nobody_knows_is_an_error_where_a_group_begins(topic) -> No
 
 def test_a_window_that_was_planned_waits_for_brokers_that_restart(rocketmq, topic) -> None:
     topic.produce(20)
-    words = (rocketmq.name_server, "orders", str(topic.root), "first", PLANNED)
-    child = CONTEXT.Process(target=run_window, args=words)
-    child.start()
-    child.join(CHILD_TIMEOUT)
-    assert child.exitcode == -signal.SIGKILL
+    topic.run_killed("first")
     for broker in rocketmq.broker_names:
         rocketmq.kill_broker(broker)
     with pytest.raises(WindowNotReady, match="registered"):

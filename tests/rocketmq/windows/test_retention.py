@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from datetime import UTC, datetime
@@ -10,21 +9,11 @@ from itertools import pairwise
 
 import pytest
 
-from tests.kit.servers import embedded_rocketmq
-from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, CONTEXT
-from tests.rocketmq.windows.child import run_window
-from tests.rocketmq.windows.topics import ALL, PLANNED, Topic
+from tests.rocketmq.windows.topics import ALL
 from tubemq_client.errors import DataLoss
 from tubemq_provider.sources.rocketmq.space import SPACE
 
 pytestmark = pytest.mark.timeout(240)
-
-rocketmq = embedded_rocketmq(2, brokers=2)
-
-
-@pytest.fixture
-def topic(rocketmq, tmp_path) -> Topic:
-    return Topic(rocketmq.settings, "orders", tmp_path)
 
 
 @pytest.fixture
@@ -98,11 +87,7 @@ def test_a_boundary_that_is_fixed_is_taken_though_retention_has_reached_it(
 def test_a_plan_that_is_stored_stands_though_retention_has_reached_it(
     rocketmq, topic, hours
 ) -> None:
-    words = (rocketmq.name_server, "orders", str(topic.root), "first", PLANNED)
-    child = CONTEXT.Process(target=run_window, args=words, kwargs={"between": (hours[0], hours[1])})
-    child.start()
-    child.join(CHILD_TIMEOUT)
-    assert child.exitcode == -signal.SIGKILL
+    topic.run_killed("first", between=(hours[0], hours[1]))
     _remove(rocketmq, 7, *ALL)
     with pytest.raises(DataLoss, match=r"offsets .0, 7. of queue"):
         topic.run("first", between=(hours[0], hours[1]))

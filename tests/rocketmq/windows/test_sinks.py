@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +11,7 @@ import pytest
 from rocketmq_client import Producer
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from tests.kit.servers import embedded_rocketmq
-from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, CONTEXT
-from tests.rocketmq.windows.child import run_window, sink_of
+from tests.rocketmq.windows.child import run_killed, run_window, sink_of
 from tubemq_provider.sinks.read import published_windows
 
 pytest.importorskip("deltalake")
@@ -77,11 +75,8 @@ def test_a_window_killed_beside_its_publication_is_there_once(
     sent = produce(rocketmq, 0, 10)
     run_window(rocketmq.name_server, "orders", str(tmp_path), "first", kind=kind)
     sent |= produce(rocketmq, 10, 40)
-    words = (rocketmq.name_server, "orders", str(tmp_path), "second", ("publish", point, 1))
-    child = CONTEXT.Process(target=run_window, args=words, kwargs={"kind": kind})
-    child.start()
-    child.join(CHILD_TIMEOUT)
-    assert child.exitcode == -signal.SIGKILL
+    place = (rocketmq.name_server, "orders", str(tmp_path))
+    run_killed(*place, "second", ("publish", point, 1), kind=kind)
     run_window(rocketmq.name_server, "orders", str(tmp_path), "second", kind=kind)
     again = run_window(rocketmq.name_server, "orders", str(tmp_path), "second", kind=kind)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import threading
 import time
 from dataclasses import replace
@@ -22,11 +21,10 @@ from rocketmq_client import (
     PullConsumer,
 )
 from rocketmq_client.snode import SnodeSettings
-from tests.kit.servers import embedded_rocketmq
-from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, CONTEXT, POINTS
+from tests.provider.windows.run.test_kill_points import POINTS
 from tests.rocketmq.sites import Site
 from tests.rocketmq.snode.conftest import Node
-from tests.rocketmq.windows.child import GROUP, run_window
+from tests.rocketmq.windows.child import GROUP
 from tests.rocketmq.windows.topics import ALL, Topic
 from tubemq_client.errors import ConfigError, CorruptRecord, DataLoss, LogReplaced, LogTruncated
 from tubemq_provider.sinks.read import published_windows
@@ -40,14 +38,6 @@ WINDOWS = int(os.environ.get("ROCKETMQ_WINDOWS", "30"))
 """Random windows of a run against a live producer; two hundred by hand."""
 KILLED_AT = POINTS if os.environ.get("SCENARIOS_OVER") == "all" else POINTS[::5]
 """Where a run is killed; the points are those of the other source."""
-
-
-rocketmq = embedded_rocketmq(2, brokers=2)
-
-
-@pytest.fixture
-def topic(rocketmq, tmp_path) -> Topic:
-    return Topic(rocketmq.settings, "orders", tmp_path)
 
 
 def test_random_windows_equal_the_receipts_over_a_killed_broker(site: Site, tmp_path) -> None:
@@ -253,11 +243,7 @@ def test_killed_at(point, rocketmq, topic) -> None:
     topic.produce(10)
     topic.run("first")
     topic.produce(40)
-    words = (rocketmq.name_server, "orders", str(topic.root), "second", point)
-    child = CONTEXT.Process(target=run_window, args=words)
-    child.start()
-    child.join(CHILD_TIMEOUT)
-    assert child.exitcode == -signal.SIGKILL
+    topic.run_killed("second", point)
     topic.run("second")
     topic.check()
     assert len(list(published_windows(topic.root / "lake"))) == 2

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 from rocketmq_client import Producer, ProducerSettings, errors
-from tests.rocketmq.windows.child import run_window
+from tests.rocketmq.windows.child import run_killed, run_window
 from tubemq_provider.sinks.read import published_windows, read_windows
 from tubemq_provider.windows.verify import chain_problems
 
-__all__ = ["ALL", "PLANNED", "Topic"]
+__all__ = ["ALL", "Topic"]
 
 PLANNED = ("plan", "task plan stored", 1)
 """Where a run is killed so that nothing is left of it but its plan."""
@@ -44,6 +44,11 @@ class Topic:
         task = task or f"task-{self.runs}"
         options = {"auth": self.settings.auth, **options}
         return run_window(name_server, self.topic, str(self.root), task, **options)
+
+    def run_killed(self, task: str, point=PLANNED, **options) -> None:
+        """A run that is killed at a point; by default with nothing left of it but its plan."""
+        name_server = self.settings.name_servers[0]
+        run_killed(name_server, self.topic, str(self.root), task, point, **options)
 
     def catch_up(self) -> None:
         """Until what was acknowledged is on disk and in the sink."""
